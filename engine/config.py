@@ -1,0 +1,61 @@
+"""How one training runs: what is learned with, on what, and for how long."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+DenseOptimizer = Literal["adam", "adagrad", "sgd"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hyperparameters:
+    """What tuning chooses beside the architecture.
+
+    Attributes:
+        dense_optimizer: optimiser of the MLPs.
+        dense_learning_rate: its step size.
+        embedding_learning_rate: step size of the row-wise Adagrad that is fused into the embeddings' backward.
+        weight_decay: L2 on the MLPs' weights.
+    """
+
+    dense_optimizer: DenseOptimizer = "adam"
+    dense_learning_rate: float = 1e-3
+    embedding_learning_rate: float = 0.02
+    weight_decay: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """On what the training runs: the engine's view of a placement.
+
+    Attributes:
+        device: torch device, `cpu` or `cuda:0`.
+        threads: intra-operator threads.
+        precision: `fp32`, or `bf16` for automatic mixed precision of the dense part.
+        batch_size: samples a step.
+        prefetch_depth: batches held ready ahead of the step.
+    """
+
+    device: str = "cpu"
+    threads: int = 1
+    precision: Literal["fp32", "bf16"] = "fp32"
+    batch_size: int = 512
+    prefetch_depth: int = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """For how long, and from which seed.
+
+    Attributes:
+        max_epochs: longest training, in passes over the training part.
+        patience: epochs without a better validation NE after which training stops.
+        seed: of the initial weights, dropout and the order of batches.
+    """
+
+    max_epochs: int = 10
+    patience: int = 2
+    seed: int = 0

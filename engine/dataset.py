@@ -1,0 +1,115 @@
+"""The ingested data set: a folder of arrays that a training step reads without touching a row in Python.
+
+Layout of the folder, for each split in `train`, `validation`, `test`:
+
+    dataset.json                       this module's `Dataset`, written last: without it the folder is not a data set
+    {split}.label.npy                  float32 [rows]
+    {split}.dense.npy                  float32 [rows, dense features]; absent when there are none
+    {split}.categorical.npy            int32   [rows, single-valued fields]; absent when there are none
+    {split}.bag{i}.values.npy          int32   [ids]      i = index of the multi-valued field in Features.categorical
+    {split}.bag{i}.offsets.npy         int64   [rows + 1]
+    encoder/                           what turns a raw row into the above (written and read by tasks.ingest)
+    quarantine.csv                     source, line, reason of every rejected row
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from models.spec import Features
+
+SPLITS = ("train", "validation", "test")
+SplitName = Literal["train", "validation", "test"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitStatistics:
+    """Size and balance of one split."""
+
+    rows: int
+    positives: int
+
+    @property
+    def base_rate(self) -> float:
+        """Share of positive labels."""
+        return self.positives / self.rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldStatistics:
+    """What was seen in one field, over the training split.
+
+    Attributes:
+        kind: `numeric`, `categorical` or `multi_valued`.
+        cardinality: distinct raw values (0 for a numeric field).
+        missing_share: share of rows without a value.
+        access_curve: (share of ids, share of lookups they receive), most frequent ids first; empty for numeric fields.
+    """
+
+    name: str
+    kind: str
+    cardinality: int
+    missing_share: float
+    access_curve: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """An ingested data set in the cache.
+
+    Attributes:
+        name: what the user called it: a named data set or the stem of the file.
+        directory: folder of the arrays.
+        fingerprint: hash of source bytes, schema and code version.
+        features: the input that a model over this data takes.
+        splits: statistics of `train`, `validation`, `test`.
+        split_by: `time` (later rows are validated and tested on) or `hash`.
+        fields: statistics of each field, dense ones first.
+        quarantined_rows: rows rejected while reading.
+    """
+
+    name: str
+    directory: Path
+    fingerprint: str
+    features: Features
+    splits: dict[str, SplitStatistics]
+    split_by: str
+    fields: tuple[FieldStatistics, ...]
+    quarantined_rows: int
+
+    @property
+    def rows(self) -> int:
+        """Rows of all splits."""
+        return sum(split.rows for split in self.splits.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON; the folder is where the file lies, so it is left out."""
+        values = asdict(self)
+        del values["directory"]
+        return values
+
+    def save(self) -> None:
+        """Write `dataset.json` into the folder: the last write of an ingestion."""
+        (self.directory / "dataset.json").write_text(json.dumps(self.to_dict(), indent=1))
+
+    @classmethod
+    def load(cls, directory: Path) -> "Dataset":
+        """Read the description of the data set in `directory`.
+
+        Raises:
+            FileNotFoundError: the folder holds no finished data set.
+        """
+        values = json.loads((directory / "dataset.json").read_text())
+        return cls(
+            **{
+                **values,
+                "directory": directory,
+                "features": Features.from_dict(values["features"]),
+                "splits": {name: SplitStatistics(**split) for name, split in values["splits"].items()},
+                "fields": tuple(
+                    FieldStatistics(**{**field, "access_curve": tuple(map(tuple, field["access_curve"]))})
+                    for field in values["fields"]
+                ),
+            }
+        )

@@ -1,0 +1,95 @@
+"""The nouns of the hardware floor, each with its units in its names."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Source = Literal["measured", "catalogue", "estimated"]
+Precision = Literal["fp32", "bf16"]
+
+
+class Frozen(BaseModel):
+    """Base of the values that one step hands to the next."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Figure(Frozen):
+    """A number and where it comes from."""
+
+    value: float
+    source: Source
+
+
+class Accelerator(Frozen):
+    """One device of this machine on which a training can run."""
+
+    name: str = Field(description="Unique on the machine: `cpu`, `cuda:0`, ...")
+    model: str = Field(description="What the vendor calls it.")
+    kind: Literal["cpu", "cuda"]
+    cores: int = Field(description="Physical cores usable by this process for a CPU, multiprocessors for a GPU.")
+    memory_bytes: int
+    instruction_sets: tuple[str, ...] = Field(
+        default=(), description="avx2, avx512f, amx_bf16, ... or the CUDA capability."
+    )
+
+
+class HardwareProfile(Frozen):
+    """What one accelerator was measured to do."""
+
+    accelerator: Accelerator
+    host: str = Field(description="Fingerprint of the machine: the cache key of the profile.")
+    measured_at: str = Field(description="UTC time, ISO 8601.")
+    matmul_flops_per_second: dict[Precision, Figure] = Field(description="Large matrix product, by data type.")
+    copy_bytes_per_second: Figure = Field(description="Bytes read plus bytes written of a large copy.")
+    gather_bytes_per_second: Figure = Field(description="Payload bytes of a random gather of 64-byte rows.")
+    operator_overhead_seconds: Figure = Field(description="Cost of dispatching one small operator.")
+    idle_watts: Figure | None
+    busy_watts: Figure | None
+    energy_method: str = Field(description="How joules are obtained here, in words.")
+    price_per_hour: Figure | None = Field(default=None, description="In the user's currency; None when unknown.")
+
+
+class Placement(Frozen):
+    """Where and how one training runs."""
+
+    accelerator: str = Field(description="Name of the accelerator, `cpu` or `cuda:0`.")
+    threads: int = Field(ge=1, description="Intra-operator threads.")
+    precision: Precision
+    batch_size: int = Field(ge=1, description="Samples a step.")
+    prefetch_depth: int = Field(default=2, ge=1, description="Batches held ready ahead of the step.")
+
+    @property
+    def label(self) -> str:
+        """Short text for tables: `cpu x2 fp32 b512`."""
+        return f"{self.accelerator} x{self.threads} {self.precision} b{self.batch_size}"
+
+
+class Workload(Frozen):
+    """What one sample asks of a machine, counted from the model and the data; nothing here is guessed."""
+
+    matmul_flops_per_sample: float = Field(description="Forward and backward, multiply and add counted as two.")
+    lookups_per_sample: float
+    lookup_bytes_per_sample: float = Field(
+        description="Embedding rows read forward; the update reads and writes as much."
+    )
+    input_bytes_per_sample: float
+    parameter_bytes: int
+    optimizer_bytes: int
+    activation_bytes_per_sample: float
+    operators_per_step: int = Field(description="Operators dispatched in one training step.")
+    train_samples: int = Field(description="Samples of one epoch.")
+
+
+class Prediction(Frozen):
+    """What a placement is expected to take for one epoch, or was measured to take."""
+
+    step_seconds: float
+    epoch_seconds: float
+    epoch_joules: float | None
+    memory_bytes: int
+    samples_per_second: float
+    step_seconds_source: Literal["measured", "estimated"] = Field(
+        description="Probed on the real model, or the cost model."
+    )
+    energy_source: Literal["measured", "estimated", "unavailable"]

@@ -1,0 +1,1 @@
+"""What is trained: torch modules and their specifications. Knows no orchestrator, no tracker and no machine."""

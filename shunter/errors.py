@@ -1,0 +1,53 @@
+"""The errors that Shunter raises for a user.
+
+Each message is one sentence that names the thing, says what was expected and what to do. The command line prints
+the sentence and exits with `exit_code`; `--debug` shows the traceback. Mistakes of our own are assertions, not these.
+"""
+
+
+class ShunterError(Exception):
+    """Base of every error that a user can cause or mend."""
+
+    exit_code = 1
+
+
+class RequestError(ShunterError):
+    """The request itself is wrong: an unknown name, a value out of range, limits that contradict each other."""
+
+    exit_code = 2
+
+
+class DataError(ShunterError):
+    """The data cannot be used: a missing file or column, a truncated archive, too many bad rows, a single class."""
+
+    exit_code = 3
+
+
+class InfeasibleError(ShunterError):
+    """No placement meets the limits; the message names the nearest ones."""
+
+    exit_code = 4
+
+
+class TrainingError(ShunterError):
+    """The training cannot go on, for instance because the loss is not a number any more."""
+
+    exit_code = 5
+
+
+class CheckpointError(ShunterError):
+    """A checkpoint is missing, truncated or belongs to another model."""
+
+    exit_code = 6
+
+
+class HardwareError(ShunterError):
+    """An accelerator cannot be found, measured or used."""
+
+    exit_code = 7
+
+
+class TrackingError(ShunterError):
+    """The tracking store cannot be reached, read or written."""
+
+    exit_code = 8

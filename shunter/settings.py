@@ -1,0 +1,54 @@
+"""Where Shunter keeps things. One place decides, every folder asks here."""
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+PROJECT_ROOT = Path(__file__).resolve().parent.parent
+
+
+class Settings(BaseSettings):
+    """Locations, each settable by an environment variable `SHUNTER_<NAME>`.
+
+    A fresh `Settings()` is built wherever one is needed, so that a test which sets the environment is obeyed.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="SHUNTER_", frozen=True, extra="ignore")
+
+    home: Path = Field(
+        default=PROJECT_ROOT / ".shunter",
+        description="Folder of the data cache, the hardware profiles, the unfinished runs and Prefect's database.",
+    )
+    tracking_directory: Path | None = Field(
+        default=None,
+        description="Folder of MLflow's SQLite file and artifacts; `mlflow/` of the project, or of `home` when that is set.",
+    )
+
+    @property
+    def cache_directory(self) -> Path:
+        """Ingested data sets, one folder per content fingerprint."""
+        return self.home / "cache"
+
+    @property
+    def profile_directory(self) -> Path:
+        """Measured hardware profiles, one JSON file per machine."""
+        return self.home / "profiles"
+
+    @property
+    def runs_directory(self) -> Path:
+        """State of runs that may be resumed: studies, checkpoints, the decision taken."""
+        return self.home / "runs"
+
+    @property
+    def downloads_directory(self) -> Path:
+        """Files fetched from a package registry, checked against their sha256."""
+        return self.home / "downloads"
+
+    @property
+    def tracking_root(self) -> Path:
+        """Folder of MLflow's database and artifacts."""
+        if self.tracking_directory is not None:
+            return self.tracking_directory
+        inside_project = self.home == PROJECT_ROOT / ".shunter"
+        return PROJECT_ROOT / "mlflow" if inside_project else self.home / "mlflow"
