@@ -1,0 +1,49 @@
+# Shunter's commands. Everything happens in .venv, which the first command creates.
+PYTHON   ?= python3.11
+# The CUDA lock where there is an NVIDIA driver; `make run PLATFORM=cpu` overrides.
+PLATFORM ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
+LOCK     := requirements/$(PLATFORM).txt
+BIN      := .venv/bin
+READY    := .venv/.ready-$(PLATFORM)
+
+.DEFAULT_GOAL := help
+.PHONY: help run setup test lint format lock clean
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: setup  ## train a recommender on MovieLens-100K, from click log to registered model
+	@$(BIN)/shunter train --data ml-100k
+
+setup: $(READY)  ## create .venv and install the locked packages
+
+# torch goes first and with its own needs: where its CPU build is not offered, the CUDA build brings its libraries.
+# The rest is the complete lock, so nothing is left for pip to resolve.
+$(READY): $(LOCK) pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
+		{ echo "Shunter needs Python 3.11: install it, or name it with 'make PYTHON=/path/to/python3.11'."; exit 1; }
+	@echo "Installing into .venv (a few minutes the first time) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(LOCK) torch setuptools
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement $(LOCK)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+test: setup  ## run the tests
+	@$(BIN)/python -m pytest
+
+lint: setup  ## formatting, style, types and the direction of imports
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/pyright
+	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+
+format: setup  ## reformat the code
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+lock: setup  ## resolve requirements/*.in into the complete locks
+	@requirements/lock.sh
+
+clean:  ## remove the environment, the data cache and the local runs
+	rm -rf .venv .shunter mlflow/mlflow.db* mlflow/artifacts
