@@ -36,7 +36,7 @@ lint: setup  ## formatting, style, types and the direction of imports
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/pyright
-	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 
 format: setup  ## reformat the code
 	@$(BIN)/ruff format .

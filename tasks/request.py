@@ -46,7 +46,7 @@ class TrainRequest(BaseModel):
 
     data: str = Field(
         default="ml-100k",
-        description="File, folder, glob or comma-separated list of click logs, or a named data set (see `shunter datasets`).",
+        description="Click log: file, folder, glob, comma-separated list, or a name that `shunter datasets` lists.",
     )
     format: DataFormat | None = Field(
         default=None, description="Format of the source; guessed from its name when absent."

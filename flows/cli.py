@@ -1,0 +1,134 @@
+"""The command `shunter`. It starts light: Prefect, MLflow and torch are imported by the command that needs them."""
+
+import contextlib
+import inspect
+import os
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from flows.environment import check_packages, prepare_environment
+from flows.options import build, with_options
+from shunter.errors import ShunterError
+from tasks.request import TrainRequest
+
+INTERRUPTED = 130  # what a shell reports for Ctrl-C
+
+app = typer.Typer(
+    name="shunter",
+    help="Puts every recommendation-model training on its right accelerator.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+console = Console()
+errors = Console(stderr=True)
+
+
+@app.callback()
+def root(
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and the servers' logs.")] = False,
+) -> None:
+    """Prepare the process before any command runs."""
+    if debug:
+        os.environ["SHUNTER_DEBUG"] = "1"
+    prepare_environment(debug=debug)
+
+
+FRESH = inspect.Parameter(
+    "fresh",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=False,
+    annotation=Annotated[
+        bool, typer.Option("--fresh", help="Start anew instead of resuming an interrupted run of the same request.")
+    ],
+)
+
+
+@app.command()
+@with_options(TrainRequest, FRESH)
+def train(**options: Any) -> None:
+    """Train a recommender: ingest, profile, select, tune, train, ensemble, register."""
+    with one_sentence_errors("Interrupted: give the same command again to resume where it stopped."):
+        fresh = options.pop("fresh")
+        request = build(TrainRequest, options)
+        check_packages()
+        from flows.summary import print_summary
+        from flows.train import train as train_flow
+
+        console.print(f"Training on [bold]{request.data}[/bold]. Details go to Prefect and MLflow: `shunter ui`.")
+        print_summary(console, train_flow(request, fresh=fresh))
+
+
+@app.command()
+def profile(
+    refresh: Annotated[
+        bool, typer.Option("--refresh", help="Measure again although today's figures are there.")
+    ] = False,
+) -> None:
+    """Measure this machine: arithmetic, memory and gather rates, power; kept for a day."""
+    with one_sentence_errors():
+        from flows.tables import profile_table
+        from tasks.profile import measure_profiles
+
+        console.print(profile_table(measure_profiles(refresh=refresh)))
+
+
+@app.command()
+def datasets() -> None:
+    """List the data sets that `--data` knows by name, and what is in the cache."""
+    with one_sentence_errors():
+        from flows.tables import cache_table, named_datasets_table
+
+        console.print(named_datasets_table())
+        console.print(cache_table())
+
+
+@app.command()
+def runs(limit: Annotated[int, typer.Option(min=1, help="Most runs to show, newest first.")] = 20) -> None:
+    """List past trainings with their quality, time, energy and placement."""
+    with one_sentence_errors():
+        from flows.tables import runs_table
+
+        console.print(runs_table(limit))
+
+
+@app.command()
+def ui(
+    prefect_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of Prefect's UI on loopback.")] = 4200,
+    mlflow_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of MLflow's UI on loopback.")] = 5000,
+) -> None:
+    """Start the UIs of Prefect and MLflow on loopback, until Ctrl-C."""
+    with one_sentence_errors("Stopped."):
+        from flows.services import mlflow_service, prefect_service, serve
+
+        services = [prefect_service(prefect_port), mlflow_service(mlflow_port)]
+        serve(services, on_ready=lambda service: console.print(f"{service.name}: {service.url}"))
+
+
+@contextlib.contextmanager
+def one_sentence_errors(interrupted: str = "Interrupted.") -> Iterator[None]:
+    """Turn what a user can mend into one sentence and an exit code; `--debug` keeps the traceback."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(interrupted)
+        raise SystemExit(INTERRUPTED) from None
+    except ShunterError as error:
+        if os.environ.get("SHUNTER_DEBUG") == "1":
+            raise
+        say(f"Error: {error}")
+        raise SystemExit(error.exit_code) from None
+
+
+def say(sentence: str) -> None:
+    """Print one sentence on stderr, whatever it holds and however long it is."""
+    errors.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+
+def main() -> None:
+    """Entry point of the command."""
+    app()

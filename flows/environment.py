@@ -1,0 +1,60 @@
+"""What the process needs to be told before Prefect and MLflow are imported."""
+
+import os
+import sys
+from pathlib import Path
+
+from shunter.errors import ShunterError
+from shunter.settings import Settings
+
+
+def prepare_environment(*, debug: bool) -> None:
+    """Keep Prefect's database in Shunter's home, switch telemetry off and leave the terminal to our own lines.
+
+    A variable that the user has set wins. Prefect's log still reaches its UI in full.
+    """
+    defaults = {
+        "PREFECT_HOME": str(Settings().home / "prefect"),
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
+        "DO_NOT_TRACK": "1",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "PYTHONWARNINGS": "ignore",
+    }
+    if debug:
+        defaults.pop("PYTHONWARNINGS")
+    else:
+        defaults["PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"] = "CRITICAL"
+    for name, value in defaults.items():
+        os.environ.setdefault(name, value)
+    if not debug:
+        import warnings
+
+        warnings.simplefilter("ignore")
+
+
+def check_packages() -> None:
+    """Refuse to run with someone else's `tasks` or `models`, which a folder of that name could bring in.
+
+    Raises:
+        ShunterError: a package of that name outside this project comes first on the path.
+    """
+    import engine
+    import hardware
+    import models
+    import tasks
+
+    home = Path(__file__).resolve().parent.parent
+    for package in (engine, hardware, models, tasks):
+        found = Path(str(package.__file__)).resolve().parent
+        if found != home / package.__name__:
+            raise ShunterError(
+                f"The package {package.__name__!r} was imported from {found} instead of {home}: "
+                "start shunter from another folder, or take that folder off PYTHONPATH."
+            )
+
+
+def is_interactive() -> bool:
+    """Whether a person is likely to watch: only then are progress bars drawn."""
+    return sys.stderr.isatty()

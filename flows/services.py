@@ -1,0 +1,140 @@
+"""The two web interfaces, started together on this machine and stopped together."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shunter.errors import RequestError, ShunterError
+
+LOOPBACK = "127.0.0.1"
+START_SECONDS = 120
+
+
+@dataclass(frozen=True, kw_only=True)
+class Service:
+    """A web server that runs as a process of its own.
+
+    Attributes:
+        name: what people call it.
+        command: how it is started.
+        environment: variables beyond those of this process.
+        port: where it listens, on loopback only.
+        health_path: answers 200 when the server is ready.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    environment: dict[str, str]
+    port: int
+    health_path: str
+
+    @property
+    def url(self) -> str:
+        """Address to open in a browser."""
+        return f"http://{LOOPBACK}:{self.port}"
+
+
+def prefect_service(port: int) -> Service:
+    """Prefect's server and UI over the database that `shunter train` writes."""
+    url = f"http://{LOOPBACK}:{port}/api"
+    command = (sys.executable, "-m", "prefect", "server", "start", "--host", LOOPBACK, "--port", str(port))
+    return Service(
+        name="Prefect",
+        command=command,
+        environment={"PREFECT_UI_API_URL": url, "PREFECT_API_URL": url},
+        port=port,
+        health_path="/api/health",
+    )
+
+
+def mlflow_service(port: int) -> Service:
+    """MLflow's server and UI over the store that every run writes, with its host and origin checks on."""
+    from tasks.track import artifact_root, tracking_uri
+
+    command = (
+        *(sys.executable, "-m", "mlflow", "server", "--host", LOOPBACK, "--port", str(port), "--workers", "1"),
+        *("--backend-store-uri", tracking_uri(), "--artifacts-destination", artifact_root()),
+        *("--allowed-hosts", f"localhost:{port},{LOOPBACK}:{port}"),
+        *("--cors-allowed-origins", f"http://{LOOPBACK}:{port},http://localhost:{port}"),
+    )
+    return Service(name="MLflow", command=command, environment={}, port=port, health_path="/health")
+
+
+def serve(services: list[Service], on_ready: Callable[[Service], None]) -> None:
+    """Start the services, report each when it answers, and wait; Ctrl-C or SIGTERM stops them all.
+
+    Raises:
+        RequestError: a port is taken.
+        ShunterError: a service did not start or ended by itself.
+    """
+    for service in services:
+        _check_port(service)
+    with contextlib.ExitStack() as stack:
+        processes = [(service, stack.enter_context(_running(service))) for service in services]
+        signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+        for service, process in processes:
+            _wait_until_ready(service, process)
+            on_ready(service)
+        with contextlib.suppress(KeyboardInterrupt):
+            while all(process.poll() is None for _, process in processes):
+                time.sleep(0.5)
+            raise ShunterError("A server ended by itself: start again with --debug to see its log.")
+
+
+def _check_port(service: Service) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, service.port))
+        except OSError:
+            raise RequestError(
+                f"Port {service.port} for {service.name} is in use: stop what listens there or choose another with "
+                f"--{service.name.lower()}-port."
+            ) from None
+
+
+@contextlib.contextmanager
+def _running(service: Service):
+    show_log = os.environ.get("SHUNTER_DEBUG") == "1"
+    process = subprocess.Popen(
+        service.command,
+        env={**os.environ, **service.environment},
+        stdout=None if show_log else subprocess.DEVNULL,
+        stderr=None if show_log else subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C reaches us first; we stop the children in order
+    )
+    try:
+        yield process
+    finally:
+        _stop(process)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    for number, patience_seconds in ((signal.SIGTERM, 10), (signal.SIGKILL, 5)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(patience_seconds)
+            return
+
+
+def _wait_until_ready(service: Service, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise ShunterError(f"{service.name} ended while starting: run again with --debug to see its log.")
+        try:
+            with urllib.request.urlopen(service.url + service.health_path, timeout=2) as answer:
+                if answer.status == 200:
+                    return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.3)
+    raise ShunterError(f"{service.name} did not answer on {service.url} within {START_SECONDS} seconds.")

@@ -1,0 +1,98 @@
+"""The state of one run that outlives its process, so that an interrupted run goes on where it stopped."""
+
+import hashlib
+import shutil
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from filelock import FileLock, Timeout
+from pydantic import BaseModel
+
+from engine.dataset import Dataset
+from shunter.errors import RequestError
+from shunter.settings import Settings
+from tasks.request import TrainRequest
+
+State = TypeVar("State", bound=BaseModel)
+
+
+class RunState:
+    """Folder of an unfinished run: what was decided, what was spent, the study and the checkpoints.
+
+    The same request over the same data on the same machine has the same folder, so giving the command again resumes it.
+    A finished run removes its folder: what lasts is in MLflow. Used as a context manager, which holds a lock.
+    """
+
+    def __init__(self, request: TrainRequest, dataset: Dataset, host: str, *, fresh: bool = False) -> None:
+        key = hashlib.sha256(f"{request.model_dump_json()}|{dataset.fingerprint}|{host}".encode()).hexdigest()[:16]
+        runs = Settings().runs_directory
+        self.directory: Path = runs / key
+        self._lock = FileLock(runs / f"{key}.lock", timeout=0)
+        self._fresh = fresh
+        self.resumed = False
+
+    def __enter__(self) -> Self:
+        """Take the lock and create or reopen the folder.
+
+        Raises:
+            RequestError: another process runs the very same training now.
+        """
+        self.directory.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._lock.acquire()
+        except Timeout:
+            raise RequestError(
+                f"The same training is already running, with its state in {self.directory}: wait for it to end."
+            ) from None
+        if self._fresh:
+            shutil.rmtree(self.directory, ignore_errors=True)
+        self.resumed = self.directory.exists()
+        self.directory.mkdir(exist_ok=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Release the lock; the folder stays unless `finish` was called."""
+        self._lock.release()
+
+    def remember(self, name: str, value: BaseModel) -> None:
+        """Keep `value` under `name`, replacing what was there, in one atomic step."""
+        path = self.directory / f"{name}.json"
+        partial = path.with_suffix(".partial")
+        partial.write_text(value.model_dump_json())
+        partial.replace(path)
+
+    def recall(self, name: str, model: type[State]) -> State | None:
+        """What was kept under `name`, or None. A value of another version of the model counts as absent."""
+        path = self.directory / f"{name}.json"
+        if not path.exists():
+            return None
+        try:
+            return model.model_validate_json(path.read_text())
+        except ValueError:
+            return None
+
+    def finish(self) -> None:
+        """The run is complete: nothing is left to resume."""
+        shutil.rmtree(self.directory)
+
+
+class RunIdentity(BaseModel):
+    """The MLflow run that an interrupted run goes on writing to."""
+
+    parent_run_id: str
+
+
+class Spent(BaseModel):
+    """What earlier attempts of this run have used of its limits."""
+
+    seconds: float = 0.0
+    joules: float = 0.0
+
+
+def unfinished_runs() -> list[Path]:
+    """Folders of interrupted runs, newest first."""
+    folders = [path for path in Settings().runs_directory.glob("*") if path.is_dir()]
+    return sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True)

@@ -1,0 +1,57 @@
+"""The command as a person meets it: help, mistakes, exit codes."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shunter.settings import PROJECT_ROOT
+
+SHUNTER = Path(sys.executable).with_name("shunter")
+
+
+def shunter(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([SHUNTER, *arguments], capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize("command", ["train", "profile", "datasets", "runs", "ui"])
+def test_help_of_every_command_shows_its_options(command: str) -> None:
+    done = shunter(command, "--help")
+    assert done.returncode == 0, done.stderr
+    assert "Usage: shunter" in done.stdout
+
+
+def test_help_imports_no_heavy_library() -> None:
+    """What keeps the start short: not one of these is needed to print help."""
+    script = (
+        "import sys, flows.cli\n"
+        "print(sorted({'torch', 'prefect', 'mlflow', 'optuna', 'polars', 'pandas'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=PROJECT_ROOT)
+    assert done.stdout.strip() == "[]"
+
+
+def test_value_out_of_range_is_one_sentence_and_no_traceback() -> None:
+    done = shunter("train", "--trials", "0")
+    assert done.returncode == 2
+    assert done.stderr.strip() == "Error: --trials 0: input should be greater than or equal to 1."
+
+
+def test_unknown_objective_lists_the_known_ones() -> None:
+    done = shunter("train", "--objective", "speed")
+    assert done.returncode == 2
+    assert "time" in done.stderr
+    assert "energy" in done.stderr
+
+
+def test_packages_of_another_project_are_refused(tmp_path: Path) -> None:
+    """Prefect's loader puts the working directory first on the path: a folder `tasks` there would shadow ours."""
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "__init__.py").write_text("")
+    script = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import flows.environment as e\n"
+        "try: e.check_packages()\nexcept Exception as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert "'models' was imported from" in done.stdout

@@ -1,0 +1,71 @@
+"""A run's state outlives its process, belongs to one request, and is held by one process at a time."""
+
+from pathlib import Path
+
+import pytest
+
+from engine.dataset import Dataset, SplitStatistics
+from models.spec import CategoricalFeature, Features
+from shunter.errors import RequestError
+from tasks.request import TrainRequest
+from tasks.run_state import RunState, Spent, unfinished_runs
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    return Dataset(
+        name="tiny",
+        directory=tmp_path,
+        fingerprint="abc",
+        features=Features(dense=(), categorical=(CategoricalFeature(name="user", rows=3),)),
+        splits={"train": SplitStatistics(rows=4, positives=2)},
+        split_by="hash",
+        fields=(),
+        quarantined_rows=0,
+    )
+
+
+def test_what_was_remembered_is_recalled_by_the_next_process_with_the_same_request(dataset: Dataset) -> None:
+    with RunState(TrainRequest(), dataset, "host") as state:
+        assert not state.resumed
+        state.remember("spent", Spent(seconds=3.5, joules=7.0))
+    with RunState(TrainRequest(), dataset, "host") as state:
+        assert state.resumed
+        assert state.recall("spent", Spent) == Spent(seconds=3.5, joules=7.0)
+
+
+def test_another_request_or_machine_has_another_state(dataset: Dataset) -> None:
+    with RunState(TrainRequest(), dataset, "host") as state:
+        directory = state.directory
+    assert RunState(TrainRequest(seed=1), dataset, "host").directory != directory
+    assert RunState(TrainRequest(), dataset, "other").directory != directory
+
+
+def test_fresh_forgets(dataset: Dataset) -> None:
+    with RunState(TrainRequest(), dataset, "host") as state:
+        state.remember("spent", Spent(seconds=1.0))
+    with RunState(TrainRequest(), dataset, "host", fresh=True) as state:
+        assert not state.resumed
+        assert state.recall("spent", Spent) is None
+
+
+def test_finished_run_leaves_nothing_to_resume(dataset: Dataset) -> None:
+    with RunState(TrainRequest(), dataset, "host") as state:
+        assert unfinished_runs() == [state.directory]
+        state.finish()
+    assert unfinished_runs() == []
+
+
+def test_same_training_twice_at_once_is_refused(dataset: Dataset) -> None:
+    with (
+        RunState(TrainRequest(), dataset, "host"),
+        pytest.raises(RequestError, match="already running"),
+        RunState(TrainRequest(), dataset, "host"),
+    ):
+        pass
+
+
+def test_half_written_or_foreign_state_counts_as_absent(dataset: Dataset) -> None:
+    with RunState(TrainRequest(), dataset, "host") as state:
+        (state.directory / "spent.json").write_text('{"seconds": ')
+        assert state.recall("spent", Spent) is None
