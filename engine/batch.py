@@ -1,0 +1,168 @@
+"""One batch of samples, as the kernels want it: field by field, without a Python object per row."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.spec import Features
+from shunter.errors import DataError
+
+if TYPE_CHECKING:
+    from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bags:
+    """The ids of one multi-valued field.
+
+    Attributes:
+        values: int32 `[ids]`, sample by sample.
+        lengths: `[batch]`, ids of each sample.
+    """
+
+    values: np.ndarray
+    lengths: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """Samples in the layout of a KeyedJaggedTensor, with three samples of a single-valued and a multi-valued field:
+
+        values   [ a0 a1 a2 | b0 b0' | b2 ]        offsets   [ 0 1 2 3 5 5 6 ]
+                   field a     field b (b1 is empty)
+
+    Attributes:
+        keys: names of the categorical fields.
+        dense: float32 `[batch, dense features]`.
+        values: int32 ids, field by field and sample by sample within a field.
+        offsets: int32 `[fields * batch + 1]`, where each bag starts in `values`, and the end.
+        labels: float32 `[batch]`.
+    """
+
+    keys: tuple[str, ...]
+    dense: Tensor
+    values: Tensor
+    offsets: Tensor
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return self.labels.numel()
+
+    @property
+    def inputs(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The arguments of a model."""
+        return self.dense, self.values, self.offsets
+
+    def keyed_jagged_tensor(self) -> "KeyedJaggedTensor":
+        """The categorical fields as TorchRec takes them; shares memory with the batch."""
+        from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
+
+        return KeyedJaggedTensor(keys=list(self.keys), values=self.values, offsets=self.offsets)
+
+    def to(self, device: str | torch.device, *, non_blocking: bool = False) -> "Batch":
+        """The batch on another device."""
+        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> "Batch":
+        """A copy in page-locked memory, from which a GPU reads without waiting for the host."""
+        return self._map(Tensor.pin_memory)
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        return Batch(
+            keys=self.keys,
+            dense=change(self.dense),
+            values=change(self.values),
+            offsets=change(self.offsets),
+            labels=change(self.labels),
+        )
+
+
+def make_batch(
+    features: Features,
+    *,
+    dense: np.ndarray | None,
+    categorical: np.ndarray | None,
+    bags: Sequence[Bags] = (),
+    labels: np.ndarray | None = None,
+) -> Batch:
+    """Lay out encoded samples as a batch, and check their ids.
+
+    Args:
+        features: names and sizes of the fields.
+        dense: float32 `[batch, dense features]`; None when there are none.
+        categorical: int32 `[batch, single-valued fields]`; None when there are none.
+        bags: the multi-valued fields, in their order in `features`.
+        labels: float32 `[batch]`; zeros when the batch is only to be scored.
+
+    Raises:
+        DataError: an id lies outside its table; the message names the field.
+    """
+    single = None if categorical is None else np.ascontiguousarray(categorical.T)
+    arrays = [array for array in (dense, categorical, labels) if array is not None]
+    rows = len(arrays[0]) if arrays else len(bags[0].lengths)
+    if bags:
+        values, lengths = _interleave(features, single, bags, rows)
+        offsets = np.zeros(lengths.size + 1, dtype=np.int32)
+        np.cumsum(lengths.ravel(), out=offsets[1:])
+        offsets_tensor = torch.from_numpy(offsets)
+    else:
+        assert single is not None, "a batch needs a categorical field"
+        values = single.ravel()
+        _check_ids(features, single)
+        offsets_tensor = _unit_offsets(values.size)
+    return Batch(
+        keys=tuple(field.name for field in features.categorical),
+        dense=torch.zeros(rows, 0) if dense is None else torch.from_numpy(dense),
+        values=torch.from_numpy(values),
+        offsets=offsets_tensor,
+        labels=torch.zeros(rows) if labels is None else torch.from_numpy(labels),
+    )
+
+
+@lru_cache(maxsize=8)
+def _unit_offsets(bags: int) -> Tensor:
+    """Offsets of bags of one id each: the same for every full batch, so made once; nobody writes to them."""
+    return torch.arange(bags + 1, dtype=torch.int32)
+
+
+def _interleave(
+    features: Features, single: np.ndarray | None, bags: Sequence[Bags], rows: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Put single-valued and multi-valued fields into the order of `features`: all values, `[fields, rows]` lengths."""
+    lengths = np.ones((len(features.categorical), rows), dtype=np.int32)
+    pieces: list[np.ndarray] = []
+    next_single, next_bag = 0, 0
+    for position, field in enumerate(features.categorical):
+        if field.multi_valued:
+            pieces.append(bags[next_bag].values)
+            lengths[position] = bags[next_bag].lengths
+            next_bag += 1
+        else:
+            assert single is not None, f"the single-valued field {field.name} has no column"
+            pieces.append(single[next_single])
+            next_single += 1
+    for piece, field in zip(pieces, features.categorical, strict=True):
+        if piece.size:
+            _check_range(field.name, field.rows, int(piece.min()), int(piece.max()))
+    return np.concatenate(pieces), lengths
+
+
+def _check_ids(features: Features, single: np.ndarray) -> None:
+    if not single.size:
+        return
+    lowest, highest = single.min(axis=1), single.max(axis=1)
+    for field, low, high in zip(features.categorical, lowest, highest, strict=True):
+        _check_range(field.name, field.rows, int(low), int(high))
+
+
+def _check_range(name: str, rows: int, lowest: int, highest: int) -> None:
+    if lowest < 0 or highest >= rows:
+        wrong = lowest if lowest < 0 else highest
+        raise DataError(
+            f"Field {name!r} holds the id {wrong} but its table has the rows 0 to {rows - 1}: ingest the data again."
+        )

@@ -1,0 +1,107 @@
+"""A bounded background reader: the next batches are made while the current one is computed."""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+Item = TypeVar("Item")
+
+
+class _End:
+    """Marks that the source is exhausted, or the exception that ended it."""
+
+    def __init__(self, exception: BaseException | None = None) -> None:
+        self.exception = exception
+
+
+class Prefetcher(Generic[Item]):
+    """Iterates a source in a thread of its own, at most `depth` items ahead.
+
+    The order is kept; an exception of the source is raised in the consumer, with the source's traceback, after the
+    items before it. Use it in a `with` statement: leaving it, early or not, ends the thread and closes the source.
+
+        with Prefetcher(loader.batches(), depth=2) as batches:
+            for batch in batches: ...
+
+    Attributes:
+        load_seconds: time the source took to make the items.
+        wait_seconds: time the consumer waited for an item.
+        compute_seconds: time the consumer took between receiving an item and asking for the next.
+
+    Args:
+        source: what to iterate; a generator is closed at the end.
+        depth: items held ready.
+        prepare: applied to each item in the thread, for instance a copy to the device.
+    """
+
+    def __init__(
+        self, source: Iterable[Item], *, depth: int, prepare: Callable[[Item], Item] | None = None
+    ) -> None:
+        assert depth >= 1, "the depth counts the items held ready, at least 1"
+        self.load_seconds = self.wait_seconds = self.compute_seconds = 0.0
+        self._source = iter(source)
+        self._prepare = prepare
+        self._queue: queue.Queue[Item | _End] = queue.Queue(maxsize=depth)
+        self._stopping = threading.Event()
+        self._handed_out_at: float | None = None
+        self._thread = threading.Thread(target=self._fill, name="prefetch", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[Item]:
+        return self
+
+    def __next__(self) -> Item:
+        asked_at = time.perf_counter()
+        if self._handed_out_at is not None:
+            self.compute_seconds += asked_at - self._handed_out_at
+            self._handed_out_at = None
+        item = self._queue.get() if not self._stopping.is_set() else _End()
+        received_at = time.perf_counter()
+        self.wait_seconds += received_at - asked_at
+        if isinstance(item, _End):
+            self._stopping.set()
+            if item.exception is not None:
+                raise item.exception
+            raise StopIteration
+        self._handed_out_at = received_at
+        return item
+
+    def close(self) -> None:
+        """End the thread, whatever it is doing; items not yet handed out are dropped. May be called twice."""
+        self._stopping.set()
+        while self._thread.is_alive():
+            try:
+                self._queue.get_nowait()  # a thread that waits for room in the queue goes on, and sees the event
+            except queue.Empty:
+                self._thread.join(timeout=0.005)
+
+    def _fill(self) -> None:
+        end = _End()
+        try:
+            while not self._stopping.is_set():
+                started = time.perf_counter()
+                item = next(self._source, end)
+                if not isinstance(item, _End) and self._prepare is not None:
+                    item = self._prepare(item)
+                self.load_seconds += time.perf_counter() - started
+                if isinstance(item, _End):
+                    break
+                self._queue.put(item)
+        except BaseException as error:  # noqa: BLE001 - everything is raised again in the consumer
+            end = _End(error)
+        finally:
+            close = getattr(self._source, "close", None)
+            if close is not None:
+                close()
+            self._queue.put(end)

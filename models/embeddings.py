@@ -1,0 +1,246 @@
+"""Pooled lookup of all tables of a model in one operator, with the optimiser fused into its backward.
+
+Two kernels with equal results: FBGEMM's table-batched bag where `fbgemm_gpu` can be imported, plain torch elsewhere.
+Both keep all tables in one `[rows of all tables, dim]` array, and one float of optimiser state a row.
+"""
+
+import importlib.util
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from shunter.errors import RequestError
+
+Kernel = Literal["auto", "fbgemm", "torch"]
+EPSILON = 1e-8
+
+
+class PooledEmbeddings(nn.Module, ABC):
+    """Embedding tables whose rows are summed over each bag of ids.
+
+    The gradient never reaches an optimiser: the backward pass updates the touched rows itself, by exact row-wise
+    Adagrad, `sum += mean(gradient^2); row -= learning_rate * gradient / (sqrt(sum) + epsilon)`, where the gradient of
+    a row is summed over its occurrences in the batch first. That is why the module has buffers and no parameters.
+
+    Attributes:
+        weight: `[rows of all tables, dim]` float32, the tables one below the other.
+        adagrad_sum: `[rows of all tables]` float32, the optimiser's state; not part of the state dict.
+    """
+
+    weight: Tensor
+    adagrad_sum: Tensor
+
+    def __init__(self, rows: Sequence[int], dim: int, learning_rate: float) -> None:
+        super().__init__()
+        self.rows = tuple(rows)
+        self.dim = dim
+        self.learning_rate = learning_rate
+
+    @abstractmethod
+    def lookup(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """Sum the rows of each bag; see `forward`."""
+
+    def forward(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """Look up one batch.
+
+        Args:
+            values: ids, table by table and sample by sample within a table (the order of a KeyedJaggedTensor).
+            offsets: `[tables * batch + 1]`, where each bag starts in `values`, and the end.
+
+        Returns:
+            `[batch, tables, dim]`; zeros for an empty bag.
+        """
+        return self.lookup(values, offsets).view(-1, len(self.rows), self.dim)
+
+    @torch.no_grad()
+    def initialise(self, generator: torch.Generator) -> None:
+        """Draw each table from U(-1/sqrt(rows), 1/sqrt(rows)), as in facebookresearch/dlrm; equal for all kernels."""
+        start = 0
+        for rows in self.rows:
+            bound = rows**-0.5
+            drawn = torch.empty(rows, self.dim).uniform_(-bound, bound, generator=generator)
+            self.weight[start : start + rows].copy_(drawn)
+            start += rows
+        self.adagrad_sum.zero_()
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> nn.Module:
+        """Refuse to move: the kernel works on the memory it was built with."""
+        before = self.weight
+        super()._apply(fn, recurse)
+        if self.weight.device != before.device or self.weight.dtype != before.dtype:
+            raise RuntimeError("embedding tables cannot be moved or cast: build the model on its device instead")
+        return self
+
+
+class FbgemmEmbeddings(PooledEmbeddings):
+    """FBGEMM's split table-batched embedding bag."""
+
+    def __init__(self, rows: Sequence[int], dim: int, learning_rate: float, device: torch.device) -> None:
+        super().__init__(rows, dim, learning_rate)
+        from fbgemm_gpu.split_embedding_configs import EmbOptimType
+        from fbgemm_gpu.split_table_batched_embeddings_ops_common import BoundsCheckMode, EmbeddingLocation, PoolingMode
+        from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
+            ComputeDevice,
+            SplitTableBatchedEmbeddingBagsCodegen,
+        )
+
+        on_cpu = device.type == "cpu"
+        location = EmbeddingLocation.HOST if on_cpu else EmbeddingLocation.DEVICE
+        compute = ComputeDevice.CPU if on_cpu else ComputeDevice.CUDA
+        kernel = SplitTableBatchedEmbeddingBagsCodegen(
+            [(table_rows, dim, location, compute) for table_rows in rows],
+            optimizer=EmbOptimType.EXACT_ROWWISE_ADAGRAD,
+            learning_rate=learning_rate,
+            eps=EPSILON,
+            pooling_mode=PoolingMode.SUM,
+            # Ids are checked where a batch is made, once, with the name of the field in the message.
+            bounds_check_mode=BoundsCheckMode.NONE,
+            device=device,
+        )
+        weights = kernel.weights_host if on_cpu else kernel.weights_dev
+        momentum = kernel.momentum1_host if on_cpu else kernel.momentum1_dev
+        total = sum(rows)
+        # Views of the kernel's memory, under the names that every kernel has. The kernel itself stays out of the
+        # module tree: its many buffers are its own affair, and its weights are no parameters of the dense optimiser.
+        self.register_buffer("weight", weights.detach()[: total * dim].view(total, dim))
+        self.register_buffer("adagrad_sum", momentum.detach()[:total], persistent=False)
+        self._kernel = (kernel,)
+
+    def lookup(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """Sum the rows of each bag."""
+        return self._kernel[0](values, offsets)
+
+
+class TorchEmbeddings(PooledEmbeddings):
+    """The same with torch alone, for machines without FBGEMM; no synchronisation with the device."""
+
+    def __init__(self, rows: Sequence[int], dim: int, learning_rate: float, device: torch.device) -> None:
+        super().__init__(rows, dim, learning_rate)
+        total = sum(rows)
+        self.register_buffer("weight", torch.zeros(total, dim, device=device))
+        self.register_buffer("adagrad_sum", torch.zeros(total, device=device), persistent=False)
+        starts = torch.tensor((0, *rows[:-1]), device=device).cumsum(0)
+        self.register_buffer("table_starts", starts, persistent=False)
+        # The update happens in the backward pass, which autograd runs only if something asks for a gradient.
+        self.register_buffer("anchor", torch.zeros(0, device=device, requires_grad=True), persistent=False)
+
+    table_starts: Tensor
+    anchor: Tensor
+
+    def lookup(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """Sum the rows of each bag."""
+        tables = len(self.rows)
+        batch = (offsets.numel() - 1) // tables
+        lengths = offsets.diff()
+        bags = torch.arange(tables * batch, device=values.device)
+        bag_of_value = bags.repeat_interleave(lengths, output_size=values.numel())
+        rows = values.long() + self.table_starts[bag_of_value // max(batch, 1)]
+        pooled: Tensor = _PooledLookup.apply(  # pyright: ignore[reportAssignmentType]
+            self.anchor, self.weight, self.adagrad_sum, rows, bag_of_value, offsets.long(), self.learning_rate
+        )
+        return pooled.view(tables, batch, self.dim).transpose(0, 1).reshape(batch, tables * self.dim)
+
+
+class _PooledLookup(torch.autograd.Function):
+    """Bag sums forward; exact row-wise Adagrad on the touched rows backward."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        anchor: Tensor,
+        weight: Tensor,
+        adagrad_sum: Tensor,
+        rows: Tensor,
+        bag_of_value: Tensor,
+        offsets: Tensor,
+        learning_rate: float,
+    ) -> Tensor:
+        ctx.tables = (weight, adagrad_sum, learning_rate)
+        ctx.save_for_backward(rows, bag_of_value)
+        if not rows.numel():
+            return weight.new_zeros(offsets.numel() - 1, weight.shape[1])
+        return nn.functional.embedding_bag(rows, weight, offsets, mode="sum", include_last_offset=True)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, ...]:
+        rows, bag_of_value = ctx.saved_tensors
+        if rows.numel():
+            _rowwise_adagrad_(*ctx.tables, rows, gradients[0][bag_of_value])
+        return (None,) * 7
+
+
+@torch.no_grad()
+def _rowwise_adagrad_(
+    weight: Tensor, adagrad_sum: Tensor, learning_rate: float, rows: Tensor, gradients: Tensor
+) -> None:
+    """Sum the gradients of each distinct row, then update it once.
+
+    All shapes are known beforehand, so a GPU never waits for the host: the distinct rows fill the first slots, the
+    slots that remain carry a zero gradient to row 0, which changes nothing.
+
+    Args:
+        weight: `[total rows, dim]`, changed in place.
+        adagrad_sum: `[total rows]`, changed in place.
+        learning_rate: step size.
+        rows: `[ids]` row of each looked-up id, with repetitions.
+        gradients: `[ids, dim]` gradient of each looked-up id.
+    """
+    ordered, order = rows.sort(stable=True)
+    is_first = torch.ones_like(ordered, dtype=torch.bool)
+    torch.ne(ordered[1:], ordered[:-1], out=is_first[1:])
+    slot = is_first.cumsum(0) - 1
+    distinct = torch.zeros_like(ordered).scatter_(0, slot, ordered)
+    summed = torch.zeros_like(gradients).index_add_(0, slot, gradients[order])
+    adagrad_sum.index_add_(0, distinct, summed.square().mean(1))
+    scale = learning_rate / (adagrad_sum[distinct].sqrt() + EPSILON)
+    weight.index_add_(0, distinct, summed * scale.unsqueeze(1), alpha=-1)
+
+
+def choose_kernel(kernel: Kernel, device: torch.device) -> Literal["fbgemm", "torch"]:
+    """Resolve `auto`: FBGEMM where it is installed with operators for the device, plain torch elsewhere.
+
+    Raises:
+        RequestError: FBGEMM was asked for and is not installed.
+    """
+    if kernel == "torch":
+        return "torch"
+    if _fbgemm_works(device.type):
+        return "fbgemm"
+    if kernel == "fbgemm":
+        raise RequestError(
+            f"The embedding kernel fbgemm has no build for {device.type} here: install fbgemm-gpu or use kernel torch."
+        )
+    return "torch"
+
+
+def _fbgemm_works(device_type: str) -> bool:
+    if importlib.util.find_spec("fbgemm_gpu") is None:
+        return False
+    try:
+        import fbgemm_gpu
+        import fbgemm_gpu.split_table_batched_embeddings_ops_training
+    except (ImportError, OSError, RuntimeError, AttributeError):  # a build for another torch fails in any of these ways
+        return False
+    return device_type == "cpu" or getattr(fbgemm_gpu, "__variant__", "cpu") != "cpu"
+
+
+def build_embeddings(
+    rows: Sequence[int], dim: int, *, learning_rate: float, device: torch.device, kernel: Kernel = "auto"
+) -> PooledEmbeddings:
+    """Build uninitialised tables of one width.
+
+    Args:
+        rows: rows of each table.
+        dim: width of every row.
+        learning_rate: of the fused row-wise Adagrad.
+        device: where they lie, for good.
+        kernel: `auto` picks FBGEMM where it is installed.
+    """
+    kernels: dict[str, type[FbgemmEmbeddings] | type[TorchEmbeddings]] = {
+        "fbgemm": FbgemmEmbeddings,
+        "torch": TorchEmbeddings,
+    }
+    return kernels[choose_kernel(kernel, device)](rows, dim, learning_rate, device)
