@@ -37,9 +37,7 @@ class Prefetcher(Generic[Item]):
         prepare: applied to each item in the thread, for instance a copy to the device.
     """
 
-    def __init__(
-        self, source: Iterable[Item], *, depth: int, prepare: Callable[[Item], Item] | None = None
-    ) -> None:
+    def __init__(self, source: Iterable[Item], *, depth: int, prepare: Callable[[Item], Item] | None = None) -> None:
         assert depth >= 1, "the depth counts the items held ready, at least 1"
         self.load_seconds = self.wait_seconds = self.compute_seconds = 0.0
         self._source = iter(source)

@@ -61,7 +61,9 @@ def build_model(
 def check_spec(spec: ModelSpec, features: Features) -> None:
     """Raise a `RequestError` for a model that cannot be built; see `build_model`."""
     if spec.family not in FAMILIES:
-        raise RequestError(f"Unknown model family {spec.family!r}: the known families are {', '.join(sorted(FAMILIES))}.")
+        raise RequestError(
+            f"Unknown model family {spec.family!r}: the known families are {', '.join(sorted(FAMILIES))}."
+        )
     if spec.embedding_dim < 4 or spec.embedding_dim % 4:
         raise RequestError(
             f"The embedding width {spec.embedding_dim} does not suit the kernels: use a positive multiple of 4."

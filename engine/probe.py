@@ -1,0 +1,101 @@
+"""A short measurement of the real training step, for the choice of a placement."""
+
+import time
+from collections.abc import Iterator
+from itertools import count
+
+import numpy as np
+import torch
+
+from engine.batch import Batch
+from engine.config import Execution, Hyperparameters
+from engine.dataset import Dataset
+from engine.loader import BatchLoader
+from engine.prefetch import Prefetcher
+from engine.results import StepTiming
+from engine.step import (
+    applied,
+    build_dense_optimizer,
+    peak_memory_bytes,
+    prefetch,
+    reset_peak_memory,
+    train_step,
+)
+from models.registry import build_model
+from models.spec import ModelSpec
+
+
+def time_steps(
+    dataset: Dataset,
+    spec: ModelSpec,
+    hyperparameters: Hyperparameters,
+    execution: Execution,
+    *,
+    steps: int = 20,
+    warmup_steps: int = 3,
+    seed: int = 0,
+) -> StepTiming:
+    """Train a fresh model for a few steps and measure them, then forget it.
+
+    Where the training part has fewer batches than steps, it is read again from the start.
+
+    Args:
+        dataset: the data.
+        spec: the architecture.
+        hyperparameters: which optimiser, and its settings.
+        execution: the placement to measure.
+        steps: steps to measure.
+        warmup_steps: steps before them, not measured.
+        seed: of the initial weights and the order of batches.
+
+    Raises:
+        HardwareError: the device cannot be used here.
+    """
+    with applied(execution) as device, torch.random.fork_rng():
+        reset_peak_memory(device)
+        torch.manual_seed(seed)
+        learning_rate = hyperparameters.embedding_learning_rate
+        model = build_model(
+            spec, dataset.features, seed=seed, embedding_learning_rate=learning_rate, device=device
+        ).train()
+        optimizer = build_dense_optimizer(model, hyperparameters)
+        loader = BatchLoader(dataset, "train", execution.batch_size, shuffle=True, seed=seed)
+        seconds: list[float] = []
+        with prefetch(_full_batches(loader), execution) as batches:
+            for _ in range(warmup_steps):
+                train_step(model, optimizer, next(batches), execution.precision)
+            _synchronize(device)
+            waited, loaded = batches.wait_seconds, batches.load_seconds
+            for _ in range(steps):
+                started = time.perf_counter()
+                train_step(model, optimizer, next(batches), execution.precision)
+                _synchronize(device)
+                seconds.append(time.perf_counter() - started)
+            return _timing(seconds, batches, waited, loaded, peak_memory_bytes(device))
+
+
+def _full_batches(loader: BatchLoader) -> Iterator[Batch]:
+    """The full batches, epoch after epoch without end: a smaller last one would look like a faster step."""
+    size = min(loader.batch_size, loader.rows)
+    for epoch in count():
+        yield from (batch for batch in loader.batches(epoch=epoch) if len(batch) == size)
+
+
+def _timing(
+    seconds: list[float], batches: Prefetcher[Batch], waited: float, loaded: float, memory_bytes: int
+) -> StepTiming:
+    p10, median, p90 = np.percentile(seconds, [10, 50, 90])
+    return StepTiming(
+        steps=len(seconds),
+        step_seconds=float(median),
+        step_seconds_p10=float(p10),
+        step_seconds_p90=float(p90),
+        wait_seconds=(batches.wait_seconds - waited) / len(seconds),
+        load_seconds=(batches.load_seconds - loaded) / len(seconds),
+        peak_memory_bytes=memory_bytes,
+    )
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,115 @@
+"""What a training, an evaluation and a probe report."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from engine.metrics import Metrics
+from models.registry import Model
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochReport:
+    """Where a training stood after an epoch, or when its budget was used up within one.
+
+    Attributes:
+        epoch: passes over the training part so far, from 1; an unfinished pass counts.
+        step: optimiser steps so far.
+        samples_seen: training samples so far.
+        train_logloss: mean loss over the epoch, taken while the weights were changing.
+        validation: quality on the validation part.
+        train_seconds: wall clock so far, validation and checkpoints included.
+        wait_seconds: part of it that the step waited for a batch.
+        compute_seconds: part of it that forward, backward and update took.
+    """
+
+    epoch: int
+    step: int
+    samples_seen: int
+    train_logloss: float
+    validation: Metrics
+    train_seconds: float
+    wait_seconds: float
+    compute_seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "EpochReport":
+        """Inverse of `to_dict`."""
+        return cls(**{**values, "validation": Metrics(**values["validation"])})
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainResult:
+    """A finished training.
+
+    Attributes:
+        model: with the weights of the best epoch.
+        history: one report an epoch.
+        best_epoch: the epoch with the lowest validation NE.
+        validation: quality of `model` on the validation part.
+        samples_seen: training samples of all epochs.
+        train_seconds: wall clock, validation and checkpoints included, time between interruptions left out.
+        wait_seconds: part of it that the step waited for a batch.
+        compute_seconds: part of it that forward, backward and update took.
+        stopped_because: `max_epochs`, `patience` or `budget: ...`.
+        peak_memory_bytes: most memory used: of the device for a GPU, of the process for a CPU.
+    """
+
+    model: Model
+    history: tuple[EpochReport, ...]
+    best_epoch: int
+    validation: Metrics
+    samples_seen: int
+    train_seconds: float
+    wait_seconds: float
+    compute_seconds: float
+    stopped_because: str
+    peak_memory_bytes: int
+
+    @property
+    def samples_per_second(self) -> float:
+        """Training throughput, validation and checkpoints left out."""
+        return self.samples_seen / (self.wait_seconds + self.compute_seconds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Predictions on one split, in the order of its rows.
+
+    Attributes:
+        metrics: quality.
+        labels: float32 `[rows]`.
+        logits: float32 `[rows]` predicted log odds.
+    """
+
+    metrics: Metrics
+    labels: np.ndarray
+    logits: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTiming:
+    """A short measurement of the real training step.
+
+    Attributes:
+        steps: steps measured, after the warm-up.
+        step_seconds: median wall clock of a step, waiting for its batch included.
+        step_seconds_p10: its 10th percentile.
+        step_seconds_p90: its 90th percentile.
+        wait_seconds: mean part of a step spent waiting for the batch.
+        load_seconds: mean time the background thread took to make a batch.
+        peak_memory_bytes: most memory used: of the device for a GPU, of the process for a CPU.
+    """
+
+    steps: int
+    step_seconds: float
+    step_seconds_p10: float
+    step_seconds_p90: float
+    wait_seconds: float
+    load_seconds: float
+    peak_memory_bytes: int

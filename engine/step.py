@@ -1,0 +1,107 @@
+"""One training step, and what it runs on."""
+
+import resource
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from engine.batch import Batch
+from engine.config import Execution, Hyperparameters
+from engine.prefetch import Prefetcher
+from models.registry import Model
+from shunter.errors import HardwareError
+
+
+def build_dense_optimizer(model: nn.Module, hyperparameters: Hyperparameters) -> torch.optim.Optimizer:
+    """Build the optimiser of the MLPs; the embeddings update themselves in the backward pass.
+
+    Weight decay acts on the weights and not on the biases.
+    """
+    weights = [parameter for parameter in model.parameters() if parameter.ndim > 1]
+    biases = [parameter for parameter in model.parameters() if parameter.ndim <= 1]
+    groups = [
+        {"params": weights, "weight_decay": hyperparameters.weight_decay},
+        {"params": biases, "weight_decay": 0.0},
+    ]
+    learning_rate = hyperparameters.dense_learning_rate
+    # `fused` is one operator for all parameters; Adagrad has it on the CPU only.
+    if hyperparameters.dense_optimizer == "adam":
+        return torch.optim.Adam(groups, lr=learning_rate, fused=True)
+    if hyperparameters.dense_optimizer == "adagrad":
+        return torch.optim.Adagrad(groups, lr=learning_rate, fused=weights[0].device.type == "cpu")
+    return torch.optim.SGD(groups, lr=learning_rate, fused=True)
+
+
+def train_step(model: Model, optimizer: torch.optim.Optimizer, batch: Batch, precision: str) -> Tensor:
+    """Forward, backward and update on one batch.
+
+    Returns:
+        The mean loss as a scalar on the device; reading it would wait for the device.
+    """
+    optimizer.zero_grad(set_to_none=True)
+    with autocast(batch.labels.device, precision):
+        logits = model(*batch.inputs)
+    loss = nn.functional.binary_cross_entropy_with_logits(logits, batch.labels)
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+
+
+def autocast(device: torch.device, precision: str) -> torch.autocast:
+    """Automatic mixed precision of the dense part, when `precision` is bf16."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
+
+
+def prefetch(source: Iterable[Batch], execution: Execution) -> Prefetcher[Batch]:
+    """Read batches in the background and bring them to the device."""
+    device = torch.device(execution.device)
+
+    def to_device(batch: Batch) -> Batch:
+        return batch if device.type == "cpu" else batch.pin_memory().to(device, non_blocking=True)
+
+    return Prefetcher(source, depth=execution.prefetch_depth, prepare=to_device)
+
+
+@contextmanager
+def applied(execution: Execution) -> Iterator[torch.device]:
+    """Use the threads of `execution`, and give the former number back afterwards.
+
+    Raises:
+        HardwareError: the device cannot be used here.
+    """
+    device = torch.device(execution.device)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise HardwareError(
+            f"The device {execution.device} is not there: torch sees {torch.cuda.device_count()} CUDA devices."
+        )
+    threads = torch.get_num_threads()
+    torch.set_num_threads(execution.threads)
+    try:
+        yield device
+    finally:
+        torch.set_num_threads(threads)
+
+
+def reset_peak_memory(device: torch.device) -> None:
+    """Let `peak_memory_bytes` count from here."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return  # then the peak counts from the start of the process: an upper bound
+
+
+def peak_memory_bytes(device: torch.device) -> int:
+    """Most memory used since `reset_peak_memory`: allocated on a GPU, resident in the process for a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    try:
+        status = Path("/proc/self/status").read_text()
+        return int(status.split("VmHWM:")[1].split()[0]) * 1024
+    except (OSError, IndexError):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

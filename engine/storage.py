@@ -1,0 +1,162 @@
+"""Models as files: safetensors for the weights, JSON for the rest; nothing that is executed when it is loaded.
+
+model.json           what to build: features, architectures, ensemble weights, checksum of the weights
+model.safetensors    the weights
+"""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from models.ensemble import Ensemble
+from models.registry import Model, build_model
+from models.spec import Features, ModelSpec
+from shunter.errors import CheckpointError, RequestError
+
+FORMAT = 1
+
+
+def save_model(model: Model | Ensemble, directory: Path) -> None:
+    """Write a model or an ensemble into `directory`, replacing one that is there.
+
+    Only what scoring needs is kept, so no state of an optimiser.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    members = model.models if isinstance(model, Ensemble) else (model,)
+    weights = model.weights.tolist() if isinstance(model, Ensemble) else None
+    checksum = write_tensors(directory / "model.safetensors", dict(model.state_dict()))
+    description = {
+        "format": FORMAT,
+        "features": model.features.to_dict(),
+        "members": [member.spec.to_dict() for member in members],
+        "ensemble_weights": weights,
+        "sha256": checksum,
+    }
+    write_text(directory / "model.json", json.dumps(description, indent=1))
+
+
+def load_model(directory: Path, device: str | torch.device = "cpu") -> Model | Ensemble:
+    """Read what `save_model` wrote; the model comes in evaluation mode.
+
+    Raises:
+        CheckpointError: a file is missing, damaged or does not belong to the other.
+    """
+    path = directory / "model.json"
+    description = read_json(path)
+    try:
+        features = Features.from_dict(description["features"])
+        specs = [ModelSpec.from_dict(member) for member in description["members"]]
+        members = [build_model(spec, features, device=device) for spec in specs]
+        weights, checksum = description["ensemble_weights"], description["sha256"]
+    except (KeyError, TypeError, AssertionError, RequestError) as error:
+        raise CheckpointError(
+            f"The file {path} does not describe a model of this version ({error}): save the model again."
+        ) from error
+    model = members[0] if weights is None else Ensemble(members, weights)
+    tensors = read_tensors(directory / "model.safetensors", checksum)
+    load_weights(model, tensors, directory / "model.safetensors")
+    return model.eval()
+
+
+def load_weights(model: nn.Module, tensors: dict[str, Tensor], source: Path) -> None:
+    """Copy weights into a model, in place.
+
+    Raises:
+        CheckpointError: names or shapes are those of another model.
+    """
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise CheckpointError(f"The weights in {source} are those of another model ({reason}).") from error
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor]) -> str:
+    """Write tensors so that the file is either there completely or not at all.
+
+    Returns:
+        The sha256 of the file.
+    """
+    from safetensors.torch import save_file
+
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, temporary)
+        with temporary.open("rb") as file:
+            checksum = hashlib.file_digest(file, "sha256").hexdigest()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync_directory(path.parent)
+    return checksum
+
+
+def read_tensors(path: Path, checksum: str) -> dict[str, Tensor]:
+    """Read tensors to the CPU, after checking them.
+
+    Raises:
+        CheckpointError: the file is missing or is not the one whose checksum is given.
+    """
+    from safetensors.torch import load_file
+
+    try:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise CheckpointError(
+            f"The file {path} cannot be read ({error.strerror}): restore it or start anew."
+        ) from error
+    if found != checksum:
+        raise CheckpointError(
+            f"The file {path} is damaged or from another model (its sha256 starts with {found[:12]}, not "
+            f"{checksum[:12]}): restore it or start anew."
+        )
+    return load_file(path)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file so that it is either there completely or not at all."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync_directory(path.parent)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises:
+        CheckpointError: the file is missing, truncated or holds something else.
+    """
+    try:
+        values = json.loads(path.read_text())
+    except OSError as error:
+        raise CheckpointError(
+            f"The file {path} cannot be read ({error.strerror}): restore it or start anew."
+        ) from error
+    except ValueError as error:
+        raise CheckpointError(f"The file {path} is damaged ({error}): restore it or start anew.") from error
+    if not isinstance(values, dict):
+        raise CheckpointError(f"The file {path} is damaged (no JSON object): restore it or start anew.")
+    return values
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make a rename survive a power failure."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

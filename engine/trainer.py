@@ -1,0 +1,384 @@
+"""Training: epochs over the data with early stopping, and a state that can be resumed from any step."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.batch import Batch
+from engine.checkpoint import CheckpointDirectory
+from engine.config import Execution, Hyperparameters, Schedule
+from engine.dataset import Dataset
+from engine.evaluation import evaluate
+from engine.interrupt import deferred_interrupt
+from engine.loader import BatchLoader
+from engine.metrics import Metrics
+from engine.results import EpochReport, TrainResult
+from engine.step import applied, build_dense_optimizer, peak_memory_bytes, prefetch, reset_peak_memory, train_step
+from models.registry import Model, build_model
+from models.spec import ModelSpec
+from shunter.errors import DataError, RequestError, TrainingError
+
+# A GPU would wait for the host whenever a loss is read, so there it is read once in a while; a CPU waits anyway.
+STEPS_BETWEEN_LOSS_CHECKS = {"cpu": 1, "cuda": 100}
+
+
+def train(
+    dataset: Dataset,
+    spec: ModelSpec,
+    hyperparameters: Hyperparameters,
+    execution: Execution,
+    schedule: Schedule,
+    *,
+    checkpoint_directory: Path | None = None,
+    checkpoint_seconds: float = 300.0,
+    checkpoint_steps: int | None = None,
+    on_epoch: Callable[[EpochReport], None] | None = None,
+    on_step: Callable[[int, int], None] | None = None,
+    should_stop: Callable[[], str | None] | None = None,
+) -> TrainResult:
+    """Train one model to the end, or on from its checkpoint.
+
+    A training that was interrupted and is called again with the same arguments ends with bitwise the same weights as
+    one that was not, on the same machine with the same number of threads. Training stops after `max_epochs`, after
+    `patience` epochs without a lower validation NE, or when `should_stop` says so; then the weights of the best epoch
+    are restored. Stopped by the budget within an epoch, the model is evaluated as it is.
+
+    Args:
+        dataset: the data; `train` is learned from and `validation` decides when to stop.
+        spec: the architecture.
+        hyperparameters: what it is learned with.
+        execution: on what it runs.
+        schedule: for how long, and the seed.
+        checkpoint_directory: where the state is saved, a folder of its own; None keeps it in memory only.
+        checkpoint_seconds: longest time between two checkpoints; there is one at the end of each epoch anyway.
+        checkpoint_steps: most steps between two checkpoints; None leaves it to the time.
+        on_epoch: called after each epoch with its report; for an epoch that was interrupted before its end was saved,
+            again. What it raises ends the training and reaches the caller.
+        on_step: called after each step with the steps done and the steps of `max_epochs`.
+        should_stop: called after each step, so it must be cheap; a text ends the training as `budget: <text>`.
+
+    Raises:
+        RequestError: the model cannot be built, or the batch is larger than the data.
+        DataError: an array cannot be read, or the validation part holds one class only.
+        TrainingError: the loss is not a number any more; the last good checkpoint is kept.
+        CheckpointError: the checkpoint is damaged or belongs to another training.
+        HardwareError: the device cannot be used here.
+        KeyboardInterrupt: Ctrl-C; the state after the current step has been saved.
+    """
+    _check(dataset, execution)
+    with applied(execution) as device, torch.random.fork_rng():
+        reset_peak_memory(device)
+        torch.manual_seed(schedule.seed)
+        run = _Run(dataset, spec, hyperparameters, execution, schedule)
+        run.on_epoch, run.on_step, run.should_stop = on_epoch, on_step, should_stop
+        if checkpoint_directory is not None:
+            identity = _identity(dataset, spec, hyperparameters, execution, schedule)
+            run.resume(CheckpointDirectory(checkpoint_directory, identity), checkpoint_seconds, checkpoint_steps)
+        with deferred_interrupt() as raise_if_interrupted:
+            try:
+                stopped_because = run.to_the_end(raise_if_interrupted)
+            except KeyboardInterrupt:
+                run.save()
+                raise
+        return run.result(stopped_because, peak_memory_bytes(device))
+
+
+def _check(dataset: Dataset, execution: Execution) -> None:
+    rows = dataset.splits["train"].rows
+    if execution.batch_size > rows:
+        raise RequestError(
+            f"The batch size {execution.batch_size} is larger than the {rows} rows of the training part: lower it."
+        )
+    validation = dataset.splits["validation"]
+    if validation.positives in (0, validation.rows):
+        raise DataError(
+            f"The validation part of {dataset.name!r} holds one class only, so quality cannot be measured: "
+            f"give more rows or another split."
+        )
+
+
+@dataclass(kw_only=True)
+class _State:
+    """All of a training that is neither weights, nor optimiser, nor random state."""
+
+    epoch: int = 0
+    next_batch: int = 0
+    step: int = 0
+    samples_seen: int = 0
+    epoch_loss: float = 0.0
+    epoch_samples: int = 0
+    train_seconds: float = 0.0
+    wait_seconds: float = 0.0
+    compute_seconds: float = 0.0
+    best_ne: float = math.inf
+    best_step: int = -1
+    best_epoch: int = 0
+    epochs_without_gain: int = 0
+    history: list[EpochReport] = field(default_factory=list)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "_State":
+        return cls(**{**values, "history": [EpochReport.from_dict(report) for report in values["history"]]})
+
+
+class _Run:
+    """One training while it goes on."""
+
+    on_epoch: Callable[[EpochReport], None] | None
+    on_step: Callable[[int, int], None] | None
+    should_stop: Callable[[], str | None] | None
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        spec: ModelSpec,
+        hyperparameters: Hyperparameters,
+        execution: Execution,
+        schedule: Schedule,
+    ) -> None:
+        self.dataset, self.execution, self.schedule = dataset, execution, schedule
+        self.model: Model = build_model(
+            spec,
+            dataset.features,
+            seed=schedule.seed,
+            embedding_learning_rate=hyperparameters.embedding_learning_rate,
+            device=execution.device,
+        ).train()
+        self.optimizer = build_dense_optimizer(self.model, hyperparameters)
+        self.loader = BatchLoader(dataset, "train", execution.batch_size, shuffle=True, seed=schedule.seed)
+        self.losses = _LossWatch(torch.device(execution.device))
+        self.state = _State()
+        self.best_weights: dict[str, Tensor] = {}
+        self.checkpoint: CheckpointDirectory | None = None
+        self.may_save = True
+        self.counted_until = time.perf_counter()
+
+    def resume(self, checkpoint: CheckpointDirectory, every_seconds: float, every_steps: int | None) -> None:
+        """Save to `checkpoint` from now on, and go on from what is there."""
+        self.checkpoint, self.every_seconds, self.every_steps = checkpoint, every_seconds, every_steps or math.inf
+        if checkpoint.exists():
+            self.state = _State.from_dict(checkpoint.read(self.model, self.optimizer))
+            self.losses.restart(self.state.epoch_loss, self.state.step)
+        self.saved_at, self.saved_step = time.perf_counter(), self.state.step
+
+    def to_the_end(self, raise_if_interrupted: Callable[[], None]) -> str:
+        """Train until something says stop, and put the best weights into the model; the reason is returned."""
+        reason = self._finished()
+        while reason is None:
+            reason = self._train_epoch(raise_if_interrupted)
+            if reason is None:
+                self._close_epoch()
+                reason = self._finished()
+            else:
+                self._close_unfinished_epoch()
+            raise_if_interrupted()
+        if self.state.best_step != self.state.step:
+            self._restore_best()
+        return reason
+
+    def result(self, stopped_because: str, memory_bytes: int) -> TrainResult:
+        """Summarise; the model is in evaluation mode."""
+        state = self.state
+        return TrainResult(
+            model=self.model.eval(),
+            history=tuple(state.history),
+            best_epoch=state.best_epoch,
+            validation=next(report.validation for report in state.history if report.step == state.best_step),
+            samples_seen=state.samples_seen,
+            train_seconds=state.train_seconds,
+            wait_seconds=state.wait_seconds,
+            compute_seconds=state.compute_seconds,
+            stopped_because=stopped_because,
+            peak_memory_bytes=memory_bytes,
+        )
+
+    def save(self) -> None:
+        """Write a checkpoint, unless the state is not one to go on from: within a step, or after the budget's end."""
+        if self.checkpoint is None or not self.may_save:
+            return
+        self.state.epoch_loss = self.losses.check(self.state.step)
+        self._count_time()
+        self.checkpoint.write(self.model, self.optimizer, asdict(self.state))
+        self.saved_at, self.saved_step = time.perf_counter(), self.state.step
+
+    def _finished(self) -> str | None:
+        if self.state.epochs_without_gain >= self.schedule.patience:
+            return "patience"
+        return "max_epochs" if self.state.epoch >= self.schedule.max_epochs else None
+
+    def _train_epoch(self, raise_if_interrupted: Callable[[], None]) -> str | None:
+        """Train to the end of the current epoch; returns the reason when the budget ends it before."""
+        state = self.state
+        total_steps = self.schedule.max_epochs * len(self.loader)
+        waited_before = state.wait_seconds
+        source = self.loader.batches(epoch=state.epoch, start_batch=state.next_batch)
+        with prefetch(source, self.execution) as batches:
+            for batch in batches:
+                self._train_batch(batch)
+                state.wait_seconds = waited_before + batches.wait_seconds
+                if self.on_step:
+                    self.on_step(state.step, total_steps)
+                raise_if_interrupted()
+                if self._checkpoint_is_due():
+                    self.save()
+                reason = self.should_stop() if self.should_stop else None
+                if reason is not None:
+                    return f"budget: {reason}"
+        return None
+
+    def _train_batch(self, batch: Batch) -> None:
+        """One step; an exception within it leaves weights that are no state to save."""
+        state = self.state
+        started = time.perf_counter()
+        self.may_save = False
+        loss = train_step(self.model, self.optimizer, batch, self.execution.precision)
+        state.step += 1
+        state.next_batch += 1
+        state.samples_seen += len(batch)
+        state.epoch_samples += len(batch)
+        self.losses.add(loss, len(batch), state.step)
+        state.compute_seconds += time.perf_counter() - started
+        self.may_save = True
+
+    def _close_epoch(self) -> None:
+        """Evaluate, move on to the next epoch, report and save."""
+        validation = self._validate()
+        self.may_save = False
+        state = self.state
+        report = self._report(validation)
+        state.epoch += 1
+        state.next_batch = state.epoch_samples = 0
+        self.losses.restart(0.0, state.step)
+        self._note(report)
+        self.may_save = True
+        if self.on_epoch:
+            self.on_epoch(report)
+        self.save()
+
+    def _close_unfinished_epoch(self) -> None:
+        """Save the state to go on from with a larger budget, then evaluate what there is."""
+        self.save()
+        self.may_save = False
+        report = self._report(self._validate())
+        self._note(report)
+        if self.on_epoch:
+            self.on_epoch(report)
+
+    def _validate(self) -> Metrics:
+        self.losses.check(self.state.step)
+        metrics = evaluate(self.model, self.dataset, "validation", self.execution).metrics
+        if not math.isfinite(metrics.ne):
+            raise TrainingError(
+                f"The validation loss after step {self.state.step} is {metrics.logloss}: lower the learning rates; "
+                f"the last good checkpoint is kept."
+            )
+        return metrics
+
+    def _report(self, validation: Metrics) -> EpochReport:
+        state = self.state
+        self._count_time()
+        return EpochReport(
+            epoch=state.epoch + 1,
+            step=state.step,
+            samples_seen=state.samples_seen,
+            train_logloss=self.losses.check(state.step) / state.epoch_samples,
+            validation=validation,
+            train_seconds=state.train_seconds,
+            wait_seconds=state.wait_seconds,
+            compute_seconds=state.compute_seconds,
+        )
+
+    def _note(self, report: EpochReport) -> None:
+        """Enter a report into the history, and keep the weights when they are the best so far."""
+        state = self.state
+        state.history.append(report)
+        state.epochs_without_gain += 1
+        if report.validation.ne < state.best_ne:
+            state.best_ne, state.best_epoch, state.best_step = report.validation.ne, report.epoch, report.step
+            state.epochs_without_gain = 0
+            if self.checkpoint is not None:
+                self.checkpoint.keep_best(self.model, report.step)
+            else:
+                self.best_weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
+
+    def _restore_best(self) -> None:
+        if self.checkpoint is not None:
+            self.checkpoint.restore_best(self.model)
+        else:
+            self.model.load_state_dict(self.best_weights)
+
+    def _checkpoint_is_due(self) -> bool:
+        if self.checkpoint is None:
+            return False
+        is_late = time.perf_counter() - self.saved_at >= self.every_seconds
+        return is_late or self.state.step - self.saved_step >= self.every_steps
+
+    def _count_time(self) -> None:
+        now = time.perf_counter()
+        self.state.train_seconds += now - self.counted_until
+        self.counted_until = now
+
+
+class _LossWatch:
+    """Sums the losses of an epoch on the device, and looks at them once in a while.
+
+    A loss is always added at its own step and in the order of the steps, so that the sum does not depend on when it
+    is looked at.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.period = STEPS_BETWEEN_LOSS_CHECKS[device.type]
+        self.total = torch.zeros((), dtype=torch.float64, device=device)
+        self.recent = torch.zeros(self.period, device=device)
+        self.checked_step = 0
+
+    def restart(self, total: float, step: int) -> None:
+        """Go on from a sum."""
+        self.total.fill_(total)
+        self.checked_step = step
+
+    def add(self, loss: Tensor, samples: int, step: int) -> None:
+        """Add the mean loss of a step."""
+        self.recent[step % self.period] = loss
+        self.total.add_(loss, alpha=samples)
+        if step - self.checked_step >= self.period:
+            self.check(step)
+
+    def check(self, step: int) -> float:
+        """Return the sum after `step`.
+
+        Raises:
+            TrainingError: a loss since the last check is not finite; the message names its step.
+        """
+        total = self.total.item()
+        if not math.isfinite(total):
+            recent = self.recent.tolist()
+            steps = range(self.checked_step + 1, step + 1)
+            first = next((number for number in steps if not math.isfinite(recent[number % self.period])), step)
+            raise TrainingError(
+                f"The loss of step {first} is {recent[first % self.period]}: lower the learning rates; "
+                f"the last good checkpoint is kept."
+            )
+        self.checked_step = step
+        return total
+
+
+def _identity(
+    dataset: Dataset, spec: ModelSpec, hyperparameters: Hyperparameters, execution: Execution, schedule: Schedule
+) -> dict[str, Any]:
+    """What must be equal for a checkpoint to be of the same training."""
+    return {
+        "data fingerprint": dataset.fingerprint,
+        "features": dataset.features.to_dict(),
+        "architecture": spec.to_dict(),
+        "hyperparameters": hyperparameters.to_dict(),
+        "batch size": execution.batch_size,
+        "precision": execution.precision,
+        "seed": schedule.seed,
+    }
