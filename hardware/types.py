@@ -1,6 +1,6 @@
 """The nouns of the hardware floor, each with its units in its names."""
 
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -48,6 +48,22 @@ class HardwareProfile(Frozen):
     busy_watts: Figure | None
     energy_method: str = Field(description="How joules are obtained here, in words.")
     price_per_hour: Figure | None = Field(default=None, description="In the user's currency; None when unknown.")
+
+
+class EnergyReading(Frozen):
+    """Energy of a stretch of work. Nothing that was not read from a counter is called measured."""
+
+    joules: float | None = Field(description="None when nothing could count them.")
+    seconds: float
+    mean_watts: float | None
+    method: Literal["measured", "estimated", "unavailable"]
+    source: str = Field(description="Which counters or which model, in words, and why nothing better.")
+
+    @classmethod
+    def of(cls, joules: float, seconds: float, method: Literal["measured", "estimated"], source: str) -> Self:
+        """Reading with its mean power filled in."""
+        mean_watts = joules / seconds if seconds > 0 else None
+        return cls(joules=joules, seconds=seconds, mean_watts=mean_watts, method=method, source=source)
 
 
 class Placement(Frozen):
