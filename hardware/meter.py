@@ -38,6 +38,11 @@ def measure_energy(*accelerators: str) -> "EnergyMeter":
     return EnergyMeter(components)
 
 
+def cpu_power_model() -> CpuPowerModel:
+    """The estimate's model of this machine's processor."""
+    return CpuPowerModel(cpu_identity(), usable_cores())
+
+
 class Component:
     """One consumer of energy with the sources that may count it, the best first.
 
@@ -88,7 +93,9 @@ class Component:
                 reasons.append(f"the source '{source.words}' stood still")
             else:
                 self._highest[source] = now
-                words = f"{self.name}: {source.words}" + (f", because {' and '.join(dict.fromkeys(reasons))}" if reasons else "")
+                words = f"{self.name}: {source.words}" + (
+                    f", because {' and '.join(dict.fromkeys(reasons))}" if reasons else ""
+                )
                 return EnergyReading.of(now - start, seconds, source.method, words)
         words = f"{self.name}: {' and '.join(dict.fromkeys(reasons)) or 'no source'}"
         return EnergyReading(joules=None, seconds=seconds, mean_watts=None, method="unavailable", source=words)
@@ -152,7 +159,7 @@ def _sum(parts: Sequence[EnergyReading], seconds: float) -> EnergyReading:
 
 
 def _cpu_estimate() -> CpuTimeEstimate:
-    return CpuTimeEstimate(CpuPowerModel(cpu_identity(), usable_cores()))
+    return CpuTimeEstimate(cpu_power_model())
 
 
 def _open(name: str, *openers: Callable[[], EnergySource]) -> Component:

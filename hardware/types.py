@@ -44,8 +44,8 @@ class HardwareProfile(Frozen):
     copy_bytes_per_second: Figure = Field(description="Bytes read plus bytes written of a large copy.")
     gather_bytes_per_second: Figure = Field(description="Payload bytes of a random gather of 64-byte rows.")
     operator_overhead_seconds: Figure = Field(description="Cost of dispatching one small operator.")
-    idle_watts: Figure | None
-    busy_watts: Figure | None
+    idle_watts: Figure | None = Field(description="Of the device and the processor at rest; None when unknown.")
+    busy_watts: Figure | None = Field(description="The same with all of the device's cores at work.")
     energy_method: str = Field(description="How joules are obtained here, in words.")
     price_per_hour: Figure | None = Field(default=None, description="In the user's currency; None when unknown.")
 

@@ -1,0 +1,70 @@
+"""Keeps the profiles of a machine for a day, since measuring takes seconds and the machine stays the same."""
+
+import logging
+import os
+import tempfile
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
+from pathlib import Path
+
+from pydantic import AwareDatetime, ValidationError
+
+from hardware.types import Frozen, HardwareProfile
+
+log = logging.getLogger(__name__)
+
+MAX_AGE = timedelta(days=1)
+FORMAT = 1  # Raised when a probe changes, so that figures of the old one are not taken for figures of the new one.
+
+
+class ProfileKey(Frozen):
+    """What the figures depend on: another value of any field means to measure anew."""
+
+    host: str
+    torch: str
+    format: int
+
+    @classmethod
+    def of(cls, host: str) -> "ProfileKey":
+        """Key of this process on the machine `host`."""
+        return cls(host=host, torch=version("torch"), format=FORMAT)
+
+
+class ProfileFile(Frozen):
+    """Content of one file of `Settings().profile_directory`."""
+
+    key: ProfileKey
+    measured_at: AwareDatetime
+    profiles: list[HardwareProfile]
+
+
+def read_profiles(path: Path, key: ProfileKey, now: datetime | None = None) -> list[HardwareProfile] | None:
+    """Profiles kept under `key` within the last day; None when they must be measured.
+
+    A file that cannot be read or understood counts as absent and is named in the log.
+
+    Args:
+        path: the machine's file.
+        key: what the figures depend on.
+        now: the time to judge the age by; the current time when None.
+    """
+    try:
+        kept = ProfileFile.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError) as error:
+        log.warning("%s cannot be used (%s), so the machine is measured anew.", path, type(error).__name__)
+        return None
+    age = (now or datetime.now(UTC)) - kept.measured_at
+    fresh = timedelta(0) <= age <= MAX_AGE  # A time in the future means that a clock was wrong.
+    return kept.profiles if fresh and kept.key == key else None
+
+
+def write_profiles(path: Path, key: ProfileKey, profiles: list[HardwareProfile]) -> None:
+    """Keep `profiles`; a reader sees the old file or the whole new one, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = ProfileFile(key=key, measured_at=datetime.now(UTC), profiles=profiles)
+    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f"{path.stem}.", suffix=".partial")
+    with os.fdopen(handle, "w") as file:
+        file.write(content.model_dump_json(indent=1))
+    Path(partial).replace(path)
