@@ -135,16 +135,19 @@ class EnergyMeter:
         return self._reading or self._read()
 
     def seconds_so_far(self) -> float:
-        """Seconds since the meter was entered."""
-        return self.reading.seconds
+        """Seconds since the meter was entered, until it was left."""
+        return self._reading.seconds if self._reading is not None else self._elapsed()
 
     def joules_so_far(self) -> float | None:
         """Joules since the meter was entered, None when nothing can count them."""
         return self.reading.joules
 
-    def _read(self) -> EnergyReading:
+    def _elapsed(self) -> float:
         assert self._started_at is not None, "the meter is read before it was entered"
-        seconds = self._clock() - self._started_at
+        return self._clock() - self._started_at
+
+    def _read(self) -> EnergyReading:
+        seconds = self._elapsed()
         return _sum([component.read(seconds) for component in self._components], seconds)
 
 

@@ -109,3 +109,4 @@ class Prediction(Frozen):
         description="Probed on the real model, or the cost model."
     )
     energy_source: Literal["measured", "estimated", "unavailable"]
+    memory_source: Literal["measured", "estimated"] = "estimated"
