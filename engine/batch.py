@@ -31,10 +31,11 @@ class Bags:
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Samples in the layout of a KeyedJaggedTensor, with three samples of a single-valued and a multi-valued field:
+    """Samples in the layout of a KeyedJaggedTensor.
 
-        values   [ a0 a1 a2 | b0 b0' | b2 ]        offsets   [ 0 1 2 3 5 5 6 ]
-                   field a     field b (b1 is empty)
+    Three samples of a single-valued field a and a multi-valued field b, whose second bag is empty:
+
+        values   [ a0 a1 a2 | b0 b0 b2 ]        offsets   [ 0 1 2 3 5 5 6 ]
 
     Attributes:
         keys: names of the categorical fields.

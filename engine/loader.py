@@ -1,5 +1,6 @@
 """Batches from an ingested data set: memory-mapped, in a reproducible order, from any position."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,7 +44,7 @@ class BatchLoader:
         self._arrays = arrays
 
     def __len__(self) -> int:
-        return -(-self.rows // self.batch_size)
+        return math.ceil(self.rows / self.batch_size)
 
     def batches(self, *, epoch: int = 0, start_batch: int = 0) -> Iterator[Batch]:
         """Read an epoch.
@@ -82,7 +83,7 @@ def shuffled_windows(rows: int, *, seed: int, epoch: int) -> Iterator[np.ndarray
         epoch: each has its own permutation.
     """
     generator = np.random.default_rng([seed, epoch])
-    chunks = generator.permutation(-(-rows // CHUNK_ROWS))
+    chunks = generator.permutation(math.ceil(rows / CHUNK_ROWS))
     for start in range(0, len(chunks), WINDOW_CHUNKS):
         first_rows = chunks[start : start + WINDOW_CHUNKS, np.newaxis] * CHUNK_ROWS
         window = (first_rows + np.arange(CHUNK_ROWS)).ravel()

@@ -96,7 +96,7 @@ class Prefetcher(Generic[Item]):
                 if isinstance(item, _End):
                     break
                 self._queue.put(item)
-        except BaseException as error:  # noqa: BLE001 - everything is raised again in the consumer
+        except BaseException as error:  # raised again in the consumer
             end = _End(error)
         finally:
             close = getattr(self._source, "close", None)

@@ -4,6 +4,7 @@ import resource
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,18 +21,19 @@ def build_dense_optimizer(model: nn.Module, hyperparameters: Hyperparameters) ->
 
     Weight decay acts on the weights and not on the biases.
     """
-    weights = [parameter for parameter in model.parameters() if parameter.ndim > 1]
-    biases = [parameter for parameter in model.parameters() if parameter.ndim <= 1]
-    groups = [
-        {"params": weights, "weight_decay": hyperparameters.weight_decay},
-        {"params": biases, "weight_decay": 0.0},
-    ]
+    parameters = list(model.parameters())
+    groups: list[dict[str, Any]] = [{"params": parameters}]
+    if hyperparameters.weight_decay:  # a second group costs a second operator a step
+        groups = [
+            {"params": [p for p in parameters if p.ndim > 1], "weight_decay": hyperparameters.weight_decay},
+            {"params": [p for p in parameters if p.ndim <= 1]},
+        ]
     learning_rate = hyperparameters.dense_learning_rate
     # `fused` is one operator for all parameters; Adagrad has it on the CPU only.
     if hyperparameters.dense_optimizer == "adam":
         return torch.optim.Adam(groups, lr=learning_rate, fused=True)
     if hyperparameters.dense_optimizer == "adagrad":
-        return torch.optim.Adagrad(groups, lr=learning_rate, fused=weights[0].device.type == "cpu")
+        return torch.optim.Adagrad(groups, lr=learning_rate, fused=parameters[0].device.type == "cpu")
     return torch.optim.SGD(groups, lr=learning_rate, fused=True)
 
 

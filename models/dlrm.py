@@ -29,7 +29,7 @@ class DenseLayers(nn.Module):
         dim = spec.embedding_dim
         self.bottom = _mlp((dense_features, *spec.bottom_widths, dim), last_relu=True) if dense_features else None
         vectors = tables + (1 if dense_features else 0)
-        left, right = torch.tril_indices(vectors, vectors, offset=-1, device="cpu")
+        left, right = torch.tril_indices(vectors, vectors, offset=-1)
         self.register_buffer("pairs", left * vectors + right, persistent=False)
         beside = dim if dense_features else tables * dim
         self.top = _mlp((len(left) + beside, *spec.top_widths, 1), dropout=spec.dropout)

@@ -100,8 +100,8 @@ class FbgemmEmbeddings(PooledEmbeddings):
             bounds_check_mode=BoundsCheckMode.NONE,
             device=device,
         )
-        weights = kernel.weights_host if on_cpu else kernel.weights_dev
-        momentum = kernel.momentum1_host if on_cpu else kernel.momentum1_dev
+        weights = getattr(kernel, "weights_host" if on_cpu else "weights_dev")
+        momentum = getattr(kernel, "momentum1_host" if on_cpu else "momentum1_dev")
         total = sum(rows)
         # Views of the kernel's memory, under the names that every kernel has. The kernel itself stays out of the
         # module tree: its many buffers are its own affair, and its weights are no parameters of the dense optimiser.
@@ -132,71 +132,53 @@ class TorchEmbeddings(PooledEmbeddings):
 
     def lookup(self, values: Tensor, offsets: Tensor) -> Tensor:
         """Sum the rows of each bag."""
-        tables = len(self.rows)
-        batch = (offsets.numel() - 1) // tables
-        lengths = offsets.diff()
-        bags = torch.arange(tables * batch, device=values.device)
-        bag_of_value = bags.repeat_interleave(lengths, output_size=values.numel())
-        rows = values.long() + self.table_starts[bag_of_value // max(batch, 1)]
-        pooled: Tensor = _PooledLookup.apply(  # pyright: ignore[reportAssignmentType]
-            self.anchor, self.weight, self.adagrad_sum, rows, bag_of_value, offsets.long(), self.learning_rate
-        )
-        return pooled.view(tables, batch, self.dim).transpose(0, 1).reshape(batch, tables * self.dim)
+        pooled: Tensor = _PooledLookup.apply(self.anchor, self, values, offsets)  # pyright: ignore[reportAssignmentType]
+        by_table = pooled.view(len(self.rows), -1, self.dim)
+        return by_table.transpose(0, 1).flatten(1)
+
+    @torch.no_grad()
+    def update(self, rows: Tensor, gradients: Tensor) -> None:
+        """Sum the gradients of each distinct row, then update it once.
+
+        All shapes are known beforehand, so a GPU never waits for the host: the distinct rows fill the first slots,
+        the slots that remain carry a zero gradient to row 0, which changes nothing.
+
+        Args:
+            rows: `[ids]` row in `weight` of each looked-up id, with repetitions.
+            gradients: `[ids, dim]` gradient of each looked-up id.
+        """
+        ordered, order = rows.sort(stable=True)
+        is_first = torch.ones_like(ordered, dtype=torch.bool)
+        is_first[1:] = ordered[1:] != ordered[:-1]
+        slot = is_first.cumsum(0) - 1
+        distinct = torch.zeros_like(ordered).scatter_(0, slot, ordered)
+        summed = torch.zeros_like(gradients).index_add_(0, slot, gradients[order])
+        self.adagrad_sum.index_add_(0, distinct, summed.square().mean(1))
+        scale = self.learning_rate / (self.adagrad_sum[distinct].sqrt() + EPSILON)
+        self.weight.index_add_(0, distinct, summed * scale.unsqueeze(1), alpha=-1)
 
 
 class _PooledLookup(torch.autograd.Function):
-    """Bag sums forward; exact row-wise Adagrad on the touched rows backward."""
+    """Bag sums forward, the update of the tables backward."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        anchor: Tensor,
-        weight: Tensor,
-        adagrad_sum: Tensor,
-        rows: Tensor,
-        bag_of_value: Tensor,
-        offsets: Tensor,
-        learning_rate: float,
-    ) -> Tensor:
-        ctx.tables = (weight, adagrad_sum, learning_rate)
+    def forward(ctx: Any, anchor: Tensor, tables: TorchEmbeddings, values: Tensor, offsets: Tensor) -> Tensor:
+        bags = offsets.numel() - 1
+        bag_of_value = torch.repeat_interleave(offsets.diff(), output_size=values.numel())
+        table_of_bag = torch.arange(bags, device=values.device) // max(bags // len(tables.rows), 1)
+        rows = values.long() + tables.table_starts[table_of_bag][bag_of_value]
+        ctx.tables = tables
         ctx.save_for_backward(rows, bag_of_value)
-        if not rows.numel():
-            return weight.new_zeros(offsets.numel() - 1, weight.shape[1])
-        return nn.functional.embedding_bag(rows, weight, offsets, mode="sum", include_last_offset=True)
+        if not values.numel():
+            return tables.weight.new_zeros(bags, tables.dim)
+        return nn.functional.embedding_bag(rows, tables.weight, offsets.long(), mode="sum", include_last_offset=True)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, ...]:
         rows, bag_of_value = ctx.saved_tensors
         if rows.numel():
-            _rowwise_adagrad_(*ctx.tables, rows, gradients[0][bag_of_value])
-        return (None,) * 7
-
-
-@torch.no_grad()
-def _rowwise_adagrad_(
-    weight: Tensor, adagrad_sum: Tensor, learning_rate: float, rows: Tensor, gradients: Tensor
-) -> None:
-    """Sum the gradients of each distinct row, then update it once.
-
-    All shapes are known beforehand, so a GPU never waits for the host: the distinct rows fill the first slots, the
-    slots that remain carry a zero gradient to row 0, which changes nothing.
-
-    Args:
-        weight: `[total rows, dim]`, changed in place.
-        adagrad_sum: `[total rows]`, changed in place.
-        learning_rate: step size.
-        rows: `[ids]` row of each looked-up id, with repetitions.
-        gradients: `[ids, dim]` gradient of each looked-up id.
-    """
-    ordered, order = rows.sort(stable=True)
-    is_first = torch.ones_like(ordered, dtype=torch.bool)
-    torch.ne(ordered[1:], ordered[:-1], out=is_first[1:])
-    slot = is_first.cumsum(0) - 1
-    distinct = torch.zeros_like(ordered).scatter_(0, slot, ordered)
-    summed = torch.zeros_like(gradients).index_add_(0, slot, gradients[order])
-    adagrad_sum.index_add_(0, distinct, summed.square().mean(1))
-    scale = learning_rate / (adagrad_sum[distinct].sqrt() + EPSILON)
-    weight.index_add_(0, distinct, summed * scale.unsqueeze(1), alpha=-1)
+            ctx.tables.update(rows, gradients[0][bag_of_value])
+        return None, None, None, None
 
 
 def choose_kernel(kernel: Kernel, device: torch.device) -> Literal["fbgemm", "torch"]:

@@ -22,7 +22,8 @@ class Ensemble(nn.Module):
         super().__init__()
         assert models, "an ensemble has at least one member"
         assert len(models) == len(weights), "each member has one weight"
-        assert min(weights) >= 0 and sum(weights) > 0, "weights are not negative and not all zero"
+        assert min(weights) >= 0, "no weight is negative"
+        assert sum(weights) > 0, "a weight is positive"
         assert all(model.features == models[0].features for model in models), "members share their features"
         self.features = models[0].features
         self.members = nn.ModuleList(models)

@@ -1,0 +1,10 @@
+"""Distributed Shampoo, the second-order optimiser of the dense layers.
+
+`blocks` cuts parameters into blocks, `direction` is the algorithm for one block, `roots` its inverse roots,
+`sharding` divides the blocks among processes, and `optimizer` puts them together as a `torch.optim.Optimizer`.
+"""
+
+from models.shampoo.optimizer import Shampoo
+from models.shampoo.sharding import merge_state_dicts
+
+__all__ = ["Shampoo", "merge_state_dicts"]

@@ -1,0 +1,135 @@
+"""The algorithm for one block: from its gradient to the direction in which its weights move.
+
+After Shi et al., "A Distributed Data-Parallel PyTorch Implementation of the Distributed Shampoo Optimizer for Training
+Neural Networks At-Scale" (arXiv 2309.06497). A block of order k keeps, beside a moving average of its gradient:
+
+    factors    one `[size, size]` matrix a dimension, the sum or average of the gradient contracted with itself
+    roots      the factors' inverse 2k-th roots, empty until they are first computed
+    grafting   the squared gradient, elementwise, of the method that lends its step length
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from models.shampoo.blocks import Block
+from models.shampoo.roots import inverse_root
+
+
+def new_state(block: Block) -> dict[str, Any]:
+    """State of a block before its first step; what the options do not ask for is left out."""
+    options, like = block.group, block.parameter
+    state: dict[str, Any] = {
+        "step": 0,
+        "factors": [like.new_zeros(size, size) for size in block.shape],
+        "roots": [],
+    }
+    if options["betas"][0]:
+        state["gradient_average"] = like.new_zeros(block.shape)
+    if options["grafting"] in ("adagrad", "rmsprop", "adam"):
+        state["grafting_square"] = like.new_zeros(block.shape)
+    if options["momentum"]:
+        state["momentum"] = like.new_zeros(block.shape)
+    return state
+
+
+def search_direction(block: Block, state: dict[str, Any], weight: Tensor, gradient: Tensor) -> Tensor:
+    """Advance a block by one step and return the direction P of its update `weight -= lr * P`.
+
+    Args:
+        block: the block, with the options of its group.
+        state: its state, changed in place.
+        weight: `[*block.shape]`, read for weight decay.
+        gradient: `[*block.shape]`, left as it is.
+
+    Raises:
+        TrainingError: a factor is not finite, or has no finite root.
+    """
+    options = block.group
+    state["step"] += 1
+    if options["weight_decay"] and not options["decoupled_weight_decay"]:
+        gradient = gradient.add(weight, alpha=options["weight_decay"])
+    _accumulate(state["factors"], gradient, options["betas"][1])
+    if is_root_step(block, state["step"]):
+        state["roots"] = _inverse_roots(block, state)
+    average = _averaged_gradient(state, gradient, options["betas"][0])
+    direction = _graft(state, gradient, average, options)
+    if state["roots"]:
+        preconditioned = _precondition(average, state["roots"])
+        if options["grafting"] == "none":
+            direction = preconditioned
+        else:
+            length = direction.norm() / (preconditioned.norm() + 1e-16)
+            direction = preconditioned * length
+    if options["weight_decay"] and options["decoupled_weight_decay"]:
+        direction = direction.add(weight, alpha=options["weight_decay"])
+    return _with_momentum(state, direction, options)
+
+
+def is_root_step(block: Block, step: int) -> bool:
+    """Whether a block recomputes its inverse roots in this step; its own slot of each `root_every_steps` steps."""
+    since_start = step - block.group["start_step"]
+    return since_start >= 0 and since_start % block.group["root_every_steps"] == block.slot
+
+
+def _accumulate(factors: Sequence[Tensor], gradient: Tensor, beta: float) -> None:
+    """Add the gradient's contraction with itself over all dimensions but one, to the factor of each dimension."""
+    for dimension, factor in enumerate(factors):
+        unfolded = gradient.movedim(dimension, 0).reshape(factor.shape[0], -1)
+        factor.addmm_(unfolded, unfolded.mT, beta=beta, alpha=_new_share(beta))
+
+
+def _inverse_roots(block: Block, state: dict[str, Any]) -> list[Tensor]:
+    beta = block.group["betas"][1]
+    exponent = block.group["root_exponent"] or 1 / (2 * len(block.shape))
+    bias = _accumulated_share(beta, state["step"])
+    return [inverse_root(factor / bias, exponent, block.group["epsilon"]) for factor in state["factors"]]
+
+
+def _averaged_gradient(state: dict[str, Any], gradient: Tensor, beta: float) -> Tensor:
+    """Exponential moving average of the gradients, with its bias to zero corrected."""
+    if not beta:
+        return gradient
+    average = state["gradient_average"].lerp_(gradient, 1 - beta)
+    return average / _accumulated_share(beta, state["step"])
+
+
+def _graft(state: dict[str, Any], gradient: Tensor, average: Tensor, options: dict[str, Any]) -> Tensor:
+    """The direction of the method that lends its step length, and that leads until there are roots."""
+    method = options["grafting"]
+    if method in ("none", "sgd"):
+        return average
+    beta = 1.0 if method == "adagrad" else options["grafting_beta"]
+    square = state["grafting_square"].mul_(beta).addcmul_(gradient, gradient, value=_new_share(beta))
+    bias = _accumulated_share(beta, state["step"]) if method == "adam" else 1.0
+    return average / (square / bias).sqrt_().add_(options["grafting_epsilon"])
+
+
+def _precondition(tensor: Tensor, roots: Sequence[Tensor]) -> Tensor:
+    """Multiply each dimension by its root; contracting the first one moves it to the end, so k turns restore all."""
+    for root in roots:
+        tensor = torch.tensordot(tensor, root, dims=([0], [0]))
+    return tensor
+
+
+def _with_momentum(state: dict[str, Any], direction: Tensor, options: dict[str, Any]) -> Tensor:
+    """Heavy-ball or Nesterov momentum over the directions."""
+    if not options["momentum"]:
+        return direction
+    damped = direction * (1 - options["dampening"])
+    momentum = state["momentum"].mul_(options["momentum"]).add_(damped)
+    if options["nesterov"]:
+        return damped.add_(momentum, alpha=options["momentum"])
+    return momentum
+
+
+def _new_share(beta: float) -> float:
+    """Weight of the newest term: 1 - beta in an average, 1 in a sum, which beta = 1 stands for."""
+    return 1.0 if beta == 1 else 1 - beta
+
+
+def _accumulated_share(beta: float, step: int) -> float:
+    """Sum of the weights of all terms so far; 1 for a sum, whose bias needs no correction."""
+    return 1.0 if beta == 1 else 1 - beta**step

@@ -1,0 +1,116 @@
+"""Dividing the blocks among the processes of a group, and joining what each of them knows."""
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+from models.shampoo.blocks import Block
+from shunter.errors import CheckpointError
+
+
+def assign_greedily(costs: Sequence[float], loads: list[float]) -> list[int]:
+    """Give each item to the bin with the least load, the costliest items first (Graham's longest-first rule).
+
+    Args:
+        costs: of the items.
+        loads: of the bins so far; grows by what they receive.
+
+    Returns:
+        The bin of each item; equal on every process that asks with equal arguments.
+    """
+    bins = [0] * len(costs)
+    for item in sorted(range(len(costs)), key=lambda item: -costs[item]):
+        chosen = min(range(len(loads)), key=loads.__getitem__)
+        bins[item] = chosen
+        loads[chosen] += costs[item]
+    return bins
+
+
+class Ranks:
+    """The processes that share one optimiser's state; a single one where torch.distributed is not initialised.
+
+    Args:
+        group: the processes, by default all of them.
+
+    Attributes:
+        rank: of this process in the group.
+        count: number of processes.
+    """
+
+    def __init__(self, group: dist.ProcessGroup | None = None) -> None:
+        self.group = group
+        is_distributed = dist.is_available() and dist.is_initialized()
+        self.rank = dist.get_rank(group) if is_distributed else 0
+        self.count = dist.get_world_size(group) if is_distributed else 1
+
+    def exchange(self, blocks: Sequence[Block], directions: Mapping[Block, Tensor]) -> dict[Block, Tensor]:
+        """Give every process the directions of all blocks, in one all-gather of a flat buffer.
+
+        The buffer's layout depends on the blocks alone, never on which of them have a gradient this time.
+
+        Args:
+            blocks: all blocks, in an order that is equal on every process.
+            directions: of this process's blocks; a block that is missing does not move.
+
+        Returns:
+            The direction of each block.
+        """
+        if self.count == 1:
+            return dict(directions)
+        like = blocks[0].parameter
+        owned = [[block for block in blocks if block.owner == rank] for rank in range(self.count)]
+        length = max(sum(block.elements for block in part) for part in owned)
+        sent = like.new_zeros(length)
+        for block, part in self._parts(owned[self.rank], sent).items():
+            if block in directions:
+                part.copy_(directions[block])
+        received = like.new_empty(self.count * length)
+        dist.all_gather_into_tensor(received, sent, group=self.group)
+        gathered: dict[Block, Tensor] = {}
+        for rank in range(self.count):
+            gathered |= self._parts(owned[rank], received[rank * length :])
+        return gathered
+
+    def join(self, state: dict[str, Any]) -> dict[str, Any] | None:
+        """Join the parts of a state dict on the first rank of the group; None on the others."""
+        if self.count == 1:
+            return state
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        # As bytes, so that tensors arrive on the CPU and not on the sender's device.
+        parts: list[Any] | None = [None] * self.count if self.rank == 0 else None
+        dist.gather_object(buffer.getvalue(), parts, group=self.group, group_dst=0)
+        if parts is None:
+            return None
+        return merge_state_dicts([torch.load(io.BytesIO(part), map_location="cpu") for part in parts])
+
+    @staticmethod
+    def _parts(blocks: Sequence[Block], buffer: Tensor) -> dict[Block, Tensor]:
+        """Views of a flat buffer, one a block."""
+        used = buffer[: sum(block.elements for block in blocks)]
+        pieces = used.split([block.elements for block in blocks])
+        return {block: piece.view(block.shape) for block, piece in zip(blocks, pieces, strict=True)}
+
+
+def merge_state_dicts(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Join the state dicts that the ranks of one run saved, for a restart on another number of processes.
+
+    Raises:
+        CheckpointError: the parts are not those of all ranks of one run.
+    """
+    found = sorted((part["part"]["ranks"], part["part"]["rank"]) for part in parts)
+    if found != [(len(parts), rank) for rank in range(len(parts))]:
+        listed = ", ".join(f"{rank} of {ranks}" for ranks, rank in found)
+        raise CheckpointError(
+            f"The Shampoo state is in parts, and one of every rank was expected but these were found: {listed or 'none'};"
+            " give the parts of all ranks of one run."
+        )
+    state: dict[int, dict[int, Any]] = {}
+    for part in parts:
+        for parameter, blocks in part["state"].items():
+            state.setdefault(parameter, {}).update(blocks)
+    return {"state": state, "param_groups": parts[0]["param_groups"], "part": {"rank": 0, "ranks": 1}}
