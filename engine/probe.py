@@ -19,6 +19,7 @@ from engine.step import (
     peak_memory_bytes,
     prefetch,
     reset_peak_memory,
+    seeded,
     train_step,
 )
 from models.registry import build_model
@@ -51,9 +52,8 @@ def time_steps(
     Raises:
         HardwareError: the device cannot be used here.
     """
-    with applied(execution) as device, torch.random.fork_rng():
+    with applied(execution) as device, seeded(seed, device):
         reset_peak_memory(device)
-        torch.manual_seed(seed)
         learning_rate = hyperparameters.embedding_learning_rate
         model = build_model(
             spec, dataset.features, seed=seed, embedding_learning_rate=learning_rate, device=device

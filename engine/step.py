@@ -68,6 +68,14 @@ def prefetch(source: Iterable[Batch], execution: Execution) -> Prefetcher[Batch]
 
 
 @contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Seed torch's generators, and give their former state back afterwards."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
+
+
+@contextmanager
 def applied(execution: Execution) -> Iterator[torch.device]:
     """Use the threads of `execution`, and give the former number back afterwards.
 
@@ -75,6 +83,8 @@ def applied(execution: Execution) -> Iterator[torch.device]:
         HardwareError: the device cannot be used here.
     """
     device = torch.device(execution.device)
+    if device.type not in ("cpu", "cuda"):
+        raise HardwareError(f"The device {execution.device} is of no kind that is trained on: use cpu or cuda:0.")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise HardwareError(
             f"The device {execution.device} is not there: torch sees {torch.cuda.device_count()} CUDA devices."

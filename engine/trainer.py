@@ -19,7 +19,15 @@ from engine.interrupt import deferred_interrupt
 from engine.loader import BatchLoader
 from engine.metrics import Metrics
 from engine.results import EpochReport, TrainResult
-from engine.step import applied, build_dense_optimizer, peak_memory_bytes, prefetch, reset_peak_memory, train_step
+from engine.step import (
+    applied,
+    build_dense_optimizer,
+    peak_memory_bytes,
+    prefetch,
+    reset_peak_memory,
+    seeded,
+    train_step,
+)
 from models.registry import Model, build_model
 from models.spec import ModelSpec
 from shunter.errors import DataError, RequestError, TrainingError
@@ -72,9 +80,8 @@ def train(
         KeyboardInterrupt: Ctrl-C; the state after the current step has been saved.
     """
     _check(dataset, execution)
-    with applied(execution) as device, torch.random.fork_rng():
+    with applied(execution) as device, seeded(schedule.seed, device):
         reset_peak_memory(device)
-        torch.manual_seed(schedule.seed)
         run = _Run(dataset, spec, hyperparameters, execution, schedule)
         run.on_epoch, run.on_step, run.should_stop = on_epoch, on_step, should_stop
         if checkpoint_directory is not None:

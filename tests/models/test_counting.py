@@ -1,0 +1,70 @@
+"""Counts against formulas worked out by hand."""
+
+import pytest
+import torch
+
+from models.counting import count_model
+from models.registry import build_model
+from models.spec import CategoricalFeature, Features, ModelSpec
+
+FEATURES = Features(
+    dense=("d0", "d1", "d2"),
+    categorical=(
+        CategoricalFeature(name="a", rows=100),
+        CategoricalFeature(name="b", rows=50),
+        CategoricalFeature(name="tags", rows=30, multi_valued=True),
+    ),
+)
+SPEC = ModelSpec(embedding_dim=8, bottom_widths=(10,), top_widths=(12,))
+
+
+def test_flops_are_those_of_the_matrix_products() -> None:
+    # Each product costs 2 m n k forward and twice that backward; the dense input itself needs no gradient.
+    bottom = 2 * (3 * 10) * 2 + 2 * (10 * 8) * 3
+    interaction = 2 * (4 * 8 * 4) * 3
+    top = 2 * ((8 + 6) * 12 + 12 * 1) * 3
+    assert count_model(SPEC, FEATURES).matmul_flops_per_sample == bottom + interaction + top
+
+
+def test_parameters_and_optimizer_state_are_those_of_the_built_model() -> None:
+    model = build_model(SPEC, FEATURES)
+    dense = sum(parameter.numel() for parameter in model.parameters())
+    counts = {name: count_model(SPEC, FEATURES, dense_optimizer=name) for name in ("adam", "adagrad", "sgd")}
+    assert counts["adam"].parameter_bytes == 4 * (model.embeddings.weight.numel() + dense)
+    assert [counts[name].optimizer_bytes for name in counts] == [4 * (180 + n * dense) for n in (2, 1, 0)]
+
+
+def test_lookups_follow_the_mean_bag_length() -> None:
+    counts = count_model(SPEC, FEATURES, ids_per_sample={"tags": 2.5})
+    assert counts.lookups_per_sample == 4.5
+    assert counts.lookup_bytes_per_sample == 4.5 * 8 * 4
+    assert counts.input_bytes_per_sample == 4 * 4 + (4.5 + 3) * 4
+
+
+def test_activations_are_what_a_real_step_keeps() -> None:
+    model = build_model(SPEC, FEATURES, kernel="torch")
+    batch, kept = 64, {}
+    own = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.untyped_storage().data_ptr() not in own:
+            kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    dense, pooled = torch.randn(batch, 3), torch.randn(batch, 3, 8, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        logits = model.layers(dense, pooled)
+        torch.nn.functional.binary_cross_entropy_with_logits(logits, torch.zeros(batch)).backward()
+    real = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+    assert count_model(SPEC, FEATURES).activation_bytes_per_sample == pytest.approx(real / batch, rel=0.05)
+
+
+def test_deeper_networks_dispatch_more_operators() -> None:
+    deeper = ModelSpec(embedding_dim=8, bottom_widths=(10, 10), top_widths=(12, 12))
+    assert count_model(deeper, FEATURES).operators_per_step > count_model(SPEC, FEATURES).operators_per_step > 50
+
+
+def test_a_huge_table_is_counted_without_its_memory() -> None:
+    features = Features(dense=(), categorical=(CategoricalFeature(name="id", rows=10**10),))
+    counts = count_model(ModelSpec(embedding_dim=128), features)
+    assert counts.parameter_bytes > 5 * 10**12

@@ -1,0 +1,142 @@
+"""Both kernels against an independent computation, and against each other."""
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.embeddings import EPSILON, FbgemmEmbeddings, PooledEmbeddings, TorchEmbeddings, build_embeddings
+from shunter.errors import RequestError
+
+CPU = torch.device("cpu")
+KERNELS = ("fbgemm", "torch")
+DIM = 4
+
+
+def build(rows: list[int], kernel: str, learning_rate: float = 0.1) -> PooledEmbeddings:
+    tables = build_embeddings(rows, DIM, learning_rate=learning_rate, device=CPU, kernel=kernel)  # type: ignore[arg-type]
+    tables.initialise(torch.Generator().manual_seed(3))
+    return tables
+
+
+def as_tensors(bags: list[list[list[int]]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ids of `bags[table][sample]`, laid out for the lookup."""
+    flat = [bag for table in bags for bag in table]
+    values = torch.tensor([i for bag in flat for i in bag], dtype=torch.int32)
+    offsets = torch.tensor(np.concatenate([[0], np.cumsum([len(bag) for bag in flat])]), dtype=torch.int32)
+    return values, offsets
+
+
+def step_by_hand(
+    tables: PooledEmbeddings, bags: list[list[list[int]]], gradient: np.ndarray, sums: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Forward and one exact row-wise Adagrad update in loops: output, weights and sums after it."""
+    weight = tables.weight.double().numpy().copy()
+    starts = np.cumsum([0, *tables.rows])
+    output = np.zeros((len(bags[0]), len(bags), DIM))
+    row_gradients: dict[int, np.ndarray] = {}
+    for t, table in enumerate(bags):
+        for b, bag in enumerate(table):
+            for i in bag:
+                row = starts[t] + i
+                output[b, t] += weight[row]
+                row_gradients[row] = row_gradients.get(row, np.zeros(DIM)) + gradient[b, t]
+    sums = sums.copy()
+    for row, row_gradient in row_gradients.items():
+        sums[row] += (row_gradient**2).mean()
+        weight[row] -= tables.learning_rate * row_gradient / (np.sqrt(sums[row]) + EPSILON)
+    return output, weight, sums
+
+
+@st.composite
+def jagged_batches(draw: st.DrawFn) -> tuple[list[int], list[list[list[int]]]]:
+    rows = draw(st.lists(st.integers(1, 6), min_size=1, max_size=3))
+    batch = draw(st.integers(1, 4))
+    bags = [[draw(st.lists(st.integers(0, size - 1), max_size=4)) for _ in range(batch)] for size in rows]
+    return rows, bags
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@settings(max_examples=30, deadline=None)
+@given(drawn=jagged_batches(), seed=st.integers(0, 100))
+def test_two_steps_equal_the_computation_by_hand(
+    kernel: str, drawn: tuple[list[int], list[list[list[int]]]], seed: int
+) -> None:
+    rows, bags = drawn
+    tables = build(rows, kernel)
+    values, offsets = as_tensors(bags)
+    sums = np.zeros(sum(rows))
+    random = np.random.default_rng(seed)
+    for _ in range(2):
+        gradient = random.normal(size=(len(bags[0]), len(rows), DIM))
+        expected_output, expected_weight, sums = step_by_hand(tables, bags, gradient, sums)
+        output = tables(values, offsets)
+        output.backward(torch.from_numpy(gradient).float())
+        np.testing.assert_allclose(output.detach().numpy(), expected_output, atol=1e-5)
+        np.testing.assert_allclose(tables.weight.numpy(), expected_weight, atol=1e-5)
+        np.testing.assert_allclose(tables.adagrad_sum.numpy(), sums, rtol=1e-4, atol=1e-6)
+
+
+def test_both_kernels_give_equal_tables_after_many_steps() -> None:
+    rows, batch = [500, 3, 40], 64
+    both = [build(rows, kernel) for kernel in KERNELS]
+    random = np.random.default_rng(0)
+    for _ in range(30):
+        bags = [[random.integers(0, size, random.integers(0, 5)).tolist() for _ in range(batch)] for size in rows]
+        values, offsets = as_tensors(bags)
+        gradient = torch.from_numpy(random.normal(size=(batch, len(rows), DIM))).float()
+        outputs = [tables(values, offsets) for tables in both]
+        torch.testing.assert_close(*outputs, atol=1e-5, rtol=0)
+        for output in outputs:
+            output.backward(gradient)
+    torch.testing.assert_close(both[0].weight, both[1].weight, atol=1e-5, rtol=0)
+    torch.testing.assert_close(both[0].adagrad_sum, both[1].adagrad_sum, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_batch_of_empty_bags_gives_zeros_and_changes_nothing(kernel: str) -> None:
+    tables = build([5, 6], kernel)
+    before = tables.weight.clone()
+    output = tables(torch.empty(0, dtype=torch.int32), torch.zeros(2 * 3 + 1, dtype=torch.int32))
+    output.sum().backward()
+    assert output.shape == (3, 2, DIM)
+    assert not output.any()
+    assert torch.equal(tables.weight, before)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_scoring_without_gradients_changes_nothing(kernel: str) -> None:
+    tables = build([5], kernel)
+    before = tables.weight.clone()
+    with torch.no_grad():
+        tables(torch.tensor([1, 1], dtype=torch.int32), torch.tensor([0, 1, 2], dtype=torch.int32))
+    assert torch.equal(tables.weight, before)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_tables_have_no_parameters_and_one_float_of_state_a_row(kernel: str) -> None:
+    tables = build([5, 6], kernel)
+    assert not list(tables.parameters())
+    assert tables.adagrad_sum.shape == (11,)
+    assert list(tables.state_dict()) == ["weight"]
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_tables_refuse_to_be_cast(kernel: str) -> None:
+    with pytest.raises(RuntimeError, match="cannot be moved or cast"):
+        build([5], kernel).double()
+
+
+def test_fbgemm_is_chosen_where_it_is_installed() -> None:
+    pytest.importorskip("fbgemm_gpu")
+    assert isinstance(build([5], "auto"), FbgemmEmbeddings)
+
+
+def test_torch_is_chosen_where_fbgemm_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fbgemm_gpu", None)
+    assert isinstance(build([5], "auto"), TorchEmbeddings)
+    with pytest.raises(RequestError, match="fbgemm"):
+        build([5], "fbgemm")
