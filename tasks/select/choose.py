@@ -1,0 +1,105 @@
+"""From data, request and profiles to a decision: predict all, measure the most promising, decide on what was found."""
+
+import logging
+import time
+from collections.abc import Sequence
+from functools import partial
+
+import psutil
+
+from engine.dataset import Dataset
+from hardware.cost_model import predict
+from hardware.types import HardwareProfile, Placement, Workload
+from models.spec import ModelSpec
+from tasks.request import TrainRequest
+from tasks.select.candidates import placements
+from tasks.select.decide import Assessment, Candidate, Decision, decide, rank
+from tasks.select.describe import describe, job_size
+from tasks.select.probe import Measurement, corrected, measure
+
+log = logging.getLogger(__name__)
+
+PROBES = 12
+FIRST_PROBES = 4
+PROBE_SECONDS = 15.0
+
+
+def choose(
+    dataset: Dataset,
+    request: TrainRequest,
+    profiles: Sequence[HardwareProfile],
+    *,
+    probe_seconds: float = PROBE_SECONDS,
+) -> Decision:
+    """Choose where and how the training runs.
+
+    The best candidate of each kind (accelerator, threads, precision) is measured first, then whichever leads, until
+    the leader is a measured one. Each measurement corrects the estimates of its neighbours.
+
+    Args:
+        dataset: the data.
+        request: limits, objective, model family and size of the search.
+        profiles: of the accelerators to choose from.
+        probe_seconds: time after which no further measurement begins.
+
+    Raises:
+        InfeasibleError: no placement keeps the limits.
+        RequestError: the model family is unknown, or cannot take this data.
+    """
+    spec = ModelSpec(family=request.model)
+    workload = describe(dataset, spec)
+    candidates = predicted_candidates(workload, profiles)
+    asked = (request.limits, request.objective, job_size(dataset, request))
+    order = partial(rank, price_per_hour=request.price_per_hour)
+    found: dict[Placement, Measurement | None] = {}
+    deadline = time.monotonic() + probe_seconds
+    while len(found) < PROBES and time.monotonic() < deadline:
+        following = next_to_probe(order(corrected(candidates, found, workload), *asked), found)
+        if following is None:
+            break
+        found[following.placement] = measure(dataset, spec, following)
+        log.info("Measured %s: %s.", following.placement.label, found[following.placement])
+    return decide(
+        corrected(candidates, found, workload), *asked, price_per_hour=request.price_per_hour, workload=workload
+    )
+
+
+def predicted_candidates(workload: Workload, profiles: Sequence[HardwareProfile]) -> list[Candidate]:
+    """Every placement with the cost model's prediction."""
+    by_name = {profile.accelerator.name: profile for profile in profiles}
+    process_bytes = psutil.Process().memory_info().rss
+    return [
+        Candidate(
+            placement=placement,
+            prediction=predict(workload, placement, by_name[placement.accelerator], process_bytes),
+            accelerator_memory_bytes=by_name[placement.accelerator].accelerator.memory_bytes,
+        )
+        for placement in placements(workload, profiles)
+    ]
+
+
+def next_to_probe(table: Sequence[Assessment], found: dict[Placement, Measurement | None]) -> Candidate | None:
+    """The candidate whose measurement is worth most now; None when the leader has been measured and enough others.
+
+    Candidates that are not expected to fit into the memory of their accelerator are never tried.
+
+    Args:
+        table: all candidates, ranked.
+        found: what has been measured.
+    """
+    fitting = [
+        one.candidate
+        for one in table
+        if one.candidate.prediction.memory_bytes <= one.candidate.accelerator_memory_bytes
+    ]
+    if len(found) < FIRST_PROBES:
+        kinds = {_kind(placement) for placement in found}
+        fresh = [one for one in fitting if _kind(one.placement) not in kinds]
+        if fresh:
+            return fresh[0]
+    leader = fitting[0] if fitting else None
+    return leader if leader is not None and leader.placement not in found else None
+
+
+def _kind(placement: Placement) -> tuple[str, int, str]:
+    return placement.accelerator, placement.threads, placement.precision
