@@ -1,7 +1,5 @@
 """A budget of time, energy and money that work asks, now and then, whether it is used up."""
 
-import math
-
 from hardware.meter import EnergyMeter
 
 JOULES_PER_KWH = 3.6e6
@@ -41,7 +39,7 @@ class Budget:
         self.price_per_hour = price_per_hour
         self.used_seconds = used_seconds
         self.used_joules = used_joules
-        self._energy_asked_at = -math.inf
+        self._energy_asked_at = 0.0  # A counter needs a moment before its first difference means something.
         self._energy_answer: str | None = None
 
     @property
