@@ -1,0 +1,72 @@
+"""Step `track`: every figure of every run goes to MLflow under one convention, and the winner into its registry."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from engine.dataset import Dataset
+from tasks.track.convention import (
+    RunKind,
+    data_params,
+    energy_metrics,
+    energy_tags,
+    epoch_metrics,
+    model_params,
+    placement_params,
+    quality_metrics,
+    request_params,
+    training_metrics,
+    workload_params,
+)
+from tasks.track.history import list_runs
+from tasks.track.registry import RegisteredModel, load_champion, register_model
+from tasks.track.reports import log_config, log_decision, log_training_curve
+from tasks.track.runs import Run, child_run, closing, finish, open_run, start_run_tree, system_metrics
+from tasks.track.store import artifact_root, tracking_uri
+
+__all__ = [
+    "RegisteredModel",
+    "Run",
+    "RunKind",
+    "artifact_root",
+    "child_run",
+    "closing",
+    "data_params",
+    "energy_metrics",
+    "energy_tags",
+    "epoch_metrics",
+    "finish",
+    "list_runs",
+    "load_champion",
+    "log_config",
+    "log_decision",
+    "log_training_curve",
+    "model_params",
+    "open_run",
+    "placement_params",
+    "quality_metrics",
+    "register",
+    "register_model",
+    "request_params",
+    "start_run_tree",
+    "system_metrics",
+    "tracking_uri",
+    "training_metrics",
+    "workload_params",
+]
+
+
+@task(name="register", cache_policy=NO_CACHE)
+def register(
+    parent_run_id: str,
+    dataset: Dataset,
+    model_directory: Path,
+    name: str,
+    *,
+    metrics: Mapping[str, float],
+    tags: Mapping[str, str] | None = None,
+) -> RegisteredModel:
+    """Register the model as the new champion; a run that already registered gets its version back."""
+    return register_model(parent_run_id, dataset, model_directory, name, metrics=metrics, tags=tags)

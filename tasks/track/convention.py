@@ -1,0 +1,165 @@
+"""The names under which runs are kept: one flat, stable schema, explained in `mlflow/README.md`.
+
+Every function turns a value of the house into a flat dictionary. A value that is not known is left out: a name that is
+there holds a figure. Change a meaning here and `SCHEMA_VERSION` goes up, because later runs learn from earlier ones.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol
+
+from engine.config import Hyperparameters
+from engine.dataset import Dataset
+from engine.metrics import Metrics
+from engine.results import EpochReport
+from hardware.types import EnergyReading, Placement, Prediction, Workload
+from models.spec import ModelSpec
+from tasks.request import TrainRequest
+
+SCHEMA_VERSION = "1"
+
+RunKind = Literal["train", "profile", "select", "trial", "member", "ensemble"]
+Values = dict[str, str | int | float]
+
+
+class TrainingFigures(Protocol):
+    """What a finished training can say of itself; `TrainResult` and `TrainedModel` both do."""
+
+    @property
+    def train_seconds(self) -> float:
+        """Wall clock, validation and checkpoints included."""
+        ...
+
+    @property
+    def wait_seconds(self) -> float:
+        """Part of it that the step waited for a batch."""
+        ...
+
+    @property
+    def compute_seconds(self) -> float:
+        """Part of it that forward, backward and update took."""
+        ...
+
+    @property
+    def samples_per_second(self) -> float:
+        """Training throughput."""
+        ...
+
+    @property
+    def peak_memory_bytes(self) -> int:
+        """Most memory used."""
+        ...
+
+
+def request_params(request: TrainRequest) -> Values:
+    """What the user asked for: `request.*`, the limits among it by their own names."""
+    values = request.model_dump(mode="json")
+    limits = values.pop("limits")
+    return _flat("request", {**values, **limits})
+
+
+def data_params(dataset: Dataset) -> Values:
+    """Size and shape of the data: `data.*`."""
+    features = dataset.features
+    return _flat(
+        "data",
+        {
+            "name": dataset.name,
+            "fingerprint": dataset.fingerprint,
+            "rows": dataset.rows,
+            **{f"{name}_rows": split.rows for name, split in dataset.splits.items()},
+            "base_rate": dataset.splits["train"].base_rate,
+            "split_by": dataset.split_by,
+            "dense_features": len(features.dense),
+            "categorical_features": len(features.categorical),
+            "multi_valued_features": sum(field.multi_valued for field in features.categorical),
+            "embedding_rows": sum(field.rows for field in features.categorical),
+            "quarantined_rows": dataset.quarantined_rows,
+        },
+    )
+
+
+def model_params(spec: ModelSpec, hyperparameters: Hyperparameters | None = None) -> Values:
+    """Architecture and, where given, what it is learned with: `model.*`; widths as `128-64`."""
+    values = {
+        name: "-".join(map(str, value)) if isinstance(value, tuple) else value for name, value in spec.to_dict().items()
+    }
+    return _flat("model", {**values, **(hyperparameters.to_dict() if hyperparameters else {})})
+
+
+def placement_params(placement: Placement) -> Values:
+    """Where and how it runs: `placement.*`."""
+    return _flat("placement", {"label": placement.label, **placement.model_dump()})
+
+
+def workload_params(workload: Workload) -> Values:
+    """What a sample asks of a machine: `workload.*`."""
+    return _flat("workload", workload.model_dump())
+
+
+def prediction_metrics(prediction: Prediction) -> Values:
+    """What the chosen placement was expected to take for one epoch: `prediction.*`, never mixed with what it took."""
+    return _numbers(_flat("prediction", prediction.model_dump()))
+
+
+def prediction_tags(prediction: Prediction) -> dict[str, str]:
+    """Whether the prediction's step time and energy were measured or estimated."""
+    return {
+        "prediction.step_seconds_source": prediction.step_seconds_source,
+        "prediction.energy_source": prediction.energy_source,
+    }
+
+
+def quality_metrics(metrics: Metrics, split: Literal["validation", "test"] = "validation") -> Values:
+    """Quality: `quality.*` on the validation part, `quality.test.*` on the test part.
+
+    Trials never see the test part, so the plain names are those that every run of the tree has and that line up.
+    """
+    prefix = "quality" if split == "validation" else "quality.test"
+    return _flat(prefix, {name: getattr(metrics, name) for name in ("auc", "ne", "logloss", "calibration")})
+
+
+def training_metrics(training: TrainingFigures) -> Values:
+    """Time, throughput, stall and memory of one training: `time.*`, `throughput.*`, `stall.*`, `memory.*`."""
+    busy_seconds = training.wait_seconds + training.compute_seconds
+    return {
+        "time.train_seconds": training.train_seconds,
+        "time.compute_seconds": training.compute_seconds,
+        "stall.wait_seconds": training.wait_seconds,
+        "stall.wait_share": training.wait_seconds / busy_seconds if busy_seconds else 0.0,
+        "throughput.samples_per_second": training.samples_per_second,
+        "memory.peak_bytes": training.peak_memory_bytes,
+    }
+
+
+def epoch_metrics(report: EpochReport) -> Values:
+    """The point of the training curve after one epoch; the step of these metrics is the epoch."""
+    return {
+        **quality_metrics(report.validation),
+        "quality.train.logloss": report.train_logloss,
+        "time.train_seconds": report.train_seconds,
+    }
+
+
+def energy_metrics(reading: EnergyReading) -> Values:
+    """Energy of the run: `energy.*`; empty when nothing could count the joules."""
+    if reading.joules is None:
+        return {}
+    return _flat("energy", {"joules": reading.joules, "seconds": reading.seconds, "mean_watts": reading.mean_watts})
+
+
+def energy_tags(reading: EnergyReading) -> dict[str, str]:
+    """Whether the joules were measured or estimated, and how."""
+    return {"energy.source": reading.method, "energy.method": reading.source}
+
+
+def _flat(prefix: str, values: Mapping[str, Any]) -> Values:
+    return {f"{prefix}.{name}": value for name, value in values.items() if value is not None}
+
+
+def _numbers(values: Values) -> Values:
+    return {name: value for name, value in values.items() if is_number(value)}
+
+
+def is_number(value: object) -> bool:
+    """Whether MLflow can keep the value as a metric; a truth value is text."""
+    return isinstance(value, int | float) and not isinstance(value, bool)

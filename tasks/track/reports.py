@@ -1,0 +1,123 @@
+"""What a parent run keeps for the eye: the configuration, the decision's table and the training curves."""
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, TypeAdapter
+
+from engine.results import EpochReport
+from tasks.track.convention import placement_params, prediction_metrics, prediction_tags, workload_params
+from tasks.track.runs import open_run
+from tasks.track.store import tracking_errors
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from tasks.select import Decision
+
+DECISION_TABLE = "decision.json"
+TRAINING_CURVE = "training_curve.html"
+
+
+def log_config(run_id: str, name: str, config: BaseModel | Sequence[BaseModel] | Mapping[str, Any]) -> None:
+    """Keep a configuration, or anything else made of plain values, as the artifact `config/<name>.json`.
+
+    Raises:
+        TrackingError: the store fails.
+    """
+    text = TypeAdapter(Any).dump_json(config, indent=1).decode()
+    run = open_run(run_id)
+    with tracking_errors():
+        run.client.log_text(run_id, text, f"config/{name}.json")
+
+
+def log_decision(parent_run_id: str, decision: "Decision") -> None:
+    """Keep which placement was chosen and why, what it was expected to take, and the table of all candidates.
+
+    Raises:
+        TrackingError: the store fails, or the run holds another decision.
+    """
+    run = open_run(parent_run_id)
+    run.log_params(placement_params(decision.placement))
+    if decision.workload is not None:
+        run.log_params(workload_params(decision.workload))
+    run.log_metrics(prediction_metrics(decision.prediction))
+    run.set_tags(
+        {
+            **prediction_tags(decision.prediction),
+            "decision.reason": decision.reason,
+            "decision.binds": decision.binds or "nothing",
+        }
+    )
+    columns: dict[str, list[Any]] = {}
+    for row in decision.table_rows():
+        for name, value in row.items():
+            columns.setdefault(name, []).append(value)
+    with tracking_errors():
+        # MLflow appends to a table that is there, which would double the rows of a run that is resumed.
+        if DECISION_TABLE not in {artifact.path for artifact in run.client.list_artifacts(parent_run_id)}:
+            run.client.log_table(parent_run_id, data=columns, artifact_file=DECISION_TABLE)
+
+
+def log_training_curve(parent_run_id: str, histories: Mapping[str, Sequence[EpochReport]]) -> None:
+    """Keep one figure with the curves of several trainings, as the artifact `training_curve.html`.
+
+    Args:
+        parent_run_id: the run that shows it.
+        histories: reports of each training, by the name it shall bear in the legend.
+
+    Raises:
+        TrackingError: the store fails.
+    """
+    run = open_run(parent_run_id)
+    with tempfile.TemporaryDirectory() as folder, tracking_errors():
+        path = Path(folder) / TRAINING_CURVE
+        # The library goes into the file, so that it shows without a network too.
+        training_curve(histories).write_html(path, include_plotlyjs=True)
+        run.client.log_artifact(parent_run_id, str(path))
+
+
+def training_curve(histories: Mapping[str, Sequence[EpochReport]]) -> "Figure":
+    """Draw validation NE and log loss over the epochs, the best epoch of each training marked."""
+    from plotly.colors import qualitative
+    from plotly.subplots import make_subplots
+
+    panels = ("Normalised entropy on validation", "Log loss")
+    figure = make_subplots(rows=1, cols=2, subplot_titles=panels, horizontal_spacing=0.1)
+    for position, (name, history) in enumerate(histories.items()):
+        if history:
+            _add_training(figure, name, history, qualitative.D3[position % len(qualitative.D3)])
+    figure.update_xaxes(title_text="epoch", rangemode="tozero", tickformat="d")
+    figure.update_yaxes(title_text="NE (below 1 beats the base rate)", col=1)
+    figure.update_yaxes(title_text="log loss (nats per sample)", col=2)
+    figure.update_layout(title_text="Training curves (star: best epoch)", template="plotly_white", height=520)
+    return figure
+
+
+def _add_training(figure: "Figure", name: str, history: Sequence[EpochReport], colour: str) -> None:
+    """Three lines: NE on the left, log loss of both parts on the right; one click in the legend hides all three."""
+    entropy = [report.validation.ne for report in history]
+    is_best = [value == min(entropy) for value in entropy]
+    stars = {
+        "size": [12 if best else 6 for best in is_best],
+        "symbol": ["star" if best else "circle" for best in is_best],
+    }
+    lines = (
+        (1, f"{name}: NE", entropy, "solid", stars),
+        (2, f"{name}: log loss, validation", [report.validation.logloss for report in history], "solid", {"size": 6}),
+        (2, f"{name}: log loss, training", [report.train_logloss for report in history], "dot", {"size": 6}),
+    )
+    for panel, label, values, dash, marker in lines:
+        figure.add_scatter(
+            x=[report.epoch for report in history],
+            y=values,
+            name=label,
+            mode="lines+markers",
+            line={"color": colour, "dash": dash},
+            marker=marker,
+            legendgroup=name,
+            row=1,
+            col=panel,
+        )

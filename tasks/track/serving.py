@@ -1,0 +1,77 @@
+"""The registered model as MLflow loads it: an encoder and weights, and no code but this module's.
+
+Layout of the model's data folder:
+
+    encoder/    turns a raw row into ids and numbers, written by ingestion
+    model/      architecture and safetensors weights, written by `engine.storage`
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from engine.batch import Bags, make_batch
+from engine.storage import load_model
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from models.ensemble import Ensemble
+    from models.registry import Model
+    from tasks.ingest import Encoder
+
+ROWS_AT_ONCE = 8_192
+
+
+class Scorer:
+    """Scores raw rows, encoded exactly as they were for training.
+
+    Args:
+        encoder: of the data set that the model was trained on.
+        model: in evaluation mode, on the CPU.
+    """
+
+    def __init__(self, encoder: "Encoder", model: "Model | Ensemble") -> None:
+        self._encoder = encoder
+        self._model = model
+
+    def predict(self, model_input: "pd.DataFrame", params: dict[str, Any] | None = None) -> np.ndarray:
+        """Predict the probability of a positive label.
+
+        Args:
+            model_input: raw rows; a value never seen counts as unknown, a column that the model does not know is
+                ignored.
+            params: of MLflow's protocol; there are none.
+
+        Returns:
+            float64 `[rows]`, between 0 and 1.
+
+        Raises:
+            DataError: a column is missing.
+        """
+        parts = [
+            self._score(model_input.iloc[start : start + ROWS_AT_ONCE])
+            for start in range(0, len(model_input), ROWS_AT_ONCE)
+        ]
+        return np.concatenate(parts) if parts else np.empty(0)
+
+    @torch.no_grad()
+    def _score(self, frame: "pd.DataFrame") -> np.ndarray:
+        rows = self._encoder.encode(frame)
+        batch = make_batch(
+            self._model.features,
+            dense=rows.dense if rows.dense.shape[1] else None,
+            categorical=rows.categorical if rows.categorical.shape[1] else None,
+            bags=[Bags(values=values, lengths=np.diff(offsets)) for values, offsets in rows.bags],
+        )
+        return torch.sigmoid(self._model(*batch.inputs).double()).numpy()
+
+
+def _load_pyfunc(data_path: str) -> Scorer:
+    """Entry point that MLflow calls with the data folder of the model."""
+    from tasks.ingest import Encoder
+
+    folder = Path(data_path)
+    return Scorer(Encoder.load(folder / "encoder"), load_model(folder / "model"))
