@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.storage import load_weights, read_json, read_tensors, write_tensors, write_text
+from engine.storage import check_file, load_weights, read_json, read_tensors, write_tensors, write_text
 from models.registry import Model
 from shunter.errors import CheckpointError, TrainingError
 
@@ -110,6 +110,8 @@ class CheckpointDirectory:
                 f"The checkpoint {self.path} belongs to another training (it differs in {', '.join(different)}): "
                 f"resume with the former settings or use another folder."
             )
+        if best is not None:  # a damaged file is better found now than when the training ends
+            check_file(self.directory / best.name, best.sha256)
         path = self.directory / stored.name
         _distribute(read_tensors(path, stored.sha256), model, optimizer, path)
         self._best = best

@@ -98,13 +98,23 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> str:
 
 
 def read_tensors(path: Path, checksum: str) -> dict[str, Tensor]:
-    """Read tensors to the CPU, after checking them.
+    """Read tensors to the CPU, after checking the file.
 
     Raises:
-        CheckpointError: the file is missing or is not the one whose checksum is given.
+        CheckpointError: as `check_file`.
     """
     from safetensors.torch import load_file
 
+    check_file(path, checksum)
+    return load_file(path)
+
+
+def check_file(path: Path, checksum: str) -> None:
+    """Compare a file with the sha256 that was taken when it was written.
+
+    Raises:
+        CheckpointError: the file is missing or has another checksum.
+    """
     try:
         with path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -117,7 +127,6 @@ def read_tensors(path: Path, checksum: str) -> dict[str, Tensor]:
             f"The file {path} is damaged or from another model (its sha256 starts with {found[:12]}, not "
             f"{checksum[:12]}): restore it or start anew."
         )
-    return load_file(path)
 
 
 def write_text(path: Path, text: str) -> None:

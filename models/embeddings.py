@@ -4,7 +4,7 @@ Two kernels with equal results: FBGEMM's table-batched bag where `fbgemm_gpu` ca
 Both keep all tables in one `[rows of all tables, dim]` array, and one float of optimiser state a row.
 """
 
-import importlib.util
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -16,6 +16,7 @@ from shunter.errors import RequestError
 
 Kernel = Literal["auto", "fbgemm", "torch"]
 EPSILON = 1e-8
+log = logging.getLogger(__name__)
 
 
 class PooledEmbeddings(nn.Module, ABC):
@@ -199,12 +200,13 @@ def choose_kernel(kernel: Kernel, device: torch.device) -> Literal["fbgemm", "to
 
 
 def _fbgemm_works(device_type: str) -> bool:
-    if importlib.util.find_spec("fbgemm_gpu") is None:
-        return False
     try:
         import fbgemm_gpu
         import fbgemm_gpu.split_table_batched_embeddings_ops_training
-    except (ImportError, OSError, RuntimeError, AttributeError):  # a build for another torch fails in any of these ways
+    except ModuleNotFoundError:
+        return False
+    except (ImportError, OSError, RuntimeError, AttributeError) as error:  # a build for another torch
+        log.warning("FBGEMM is installed but cannot be used, so plain torch takes its place: %s", error)
         return False
     return device_type == "cpu" or getattr(fbgemm_gpu, "__variant__", "cpu") != "cpu"
 

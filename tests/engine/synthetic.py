@@ -29,7 +29,7 @@ def write_dataset(
     slopes = random.normal(0, 1, dense)
     statistics = {}
     for split, share in zip(SPLITS, (0.7, 0.15, 0.15), strict=True):
-        labels = _write_split(directory, split, int(rows * share), random, features, effects, slopes)
+        labels = _write_split(directory / split, int(rows * share), random, features, (effects, slopes))
         statistics[split] = SplitStatistics(rows=len(labels), positives=int(labels.sum()))
     dataset = Dataset(
         name="synthetic",
@@ -57,14 +57,13 @@ def write_dataset(
 
 
 def _write_split(
-    directory: Path,
-    split: str,
+    prefix: Path,
     rows: int,
     random: np.random.Generator,
     features: Features,
-    effects: list[np.ndarray],
-    slopes: np.ndarray,
+    hidden: tuple[list[np.ndarray], np.ndarray],
 ) -> np.ndarray:
+    effects, slopes = hidden
     logits = np.zeros(rows)
     columns = []
     for position, field in enumerate(features.categorical):
@@ -72,17 +71,17 @@ def _write_split(
         values = np.minimum(random.zipf(1.3, lengths.sum()) - 1, field.rows - 1).astype(np.int32)
         np.add.at(logits, np.repeat(np.arange(rows), lengths), effects[position][values])
         if field.multi_valued:
-            np.save(directory / f"{split}.bag{position}.values.npy", values)
+            np.save(prefix.with_name(f"{prefix.name}.bag{position}.values.npy"), values)
             offsets = np.concatenate([[0], lengths.cumsum()]).astype(np.int64)
-            np.save(directory / f"{split}.bag{position}.offsets.npy", offsets)
+            np.save(prefix.with_name(f"{prefix.name}.bag{position}.offsets.npy"), offsets)
         else:
             columns.append(values)
     if columns:
-        np.save(directory / f"{split}.categorical.npy", np.stack(columns, axis=1))
+        np.save(prefix.with_name(f"{prefix.name}.categorical.npy"), np.stack(columns, axis=1))
     if features.dense:
         dense = random.normal(0, 1, (rows, len(slopes))).astype(np.float32)
-        np.save(directory / f"{split}.dense.npy", dense)
+        np.save(prefix.with_name(f"{prefix.name}.dense.npy"), dense)
         logits += dense @ slopes
     labels = (random.random(rows) < 1 / (1 + np.exp(-(logits - np.median(logits))))).astype(np.float32)
-    np.save(directory / f"{split}.label.npy", labels)
+    np.save(prefix.with_name(f"{prefix.name}.label.npy"), labels)
     return labels

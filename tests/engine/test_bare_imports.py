@@ -1,0 +1,38 @@
+"""The engine and the models need torch, numpy and pandas, and nothing else of what the project installs."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+PROGRAM = """
+import importlib, sys
+from pathlib import Path
+
+for name in ("prefect", "mlflow", "optuna", "pydantic", "pydantic_settings", "torchrec", "fbgemm_gpu", "polars", "rich",
+             "sklearn", "zeus", "psutil", "plotly", "typer", "safetensors"):
+    sys.modules[name] = None  # to an import statement, that is a package which is not installed
+
+for folder in ("models", "engine"):
+    for path in sorted(Path(folder).glob("*.py")):
+        importlib.import_module(f"{folder}.{path.stem}")
+
+from engine.config import Execution, Hyperparameters, Schedule
+from engine.probe import time_steps
+from engine.trainer import train
+from models.spec import ModelSpec
+from tests.engine.synthetic import write_dataset
+dataset = write_dataset(Path(sys.argv[1]), rows=700)
+execution = Execution(batch_size=64)
+assert time_steps(dataset, ModelSpec(), Hyperparameters(), execution, steps=3).steps == 3
+result = train(dataset, ModelSpec(), Hyperparameters(), execution, Schedule(max_epochs=2))
+print(type(result.model.embeddings).__name__, len(result.history))
+"""
+
+
+def test_training_works_with_torch_and_numpy_alone(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
+    finished = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.split() == ["TorchEmbeddings", "2"]
