@@ -22,6 +22,11 @@ def measure_profile(accelerator: Accelerator, host: str, seconds_each: float = 0
     Raises:
         HardwareError: the device refuses to work.
     """
+    if accelerator.kind == "cuda" and not torch.cuda.is_available():
+        raise HardwareError(
+            f"{accelerator.name} ({accelerator.model}) cannot be measured, since torch {torch.__version__} sees no "
+            "CUDA device: install requirements/cuda.txt or check the driver."
+        )
     try:
         rates = probe(accelerator, seconds_each)
         resting = _energy_at_rest(accelerator, seconds_each)

@@ -80,6 +80,10 @@ class Placement(Frozen):
         """Short text for tables: `cpu x2 fp32 b512`."""
         return f"{self.accelerator} x{self.threads} {self.precision} b{self.batch_size}"
 
+    def __hash__(self) -> int:
+        """Measurements are kept by placement; spelled out, since type checkers do not see the one pydantic makes."""
+        return hash((self.accelerator, self.threads, self.precision, self.batch_size, self.prefetch_depth))
+
 
 class Workload(Frozen):
     """What one sample asks of a machine, counted from the model and the data; nothing here is guessed."""

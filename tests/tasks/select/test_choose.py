@@ -1,0 +1,151 @@
+"""Selection with real probes of the real model on this machine."""
+
+import pytest
+
+from engine.dataset import Dataset
+from hardware.types import HardwareProfile, Placement
+from models.spec import ModelSpec
+from shunter.errors import InfeasibleError, RequestError
+from tasks.request import Limits, Objective, TrainRequest
+from tasks.select import Decision, choose, describe, select
+from tasks.select.choose import FIRST_PROBES, next_to_probe, predicted_candidates
+from tasks.select.decide import rank
+from tasks.select.describe import JobSize
+from tasks.select.probe import Measurement, corrected
+from tests.engine.synthetic import write_dataset
+from tests.hardware.profiles import make_profile, make_workload
+
+ONE_EPOCH = JobSize(tuning_epochs=0, final_epochs=1, evaluation_share=0)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return write_dataset(tmp_path_factory.mktemp("data"), rows=20_000)
+
+
+@pytest.fixture(scope="module")
+def profiles() -> list[HardwareProfile]:
+    return [make_profile(cores=2)]
+
+
+def test_the_chosen_placement_was_measured(dataset: Dataset, profiles: list[HardwareProfile]) -> None:
+    decision = choose(dataset, TrainRequest(), profiles)
+    assert decision.prediction.step_seconds_source == "measured"
+    assert decision.prediction.memory_source == "measured"
+    assert decision.placement == decision.table[0].candidate.placement
+    assert decision.workload == describe(dataset, ModelSpec())
+    measured = [row for row in decision.table_rows() if row["step_source"] == "measured"]
+    assert FIRST_PROBES <= len(measured) <= len(decision.table)
+    assert min(one.hours for one in decision.table) == decision.hours
+
+
+def test_limits_are_judged_on_measured_figures(dataset: Dataset, profiles: list[HardwareProfile]) -> None:
+    request = TrainRequest(limits=Limits(max_memory_gib=0.001))
+    with pytest.raises(InfeasibleError, match=r"memory .* GiB over the limit of 0.001 GiB"):
+        choose(dataset, request, profiles)
+
+
+def test_without_time_for_probes_the_figures_are_called_estimated(
+    dataset: Dataset, profiles: list[HardwareProfile]
+) -> None:
+    decision = choose(dataset, TrainRequest(), profiles, probe_seconds=0)
+    assert {row["step_source"] for row in decision.table_rows()} == {"estimated"}
+    assert "(step estimated)" in decision.reason
+
+
+def test_an_unknown_model_family_is_refused_before_anything_is_measured(
+    dataset: Dataset, profiles: list[HardwareProfile]
+) -> None:
+    with pytest.raises(RequestError, match="unheard"):
+        choose(dataset, TrainRequest(model="unheard"), profiles)
+
+
+class TestOrderOfProbes:
+    def probed(self, truth: dict[Placement, float], profile: HardwareProfile) -> tuple[list[Placement], Placement]:
+        """Placements in the order in which they are measured when `truth` times the estimate is what is found."""
+        workload = make_workload(train_samples=80_000)
+        candidates = predicted_candidates(workload, [profile])
+        found: dict[Placement, Measurement | None] = {}
+        while True:
+            table = rank(corrected(candidates, found, workload), Limits(), Objective.TIME, ONE_EPOCH)
+            following = next_to_probe(table, found)
+            if following is None:
+                return list(found), table[0].candidate.placement
+            estimate = next(one for one in candidates if one.placement == following.placement).prediction
+            found[following.placement] = Measurement(
+                step_seconds=estimate.step_seconds * truth.get(following.placement, 1.0),
+                memory_bytes=estimate.memory_bytes,
+                mean_watts=None,
+                watts_measured=False,
+            )
+
+    def test_every_kind_is_tried_once_before_the_leader_is_confirmed(self) -> None:
+        order, chosen = self.probed({}, make_profile(cores=2))
+        assert len({(one.threads, one.precision) for one in order[:FIRST_PROBES]}) == 4
+        assert chosen in order
+
+    def test_a_promising_candidate_that_disappoints_loses_to_a_measured_one(self) -> None:
+        profile = make_profile(cores=2)
+        _, first_choice = self.probed({}, profile)
+        order, chosen = self.probed({first_choice: 50.0}, profile)
+        assert chosen != first_choice
+        assert {first_choice, chosen} <= set(order)
+
+    def test_what_does_not_fit_into_memory_is_never_tried(self) -> None:
+        order, _ = self.probed({}, make_profile(cores=2, memory_bytes=2**20))
+        assert order == []
+
+
+class TestCorrection:
+    def setup_method(self) -> None:
+        self.workload = make_workload(train_samples=80_000)
+        self.candidates = predicted_candidates(self.workload, [make_profile(cores=1)])
+        self.first, *self.others = self.candidates
+
+    def measurement(self, *, watts_measured: bool) -> Measurement:
+        return Measurement(
+            step_seconds=2 * self.first.prediction.step_seconds,
+            memory_bytes=self.first.prediction.memory_bytes + 10**6,
+            mean_watts=50.0,
+            watts_measured=watts_measured,
+        )
+
+    def test_neighbours_inherit_the_ratio_in_time_and_the_difference_in_memory(self) -> None:
+        found = {self.first.placement: self.measurement(watts_measured=False)}
+        _, *after_others = corrected(self.candidates, found, self.workload)
+        for one, candidate in zip(self.others, after_others, strict=True):
+            after = candidate.prediction
+            assert after.step_seconds == pytest.approx(2 * one.prediction.step_seconds)
+            assert after.epoch_seconds == pytest.approx(2 * one.prediction.epoch_seconds)
+            assert after.memory_bytes == one.prediction.memory_bytes + 10**6
+            assert (after.step_seconds_source, after.memory_source) == ("estimated", "estimated")
+
+    @pytest.mark.parametrize(("watts_measured", "source"), [(True, "measured"), (False, "estimated")])
+    def test_power_is_called_measured_only_where_a_counter_measured_it(self, watts_measured: bool, source: str) -> None:
+        found = {self.first.placement: self.measurement(watts_measured=watts_measured)}
+        after = corrected(self.candidates, found, self.workload)[0].prediction
+        assert after.step_seconds_source == "measured"
+        assert after.energy_source == source
+        watts = 50.0 if watts_measured else 30.0  # The test profile's busy power.
+        assert after.epoch_joules == pytest.approx(watts * after.epoch_seconds)
+
+    def test_out_of_memory_is_remembered(self) -> None:
+        after = corrected(self.candidates, {self.first.placement: None}, self.workload)
+        assert [one.out_of_memory for one in after] == [True] + [False] * len(self.others)
+
+
+def test_the_task_shows_the_decision_in_the_flow_run(
+    dataset: Dataset, profiles: list[HardwareProfile], prefect_server: None
+) -> None:
+    from prefect import flow
+    from prefect.client.orchestration import get_client
+
+    @flow
+    def selecting() -> Decision:
+        return select(dataset, TrainRequest(), profiles)
+
+    decision = selecting()
+    with get_client(sync_client=True) as client:
+        shown = {artifact.key: str(artifact.data) for artifact in client.read_artifacts()}
+    assert decision.placement.label in shown["decision"]
+    assert decision.reason in shown["decision-reason"]

@@ -1,0 +1,64 @@
+"""The workload, counted; and the size of the job, estimated upwards."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.dataset import Dataset
+from models.spec import ModelSpec
+from shunter.errors import RequestError
+from tasks.request import TrainRequest
+from tasks.select import describe, job_size
+from tasks.select.describe import hyperband_epochs
+from tests.engine.synthetic import write_dataset
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    return write_dataset(tmp_path / "data", rows=1000, dense=2, single=3, bags=1)
+
+
+def test_lookups_are_counted_with_the_mean_length_of_bags(dataset: Dataset) -> None:
+    workload = describe(dataset, ModelSpec(embedding_dim=8))
+    ids = (dataset.directory / "train.bag3.values.npy").stat().st_size - 128  # int32 after the header of the file
+    assert workload.lookups_per_sample == pytest.approx(3 + ids / 4 / 700)
+    assert workload.lookup_bytes_per_sample == pytest.approx(workload.lookups_per_sample * 8 * 4)
+    assert workload.train_samples == 700
+
+
+def test_a_wider_model_asks_for_more(dataset: Dataset) -> None:
+    narrow, wide = (describe(dataset, ModelSpec(embedding_dim=dim)) for dim in (8, 32))
+    assert wide.matmul_flops_per_sample > narrow.matmul_flops_per_sample
+    assert wide.parameter_bytes > narrow.parameter_bytes
+
+
+def test_an_unknown_model_is_refused(dataset: Dataset) -> None:
+    with pytest.raises(RequestError, match="unheard"):
+        describe(dataset, ModelSpec(family="unheard"))
+
+
+@pytest.mark.parametrize(
+    ("trials", "max_epochs", "epochs"),
+    [
+        pytest.param(1, 9, 9, id="the first to arrive passes every rung"),
+        pytest.param(9, 1, 9, id="nothing can be cut from one epoch"),
+        # Three brackets of 3 settings. First rung at 1: 3 train 1 epoch, 2 go on to 3, and 2 to 9; first rung at 3:
+        # 3 train 3 epochs, 2 go on to 9; first rung at 9: 3 train 9.
+        pytest.param(9, 9, (3 + 2 * 2 + 2 * 6) + (9 + 2 * 6) + 27, id="three brackets"),
+    ],
+)
+def test_hyperband_epochs(trials: int, max_epochs: int, epochs: int) -> None:
+    assert hyperband_epochs(trials, max_epochs) == epochs
+
+
+@given(st.integers(1, 200), st.integers(1, 100))
+def test_hyperband_spends_at_least_an_epoch_and_at_most_all_on_a_setting(trials: int, max_epochs: int) -> None:
+    assert trials <= hyperband_epochs(trials, max_epochs) <= trials * max_epochs
+
+
+def test_the_job_is_tuning_members_and_their_validation(dataset: Dataset) -> None:
+    job = job_size(dataset, TrainRequest(trials=1, max_epochs=9, ensemble_size=3))
+    assert (job.tuning_epochs, job.final_epochs) == (9, 27)
+    assert job.epochs == pytest.approx(36 * (1 + 150 / 700 / 3))
