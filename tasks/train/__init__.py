@@ -1,0 +1,46 @@
+"""Step `train`: one setting trained to the end, on the chosen placement."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from engine.config import Hyperparameters, Schedule
+from engine.dataset import Dataset
+from hardware.types import Placement
+from models.spec import ModelSpec
+from tasks.train.member import train_to_the_end
+from tasks.train.placement import execution_of
+from tasks.train.result import TrainedModel
+
+__all__ = ["TrainedModel", "execution_of", "train_member", "train_to_the_end"]
+
+
+@task(name="train", task_run_name="train-{name}", cache_policy=NO_CACHE)
+def train_member(
+    dataset: Dataset,
+    spec: ModelSpec,
+    hyperparameters: Hyperparameters,
+    placement: Placement,
+    schedule: Schedule,
+    *,
+    directory: Path,
+    name: str = "member",
+    parent_run_id: str | None = None,
+    should_stop: Callable[[], str | None] | None = None,
+    checkpoint_seconds: float = 300.0,
+) -> TrainedModel:
+    """Train one setting to the end, or on from where it stopped; a finished one is returned at once."""
+    return train_to_the_end(
+        dataset,
+        spec,
+        hyperparameters,
+        placement,
+        schedule,
+        directory=directory,
+        name=name,
+        parent_run_id=parent_run_id,
+        should_stop=should_stop,
+        checkpoint_seconds=checkpoint_seconds,
+    )

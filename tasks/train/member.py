@@ -1,0 +1,126 @@
+"""Train one setting to the end: metered, tracked, resumable."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from engine.config import Hyperparameters, Schedule
+from engine.dataset import Dataset
+from engine.results import EpochReport
+from engine.storage import save_model
+from engine.trainer import train
+from hardware.meter import measure_energy
+from hardware.types import Placement
+from models.spec import ModelSpec
+from tasks.track import Run, child_run, epoch_metrics, model_params, placement_params, quality_metrics, training_metrics
+from tasks.train.energy import EnergyRecord
+from tasks.train.placement import execution_of
+from tasks.train.progress import training_progress
+from tasks.train.result import TrainedModel, describe, read_finished
+
+
+def train_to_the_end(
+    dataset: Dataset,
+    spec: ModelSpec,
+    hyperparameters: Hyperparameters,
+    placement: Placement,
+    schedule: Schedule,
+    *,
+    directory: Path,
+    name: str = "member",
+    parent_run_id: str | None = None,
+    should_stop: Callable[[], str | None] | None = None,
+    checkpoint_seconds: float = 300.0,
+) -> TrainedModel:
+    """Train one setting, or go on with it; a finished one is returned at once.
+
+    Args:
+        dataset: the data; its test part is not touched.
+        spec: the architecture.
+        hyperparameters: what it is learned with.
+        placement: where it runs.
+        schedule: for how long at most, and the seed.
+        directory: of this training alone; holds the checkpoints, and in the end the model.
+        name: of the run in MLflow and of the progress bar.
+        parent_run_id: MLflow run under which this one is logged; None logs nothing.
+        should_stop: asked after each step; a text ends the training.
+        checkpoint_seconds: longest time between two checkpoints.
+
+    Raises:
+        CheckpointError: the folder holds another training.
+        ShunterError: as `engine.trainer.train`, and a TrackingError when the store fails.
+    """
+    finished = read_finished(directory, dataset, spec, hyperparameters, schedule)
+    if finished is not None:
+        return finished
+    directory.mkdir(parents=True, exist_ok=True)
+    checkpoints, energy_path = directory / "checkpoint", directory / "energy.json"
+    with (
+        _tracked(parent_run_id, name) as run,
+        measure_energy(placement.accelerator) as meter,
+        training_progress(name) as progress,
+    ):
+        energy = EnergyRecord(energy_path, meter)
+        if run:
+            run.log_params({**model_params(spec, hyperparameters), **placement_params(placement)})
+            run.log_params({f"schedule.{key}": value for key, value in vars(schedule).items()})
+
+        def on_epoch(report: EpochReport) -> None:
+            energy.save()
+            progress.on_epoch(report)
+            if run:
+                run.log_metrics(epoch_metrics(report), step=report.epoch)
+
+        try:
+            result = train(
+                dataset,
+                spec,
+                hyperparameters,
+                execution_of(placement),
+                schedule,
+                checkpoint_directory=checkpoints,
+                checkpoint_seconds=checkpoint_seconds,
+                on_epoch=on_epoch,
+                on_step=progress.on_step,
+                should_stop=should_stop,
+            )
+        except KeyboardInterrupt:
+            energy.save()
+            raise
+        save_model(result.model, directory)
+        trained = describe(
+            result,
+            directory=directory,
+            name=name,
+            dataset=dataset,
+            hyperparameters=hyperparameters,
+            placement=placement,
+            schedule=schedule,
+            energy=energy.reading(),
+            run_id=run.run_id if run else None,
+        )
+        if run:
+            _log_result(run, trained)
+    trained.save()
+    shutil.rmtree(checkpoints)
+    energy_path.unlink(missing_ok=True)
+    return trained
+
+
+@contextmanager
+def _tracked(parent_run_id: str | None, name: str) -> Iterator[Run | None]:
+    """The run to log to, None when nobody wants to see it."""
+    if parent_run_id is None:
+        yield None
+        return
+    with child_run(parent_run_id, name, "member") as run:
+        yield run
+
+
+def _log_result(run: Run, trained: TrainedModel) -> None:
+    """Log the figures of the whole training; the quality, last, is that of the weights that were kept."""
+    run.log_metrics({**training_metrics(trained), "training.best_epoch": trained.best_epoch})
+    run.log_metrics(quality_metrics(trained.validation), step=len(trained.history))
+    run.log_energy(trained.energy)
+    run.set_tags({"training.stopped_because": trained.stopped_because})

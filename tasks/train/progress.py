@@ -1,0 +1,54 @@
+"""A progress bar in the terminal."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from engine.results import EpochReport
+
+UPDATE_SECONDS = 0.1
+
+
+class TrainingProgress:
+    """Shows steps done, epochs and the last validation NE; drawing is skipped for most steps, which may be short."""
+
+    def __init__(self, progress: Progress, name: str) -> None:
+        self._progress = progress
+        self._bar = progress.add_task(name, total=None, quality="")
+        self._updated_at = 0.0
+
+    def on_step(self, step: int, total_steps: int) -> None:
+        """Move the bar, at most ten times a second."""
+        now = time.monotonic()
+        if now - self._updated_at >= UPDATE_SECONDS or step == total_steps:
+            self._updated_at = now
+            self._progress.update(self._bar, completed=step, total=total_steps)
+
+    def on_epoch(self, report: EpochReport) -> None:
+        """Show the quality."""
+        quality = f"epoch {report.epoch}: validation NE {report.validation.ne:.4f}, AUC {report.validation.auc:.4f}"
+        self._progress.update(self._bar, quality=quality)
+
+
+@contextmanager
+def training_progress(name: str, console: Console | None = None) -> Iterator[TrainingProgress]:
+    """Show a bar on standard error while a training goes on; nothing where that is no terminal.
+
+    Args:
+        name: what is trained.
+        console: where to draw instead.
+    """
+    console = console or Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[quality]}"),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        yield TrainingProgress(progress, name)
