@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 from torch import Tensor
 
@@ -44,7 +43,7 @@ class Block:
     """One block of one parameter: where it lies, who works on it, and when.
 
     Attributes:
-        group: the optimiser's parameter group, with its options.
+        group: number of the parameter group, which has the options.
         parameter: the whole parameter.
         index: position of the block in `split_blocks(parameter)`.
         shape: of the block.
@@ -52,7 +51,7 @@ class Block:
         owner: rank that keeps the block's state and computes its search direction.
     """
 
-    group: dict[str, Any]
+    group: int
     parameter: Tensor
     index: int
     shape: tuple[int, ...]
@@ -63,10 +62,6 @@ class Block:
     def elements(self) -> int:
         """Number of elements."""
         return prod(self.shape)
-
-    def part_of(self, tensor: Tensor) -> Tensor:
-        """This block of a tensor with the parameter's shape: the parameter itself, or its gradient."""
-        return split_blocks(tensor, self.group["max_block_size"])[self.index]
 
 
 def step_operations(shape: Sequence[int]) -> int:

@@ -18,9 +18,9 @@ from models.shampoo.blocks import Block
 from models.shampoo.roots import inverse_root
 
 
-def new_state(block: Block) -> dict[str, Any]:
+def new_state(block: Block, options: dict[str, Any]) -> dict[str, Any]:
     """State of a block before its first step; what the options do not ask for is left out."""
-    options, like = block.group, block.parameter
+    like = block.parameter
     state: dict[str, Any] = {
         "step": 0,
         "factors": [like.new_zeros(size, size) for size in block.shape],
@@ -35,11 +35,14 @@ def new_state(block: Block) -> dict[str, Any]:
     return state
 
 
-def search_direction(block: Block, state: dict[str, Any], weight: Tensor, gradient: Tensor) -> Tensor:
+def search_direction(
+    block: Block, options: dict[str, Any], state: dict[str, Any], weight: Tensor, gradient: Tensor
+) -> Tensor:
     """Advance a block by one step and return the direction P of its update `weight -= lr * P`.
 
     Args:
-        block: the block, with the options of its group.
+        block: the block.
+        options: of its parameter group.
         state: its state, changed in place.
         weight: `[*block.shape]`, read for weight decay.
         gradient: `[*block.shape]`, left as it is.
@@ -47,13 +50,12 @@ def search_direction(block: Block, state: dict[str, Any], weight: Tensor, gradie
     Raises:
         TrainingError: a factor is not finite, or has no finite root.
     """
-    options = block.group
     state["step"] += 1
     if options["weight_decay"] and not options["decoupled_weight_decay"]:
         gradient = gradient.add(weight, alpha=options["weight_decay"])
     _accumulate(state["factors"], gradient, options["betas"][1])
-    if is_root_step(block, state["step"]):
-        state["roots"] = _inverse_roots(block, state)
+    if is_root_step(block, options, state["step"]):
+        state["roots"] = _inverse_roots(state, options)
     average = _averaged_gradient(state, gradient, options["betas"][0])
     direction = _graft(state, gradient, average, options)
     if state["roots"]:
@@ -68,10 +70,10 @@ def search_direction(block: Block, state: dict[str, Any], weight: Tensor, gradie
     return _with_momentum(state, direction, options)
 
 
-def is_root_step(block: Block, step: int) -> bool:
+def is_root_step(block: Block, options: dict[str, Any], step: int) -> bool:
     """Whether a block recomputes its inverse roots in this step; its own slot of each `root_every_steps` steps."""
-    since_start = step - block.group["start_step"]
-    return since_start >= 0 and since_start % block.group["root_every_steps"] == block.slot
+    since_start = step - options["start_step"]
+    return since_start >= 0 and since_start % options["root_every_steps"] == block.slot
 
 
 def _accumulate(factors: Sequence[Tensor], gradient: Tensor, beta: float) -> None:
@@ -81,11 +83,12 @@ def _accumulate(factors: Sequence[Tensor], gradient: Tensor, beta: float) -> Non
         factor.addmm_(unfolded, unfolded.mT, beta=beta, alpha=_new_share(beta))
 
 
-def _inverse_roots(block: Block, state: dict[str, Any]) -> list[Tensor]:
-    beta = block.group["betas"][1]
-    exponent = block.group["root_exponent"] or 1 / (2 * len(block.shape))
-    bias = _accumulated_share(beta, state["step"])
-    return [inverse_root(factor / bias, exponent, block.group["epsilon"]) for factor in state["factors"]]
+def _inverse_roots(state: dict[str, Any], options: dict[str, Any]) -> list[Tensor]:
+    factors = state["factors"]
+    exponent = options["root_exponent"] or 1 / (2 * len(factors))
+    bias = _accumulated_share(options["betas"][1], state["step"])
+    epsilons = options["epsilon"], options["relative_epsilon"]
+    return [inverse_root(factor / bias, exponent, *epsilons) for factor in factors]
 
 
 def _averaged_gradient(state: dict[str, Any], gradient: Tensor, beta: float) -> Tensor:
@@ -110,7 +113,7 @@ def _graft(state: dict[str, Any], gradient: Tensor, average: Tensor, options: di
 def _precondition(tensor: Tensor, roots: Sequence[Tensor]) -> Tensor:
     """Multiply each dimension by its root; contracting the first one moves it to the end, so k turns restore all."""
     for root in roots:
-        tensor = torch.tensordot(tensor, root, dims=([0], [0]))
+        tensor = torch.tensordot(tensor, root, dims=([0], [0]))  # pyright: ignore[reportArgumentType]
     return tensor
 
 

@@ -8,9 +8,9 @@ from torch import Tensor
 from torch import distributed as dist
 from torch.optim import Optimizer
 
-from models.shampoo.blocks import Block, root_operations, split_blocks, step_operations
+from models.shampoo.blocks import Block, split_blocks
 from models.shampoo.direction import new_state, search_direction
-from models.shampoo.sharding import Ranks, assign_greedily
+from models.shampoo.sharding import Ranks, lay_out
 from shunter.errors import CheckpointError, RequestError, TrainingError
 
 Grafting = Literal["none", "sgd", "adagrad", "rmsprop", "adam"]
@@ -37,6 +37,8 @@ class Shampoo(Optimizer):
         lr: step size.
         betas: decay of the averaged gradient (0 for none), and of the factors (1 sums, as Adagrad does).
         epsilon: added to the factors' eigenvalues.
+        relative_epsilon: share of a factor's largest eigenvalue that is added too, about the resolution of float32,
+            below which eigenvalues are noise; the paper has 0.
         weight_decay: pulls the weights to zero: decoupled, or as an L2 term of the gradient.
         decoupled_weight_decay: which of the two.
         momentum: of the directions, 0 for none.
@@ -66,6 +68,7 @@ class Shampoo(Optimizer):
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         epsilon: float = 1e-12,
+        relative_epsilon: float = 1e-7,
         weight_decay: float = 0.0,
         decoupled_weight_decay: bool = True,
         momentum: float = 0.0,
@@ -83,13 +86,13 @@ class Shampoo(Optimizer):
         process_group: dist.ProcessGroup | None = None,
     ) -> None:
         self._ranks = Ranks(process_group)
-        self._loads = [0.0] * self._ranks.count
         self._blocks: list[Block] = []
         self._check_gradients = check_gradients
         defaults = {
             "lr": lr,
             "betas": betas,
             "epsilon": epsilon,
+            "relative_epsilon": relative_epsilon,
             "weight_decay": weight_decay,
             "decoupled_weight_decay": decoupled_weight_decay,
             "momentum": momentum,
@@ -107,7 +110,7 @@ class Shampoo(Optimizer):
         super().__init__(params, defaults)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add parameters with options of their own; blocks that exist already stay with their owners."""
+        """Add parameters with options of their own; blocks that exist already stay as they are."""
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         if group["start_step"] is None:
@@ -115,7 +118,7 @@ class Shampoo(Optimizer):
         _check_options(group)
         for _, parameter, name in self._parameters():
             _check_parameter(parameter, name, like=self.param_groups[0]["params"][0])
-        self._blocks += self._lay_out(group)
+        self._blocks = lay_out(self.param_groups, self._ranks.count)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -136,9 +139,10 @@ class Shampoo(Optimizer):
                 loss = closure()
         if self._check_gradients:
             self._refuse_bad_gradients()
-        own = {block: self._direction(block) for block in self._own_blocks() if block.parameter.grad is not None}
-        for block, direction in self._ranks.exchange(self._blocks, own).items():
-            block.part_of(block.parameter).add_(direction, alpha=-block.group["lr"])
+        weights = {parameter: self._split(group, parameter) for group, parameter, _ in self._parameters()}
+        directions = self._ranks.exchange(self._blocks, self._own_directions(weights))
+        for block, direction in directions.items():
+            weights[block.parameter][block.index].add_(direction, alpha=-self.param_groups[block.group]["lr"])
         return loss
 
     def state_dict(self) -> dict[str, Any]:
@@ -158,60 +162,58 @@ class Shampoo(Optimizer):
             state_dict: from `state_dict`, `full_state_dict` or `merge_state_dicts`.
 
         Raises:
-            CheckpointError: it belongs to another model, other block sizes or another number of processes.
+            CheckpointError: it belongs to another model or optimiser, or is the part of another process.
         """
-        part = state_dict.get("part", {})
+        if "part" not in state_dict:
+            raise CheckpointError(
+                "The optimiser state is not Shampoo's: load it into an optimiser of the kind that it was saved from."
+            )
+        part = state_dict["part"]
         if part not in ({"rank": 0, "ranks": 1}, {"rank": self._ranks.rank, "ranks": self._ranks.count}):
             raise CheckpointError(
-                f"The Shampoo state is part {part.get('rank')} of {part.get('ranks')}, but the full state or part "
+                f"The Shampoo state is part {part['rank']} of {part['ranks']}, but the full state or part "
                 f"{self._ranks.rank} of {self._ranks.count} was expected: join the parts with merge_state_dicts."
             )
-        saved_groups = [
-            (len(group["params"]), group.get("max_block_size")) for group in state_dict.get("param_groups", [])
-        ]
-        if saved_groups != [(len(group["params"]), group["max_block_size"]) for group in self.param_groups]:
+        saved = state_dict["param_groups"]
+        if [len(group["params"]) for group in saved] != [len(group["params"]) for group in self.param_groups]:
             raise CheckpointError(
-                f"The Shampoo state has groups of (parameters, block size) {saved_groups}, which are not this "
-                "optimiser's: build it over the same model with the same max_block_size."
+                "The Shampoo state has other parameter groups than this optimiser: "
+                "load it into an optimiser over the model that it was saved from."
             )
-        super().load_state_dict({**state_dict, "state": self._own_state(state_dict)})
+        # The saved options win, as in any torch optimiser, so the blocks are cut as they were then.
+        groups = [{**old, "params": new["params"]} for old, new in zip(saved, self.param_groups, strict=True)]
+        blocks = lay_out(groups, self._ranks.count)
+        super().load_state_dict({**state_dict, "state": self._own_state(state_dict, blocks)})
+        self._blocks = blocks
 
     def state_bytes(self) -> int:
         """Memory of this process's part of the state."""
         return sum(tensor.nbytes for blocks in self.state.values() for tensor in _tensors(blocks))
 
-    def _lay_out(self, group: dict[str, Any]) -> list[Block]:
-        """Cut a group into blocks, give each a slot among the steps and an owner among the ranks."""
-        places = [
-            (parameter, index, tuple(block.shape))
-            for parameter in group["params"]
-            for index, block in enumerate(split_blocks(parameter.detach(), group["max_block_size"]))
-        ]
-        roots = [root_operations(shape) for _, _, shape in places]
-        every = group["root_every_steps"]
-        slots = assign_greedily(roots, [0.0] * (every if group["stagger"] else 1))
-        costs = [step_operations(shape) + root / every for (_, _, shape), root in zip(places, roots, strict=True)]
-        owners = assign_greedily(costs, self._loads)
-        return [
-            Block(group, parameter, index, shape, slot, owner)
-            for (parameter, index, shape), slot, owner in zip(places, slots, owners, strict=True)
-        ]
+    @staticmethod
+    def _split(group: dict[str, Any], tensor: Tensor) -> list[Tensor]:
+        return split_blocks(tensor, group["max_block_size"])
 
-    def _own_blocks(self) -> list[Block]:
-        return [block for block in self._blocks if block.owner == self._ranks.rank]
-
-    def _direction(self, block: Block) -> Tensor:
-        blocks = self.state[block.parameter]
-        if block.index not in blocks:
-            blocks[block.index] = new_state(block)
-        gradient = block.parameter.grad
-        assert gradient is not None
-        weight = block.part_of(block.parameter)
-        return search_direction(block, blocks[block.index], weight, block.part_of(gradient))
+    def _own_directions(self, weights: dict[Tensor, list[Tensor]]) -> dict[Block, Tensor]:
+        """Advance the blocks that this process owns, and that have a gradient."""
+        gradients: dict[Tensor, list[Tensor]] = {}
+        directions: dict[Block, Tensor] = {}
+        for block in self._blocks:
+            parameter, options = block.parameter, self.param_groups[block.group]
+            if block.owner != self._ranks.rank or parameter.grad is None:
+                continue
+            if parameter not in gradients:
+                gradients[parameter] = self._split(options, parameter.grad)
+            states = self.state[parameter]
+            if block.index not in states:
+                states[block.index] = new_state(block, options)
+            weight, gradient = weights[parameter][block.index], gradients[parameter][block.index]
+            directions[block] = search_direction(block, options, states[block.index], weight, gradient)
+        return directions
 
     def _refuse_bad_gradients(self) -> None:
         """Every process looks at all gradients, so that all stop together and none waits for another."""
-        named = [(name, parameter.grad) for _, parameter, name in self._parameters() if parameter.grad is not None]
+        named = [(name, p.grad) for _, p, name in self._parameters() if p.grad is not None and p.numel()]
         for name, gradient in named:
             if gradient.is_sparse:
                 raise RequestError(
@@ -233,23 +235,26 @@ class Shampoo(Optimizer):
             for parameter, name in zip(group["params"], group.get("param_names", unnamed), strict=True):
                 yield group, parameter, name
 
-    def _own_state(self, state_dict: dict[str, Any]) -> dict[int, dict[int, Any]]:
+    def _own_state(self, state_dict: dict[str, Any], blocks: list[Block]) -> dict[int, dict[int, Any]]:
         """Those blocks of a saved state that this process owns, checked against the shapes that it expects."""
         saved_ids = [identity for group in state_dict["param_groups"] for identity in group["params"]]
-        parameters = [parameter for _, parameter, _ in self._parameters()]
+        identities = {
+            parameter: identity for identity, (_, parameter, _) in zip(saved_ids, self._parameters(), strict=True)
+        }
         own: dict[int, dict[int, Any]] = {}
-        for identity, parameter in zip(saved_ids, parameters, strict=True):
+        for block in blocks:
+            identity = identities[block.parameter]
+            saved = state_dict["state"].get(identity)
             # A parameter that never had a gradient has no state at all.
-            saved = state_dict["state"].get(identity, {})
-            expected = [block for block in self._own_blocks() if block.parameter is parameter] if saved else []
-            for block in expected:
-                factors = saved.get(block.index, {}).get("factors", [])
-                if [tuple(factor.shape) for factor in factors] != [(size, size) for size in block.shape]:
-                    raise CheckpointError(
-                        f"The Shampoo state of parameter {identity} does not fit its shape {tuple(parameter.shape)}: "
-                        "load the checkpoint into the model that it was saved from."
-                    )
-                own.setdefault(identity, {})[block.index] = saved[block.index]
+            if block.owner != self._ranks.rank or saved is None:
+                continue
+            factors = saved.get(block.index, {}).get("factors", [])
+            if [tuple(factor.shape) for factor in factors] != [(size, size) for size in block.shape]:
+                raise CheckpointError(
+                    f"The Shampoo state of parameter {identity} does not fit its shape {tuple(block.parameter.shape)}: "
+                    "load the checkpoint into the model that it was saved from."
+                )
+            own.setdefault(identity, {})[block.index] = saved[block.index]
         return own
 
 
@@ -267,6 +272,7 @@ def _check_options(group: dict[str, Any]) -> None:
         "lr": group["lr"] >= 0,
         "betas": 0 <= group["betas"][0] < 1 and 0 < group["betas"][1] <= 1,
         "epsilon": group["epsilon"] > 0,
+        "relative_epsilon": 0 <= group["relative_epsilon"] < 1,
         "weight_decay": group["weight_decay"] >= 0,
         "momentum": 0 <= group["momentum"] < 1,
         "dampening": 0 <= group["dampening"] < 1,
@@ -291,8 +297,8 @@ def _check_parameter(parameter: Tensor, name: str, *, like: Tensor) -> None:
         raise RequestError(f"Shampoo got {name} in {parameter.dtype}: keep it in float32 and use autocast.")
     if (parameter.dtype, parameter.device) != (like.dtype, like.device):
         raise RequestError(
-            f"Shampoo got {name} in {parameter.dtype} on {parameter.device} but others in {like.dtype} on {like.device}:"
-            " give each kind an optimiser of its own."
+            f"Shampoo got {name} in {parameter.dtype} on {parameter.device} but others in {like.dtype} on "
+            f"{like.device}: give each kind an optimiser of its own."
         )
     if not parameter.is_contiguous():
         raise RequestError(f"Shampoo got {name} in a layout that is not contiguous: make it contiguous first.")

@@ -6,15 +6,17 @@ from torch import Tensor
 from shunter.errors import TrainingError
 
 
-def inverse_root(matrix: Tensor, exponent: float, epsilon: float) -> Tensor:
-    """Compute `(matrix + epsilon I)^-exponent` by eigendecomposition, in float64 where float32 does not suffice.
+def inverse_root(matrix: Tensor, exponent: float, epsilon: float, relative_epsilon: float = 0.0) -> Tensor:
+    """Compute `(matrix + shift I)^-exponent` by eigendecomposition, in float64 where float32 does not suffice.
 
-    Rounding can turn the smallest eigenvalues negative; all of them are then shifted up by the most negative one.
+    The shift is epsilon, plus a share of the largest eigenvalue, plus the most negative eigenvalue that rounding left.
+    Without that share, directions that the matrix has not seen weigh by the rounding errors of those that it has.
 
     Args:
         matrix: `[size, size]`, symmetric positive semi-definite.
         exponent: 0.25 for the inverse fourth root.
         epsilon: added to each eigenvalue, more than 0.
+        relative_epsilon: share of the largest eigenvalue that is added too.
 
     Returns:
         `[size, size]`, in the type of `matrix`.
@@ -30,9 +32,9 @@ def inverse_root(matrix: Tensor, exponent: float, epsilon: float) -> Tensor:
     for dtype in (matrix.dtype, torch.float64):
         try:
             values, vectors = torch.linalg.eigh(matrix.to(dtype))
-        except torch.linalg.LinAlgError:
+        except torch.linalg.LinAlgError:  # pyright: ignore[reportPrivateImportUsage]
             continue
-        values = values - values.min().clamp(max=0) + epsilon
+        values = values - values.min().clamp(max=0) + relative_epsilon * values.max().clamp(min=0) + epsilon
         root = (vectors * values.pow(-exponent)) @ vectors.mT
         # An infinite eigenvalue has a finite root, 0, so the eigenvalues are looked at too.
         if bool(torch.isfinite(values).all() & torch.isfinite(root).all()):

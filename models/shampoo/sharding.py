@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from models.shampoo.blocks import Block
+from models.shampoo.blocks import Block, root_operations, split_blocks, step_operations
 from shunter.errors import CheckpointError
 
 
@@ -28,6 +28,33 @@ def assign_greedily(costs: Sequence[float], loads: list[float]) -> list[int]:
         bins[item] = chosen
         loads[chosen] += costs[item]
     return bins
+
+
+def lay_out(groups: Sequence[dict[str, Any]], ranks: int) -> list[Block]:
+    """Cut all parameters into blocks, and give each block a slot among the steps and an owner among the ranks.
+
+    Later groups never change the blocks of earlier ones, and the slots do not depend on the number of ranks.
+
+    Args:
+        groups: parameter groups of the optimiser.
+        ranks: number of processes.
+    """
+    loads = [0.0] * ranks
+    blocks: list[Block] = []
+    for number, group in enumerate(groups):
+        every = group["root_every_steps"]
+        places = [
+            (parameter, index, tuple(part.shape))
+            for parameter in group["params"]
+            for index, part in enumerate(split_blocks(parameter.detach(), group["max_block_size"]))
+        ]
+        roots = [root_operations(shape) for _, _, shape in places]
+        costs = [step_operations(shape) + root / every for (_, _, shape), root in zip(places, roots, strict=True)]
+        slots = assign_greedily(roots, [0.0] * (every if group["stagger"] else 1))
+        owners = assign_greedily(costs, loads)
+        for (parameter, index, shape), slot, owner in zip(places, slots, owners, strict=True):
+            blocks.append(Block(number, parameter, index, shape, slot, owner))
+    return blocks
 
 
 class Ranks:
@@ -106,8 +133,8 @@ def merge_state_dicts(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if found != [(len(parts), rank) for rank in range(len(parts))]:
         listed = ", ".join(f"{rank} of {ranks}" for ranks, rank in found)
         raise CheckpointError(
-            f"The Shampoo state is in parts, and one of every rank was expected but these were found: {listed or 'none'};"
-            " give the parts of all ranks of one run."
+            f"One part of the Shampoo state from every rank was expected but these were found: {listed or 'none'}; "
+            "give the parts of all ranks of one run."
         )
     state: dict[int, dict[int, Any]] = {}
     for part in parts:
