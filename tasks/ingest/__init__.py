@@ -1,0 +1,64 @@
+"""The step that turns a click log into the arrays a model is trained on."""
+
+from prefect import get_run_logger, task
+from prefect.cache_policies import NO_CACHE
+
+from engine.dataset import Dataset
+from shunter.settings import Settings
+from tasks.ingest.cache import IngestReport, ingest_source
+from tasks.ingest.encoder import EncodedRows, Encoder
+from tasks.ingest.named import NamedDataset, named_datasets
+from tasks.ingest.schema import Schema
+from tasks.ingest.sources import open_source
+from tasks.request import TrainRequest
+
+__all__ = [
+    "EncodedRows",
+    "Encoder",
+    "IngestReport",
+    "NamedDataset",
+    "Schema",
+    "ingest",
+    "ingest_request",
+    "ingest_source",
+    "named_datasets",
+    "open_source",
+]
+
+
+# Our own cache is by content; Prefect's would be by the text of the request.
+@task(name="ingest", cache_policy=NO_CACHE)
+def ingest(request: TrainRequest) -> Dataset:
+    """Ingest the request's data, or find it in the cache."""
+    dataset, report = ingest_request(request)
+    logger = get_run_logger()
+    if report.reused:
+        logger.info("Data set %s found in the cache: %s rows", dataset.name, f"{report.rows:,}")
+    else:
+        logger.info(
+            "Ingested %s rows of %s in %.1f s (%s rows/s), split by %s",
+            f"{report.rows:,}",
+            dataset.name,
+            report.seconds,
+            f"{report.rows_per_second:,.0f}",
+            dataset.split_by,
+        )
+    if report.quarantined_rows:
+        logger.warning(
+            "%s rows could not be read, see %s",
+            f"{report.quarantined_rows:,}",
+            dataset.directory / "quarantine.csv",
+        )
+    return dataset
+
+
+def ingest_request(request: TrainRequest) -> tuple[Dataset, IngestReport]:
+    """Ingest the request's data into the cache of the settings.
+
+    Raises:
+        DataError: the data cannot be found, read or used.
+        RequestError: a named data set is misspelt.
+    """
+    settings = Settings()
+    source = open_source(request.data, request.format, request.schema_file, settings.downloads_directory)
+    return ingest_source(source, settings.cache_directory, request.seed, request.max_bad_share)

@@ -1,0 +1,150 @@
+"""The schema of a click log: which column is what, how ids are given and how the rows are split."""
+
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from shunter.errors import DataError
+
+EXAMPLE = "label: click, numeric: [price], categorical: [user_id, item_id], time: timestamp"
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Label(_Frozen):
+    """The column that is learned."""
+
+    column: str
+    positive_at_least: float | None = Field(
+        default=None, description="Values from here on are positive; without it the column must hold 0 or 1."
+    )
+
+
+class Categorical(_Frozen):
+    """A column whose values become ids; the settings left out are those of `Vocabulary`."""
+
+    column: str
+    min_count: int | None = Field(default=None, ge=1, description="Values seen less often in training share id 0.")
+    max_ids: int | None = Field(default=None, ge=1, description="Most ids; the most frequent values get them.")
+    hash_size: int | None = Field(
+        default=None, ge=1, description="Hash the values to this many ids and keep no vocabulary."
+    )
+
+
+class MultiValued(Categorical):
+    """A column of which one row may hold any number of values."""
+
+    separator: str | None = Field(
+        default=None, min_length=1, description="What separates the values in a text; a Parquet list needs none."
+    )
+
+
+class Vocabulary(_Frozen):
+    """How ids are given, unless a column says otherwise."""
+
+    min_count: int = Field(default=2, ge=1, description="Values seen less often in training share id 0.")
+    max_ids: int = Field(default=1_000_000, ge=1, description="Most ids of one column.")
+    hash_size: int | None = Field(default=None, ge=1, description="Hash every column to this many ids.")
+
+
+class Split(_Frozen):
+    """Shares of the rows; with a time column the latest rows are the test part."""
+
+    train: float = Field(default=0.8, gt=0, lt=1)
+    validation: float = Field(default=0.1, gt=0, lt=1)
+    test: float = Field(default=0.1, gt=0, lt=1)
+
+    @model_validator(mode="after")
+    def _sum_to_one(self) -> Self:
+        if abs(self.train + self.validation + self.test - 1) > 1e-6:
+            raise ValueError("the shares train, validation and test must sum to 1")
+        return self
+
+
+class Options(_Frozen):
+    """What may be set for a source whose columns are known, such as Criteo."""
+
+    vocabulary: Vocabulary = Vocabulary()
+    split: Split = Split()
+
+
+class Schema(Options):
+    """The columns of a click log; columns it does not name are ignored."""
+
+    label: Label
+    numeric: tuple[str, ...] = ()
+    categorical: tuple[Categorical, ...] = ()
+    multi_valued: tuple[MultiValued, ...] = ()
+    time: str | None = Field(default=None, description="Numbers, dates or ISO 8601 texts; rows are split by it.")
+    delimiter: str | None = Field(default=None, min_length=1, max_length=1, description="Of a CSV file.")
+
+    @field_validator("label", mode="before")
+    @classmethod
+    def _label_by_name(cls, value: Any) -> Any:
+        return {"column": value} if isinstance(value, str) else value
+
+    @field_validator("categorical", "multi_valued", mode="before")
+    @classmethod
+    def _column_by_name(cls, value: Any) -> Any:
+        return [{"column": item} if isinstance(item, str) else item for item in value or ()]
+
+    @model_validator(mode="after")
+    def _check_columns(self) -> Self:
+        named = [self.label.column, *self.features, *([self.time] if self.time else [])]
+        if repeated := sorted({name for name in named if named.count(name) > 1 and name != self.time}):
+            raise ValueError(f"columns are named twice: {', '.join(repeated)}")
+        if self.time == self.label.column:
+            raise ValueError("the label cannot be the time")
+        return self
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of all columns that a model may see."""
+        return (*self.numeric, *(column.column for column in (*self.categorical, *self.multi_valued)))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every column that is read, each once."""
+        return tuple(dict.fromkeys([self.label.column, *self.features, *([self.time] if self.time else [])]))
+
+
+Model = TypeVar("Model", bound=Options)
+
+
+def read_schema(path: str | Path, kind: type[Model]) -> Model:
+    """Read a YAML or JSON file (JSON is YAML too).
+
+    Args:
+        path: the file.
+        kind: `Schema` for CSV and Parquet, `Options` for a source whose columns are known.
+
+    Raises:
+        DataError: the file is missing, is not YAML or does not fit.
+    """
+    import yaml
+
+    try:
+        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(f"The schema file {path} cannot be read ({error.strerror}): give an existing file.") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"The schema file {path} is neither YAML nor JSON: write one such as '{EXAMPLE}', one key a line."
+        ) from error
+    if not isinstance(values, dict):
+        raise DataError(f"The schema file {path} holds no keys: write for instance '{EXAMPLE}', one key a line.")
+    try:
+        schema = kind.model_validate(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "schema"
+        raise DataError(
+            f"The schema file {path} is wrong at {where} ({first['msg']}): "
+            f"it takes {', '.join(kind.model_fields)}, for instance '{EXAMPLE}'."
+        ) from error
+    if isinstance(schema, Schema) and not schema.features:
+        raise DataError(f"The schema file {path} names no feature: write for instance '{EXAMPLE}', one key a line.")
+    return schema

@@ -1,0 +1,218 @@
+"""The first pass over a source: what must be known before a row can be encoded.
+
+Vocabularies and the mean and deviation of numbers come from the training part alone. Counting validation and test rows
+too would give values that are seen only there an untrained row of their own, where serving has id 0 for them, and
+would let later rows decide which earlier values are rare.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.dataset import SPLITS, FieldStatistics, SplitStatistics
+from shunter.errors import DataError
+from tasks.ingest.batch import Batch, Rejection, Source
+from tasks.ingest.columns import KeyKind
+from tasks.ingest.encoder import CategoricalField, Encoder, NumericField, signed_log
+from tasks.ingest.parallel import ordered_map
+from tasks.ingest.schema import Categorical, MultiValued, Schema
+from tasks.ingest.split import Splitter
+from tasks.ingest.vocabulary import (
+    HashedIds,
+    IdMap,
+    Keys,
+    ValueCounter,
+    VocabularyIds,
+    access_curve,
+    count_keys,
+    limit_memory,
+)
+from tasks.ingest.writer import Quarantine
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Sums over the values of the numeric columns, each float64 [columns]."""
+
+    count: NDArray[np.float64]
+    total: NDArray[np.float64]
+    squares: NDArray[np.float64]
+
+    def __add__(self, other: "Moments") -> "Moments":
+        """Sums over both."""
+        return Moments(self.count + other.count, self.total + other.total, self.squares + other.squares)
+
+    def mean_and_deviation(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and standard deviation; 0 and 1 for a column without values, deviation 1 for a constant one."""
+        count = np.maximum(self.count, 1)
+        mean = self.total / count
+        variance = np.maximum(self.squares / count - mean**2, 0)
+        # What rounding leaves of a constant column's variance must not be divided by.
+        constant = variance <= 1e-12 * np.maximum(mean**2, 1)
+        return mean, np.where(constant, 1.0, np.sqrt(variance))
+
+
+@dataclass(frozen=True)
+class ChunkSurvey:
+    """What one chunk adds to the survey."""
+
+    rows: NDArray[np.int64]
+    positives: NDArray[np.int64]
+    moments: Moments
+    counts: list[tuple[Keys, NDArray[np.int64]]]
+    empty_bags: NDArray[np.int64]
+    rejected: list[Rejection]
+
+
+@dataclass
+class Survey:
+    """What the first pass found.
+
+    Attributes:
+        rows: of each split.
+        positives: of each split.
+        moments: of the numeric columns after the logarithm.
+        counters: of the categorical columns, single-valued ones first.
+        empty_bags: training rows without a value, for each multi-valued column.
+    """
+
+    schema: Schema
+    rows: NDArray[np.int64]
+    positives: NDArray[np.int64]
+    moments: Moments
+    counters: list[ValueCounter]
+    empty_bags: NDArray[np.int64]
+
+    def check(self, name: str) -> None:
+        """Refuse data that no model can learn from or be tested on.
+
+        Raises:
+            DataError: no rows, one class only, or a split without rows or with one class only.
+        """
+        rows, positives = int(self.rows.sum()), int(self.positives.sum())
+        if rows == 0:
+            raise DataError(f"{name} holds no row that can be read: give a file with rows.")
+        if positives in {0, rows}:
+            raise DataError(
+                f"Every label of {name} is {int(positives > 0)}, both 0 and 1 are needed: "
+                "check the label column and its threshold in the schema."
+            )
+        for split, split_rows, split_positives in zip(SPLITS, self.rows, self.positives, strict=True):
+            if split_positives in {0, split_rows}:
+                what = "no row" if split_rows == 0 else f"only the label {int(split_positives > 0)}"
+                raise DataError(
+                    f"The {split} part of {name} would hold {what} ({rows} rows in all): "
+                    "give more rows or set the shares under `split` in the schema."
+                )
+
+    def split_statistics(self) -> dict[str, SplitStatistics]:
+        """Rows and positives of each split."""
+        return {
+            split: SplitStatistics(rows=int(rows), positives=int(positives))
+            for split, rows, positives in zip(SPLITS, self.rows, self.positives, strict=True)
+        }
+
+    def encoder(self, key_kind: KeyKind) -> tuple[Encoder, tuple[FieldStatistics, ...]]:
+        """Fit the encoder, and describe the fields, over the training part."""
+        train_rows = int(self.rows[0])
+        statistics: list[FieldStatistics] = []
+        numeric: list[NumericField] = []
+        means, deviations = self.moments.mean_and_deviation()
+        for index, name in enumerate(self.schema.numeric):
+            numeric.append(NumericField(name, float(means[index]), float(deviations[index])))
+            missing_share = 1 - float(self.moments.count[index]) / train_rows
+            statistics.append(FieldStatistics(name=name, kind="numeric", cardinality=0, missing_share=missing_share))
+        categorical: list[CategoricalField] = []
+        bags = 0
+        for column, counter in zip((*self.schema.categorical, *self.schema.multi_valued), self.counters, strict=True):
+            multi_valued = isinstance(column, MultiValued)
+            ids, cardinality, curve = fit_ids(counter, column, self.schema)
+            separator = column.separator if isinstance(column, MultiValued) else None
+            categorical.append(CategoricalField(column.column, ids, multi_valued, separator, key_kind))
+            missing = int(self.empty_bags[bags]) if multi_valued else counter.missing
+            bags += multi_valued
+            statistics.append(
+                FieldStatistics(
+                    name=column.column,
+                    kind="multi_valued" if multi_valued else "categorical",
+                    cardinality=cardinality,
+                    missing_share=missing / train_rows,
+                    access_curve=curve,
+                )
+            )
+        return Encoder(tuple(numeric), tuple(categorical)), tuple(statistics)
+
+
+def fit_ids(
+    counter: ValueCounter, column: Categorical, schema: Schema
+) -> tuple[IdMap, int, tuple[tuple[float, float], ...]]:
+    """Give ids to the values of one column.
+
+    Returns:
+        The ids, the number of distinct values, and the access curve over the ids, id 0 among them.
+    """
+    default = schema.vocabulary
+    keys, counts = counter.by_frequency()
+    hash_size = column.hash_size or default.hash_size
+    if hash_size is not None:
+        hashed = HashedIds(hash_size)
+        lookups = np.bincount(hashed.ids(keys), weights=counts, minlength=hashed.rows).astype(np.int64)
+        lookups[0] += counter.missing
+        return hashed, len(keys), access_curve(lookups)
+    frequent = int(np.searchsorted(-counts, -(column.min_count or default.min_count), side="right"))
+    kept = min(frequent, column.max_ids or default.max_ids)
+    unknown = counter.total - int(counts[:kept].sum())
+    curve = access_curve(np.concatenate([[unknown], counts[:kept]]))
+    return VocabularyIds(keys[:kept].copy()), len(keys), curve
+
+
+def survey(source: Source, splitter: Splitter, quarantine: Quarantine) -> Survey:
+    """Make the first pass; rejected rows go to `quarantine`."""
+
+    def work(chunk: object) -> ChunkSurvey:
+        return survey_batch(source.parse(chunk), splitter)
+
+    schema = source.schema
+    nothing = np.zeros(len(schema.numeric))
+    found = Survey(
+        schema,
+        rows=np.zeros(len(SPLITS), np.int64),
+        positives=np.zeros(len(SPLITS), np.int64),
+        moments=Moments(nothing, nothing, nothing),
+        counters=[ValueCounter() for _ in (*schema.categorical, *schema.multi_valued)],
+        empty_bags=np.zeros(len(schema.multi_valued), np.int64),
+    )
+    for part in ordered_map(work, source.chunks()):
+        quarantine.add(part.rejected)
+        found.rows += part.rows
+        found.positives += part.positives
+        found.moments += part.moments
+        found.empty_bags += part.empty_bags
+        for counter, (keys, counts) in zip(found.counters, part.counts, strict=True):
+            counter.add(keys, counts)
+        limit_memory(found.counters)
+    return found
+
+
+def survey_batch(batch: Batch, splitter: Splitter) -> ChunkSurvey:
+    """Count what one batch adds."""
+    parts = splitter.assign(batch)
+    train = batch.columns.select(parts == 0)
+    logarithms = signed_log(train.numeric)
+    present = ~np.isnan(logarithms)
+    logarithms[~present] = 0
+    moments = Moments(
+        present.sum(axis=1, dtype=np.float64),
+        logarithms.sum(axis=1, dtype=np.float64),
+        np.square(logarithms, dtype=np.float64).sum(axis=1),
+    )
+    keys = [*train.keys, *(bag.keys for bag in train.bags)]
+    return ChunkSurvey(
+        rows=np.bincount(parts, minlength=len(SPLITS)),
+        positives=np.bincount(parts, weights=batch.labels, minlength=len(SPLITS)).astype(np.int64),
+        moments=moments,
+        counts=[count_keys(column) for column in keys],
+        empty_bags=np.array([(np.diff(bag.offsets) == 0).sum() for bag in train.bags], np.int64),
+        rejected=batch.rejected,
+    )

@@ -1,0 +1,169 @@
+"""From the keys of categorical values to ids: counting them, giving ids by frequency, or hashing."""
+
+from typing import Protocol
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from tasks.ingest.batch import MISSING_KEY
+
+Keys = NDArray[np.uint64]
+
+# Distinct values counted at most over all columns: 16 bytes each, so half a GiB.
+DISTINCT_VALUES_LIMIT = 32_000_000
+_MERGE_AT_LEAST = 1 << 18
+
+
+class ValueCounter:
+    """Counts the distinct keys of one column over any number of batches.
+
+    Batches wait until they hold as many keys as the table, then they are merged: the cost of a merge is spread
+    over the keys that made it necessary. Only `count_keys` is called from threads.
+    """
+
+    def __init__(self) -> None:
+        self._keys: list[Keys] = []
+        self._counts: list[NDArray[np.int64]] = []
+        self._pending = 0
+        self._merged = 0
+        self.missing = 0
+        self.total = 0
+        self.pruned = False
+
+    def add(self, keys: Keys, counts: NDArray[np.int64]) -> None:
+        """Add what `count_keys` found in one batch."""
+        present = keys != MISSING_KEY
+        self.total += int(counts.sum())
+        self.missing += int(counts[~present].sum())
+        self._keys.append(keys[present])
+        self._counts.append(counts[present])
+        self._pending += int(present.sum())
+        if self._pending > max(_MERGE_AT_LEAST, self._merged):
+            self._merge()
+
+    @property
+    def size(self) -> int:
+        """Keys held, merged or not."""
+        return self._merged + self._pending
+
+    def prune(self) -> None:
+        """Forget the rarer half of the keys: lossy counting, for columns with more values than memory allows."""
+        self._merge()
+        keys, counts = self._keys[0], self._counts[0]
+        frequent = counts > np.median(counts)
+        self._keys, self._counts, self._merged = [keys[frequent]], [counts[frequent]], int(frequent.sum())
+        self.pruned = True
+
+    def by_frequency(self) -> tuple[Keys, NDArray[np.int64]]:
+        """All keys and their counts, the most frequent first; ties in the order of the keys."""
+        self._merge()
+        order = np.lexsort((self._keys[0], -self._counts[0]))
+        return self._keys[0][order], self._counts[0][order]
+
+    def _merge(self) -> None:
+        if len(self._keys) != 1:
+            codes, keys = distinct(np.concatenate([np.empty(0, np.uint64), *self._keys]))
+            weights = np.concatenate([np.empty(0, np.int64), *self._counts])
+            # float64 sums are exact up to 2**53 rows.
+            counts = np.bincount(codes, weights=weights, minlength=len(keys)).astype(np.int64)
+            self._keys, self._counts = [keys], [counts]
+        self._merged, self._pending = len(self._keys[0]), 0
+
+
+def count_keys(keys: Keys) -> tuple[Keys, NDArray[np.int64]]:
+    """Distinct keys of one batch and how often each occurs."""
+    codes, found = distinct(keys)
+    return found, np.bincount(codes, minlength=len(found))
+
+
+def distinct(keys: Keys) -> tuple[NDArray[np.intp], Keys]:
+    """Distinct keys, and the position of each key among them."""
+    codes, found = pd.factorize(keys)
+    return codes, np.asarray(found)
+
+
+def limit_memory(counters: list[ValueCounter], limit: int = DISTINCT_VALUES_LIMIT) -> None:
+    """Prune the largest counters until all together hold at most `limit` keys."""
+    while sum(counter.size for counter in counters) > limit:
+        max(counters, key=lambda counter: counter.size).prune()
+
+
+class IdMap(Protocol):
+    """What turns keys into ids; id 0 is the missing and the unknown value."""
+
+    @property
+    def rows(self) -> int:
+        """Number of ids, the rows of an embedding table."""
+        ...
+
+    def ids(self, keys: Keys) -> NDArray[np.int32]:
+        """The id of each key."""
+        ...
+
+
+class VocabularyIds:
+    """Ids by frequency rank: id 1 is the most frequent value, so that hot rows of a table lie together."""
+
+    def __init__(self, keys: Keys) -> None:
+        """Build the lookup.
+
+        Args:
+            keys: distinct keys, the most frequent first; none is `MISSING_KEY`.
+        """
+        self.keys = keys
+        self._index = pd.Index(keys)
+        # The first lookup builds the hash table, which must not happen in two threads at once.
+        self._index.get_indexer(keys[:1])
+
+    @property
+    def rows(self) -> int:
+        """Number of ids, the rows of an embedding table."""
+        return len(self.keys) + 1
+
+    def ids(self, keys: Keys) -> NDArray[np.int32]:
+        """The id of each key."""
+        # get_indexer says -1 for an unknown key.
+        return (self._index.get_indexer(keys) + 1).astype(np.int32)
+
+
+class HashedIds:
+    """Ids by hashing: no vocabulary, unknown values share ids with known ones."""
+
+    def __init__(self, size: int) -> None:
+        """Hash to the ids 1 to `size`."""
+        self.size = size
+
+    @property
+    def rows(self) -> int:
+        """Number of ids, the rows of an embedding table."""
+        return self.size + 1
+
+    def ids(self, keys: Keys) -> NDArray[np.int32]:
+        """The id of each key."""
+        hashed = (mix(keys) % np.uint64(self.size)).astype(np.int32) + np.int32(1)
+        return np.where(keys == MISSING_KEY, np.int32(0), hashed)
+
+
+def mix(values: Keys) -> Keys:
+    """Scatter 64-bit values: the finaliser of splitmix64 (Steele, Lea and Flood, 2014)."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def access_curve(counts: NDArray[np.int64], points: int = 32) -> tuple[tuple[float, float], ...]:
+    """How skewed the lookups of a table are.
+
+    Args:
+        counts: lookups of each id, in any order.
+        points: length of the curve at most; the shares of ids are spaced by their logarithm.
+
+    Returns:
+        Pairs (share of ids, share of the lookups they receive), the most frequent ids first; the last is (1, 1).
+    """
+    if counts.sum() == 0:
+        return ()
+    cumulative = np.cumsum(np.sort(counts)[::-1])
+    ranks = np.unique(np.geomspace(1, len(counts), num=min(points, len(counts))).round().astype(np.int64))
+    return tuple((float(rank / len(counts)), float(cumulative[rank - 1] / cumulative[-1])) for rank in ranks)
