@@ -151,7 +151,7 @@ class Shampoo(Optimizer):
         return {**super().state_dict(), "part": part}
 
     def full_state_dict(self) -> dict[str, Any] | None:
-        """The state of all processes, on the first rank, on the CPU; None on the others. All must call it."""
+        """A copy of all processes' state on the CPU of the first rank, None on the others; all must call it."""
         return self._ranks.join(self.state_dict())
 
     @torch.no_grad()

@@ -103,14 +103,14 @@ class Ranks:
         return gathered
 
     def join(self, state: dict[str, Any]) -> dict[str, Any] | None:
-        """Join the parts of a state dict on the first rank of the group; None on the others."""
-        if self.count == 1:
-            return state
+        """Copy the parts of a state dict to the CPU and join them, on the first rank of the group; None elsewhere."""
         buffer = io.BytesIO()
         torch.save(state, buffer)
         # As bytes, so that tensors arrive on the CPU and not on the sender's device.
-        parts: list[Any] | None = [None] * self.count if self.rank == 0 else None
-        dist.gather_object(buffer.getvalue(), parts, group=self.group, group_dst=0)
+        parts: list[Any] | None = [buffer.getvalue()]
+        if self.count > 1:
+            parts = [None] * self.count if self.rank == 0 else None
+            dist.gather_object(buffer.getvalue(), parts, group=self.group, group_dst=0)
         if parts is None:
             return None
         return merge_state_dicts([torch.load(io.BytesIO(part), map_location="cpu") for part in parts])
@@ -130,7 +130,7 @@ def merge_state_dicts(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
         CheckpointError: the parts are not those of all ranks of one run.
     """
     found = sorted((part["part"]["ranks"], part["part"]["rank"]) for part in parts)
-    if found != [(len(parts), rank) for rank in range(len(parts))]:
+    if not parts or found != [(len(parts), rank) for rank in range(len(parts))]:
         listed = ", ".join(f"{rank} of {ranks}" for ranks, rank in found)
         raise CheckpointError(
             f"One part of the Shampoo state from every rank was expected but these were found: {listed or 'none'}; "
