@@ -22,7 +22,7 @@ class Settings(BaseSettings):
     )
     tracking_directory: Path | None = Field(
         default=None,
-        description="Folder of MLflow's database and artifacts; by default `mlflow/` of the project, or of `home` if set.",
+        description="Folder of MLflow's database and artifacts: `mlflow/` of the project, or of `home` if set.",
     )
 
     @property
