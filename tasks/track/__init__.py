@@ -17,6 +17,7 @@ from tasks.track.convention import (
     placement_params,
     quality_metrics,
     request_params,
+    schedule_params,
     training_metrics,
     workload_params,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "register",
     "register_model",
     "request_params",
+    "schedule_params",
     "start_run_tree",
     "system_metrics",
     "tracking_uri",

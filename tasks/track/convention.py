@@ -5,9 +5,10 @@ there holds a figure. Change a meaning here and `SCHEMA_VERSION` goes up, becaus
 """
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, Literal, Protocol
 
-from engine.config import Hyperparameters
+from engine.config import Hyperparameters, Schedule
 from engine.dataset import Dataset
 from engine.metrics import Metrics
 from engine.results import EpochReport
@@ -84,6 +85,11 @@ def model_params(spec: ModelSpec, hyperparameters: Hyperparameters | None = None
         name: "-".join(map(str, value)) if isinstance(value, tuple) else value for name, value in spec.to_dict().items()
     }
     return _flat("model", {**values, **(hyperparameters.to_dict() if hyperparameters else {})})
+
+
+def schedule_params(schedule: Schedule) -> Values:
+    """For how long a training may run, and its seed: `schedule.*`."""
+    return _flat("schedule", asdict(schedule))
 
 
 def placement_params(placement: Placement) -> Values:

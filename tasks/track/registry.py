@@ -3,7 +3,7 @@
 import shutil
 import tempfile
 from collections.abc import Mapping
-from importlib.metadata import version
+from importlib.metadata import requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 CHAMPION = "champion"
 LOADER_MODULE = "tasks.track.serving"
-REQUIREMENTS = ("mlflow", "numpy", "pandas", "polars", "safetensors", "torch", "torchrec")
 
 
 class RegisteredModel(Frozen):
@@ -131,7 +130,7 @@ def _log_model(
             model,
             loader_module=LOADER_MODULE,
             data_path=str(data),
-            pip_requirements=[f"{package}=={version(package)}" for package in REQUIREMENTS],
+            pip_requirements=_requirements(),
             signature=raw_signature(dataset),
             input_example=example,  # pyright: ignore[reportArgumentType] - None is MLflow's own default
             metadata={"shunter_version": version("shunter")},
@@ -156,6 +155,12 @@ def raw_signature(dataset: Dataset) -> "ModelSignature":
 
     inputs: list[ColSpec | TensorSpec] = [ColSpec(AnyType(), field.name, required=False) for field in dataset.fields]
     return ModelSignature(Schema(inputs), Schema([ColSpec("double", "probability")]))
+
+
+def _requirements() -> list[str]:
+    """What Shunter needs, at the versions installed here: the model is loaded by Shunter's own code."""
+    names = [line for line in requires("shunter") or [] if "extra ==" not in line]
+    return [f"{name}=={version(name).partition('+')[0]}" for name in names]
 
 
 def _version_of_run(run: Run, name: str) -> int | None:

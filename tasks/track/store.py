@@ -1,6 +1,7 @@
 """Where the runs are kept: the one place that decides on MLflow's store and opens it."""
 
 import contextlib
+import logging
 import os
 import re
 from collections.abc import Iterator
@@ -37,6 +38,8 @@ def open_store() -> "MlflowClient":
     with tracking_errors():
         if is_file_store():
             Settings().tracking_root.mkdir(parents=True, exist_ok=True)
+            # A first start would otherwise tell on the terminal how it creates its tables.
+            logging.getLogger("mlflow.store.db").setLevel(logging.WARNING)
         from mlflow import MlflowClient
 
         return MlflowClient(tracking_uri())

@@ -1,0 +1,30 @@
+"""Step `ensemble`: the members combined, kept only if that is better, and scored once on the test part."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from engine.dataset import Dataset
+from hardware.types import Placement
+from tasks.ensemble.combine import combine_members
+from tasks.ensemble.result import EnsembleResult, Member
+from tasks.ensemble.weights import Verdict, fit_weights, judge
+from tasks.train import TrainedModel
+
+__all__ = ["EnsembleResult", "Member", "Verdict", "build_ensemble", "combine_members", "fit_weights", "judge"]
+
+
+@task(name="ensemble", cache_policy=NO_CACHE)
+def build_ensemble(
+    dataset: Dataset,
+    members: Sequence[TrainedModel],
+    placement: Placement,
+    directory: Path,
+    *,
+    parent_run_id: str,
+    seed: int = 0,
+) -> EnsembleResult:
+    """Combine the members, keep the ensemble if it beats the best single, and score the result on the test part."""
+    return combine_members(dataset, members, placement, directory, parent_run_id=parent_run_id, seed=seed)

@@ -1,0 +1,145 @@
+"""From trained members to the model that is registered."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from engine.config import Execution
+from engine.dataset import Dataset
+from engine.evaluation import evaluate
+from engine.metrics import compute_metrics
+from engine.storage import load_model, save_model
+from hardware.types import Placement
+from models.ensemble import Ensemble
+from models.registry import Model
+from tasks.ensemble.result import EnsembleResult, Member, read_finished
+from tasks.ensemble.weights import Verdict, judge
+from tasks.track import Run, child_run, model_params, open_run, placement_params, quality_metrics
+from tasks.train import TrainedModel, execution_of
+
+
+def combine_members(
+    dataset: Dataset,
+    members: Sequence[TrainedModel],
+    placement: Placement,
+    directory: Path,
+    *,
+    parent_run_id: str,
+    seed: int = 0,
+) -> EnsembleResult:
+    """Combine members into an ensemble, keep it if it beats the best single, and score the result on the test part.
+
+    The weights are fitted on one half of validation and judged on the other. The test part is scored exactly once:
+    a second call with the same members returns what the first one found.
+
+    Args:
+        dataset: the data that the members were trained on.
+        members: at least one, under different names.
+        placement: where scoring runs.
+        directory: of the final model.
+        parent_run_id: MLflow run below which this is logged, and which gets the final figures.
+        seed: of the halves.
+
+    Raises:
+        CheckpointError: a member's files are damaged.
+        DataError: an array cannot be read.
+        TrackingError: the store fails.
+    """
+    assert members, "an ensemble has at least one member"
+    names = tuple(member.name for member in members)
+    assert len(set(names)) == len(names), f"members share a name: {names}"
+    result = read_finished(directory, dataset.fingerprint, names)
+    if result is None:
+        with child_run(parent_run_id, "ensemble", "ensemble") as run:
+            result = _combine(dataset, members, placement, directory, seed=seed, run_id=run.run_id)
+            result.save()
+            _log_details(run, result, placement, members)
+            _log_quality(run, result)
+    _log_quality(open_run(parent_run_id), result)
+    return result
+
+
+def _combine(
+    dataset: Dataset,
+    members: Sequence[TrainedModel],
+    placement: Placement,
+    directory: Path,
+    *,
+    seed: int,
+    run_id: str,
+) -> EnsembleResult:
+    execution = execution_of(placement)
+    labels, logits = _score_validation(dataset, members, execution)
+    verdict = judge(labels, logits, seed)
+    _save_result(members, verdict, directory)
+    names = [member.name for member in members]
+    return EnsembleResult(
+        directory=directory,
+        data_fingerprint=dataset.fingerprint,
+        kept="ensemble" if verdict.is_ensemble else "single",
+        members=tuple(
+            Member(name=name, weight=float(weight)) for name, weight in zip(names, verdict.weights, strict=True)
+        ),
+        best_single=names[verdict.best_single],
+        judged_ensemble=verdict.ensemble,
+        judged_single=verdict.single,
+        validation=compute_metrics(labels, verdict.weights @ logits),
+        # The files themselves are scored, so that the figure is that of what will be registered.
+        test=evaluate(load_model(directory, execution.device), dataset, "test", execution).metrics,
+        reason=_reason(verdict, names),
+        run_id=run_id,
+    )
+
+
+def _score_validation(
+    dataset: Dataset, members: Sequence[TrainedModel], execution: Execution
+) -> tuple[np.ndarray, np.ndarray]:
+    """Labels `[rows]` and logits `[members, rows]`, with one member in memory at a time."""
+    evaluations = [
+        evaluate(load_model(member.directory, execution.device), dataset, "validation", execution) for member in members
+    ]
+    return evaluations[0].labels, np.stack([evaluation.logits for evaluation in evaluations])
+
+
+def _save_result(members: Sequence[TrainedModel], verdict: Verdict, directory: Path) -> None:
+    if verdict.is_ensemble:
+        chosen = np.flatnonzero(verdict.weights).tolist()
+        models = [_single(members[index].directory) for index in chosen]
+        save_model(Ensemble(models, verdict.weights[chosen].tolist()), directory)
+    else:
+        save_model(_single(members[verdict.best_single].directory), directory)
+
+
+def _single(directory: Path) -> Model:
+    model = load_model(directory)
+    assert not isinstance(model, Ensemble), f"{directory} holds an ensemble, expected a single model"
+    return model
+
+
+def _reason(verdict: Verdict, names: Sequence[str]) -> str:
+    single = names[verdict.best_single]
+    if verdict.ensemble is None or verdict.single is None:
+        return f"{single} is the result: there is nothing to combine it with."
+    figures = (
+        f"NE {verdict.ensemble.ne:.4f} against {verdict.single.ne:.4f} of the best single, {single}, on the "
+        f"{verdict.single.rows:,} validation rows that fitted no weights"
+    )
+    if verdict.is_ensemble:
+        return f"The ensemble of {int((verdict.weights > 0).sum())} models is kept: {figures}."
+    return f"The single model {single} is kept, because the ensemble does not beat it: {figures}."
+
+
+def _log_details(run: Run, result: EnsembleResult, placement: Placement, members: Sequence[TrainedModel]) -> None:
+    best = next(member for member in members if member.name == result.best_single)
+    run.log_params({**model_params(best.spec, best.hyperparameters), **placement_params(placement)})
+    run.log_params({"ensemble.members": sum(member.weight > 0 for member in result.members)})
+    run.log_metrics({f"ensemble.weight.{member.name}": member.weight for member in result.members})
+    if result.judged_ensemble and result.judged_single:
+        judged = {"ensemble_ne": result.judged_ensemble.ne, "single_ne": result.judged_single.ne}
+        run.log_metrics({f"quality.judged.{name}": value for name, value in judged.items()})
+
+
+def _log_quality(run: Run, result: EnsembleResult) -> None:
+    run.log_metrics({**quality_metrics(result.validation), **quality_metrics(result.test, "test")})
+    run.set_tags({"ensemble.kept": result.kept, "ensemble.reason": result.reason})

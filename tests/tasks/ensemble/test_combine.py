@@ -1,0 +1,119 @@
+"""The step on real members: trained, combined, saved, scored once, tracked."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mlflow import MlflowClient
+
+from engine.config import Hyperparameters, Schedule
+from engine.dataset import Dataset
+from engine.evaluation import evaluate
+from engine.metrics import compute_metrics
+from engine.storage import load_model
+from hardware.types import Placement
+from models.ensemble import Ensemble
+from models.spec import ModelSpec
+from tasks.ensemble import EnsembleResult, combine_members
+from tasks.request import TrainRequest
+from tasks.track import start_run_tree, tracking_uri
+from tasks.train import TrainedModel, execution_of, train_to_the_end
+from tests.engine.synthetic import write_dataset
+
+PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return write_dataset(tmp_path_factory.mktemp("data"), rows=2_000)
+
+
+@pytest.fixture(scope="module")
+def members(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> list[TrainedModel]:
+    return [
+        train_to_the_end(
+            dataset,
+            ModelSpec(embedding_dim=4, bottom_widths=(8,), top_widths=(8,)),
+            Hyperparameters(dense_learning_rate=0.01, embedding_learning_rate=0.1),
+            PLACEMENT,
+            Schedule(max_epochs=2, seed=seed),
+            directory=tmp_path_factory.mktemp(f"member-{seed}"),
+            name=f"member-{seed}",
+        )
+        for seed in range(3)
+    ]
+
+
+@pytest.fixture
+def parent(tracking_root: Path, dataset: Dataset) -> str:
+    return start_run_tree(TrainRequest(), dataset)
+
+
+def test_result_is_what_was_saved_and_its_test_figures_are_those_of_the_files(
+    dataset: Dataset, members: list[TrainedModel], parent: str, tmp_path: Path
+) -> None:
+    result = combine_members(dataset, members, PLACEMENT, tmp_path / "final", parent_run_id=parent)
+    model = load_model(tmp_path / "final")
+    execution = execution_of(PLACEMENT)
+    assert evaluate(model, dataset, "test", execution).metrics == result.test
+    assert evaluate(model, dataset, "validation", execution).metrics.ne == pytest.approx(result.validation.ne, abs=1e-5)
+    assert (result.kept == "ensemble") == isinstance(model, Ensemble)
+    assert sum(member.weight for member in result.members) == pytest.approx(1)
+    assert result.judged_ensemble is not None
+    assert result.judged_single is not None
+    assert (result.kept == "ensemble") == (result.judged_ensemble.ne < result.judged_single.ne)
+    assert f"{result.judged_ensemble.ne:.4f} against {result.judged_single.ne:.4f}" in result.reason
+
+
+def test_ensemble_is_saved_with_its_weights(
+    dataset: Dataset, members: list[TrainedModel], parent: str, tmp_path: Path
+) -> None:
+    """These members differ by their seeds alone, so that their mean is better than each; else this would be vacuous."""
+    result = combine_members(dataset, members, PLACEMENT, tmp_path / "final", parent_run_id=parent)
+    assert result.kept == "ensemble"
+    execution = execution_of(PLACEMENT)
+    logits = np.stack([evaluate(load_model(member.directory), dataset, "test", execution).logits for member in members])
+    labels = evaluate(load_model(tmp_path / "final"), dataset, "test", execution).labels
+    weights = np.array([member.weight for member in result.members])
+    assert result.test.logloss == pytest.approx(compute_metrics(labels, weights @ logits).logloss, abs=1e-5)
+
+
+def test_single_member_is_the_result(
+    dataset: Dataset, members: list[TrainedModel], parent: str, tmp_path: Path
+) -> None:
+    result = combine_members(dataset, members[:1], PLACEMENT, tmp_path / "final", parent_run_id=parent)
+    assert result.kept == "single"
+    assert result.judged_ensemble is None
+    assert result.validation.ne == pytest.approx(members[0].validation.ne, abs=1e-6)
+
+
+def test_test_part_is_scored_once_however_often_it_is_called(
+    dataset: Dataset, members: list[TrainedModel], parent: str, tmp_path: Path
+) -> None:
+    first = combine_members(dataset, members, PLACEMENT, tmp_path / "final", parent_run_id=parent)
+    label_file = dataset.directory / "test.label.npy"
+    hidden = label_file.rename(tmp_path / "hidden.npy")
+    try:
+        again = combine_members(dataset, members, PLACEMENT, tmp_path / "final", parent_run_id=parent)
+        with pytest.raises(Exception, match=r"test\.label"):
+            combine_members(dataset, members[:2], PLACEMENT, tmp_path / "other", parent_run_id=parent)
+    finally:
+        hidden.rename(label_file)
+    assert again == first
+    assert EnsembleResult.model_validate_json(first.model_dump_json()) == first
+
+
+def test_figures_go_to_the_child_and_the_parent(
+    dataset: Dataset, members: list[TrainedModel], parent: str, tmp_path: Path
+) -> None:
+    result = combine_members(dataset, members, PLACEMENT, tmp_path / "final", parent_run_id=parent)
+    client = MlflowClient(tracking_uri())
+    for run_id in (parent, result.run_id):
+        run = client.get_run(run_id)
+        assert run.data.metrics["quality.test.auc"] == result.test.auc
+        assert run.data.metrics["quality.ne"] == result.validation.ne
+        assert run.data.tags["ensemble.kept"] == result.kept
+    child = client.get_run(result.run_id)
+    assert child.info.status == "FINISHED"
+    assert child.data.tags["mlflow.parentRunId"] == parent
+    assert child.data.metrics["ensemble.weight.member-0"] == result.members[0].weight
