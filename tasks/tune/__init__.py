@@ -1,0 +1,40 @@
+"""Step `tune`: settings tried in short trainings, the bad ones stopped early, the best ones first in the result."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from engine.dataset import Dataset
+from hardware.types import Placement
+from tasks.request import TrainRequest
+from tasks.tune.report import trial_progress
+from tasks.tune.result import Setting, TuneResult
+from tasks.tune.search import Progress, search
+from tasks.tune.space import SearchSpace
+
+__all__ = ["Progress", "SearchSpace", "Setting", "TuneResult", "search", "tune"]
+
+
+@task(name="tune", cache_policy=NO_CACHE)
+def tune(
+    dataset: Dataset,
+    request: TrainRequest,
+    placement: Placement,
+    run_directory: Path,
+    *,
+    parent_run_id: str,
+    should_stop: Callable[[], str | None] | None = None,
+) -> TuneResult:
+    """Search settings within the budget, with the progress shown in the Prefect UI."""
+    with trial_progress() as on_trial:
+        return search(
+            dataset,
+            request,
+            placement,
+            run_directory,
+            parent_run_id=parent_run_id,
+            should_stop=should_stop,
+            on_trial=on_trial,
+        )

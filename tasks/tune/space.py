@@ -1,0 +1,116 @@
+"""What is searched: ranges of the architecture and of the learning rates, as wide as the data can feed."""
+
+import math
+from typing import TYPE_CHECKING, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from engine.config import Hyperparameters
+from engine.dataset import Dataset
+from models.spec import ModelSpec
+
+if TYPE_CHECKING:
+    from optuna import Trial
+
+Parameters = dict[str, Any]
+
+
+class SearchSpace(BaseModel):
+    """Ranges of the search; every model in them can be written as a `ModelSpec` and `Hyperparameters`.
+
+    Hidden layers halve from one to the next, so that a width and a number of layers describe an MLP.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    family: str = Field(default="dlrm", description="Model family; not searched.")
+    embedding_dims: tuple[int, ...] = Field(default=(4, 8, 16), description="Widths of the embeddings.")
+    top_widths: tuple[int, ...] = Field(default=(64, 128, 256), description="First hidden width above interactions.")
+    most_top_layers: int = Field(default=3, ge=1, description="Most hidden layers above the interactions.")
+    bottom_widths: tuple[int, ...] = Field(
+        default=(32, 64, 128), description="First hidden width over the dense features; empty where there are none."
+    )
+    most_bottom_layers: int = Field(default=2, ge=1, description="Most hidden layers over the dense features.")
+    most_dropout: float = Field(default=0.5, ge=0, lt=1, description="Largest share of activations dropped.")
+    dense_learning_rates: tuple[float, float] = Field(default=(3e-4, 1e-2), description="Range, searched in log scale.")
+    embedding_learning_rates: tuple[float, float] = Field(
+        default=(3e-3, 0.3), description="Range, searched in log scale."
+    )
+
+    @classmethod
+    def for_dataset(cls, dataset: Dataset, family: str = "dlrm") -> Self:
+        """Ranges for the size of the data: little data cannot feed wide layers, and they only cost time.
+
+        The widest layer is the power of two next below the square root of the training rows, from 64 to 512, and the
+        embeddings grow with the rows too; both ranges hold the defaults of `ModelSpec`.
+        """
+        rows = dataset.splits["train"].rows
+        widest = min(max(2 ** int(math.log2(max(rows, 1)) / 2), 128), 512)
+        middle = 16 if rows >= 10_000_000 else 8 if rows >= 1_000_000 else 4
+        return cls(
+            family=family,
+            embedding_dims=(middle, 2 * middle, 4 * middle),
+            top_widths=tuple(width for width in (32, 64, 128, 256, 512) if widest // 4 <= width <= widest),
+            bottom_widths=(32, 64, 128) if dataset.features.dense else (),
+        )
+
+    def suggest(self, trial: "Trial") -> Parameters:
+        """Draw a point of the space."""
+        parameters: Parameters = {
+            "embedding_dim": trial.suggest_categorical("embedding_dim", self.embedding_dims),
+            "top_width": trial.suggest_categorical("top_width", self.top_widths),
+            "top_layers": trial.suggest_int("top_layers", 1, self.most_top_layers),
+            "dropout": trial.suggest_float("dropout", 0.0, self.most_dropout),
+            "dense_learning_rate": trial.suggest_float("dense_learning_rate", *self.dense_learning_rates, log=True),
+            "embedding_learning_rate": trial.suggest_float(
+                "embedding_learning_rate", *self.embedding_learning_rates, log=True
+            ),
+        }
+        if self.bottom_widths:
+            parameters["bottom_width"] = trial.suggest_categorical("bottom_width", self.bottom_widths)
+            parameters["bottom_layers"] = trial.suggest_int("bottom_layers", 1, self.most_bottom_layers)
+        return parameters
+
+    def default(self) -> Parameters:
+        """The point to try first: the defaults of `ModelSpec` and `Hyperparameters`, moved into the ranges."""
+        spec, hyperparameters = ModelSpec(), Hyperparameters()
+        parameters: Parameters = {
+            "embedding_dim": _nearest(spec.embedding_dim, self.embedding_dims),
+            "top_width": _nearest(spec.top_widths[0], self.top_widths),
+            "top_layers": min(len(spec.top_widths), self.most_top_layers),
+            "dropout": min(spec.dropout, self.most_dropout),
+            "dense_learning_rate": _into(hyperparameters.dense_learning_rate, self.dense_learning_rates),
+            "embedding_learning_rate": _into(hyperparameters.embedding_learning_rate, self.embedding_learning_rates),
+        }
+        if self.bottom_widths:
+            parameters["bottom_width"] = _nearest(spec.bottom_widths[0], self.bottom_widths)
+            parameters["bottom_layers"] = min(len(spec.bottom_widths), self.most_bottom_layers)
+        return parameters
+
+    def build(self, parameters: Parameters) -> tuple[ModelSpec, Hyperparameters]:
+        """The architecture and the learning rates at a point of the space."""
+        bottom = _halving(parameters["bottom_width"], parameters["bottom_layers"]) if self.bottom_widths else ()
+        spec = ModelSpec(
+            family=self.family,
+            embedding_dim=parameters["embedding_dim"],
+            bottom_widths=bottom,
+            top_widths=_halving(parameters["top_width"], parameters["top_layers"]),
+            dropout=parameters["dropout"],
+        )
+        hyperparameters = Hyperparameters(
+            dense_learning_rate=parameters["dense_learning_rate"],
+            embedding_learning_rate=parameters["embedding_learning_rate"],
+        )
+        return spec, hyperparameters
+
+
+def _halving(width: int, layers: int) -> tuple[int, ...]:
+    return tuple(max(1, width >> depth) for depth in range(layers))
+
+
+def _nearest(value: int, choices: tuple[int, ...]) -> int:
+    return min(choices, key=lambda choice: abs(choice - value))
+
+
+def _into(value: float, bounds: tuple[float, float]) -> float:
+    return min(max(value, bounds[0]), bounds[1])
