@@ -8,9 +8,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from hardware.discovery import last_level_cache_bytes
 from hardware.types import Accelerator, Precision
@@ -27,7 +29,7 @@ class ProbeResult:
         matmul_flops_per_second: square matrix product by data type, multiply and add counted as two.
         copy_bytes_per_second: bytes read plus bytes written of a copy too large for the caches.
         gather_bytes_per_second: payload of reading random 64-byte rows from a table too large for the caches.
-        operator_overhead_seconds: cost of dispatching one small operator, forward and backward mixed.
+        operator_overhead_seconds: cost of one small operator in a training step, on one thread.
     """
 
     matmul_flops_per_second: dict[Precision, float]
@@ -78,28 +80,39 @@ def _gather_bytes_per_second(device: torch.device, size: int, seconds: float) ->
 
 
 def _operator_overhead_seconds(device: torch.device, seconds: float) -> float:
-    """Forward and backward of a chain of tiny layers, by the number of operators that it dispatches."""
-    from torch.utils._python_dispatch import TorchDispatchMode
+    """A training step too small to compute anything, by the number of operators that it dispatches.
 
-    weights = [torch.randn(8, 8, device=device, requires_grad=True) for _ in range(20)]
-    start = torch.randn(8, 8, device=device)
+    So modules, autograd and the optimiser's own bookkeeping are in it, as they are in every step.
+    """
+    layers = [layer for _ in range(4) for layer in (nn.Linear(8, 8), nn.ReLU())]
+    model = nn.Sequential(*layers, nn.Linear(8, 1)).to(device)
+    optimizer = torch.optim.Adam(model.parameters(), fused=True)
+    samples, labels = torch.randn(8, 8, device=device), torch.zeros(8, 1, device=device)
 
     def step() -> None:
-        values = start
-        for weight in weights:
-            values = torch.relu(values @ weight)
-        torch.autograd.grad(values.sum(), weights)
+        optimizer.zero_grad(set_to_none=True)
+        nn.functional.binary_cross_entropy_with_logits(model(samples), labels).backward()
+        optimizer.step()
 
-    class Count(TorchDispatchMode):
-        operators = 0
-
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            self.operators += 1
-            return function(*args, **(kwargs or {}))
-
-    with Count() as count:
+    step()  # The optimiser makes its state in the first step, which would be counted.
+    with _CountOperators() as count:
         step()
-    return _median_seconds(step, device, seconds) / count.operators
+    with threads(1):
+        return _median_seconds(step, device, seconds) / count.operators
+
+
+class _CountOperators(TorchDispatchMode):
+    """Counts what reaches torch's dispatcher."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operators = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.operators += 1
+        return func(*args, **(kwargs or {}))
 
 
 def _median_seconds(work: Callable[[], Tensor | None], device: torch.device, seconds: float) -> float:

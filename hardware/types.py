@@ -43,7 +43,7 @@ class HardwareProfile(Frozen):
     matmul_flops_per_second: dict[Precision, Figure] = Field(description="Large matrix product, by data type.")
     copy_bytes_per_second: Figure = Field(description="Bytes read plus bytes written of a large copy.")
     gather_bytes_per_second: Figure = Field(description="Payload bytes of a random gather of 64-byte rows.")
-    operator_overhead_seconds: Figure = Field(description="Cost of dispatching one small operator.")
+    operator_overhead_seconds: Figure = Field(description="Cost of one small operator within a training step.")
     idle_watts: Figure | None = Field(description="Of the device and the processor at rest; None when unknown.")
     busy_watts: Figure | None = Field(description="The same with all of the device's cores at work.")
     energy_method: str = Field(description="How joules are obtained here, in words.")

@@ -44,3 +44,8 @@ def batch_sizes(train_samples: int) -> list[int]:
     sizes = [1 << power for power in range(SMALLEST_BATCH.bit_length() - 1, LARGEST_BATCH.bit_length())]
     enough = [size for size in sizes if train_samples >= size * STEPS_PER_EPOCH]
     return enough or [min(SMALLEST_BATCH, train_samples)]
+
+
+def kind(placement: Placement) -> tuple[str, int, Precision]:
+    """What two placements have in common when they differ in batch size alone."""
+    return placement.accelerator, placement.threads, placement.precision

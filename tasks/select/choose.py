@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import psutil
@@ -12,15 +12,16 @@ from hardware.cost_model import predict
 from hardware.types import HardwareProfile, Placement, Workload
 from models.spec import ModelSpec
 from tasks.request import TrainRequest
-from tasks.select.candidates import placements
+from tasks.select.candidates import kind, placements
+from tasks.select.correct import corrected
 from tasks.select.decide import Assessment, Candidate, Decision, decide, rank
 from tasks.select.describe import describe, job_size
-from tasks.select.probe import Measurement, corrected, measure
+from tasks.select.probe import Measurement, measure
 
 log = logging.getLogger(__name__)
 
-PROBES = 12
 FIRST_PROBES = 4
+FIRST_PROBE_STEPS = 10
 PROBE_SECONDS = 15.0
 
 
@@ -33,8 +34,8 @@ def choose(
 ) -> Decision:
     """Choose where and how the training runs.
 
-    The best candidate of each kind (accelerator, threads, precision) is measured first, then whichever leads, until
-    the leader is a measured one. Each measurement corrects the estimates of its neighbours.
+    The best candidate of each kind is measured first, then whichever leads, until the leader is a measured one. Each
+    measurement sets the estimates of its neighbours right.
 
     Args:
         dataset: the data.
@@ -53,11 +54,11 @@ def choose(
     order = partial(rank, price_per_hour=request.price_per_hour)
     found: dict[Placement, Measurement | None] = {}
     deadline = time.monotonic() + probe_seconds
-    while len(found) < PROBES and time.monotonic() < deadline:
+    while time.monotonic() < deadline:
         following = next_to_probe(order(corrected(candidates, found, workload), *asked), found)
         if following is None:
             break
-        found[following.placement] = measure(dataset, spec, following)
+        found[following.placement] = measure(dataset, spec, following.placement, probe_steps(following, found))
         log.info("Measured %s: %s.", following.placement.label, found[following.placement])
     return decide(
         corrected(candidates, found, workload), *asked, price_per_hour=request.price_per_hour, workload=workload
@@ -78,28 +79,37 @@ def predicted_candidates(workload: Workload, profiles: Sequence[HardwareProfile]
     ]
 
 
-def next_to_probe(table: Sequence[Assessment], found: dict[Placement, Measurement | None]) -> Candidate | None:
-    """The candidate whose measurement is worth most now; None when the leader has been measured and enough others.
+def probe_steps(candidate: Candidate, found: Mapping[Placement, Measurement | None]) -> int:
+    """Steps that take about a second, from 5 to 100; few while nothing is known of the accelerator but estimates."""
+    if not any(placement.accelerator == candidate.placement.accelerator for placement in found):
+        return FIRST_PROBE_STEPS
+    return min(100, max(5, int(1.0 / candidate.prediction.step_seconds)))
 
-    Candidates that are not expected to fit into the memory of their accelerator are never tried.
+
+def next_to_probe(table: Sequence[Assessment], found: Mapping[Placement, Measurement | None]) -> Candidate | None:
+    """The candidate whose measurement is worth most now; None when the leader is measured and set against others.
+
+    First the best of each kind (accelerator, threads, precision), then whoever leads, and at last the leader's smallest
+    batch, which tells what a step costs whatever its size. Candidates that are not expected to fit into the memory of
+    their accelerator are never tried.
 
     Args:
         table: all candidates, ranked.
         found: what has been measured.
     """
-    fitting = [
-        one.candidate
-        for one in table
-        if one.candidate.prediction.memory_bytes <= one.candidate.accelerator_memory_bytes
-    ]
+    fitting = [one.candidate for one in table if one.candidate.fits]
+    if not fitting:
+        return None
+    leader = fitting[0]
     if len(found) < FIRST_PROBES:
-        kinds = {_kind(placement) for placement in found}
-        fresh = [one for one in fitting if _kind(one.placement) not in kinds]
-        if fresh:
-            return fresh[0]
-    leader = fitting[0] if fitting else None
-    return leader if leader is not None and leader.placement not in found else None
-
-
-def _kind(placement: Placement) -> tuple[str, int, str]:
-    return placement.accelerator, placement.threads, placement.precision
+        kinds = {kind(placement) for placement in found}
+        fresh = next((one for one in fitting if kind(one.placement) not in kinds), None)
+        if fresh is not None:
+            return fresh
+    if leader.placement not in found:
+        return leader
+    alike = [one for one in fitting if kind(one.placement) == kind(leader.placement)]
+    if sum(one.placement in found for one in alike) >= 2:
+        return None
+    smallest = min(alike, key=lambda one: one.placement.batch_size)
+    return None if smallest.placement in found else smallest

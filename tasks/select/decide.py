@@ -25,6 +25,11 @@ class Candidate(Frozen):
     accelerator_memory_bytes: int
     out_of_memory: bool = Field(default=False, description="Whether a probe ran out of memory there.")
 
+    @property
+    def fits(self) -> bool:
+        """Whether it is expected to fit into the memory of its accelerator."""
+        return not self.out_of_memory and self.prediction.memory_bytes <= self.accelerator_memory_bytes
+
 
 class Miss(Frozen):
     """A limit that a candidate breaks."""

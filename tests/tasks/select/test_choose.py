@@ -8,10 +8,12 @@ from models.spec import ModelSpec
 from shunter.errors import InfeasibleError, RequestError
 from tasks.request import Limits, Objective, TrainRequest
 from tasks.select import Decision, choose, describe, select
-from tasks.select.choose import FIRST_PROBES, next_to_probe, predicted_candidates
+from tasks.select.candidates import kind
+from tasks.select.choose import FIRST_PROBE_STEPS, FIRST_PROBES, next_to_probe, predicted_candidates, probe_steps
+from tasks.select.correct import corrected
 from tasks.select.decide import rank
 from tasks.select.describe import JobSize
-from tasks.select.probe import Measurement, corrected
+from tasks.select.probe import Measurement
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile, make_workload
 
@@ -29,7 +31,7 @@ def profiles() -> list[HardwareProfile]:
 
 
 def test_the_chosen_placement_was_measured(dataset: Dataset, profiles: list[HardwareProfile]) -> None:
-    decision = choose(dataset, TrainRequest(), profiles)
+    decision = choose(dataset, TrainRequest(), profiles, probe_seconds=600)
     assert decision.prediction.step_seconds_source == "measured"
     assert decision.prediction.memory_source == "measured"
     assert decision.placement == decision.table[0].candidate.placement
@@ -42,7 +44,7 @@ def test_the_chosen_placement_was_measured(dataset: Dataset, profiles: list[Hard
 def test_limits_are_judged_on_measured_figures(dataset: Dataset, profiles: list[HardwareProfile]) -> None:
     request = TrainRequest(limits=Limits(max_memory_gib=0.001))
     with pytest.raises(InfeasibleError, match=r"memory .* GiB over the limit of 0.001 GiB"):
-        choose(dataset, request, profiles)
+        choose(dataset, request, profiles, probe_seconds=1)
 
 
 def test_without_time_for_probes_the_figures_are_called_estimated(
@@ -91,9 +93,24 @@ class TestOrderOfProbes:
         assert chosen != first_choice
         assert {first_choice, chosen} <= set(order)
 
+    def test_the_leader_is_also_measured_at_its_smallest_batch(self) -> None:
+        order, chosen = self.probed({}, make_profile(cores=2))
+        alike = [one.batch_size for one in order if kind(one) == kind(chosen)]
+        assert {64, chosen.batch_size} <= set(alike)
+
     def test_what_does_not_fit_into_memory_is_never_tried(self) -> None:
         order, _ = self.probed({}, make_profile(cores=2, memory_bytes=2**20))
         assert order == []
+
+
+def test_probes_are_short_until_something_is_known_and_then_last_about_a_second() -> None:
+    candidate = predicted_candidates(make_workload(), [make_profile(cores=1)])[0]
+    assert probe_steps(candidate, {}) == FIRST_PROBE_STEPS
+    for step_seconds, steps in ((1e-4, 100), (0.05, 20), (3.0, 5)):
+        known = candidate.model_copy(
+            update={"prediction": candidate.prediction.model_copy(update={"step_seconds": step_seconds})}
+        )
+        assert probe_steps(known, {candidate.placement: None}) == steps
 
 
 class TestCorrection:
@@ -119,6 +136,34 @@ class TestCorrection:
             assert after.epoch_seconds == pytest.approx(2 * one.prediction.epoch_seconds)
             assert after.memory_bytes == one.prediction.memory_bytes + 10**6
             assert (after.step_seconds_source, after.memory_source) == ("estimated", "estimated")
+
+    def test_two_batch_sizes_tell_the_fixed_part_of_a_step_from_what_samples_add(self) -> None:
+        def truth(placement: Placement) -> float:
+            """Half a millisecond and, in bf16, half of what each sample adds in fp32."""
+            return 0.5e-3 + placement.batch_size * (1e-6 if placement.precision == "bf16" else 2e-6)
+
+        found = {
+            one.placement: Measurement(
+                step_seconds=truth(one.placement), memory_bytes=1, mean_watts=None, watts_measured=False
+            )
+            for one in self.candidates
+            if (one.placement.precision, one.placement.batch_size) in {("fp32", 64), ("fp32", 512), ("bf16", 512)}
+        }
+        for one in corrected(self.candidates, found, self.workload):
+            assert one.prediction.step_seconds == pytest.approx(truth(one.placement))
+
+    def test_noise_never_makes_a_step_take_no_time(self) -> None:
+        seconds = {("fp32", 64): 5e-3, ("fp32", 512): 4e-3, ("bf16", 512): 1e-3}
+        found = {
+            one.placement: Measurement(
+                step_seconds=found_seconds, memory_bytes=1, mean_watts=None, watts_measured=False
+            )
+            for one in self.candidates
+            if (found_seconds := seconds.get((one.placement.precision, one.placement.batch_size)))
+        }
+        for one in corrected(self.candidates, found, self.workload):
+            assert one.prediction.step_seconds > 0
+            assert one.prediction.epoch_seconds > 0
 
     @pytest.mark.parametrize(("watts_measured", "source"), [(True, "measured"), (False, "estimated")])
     def test_power_is_called_measured_only_where_a_counter_measured_it(self, watts_measured: bool, source: str) -> None:
