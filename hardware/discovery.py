@@ -75,7 +75,8 @@ def last_level_cache_bytes(root: Path = Path("/")) -> int:
 
 
 def _local_cpu() -> Accelerator:
-    flags = set(_cpu_facts(Path("/")).get("flags", _cpu_facts(Path("/")).get("Features", "")).split())
+    facts = _cpu_facts(Path("/"))
+    flags = set((facts.get("flags") or facts.get("Features", "")).split())
     return Accelerator(
         name="cpu",
         model=cpu_identity().model_name,

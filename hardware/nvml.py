@@ -37,5 +37,5 @@ def nvml_index(accelerator: str) -> int | None:
 
     if not torch.cuda.is_available():
         return None
-    uuid = str(torch.cuda.get_device_properties(torch.device(accelerator)).uuid)
+    uuid = str(torch.cuda.get_device_properties(torch.device(accelerator)).uuid).removeprefix("GPU-")
     return next((device.index for device in nvml_devices() if device.uuid.removeprefix("GPU-") == uuid), None)
