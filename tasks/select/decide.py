@@ -239,7 +239,7 @@ def _reason(table: Sequence[Assessment], objective: Objective, limits: Limits, j
     quality = "" if limits.min_auc is None else f", and the least AUC of {limits.min_auc:g} is checked after training"
     return (
         f"{best.candidate.placement.label} needs the least {objective.value} of {feasible} placement(s){within}"
-        f"{runner_up}: {' and '.join(amounts)} for at most {job.epochs:.3g} epochs in all; {binding}{quality}."
+        f"{runner_up}: {' and '.join(amounts)} for an upper estimate of {job.epochs:.3g} epochs; {binding}{quality}."
     )
 
 

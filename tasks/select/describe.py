@@ -17,7 +17,7 @@ EVALUATION_SHARE = 1 / 3
 
 
 class JobSize(Frozen):
-    """How much training the whole job asks for: an upper estimate, so that limits are not promised away."""
+    """How much training the whole job asks for, estimated upwards, so that limits are not promised away."""
 
     tuning_epochs: float
     final_epochs: float
@@ -50,10 +50,7 @@ def describe(dataset: Dataset, spec: ModelSpec) -> Workload:
 
 
 def job_size(dataset: Dataset, request: TrainRequest) -> JobSize:
-    """Epochs of tuning and of training the members, as many as they can be expected to take at most.
-
-    Members train for `max_epochs` each, as if none stopped early.
-    """
+    """Epochs of tuning by `hyperband_epochs`, and of the members as if each trained for `max_epochs`."""
     train, validation = dataset.splits["train"].rows, dataset.splits["validation"].rows
     return JobSize(
         tuning_epochs=hyperband_epochs(request.trials, request.max_epochs),
@@ -68,7 +65,8 @@ def hyperband_epochs(trials: int, max_epochs: int) -> int:
     Li et al., "Hyperband", JMLR 18, 2018, in the asynchronous form that Optuna runs: the brackets share the settings;
     bracket b has its first rung after 3^b epochs and each next one at three times as many. A setting passes a rung when
     it is among the best third of those that have reached it so far, and the first to arrive always passes, so the m-th
-    of settings in random order passes with probability max(1, floor(m / 3)) / m: more than one third.
+    of settings in random order passes with probability max(1, floor(m / 3)) / m: more than one third. This is above the
+    mean but no bound: settings that arrive from worst to best all pass, which is what the budget is for.
     """
     brackets = 1 + math.floor(math.log(max_epochs, REDUCTION_FACTOR) + 1e-9)
     total = 0

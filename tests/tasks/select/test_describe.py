@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from models.spec import ModelSpec
 from shunter.errors import RequestError
 from tasks.request import TrainRequest
 from tasks.select import describe, job_size
-from tasks.select.describe import hyperband_epochs
+from tasks.select.describe import REDUCTION_FACTOR, hyperband_epochs
 from tests.engine.synthetic import write_dataset
 
 
@@ -56,6 +57,25 @@ def test_hyperband_epochs(trials: int, max_epochs: int, epochs: int) -> None:
 @given(st.integers(1, 200), st.integers(1, 100))
 def test_hyperband_spends_at_least_an_epoch_and_at_most_all_on_a_setting(trials: int, max_epochs: int) -> None:
     assert trials <= hyperband_epochs(trials, max_epochs) <= trials * max_epochs
+
+
+def test_optuna_itself_spends_less_on_average_than_is_estimated() -> None:
+    import optuna
+
+    spent = []
+    for seed in range(6):
+        scores = np.random.default_rng(seed)
+        pruner = optuna.pruners.HyperbandPruner(min_resource=1, max_resource=9, reduction_factor=REDUCTION_FACTOR)
+        study = optuna.create_study(pruner=pruner, study_name=str(seed))
+        for _ in range(9):
+            trial, quality, epoch = study.ask(), scores.random(), 0
+            while epoch < 9 and not (epoch and trial.should_prune()):
+                epoch += 1
+                trial.report(quality, epoch)
+            study.tell(trial, quality)
+            spent.append(epoch)
+    mean = sum(spent) / 6
+    assert 9 < mean <= hyperband_epochs(9, 9)
 
 
 def test_the_job_is_tuning_members_and_their_validation(dataset: Dataset) -> None:
