@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from flows.environment import check_packages, prepare_environment
+from flows.environment import check_packages, ensure_home, prepare_environment
 from flows.options import build, with_options
 from shunter.errors import ShunterError
 from tasks.request import TrainRequest
@@ -56,6 +56,7 @@ def train(**options: Any) -> None:
         fresh = options.pop("fresh")
         request = build(TrainRequest, options)
         check_packages()
+        ensure_home()
         from flows.summary import print_summary
         from flows.train import train as train_flow
 
@@ -72,9 +73,9 @@ def profile(
     """Measure this machine: arithmetic, memory and gather rates, power; kept for a day."""
     with one_sentence_errors():
         from flows.tables import profile_table
-        from tasks.profile import measure_profiles
+        from tasks.profile import local_profiles
 
-        console.print(profile_table(measure_profiles(refresh=refresh)))
+        console.print(profile_table(local_profiles(refresh=refresh)))
 
 
 @app.command()
@@ -103,6 +104,7 @@ def ui(
 ) -> None:
     """Start the UIs of Prefect and MLflow on loopback, until Ctrl-C."""
     with one_sentence_errors("Stopped."):
+        ensure_home()
         from flows.services import mlflow_service, prefect_service, serve
 
         services = [prefect_service(prefect_port), mlflow_service(mlflow_port)]
@@ -122,6 +124,11 @@ def one_sentence_errors(interrupted: str = "Interrupted.") -> Iterator[None]:
             raise
         say(f"Error: {error}")
         raise SystemExit(error.exit_code) from None
+    except Exception as error:
+        if os.environ.get("SHUNTER_DEBUG") == "1":
+            raise
+        say(f"Unexpected error, please report it with the output of `shunter --debug`: {type(error).__name__}: {error}")
+        raise SystemExit(1) from None
 
 
 def say(sentence: str) -> None:

@@ -19,6 +19,7 @@ def prepare_environment(*, debug: bool) -> None:
         "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
         "DO_NOT_TRACK": "1",
         "MLFLOW_DISABLE_TELEMETRY": "true",
+        "MLFLOW_LOGGING_LEVEL": "WARNING",
         "RAY_USAGE_STATS_ENABLED": "0",
         "PYTHONWARNINGS": "ignore",
     }
@@ -32,6 +33,21 @@ def prepare_environment(*, debug: bool) -> None:
         import warnings
 
         warnings.simplefilter("ignore")
+
+
+def ensure_home() -> None:
+    """Create the folders that the servers' databases go into: neither Prefect nor SQLite makes them.
+
+    Raises:
+        ShunterError: they cannot be created there.
+    """
+    for folder in (Path(os.environ["PREFECT_HOME"]), Settings().tracking_root):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ShunterError(
+                f"The folder {folder} cannot be created ({error.strerror}): set SHUNTER_HOME to one that can be written."
+            ) from error
 
 
 def check_packages() -> None:

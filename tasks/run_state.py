@@ -10,6 +10,7 @@ from filelock import FileLock, Timeout
 from pydantic import BaseModel
 
 from engine.dataset import Dataset
+from hardware.types import EnergyReading
 from shunter.errors import RequestError
 from shunter.settings import Settings
 from tasks.request import TrainRequest
@@ -86,10 +87,9 @@ class RunIdentity(BaseModel):
 
 
 class Spent(BaseModel):
-    """What earlier attempts of this run have used of its limits."""
+    """Time and energy that earlier attempts of this run have used of its limits."""
 
-    seconds: float = 0.0
-    joules: float = 0.0
+    energy: EnergyReading
 
 
 def unfinished_runs() -> list[Path]:

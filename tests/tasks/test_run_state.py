@@ -5,10 +5,13 @@ from pathlib import Path
 import pytest
 
 from engine.dataset import Dataset, SplitStatistics
+from hardware.types import EnergyReading
 from models.spec import CategoricalFeature, Features
 from shunter.errors import RequestError
 from tasks.request import TrainRequest
 from tasks.run_state import RunState, Spent, unfinished_runs
+
+SPENT = Spent(energy=EnergyReading.of(7.0, 3.5, "estimated", "a test"))
 
 
 @pytest.fixture
@@ -28,10 +31,10 @@ def dataset(tmp_path: Path) -> Dataset:
 def test_what_was_remembered_is_recalled_by_the_next_process_with_the_same_request(dataset: Dataset) -> None:
     with RunState(TrainRequest(), dataset, "host") as state:
         assert not state.resumed
-        state.remember("spent", Spent(seconds=3.5, joules=7.0))
+        state.remember("spent", SPENT)
     with RunState(TrainRequest(), dataset, "host") as state:
         assert state.resumed
-        assert state.recall("spent", Spent) == Spent(seconds=3.5, joules=7.0)
+        assert state.recall("spent", Spent) == SPENT
 
 
 def test_another_request_or_machine_has_another_state(dataset: Dataset) -> None:
@@ -43,7 +46,7 @@ def test_another_request_or_machine_has_another_state(dataset: Dataset) -> None:
 
 def test_fresh_forgets(dataset: Dataset) -> None:
     with RunState(TrainRequest(), dataset, "host") as state:
-        state.remember("spent", Spent(seconds=1.0))
+        state.remember("spent", SPENT)
     with RunState(TrainRequest(), dataset, "host", fresh=True) as state:
         assert not state.resumed
         assert state.recall("spent", Spent) is None
@@ -67,5 +70,5 @@ def test_same_training_twice_at_once_is_refused(dataset: Dataset) -> None:
 
 def test_half_written_or_foreign_state_counts_as_absent(dataset: Dataset) -> None:
     with RunState(TrainRequest(), dataset, "host") as state:
-        (state.directory / "spent.json").write_text('{"seconds": ')
+        (state.directory / "spent.json").write_text('{"energy": ')
         assert state.recall("spent", Spent) is None

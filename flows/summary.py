@@ -1,0 +1,101 @@
+"""What a training ends with: one value for Python and Prefect, one short text for the terminal."""
+
+from pydantic import BaseModel, ConfigDict
+from rich.console import Console
+from rich.table import Table
+
+from hardware.types import EnergyReading
+from tasks.ensemble import EnsembleResult
+from tasks.select import Decision
+from tasks.track import RegisteredModel
+from tasks.tune import TuneResult
+
+
+class TrainSummary(BaseModel):
+    """The outcome of one training.
+
+    Attributes:
+        data_name: what the data set is called.
+        rows: rows of each split.
+        quarantined_rows: rows that could not be read.
+        model: model family.
+        decision: the placement, why, and the table of all candidates.
+        tuned: the settings tried, the best first.
+        result: quality of the model that was kept, and whether it is an ensemble.
+        step_seconds: wall clock of each step of this attempt.
+        energy: of selection, tuning, training and ensemble; interrupted attempts included.
+        registered: the version in MLflow's registry.
+        run_id: the parent run in MLflow.
+        tracking_uri: of the MLflow store.
+        flow_run_name: of the run in Prefect.
+        resumed: whether an interrupted attempt was continued.
+        stopped_because: the limit that ended the search early, None if none did.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    data_name: str
+    rows: dict[str, int]
+    quarantined_rows: int
+    model: str
+    decision: Decision
+    tuned: TuneResult
+    result: EnsembleResult
+    step_seconds: dict[str, float]
+    energy: EnergyReading
+    registered: RegisteredModel
+    run_id: str
+    tracking_uri: str
+    flow_run_name: str
+    resumed: bool
+    stopped_because: str | None
+
+
+def print_summary(console: Console, summary: TrainSummary) -> None:
+    """Print the outcome as a short table, the most asked first."""
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for title, text in _lines(summary):
+        table.add_row(title, text)
+    console.print()
+    console.print(table)
+
+
+def _lines(summary: TrainSummary) -> list[tuple[str, str]]:
+    test, decision = summary.result.test, summary.decision
+    rows = " + ".join(f"{count:,} {name}" for name, count in summary.rows.items())
+    bad = f"; {summary.quarantined_rows:,} unreadable rows set aside" if summary.quarantined_rows else ""
+    tuned = summary.tuned
+    tried = f"{tuned.complete_trials} complete, {tuned.pruned_trials} stopped early, {tuned.failed_trials} failed"
+    lines = [
+        ("Data", f"{summary.data_name}: {rows} rows{bad}"),
+        (
+            "Quality (test)",
+            f"AUC {test.auc:.4f}   log loss {test.logloss:.4f}   NE {test.ne:.4f}   calibration {test.calibration:.3f}",
+        ),
+        ("Model", f"{summary.model}, {summary.result.kept}: {summary.result.reason}"),
+        ("Search", f"{tuned.complete_trials + tuned.pruned_trials + tuned.failed_trials} settings: {tried}"),
+        ("Time", _time_words(summary.step_seconds)),
+        ("Energy", _energy_words(summary.energy)),
+        ("Placement", f"{decision.placement.label}\n{decision.reason}"),
+        ("Registered", f"{summary.registered.name} version {summary.registered.version}, now its champion"),
+        ("Run", f"{summary.run_id} in {summary.tracking_uri}"),
+        ("Look at it", ".venv/bin/shunter ui"),
+    ]
+    if summary.stopped_because:
+        lines.insert(4, ("Stopped early", summary.stopped_because))
+    if summary.resumed:
+        lines.insert(0, ("Resumed", "an interrupted run of the same request was continued"))
+    return lines
+
+
+def _time_words(step_seconds: dict[str, float]) -> str:
+    parts = ", ".join(f"{name} {seconds:.1f}" for name, seconds in step_seconds.items())
+    return f"{sum(step_seconds.values()):.1f} s: {parts}"
+
+
+def _energy_words(energy: EnergyReading) -> str:
+    if energy.joules is None:
+        return f"unavailable ({energy.source})"
+    return f"{energy.joules:,.0f} J ({energy.joules / 3.6e6:.6f} kWh), {energy.method}\n{energy.source}"

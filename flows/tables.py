@@ -1,0 +1,100 @@
+"""What the short commands print."""
+
+import math
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from engine.dataset import Dataset
+from hardware.types import Figure, HardwareProfile
+from shunter.settings import Settings
+
+
+def profile_table(profiles: Sequence[HardwareProfile]) -> Table:
+    """One column an accelerator, one row a figure with its unit and source."""
+    table = Table("figure", *(profile.accelerator.name for profile in profiles), title="Accelerators of this machine")
+    rows = [
+        ("model", [profile.accelerator.model for profile in profiles]),
+        ("cores", [str(profile.accelerator.cores) for profile in profiles]),
+        ("memory", [f"{profile.accelerator.memory_bytes / 2**30:.1f} GiB" for profile in profiles]),
+        ("instruction sets", [" ".join(profile.accelerator.instruction_sets) for profile in profiles]),
+        ("matrix product fp32", [_words(p.matmul_flops_per_second.get("fp32"), 1e9, "GFLOP/s") for p in profiles]),
+        ("matrix product bf16", [_words(p.matmul_flops_per_second.get("bf16"), 1e9, "GFLOP/s") for p in profiles]),
+        ("copy", [_words(profile.copy_bytes_per_second, 1e9, "GB/s") for profile in profiles]),
+        ("random gather", [_words(profile.gather_bytes_per_second, 1e9, "GB/s") for profile in profiles]),
+        ("operator overhead", [_words(profile.operator_overhead_seconds, 1e-6, "µs") for profile in profiles]),
+        ("power idle", [_words(profile.idle_watts, 1, "W") for profile in profiles]),
+        ("power busy", [_words(profile.busy_watts, 1, "W") for profile in profiles]),
+        ("energy", [profile.energy_method for profile in profiles]),
+        ("measured at", [profile.measured_at for profile in profiles]),
+    ]
+    for title, cells in rows:
+        table.add_row(title, *cells)
+    return table
+
+
+def named_datasets_table() -> Table:
+    """The data sets that `--data` takes by name."""
+    from tasks.ingest import named_datasets
+
+    table = Table("name", "what", "size", "terms", title="Data sets by name")
+    for one in named_datasets():
+        table.add_row(one.name, one.description, one.size, one.licence)
+    return table
+
+
+def cache_table() -> Table:
+    """The data sets that have been ingested on this machine."""
+    table = Table("name", "rows", "fields", "base rate", "folder", title="Ingested, ready to train on")
+    for path in sorted(Settings().cache_directory.glob("*/dataset.json")):
+        dataset = Dataset.load(path.parent)
+        fields = f"{len(dataset.features.dense)} numeric, {len(dataset.features.categorical)} categorical"
+        base_rate = f"{dataset.splits['train'].base_rate:.3f}"
+        table.add_row(dataset.name, f"{dataset.rows:,}", fields, base_rate, str(path.parent))
+    return table
+
+
+def runs_table(limit: int) -> Table:
+    """Past trainings, newest first."""
+    from tasks.track import list_runs
+
+    titles = (
+        "run",
+        "started (UTC)",
+        "status",
+        "data",
+        "placement",
+        "test AUC",
+        "test NE",
+        "seconds",
+        "joules",
+        "model",
+    )
+    table = Table(*titles, title="Trainings")
+    for run in list_runs(limit).to_dict("records"):
+        joules = _number(run["energy_joules"], ",.0f")
+        table.add_row(
+            str(run["run_id"])[:8],
+            f"{run['started']:%Y-%m-%d %H:%M}",
+            str(run["status"]),
+            _text(run["data"]),
+            _text(run["placement"]),
+            _number(run["test_auc"], ".4f"),
+            _number(run["test_ne"], ".4f"),
+            _number(run["total_seconds"], ".1f"),
+            f"{joules} {_text(run['energy_source'])}" if joules else "",
+            _text(run["registered"]),
+        )
+    return table
+
+
+def _words(figure: Figure | None, unit_value: float, unit: str) -> str:
+    return "unknown" if figure is None else f"{figure.value / unit_value:,.1f} {unit} ({figure.source})"
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _number(value: object, form: str) -> str:
+    return format(value, form) if isinstance(value, float) and not math.isnan(value) else ""

@@ -1,0 +1,239 @@
+"""The main flow: from click log to registered model, every step a Prefect task, every figure in MLflow."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from prefect import flow
+from prefect.runtime import flow_run
+from rich.console import Console
+
+from engine.config import Schedule
+from engine.dataset import Dataset
+from flows.summary import TrainSummary
+from hardware.budget import JOULES_PER_KWH, Budget
+from hardware.meter import EnergyMeter, measure_energy
+from hardware.types import EnergyReading, HardwareProfile
+from shunter.errors import InfeasibleError
+from tasks.ensemble import EnsembleResult, build_ensemble
+from tasks.ingest import ingest
+from tasks.profile import profile_hardware
+from tasks.request import TrainRequest
+from tasks.run_state import RunIdentity, RunState, Spent
+from tasks.select import Decision, select
+from tasks.track import (
+    RegisteredModel,
+    closing,
+    log_config,
+    log_decision,
+    log_training_curve,
+    open_run,
+    quality_metrics,
+    register,
+    start_run_tree,
+    system_metrics,
+    tracking_uri,
+)
+from tasks.train import TrainedModel, add_readings, train_member
+from tasks.tune import TuneResult, tune
+
+PATIENCE = 2  # epochs without a better validation NE
+
+
+@flow(name="train", flow_run_name="train-{request.data}")
+def train(request: TrainRequest = TrainRequest(), fresh: bool = False) -> TrainSummary:
+    """Train a recommender within the limits and register it.
+
+    Args:
+        request: the data, the limits, the objective and the effort.
+        fresh: start anew instead of resuming an interrupted run of the same request.
+    """
+    clock = StepClock()
+    with clock.step("ingest"):
+        dataset = ingest(request)
+    with clock.step("profile"):
+        profiles = profile_hardware()
+    with RunState(request, dataset, profiles[0].host, fresh=fresh) as state:
+        summary = _train_on(request, dataset, profiles, state, clock)
+        state.finish()
+    return summary
+
+
+def _train_on(
+    request: TrainRequest, dataset: Dataset, profiles: list[HardwareProfile], state: RunState, clock: "StepClock"
+) -> TrainSummary:
+    """The steps that are tracked in one tree of MLflow runs, resumed where an earlier attempt was interrupted."""
+    run_id = _open_tracking(request, dataset, profiles, state)
+    accelerators = [profile.accelerator.name for profile in profiles]
+    with closing(run_id), system_metrics(run_id), measure_energy(*accelerators) as meter, _spending(state, meter):
+        decision = state.recall("decision", Decision)
+        if decision is None:
+            with clock.step("select"):
+                decision = select(dataset, request, profiles)
+            state.remember("decision", decision)
+        log_decision(run_id, decision)
+        should_stop = _budget(request, meter, state).exhausted
+        with clock.step("tune"):
+            tuned = tune(
+                dataset,
+                request,
+                decision.placement,
+                state.directory / "tune",
+                parent_run_id=run_id,
+                should_stop=should_stop,
+            )
+        with clock.step("train"):
+            members = _train_members(
+                request, dataset, decision, tuned, directory=state.directory, run_id=run_id, should_stop=should_stop
+            )
+        with clock.step("ensemble"):
+            result = build_ensemble(
+                dataset,
+                members,
+                decision.placement,
+                state.directory / "ensemble",
+                parent_run_id=run_id,
+                seed=request.seed,
+            )
+        log_training_curve(run_id, {member.name: member.history for member in members})
+        _log_outcome(run_id, result, clock)
+        with clock.step("register"):
+            registered = _register_if_good_enough(request, dataset, result, run_id)
+        energy = _total(state, meter)
+        run = open_run(run_id)
+        run.log_energy(energy)
+        run.log_metrics({"time.total_seconds": energy.seconds})
+    return TrainSummary(
+        data_name=dataset.name,
+        rows={name: split.rows for name, split in dataset.splits.items()},
+        quarantined_rows=dataset.quarantined_rows,
+        model=request.model,
+        decision=decision,
+        tuned=tuned,
+        result=result,
+        step_seconds=clock.seconds,
+        energy=energy,
+        registered=registered,
+        run_id=run_id,
+        tracking_uri=tracking_uri(),
+        flow_run_name=flow_run.get_name() or "",
+        resumed=state.resumed,
+        stopped_because=tuned.stopped_because,
+    )
+
+
+def _open_tracking(request: TrainRequest, dataset: Dataset, profiles: list[HardwareProfile], state: RunState) -> str:
+    earlier = state.recall("identity", RunIdentity)
+    run_id = start_run_tree(
+        request, dataset, flow_run_id=flow_run.get_id(), parent_run_id=earlier.parent_run_id if earlier else None
+    )
+    state.remember("identity", RunIdentity(parent_run_id=run_id))
+    log_config(run_id, "request", request)
+    log_config(run_id, "profiles", profiles)
+    return run_id
+
+
+def _train_members(
+    request: TrainRequest,
+    dataset: Dataset,
+    decision: Decision,
+    tuned: TuneResult,
+    *,
+    directory: Path,
+    run_id: str,
+    should_stop: Callable[[], str | None],
+) -> list[TrainedModel]:
+    """Train the best settings to the end, each from a seed of its own; when settings are few, they take turns."""
+    members = []
+    for position in range(request.ensemble_size):
+        setting = tuned.settings[position % len(tuned.settings)]
+        if members and should_stop():
+            break  # the first member is trained whatever is left: without it there is no model
+        members.append(
+            train_member(
+                dataset,
+                setting.spec,
+                setting.hyperparameters,
+                decision.placement,
+                Schedule(max_epochs=request.max_epochs, patience=PATIENCE, seed=request.seed + position),
+                directory=directory / "members" / str(position),
+                name=f"member-{position}",
+                parent_run_id=run_id,
+                should_stop=should_stop,
+            )
+        )
+    return members
+
+
+def _register_if_good_enough(
+    request: TrainRequest, dataset: Dataset, result: EnsembleResult, run_id: str
+) -> RegisteredModel:
+    """Register the model, unless it misses the user's quality limit.
+
+    Raises:
+        InfeasibleError: the AUC on validation is below `min_auc`.
+    """
+    least = request.limits.min_auc
+    if least is not None and not result.validation.auc >= least:
+        raise InfeasibleError(
+            f"The model reached AUC {result.validation.auc:.4f} on validation, below --min-auc {least:g}, so it was "
+            f"not registered: allow more --trials or --max-epochs, or lower the limit."
+        )
+    metrics = {**quality_metrics(result.validation), **quality_metrics(result.test, "test")}
+    return register(
+        run_id, dataset, result.directory, request.register_as, metrics={k: float(v) for k, v in metrics.items()}
+    )
+
+
+def _log_outcome(run_id: str, result: EnsembleResult, clock: "StepClock") -> None:
+    run = open_run(run_id)
+    run.log_metrics({**quality_metrics(result.validation), **quality_metrics(result.test, "test")})
+    run.log_metrics({f"time.{name}_step_seconds": seconds for name, seconds in clock.seconds.items()})
+    run.set_tags({"ensemble.kept": result.kept, "ensemble.reason": result.reason})
+
+
+def _budget(request: TrainRequest, meter: EnergyMeter, state: RunState) -> Budget:
+    limits = request.limits
+    spent = state.recall("spent", Spent)
+    return Budget(
+        meter=meter,
+        max_seconds=None if limits.max_hours is None else limits.max_hours * 3600,
+        max_joules=None if limits.max_kwh is None else limits.max_kwh * JOULES_PER_KWH,
+        max_cost=limits.max_cost,
+        price_per_hour=request.price_per_hour,
+        used_seconds=spent.energy.seconds if spent else 0.0,
+        used_joules=(spent.energy.joules or 0.0) if spent else 0.0,
+    )
+
+
+@contextmanager
+def _spending(state: RunState, meter: EnergyMeter) -> Iterator[None]:
+    """Keep what this attempt used for the next one, if it does not come to the end."""
+    try:
+        yield
+    except BaseException:
+        state.remember("spent", Spent(energy=_total(state, meter)))
+        raise
+
+
+def _total(state: RunState, meter: EnergyMeter) -> EnergyReading:
+    """Time and energy of this attempt and the interrupted ones before it."""
+    spent = state.recall("spent", Spent)
+    return meter.reading if spent is None else add_readings(spent.energy, meter.reading)
+
+
+class StepClock:
+    """Wall-clock seconds of each step of this attempt; says on stderr when one is done."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._console = Console(stderr=True, highlight=False)
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Time the block under `name`."""
+        started = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - started
+        self._console.print(f"{name:<10}{self.seconds[name]:7.1f} s", style="dim")
