@@ -33,7 +33,7 @@ def as_markdown(decision: Decision) -> str:
         f"| cost | {_or_unknown(decision.cost)} | from time and price |",
         f"| memory | {decision.memory_gib:.3g} GiB | {prediction.memory_source} |",
         "",
-        f"The job is an upper estimate of {decision.job.epochs:.3g} epochs: {decision.job.tuning_epochs:g} of tuning and "
+        f"The job is {decision.job.epochs:.3g} epochs, an upper estimate: {decision.job.tuning_epochs:g} of tuning and "
         f"{decision.job.final_epochs:g} of final training, validation added.",
     ]
     if excluded:
