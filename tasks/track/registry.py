@@ -123,7 +123,7 @@ def _log_model(
     experiment = client.get_run(run.run_id).info.experiment_id
     logged = client.create_logged_model(experiment, name="model", source_run_id=run.run_id, model_type="recommender")
     with tempfile.TemporaryDirectory() as folder:
-        data, model = Path(folder, "data"), Path(folder, "model")
+        data, model = Path(folder, "recommender"), Path(folder, "model")
         shutil.copytree(model_directory, data / "model", ignore=_all_but("model.json", "model.safetensors"))
         shutil.copytree(dataset.directory / "encoder", data / "encoder")
         mlflow.pyfunc.save_model(

@@ -1,6 +1,6 @@
 """The registered model as MLflow loads it: an encoder and weights, and no code but this module's.
 
-Layout of the model's data folder:
+Layout of the model's data folder, `data/recommender` in MLflow's format:
 
     encoder/    turns a raw row into ids and numbers, written by ingestion
     model/      architecture and safetensors weights, written by `engine.storage`
