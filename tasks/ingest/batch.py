@@ -1,4 +1,4 @@
-"""What a source hands to the two passes of an ingestion: raw columns of some thousand rows."""
+"""What a source hands to an ingestion: raw columns of some thousand rows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -54,12 +54,12 @@ class Columns:
 
     Attributes:
         numeric: float32 [columns, rows]; NaN where there is no value.
-        keys: uint64 [rows] for each single-valued categorical column.
+        keys: uint64 [single-valued categorical columns, rows].
         bags: one for each multi-valued column.
     """
 
     numeric: NDArray[np.float32]
-    keys: list[NDArray[np.uint64]]
+    keys: NDArray[np.uint64]
     bags: list[Bag]
 
     @property
@@ -69,7 +69,7 @@ class Columns:
 
     def select(self, rows: NDArray[np.bool_]) -> "Columns":
         """The rows where `rows` is true."""
-        return Columns(self.numeric[:, rows], [k[rows] for k in self.keys], [b.select(rows) for b in self.bags])
+        return Columns(self.numeric[:, rows], self.keys[:, rows], [bag.select(rows) for bag in self.bags])
 
 
 @dataclass(frozen=True)
@@ -117,5 +117,5 @@ class Source(Protocol):
         ...
 
     def parse(self, chunk: Any) -> Batch:
-        """Turn one piece into columns; the same piece always gives the same batch."""
+        """Turn one piece into columns."""
         ...

@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.dataset import SPLITS, Dataset
-from shunter.errors import DataError
 from tasks.ingest.batch import Source
 from tasks.ingest.criteo import CriteoSource
 from tasks.ingest.encoder import EncodedRows, Encoder
 from tasks.ingest.parallel import ordered_map
+from tasks.ingest.spill import Spill, SpilledBatch
 from tasks.ingest.split import HashSplit, Splitter, TimeSplit
 from tasks.ingest.survey import survey
 from tasks.ingest.synthetic import SyntheticSource
@@ -28,15 +28,15 @@ def build(source: Source, directory: Path, fingerprint: str, seed: int, max_bad_
     """
     splitter = make_splitter(source, seed)
     quarantine = Quarantine(directory / "quarantine.csv")
-    found = survey(source, splitter, quarantine)
+    spill = Spill(directory / "rows.spill")
+    found = survey(source, splitter, quarantine, spill)
     quarantine.check(int(found.rows.sum()), max_bad_share)
     found.check(source.name)
     key_kind = "hexadecimal" if isinstance(source, CriteoSource | SyntheticSource) else "text"
     encoder, fields = found.encoder(key_kind)
     encoder.save(directory / ENCODER_FOLDER)
-    written = _encode(source, splitter, encoder, directory)
-    if not np.array_equal(written, found.rows):
-        raise DataError(f"{source.name} changed while it was read: ingest it again when nothing writes to it.")
+    _encode(spill, encoder, directory)
+    spill.remove()
     dataset = Dataset(
         name=source.name,
         directory=directory,
@@ -61,18 +61,14 @@ def make_splitter(source: Source, seed: int) -> Splitter:
     return TimeSplit.fit((batch.times for batch in batches if batch.times is not None), source.schema.split)
 
 
-def _encode(source: Source, splitter: Splitter, encoder: Encoder, directory: Path) -> NDArray[np.int64]:
-    """Make the second pass; returns the rows written to each split."""
+def _encode(spill: Spill, encoder: Encoder, directory: Path) -> None:
+    """Make the second pass, from the spilled rows to the arrays of the splits."""
 
-    def work(chunk: object) -> list[tuple[NDArray[np.float32], EncodedRows]]:
-        batch = source.parse(chunk)
-        parts = splitter.assign(batch)
+    def work(batch: SpilledBatch) -> list[tuple[NDArray[np.float32], EncodedRows]]:
         encoded = encoder.encode_columns(batch.columns)
-        return [(batch.labels[parts == part], encoded.select(parts == part)) for part in range(len(SPLITS))]
+        chosen = [batch.parts == part for part in range(len(SPLITS))]
+        return [(batch.labels[rows], encoded.select(rows)) for rows in chosen]
 
-    written = np.zeros(len(SPLITS), np.int64)
     with DatasetWriter(directory, encoder.features) as writer:
-        for parts in ordered_map(work, source.chunks()):
+        for parts in ordered_map(work, spill.read()):
             writer.append(parts)
-            written += [len(labels) for labels, _ in parts]
-    return written

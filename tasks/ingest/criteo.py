@@ -91,11 +91,10 @@ def parse_text(text: bytes, source: str, first_line: int) -> Batch:
         end = ends[1 + index]
         numeric[index], valid = _decimal(words[end], end - ends[index] - 1)
         unsure |= ~valid
-    keys: list[Words] = []
-    for index in range(1 + len(NUMERIC), _FIELDS):
-        end = ends[index]
-        column, valid = _hexadecimal(words[end], end - ends[index - 1] - 1)
-        keys.append(column)
+    keys = np.empty((len(CATEGORICAL), len(starts)), np.uint64)
+    for index in range(len(CATEGORICAL)):
+        end, before = ends[1 + len(NUMERIC) + index], ends[len(NUMERIC) + index]
+        keys[index], valid = _hexadecimal(words[end], end - before - 1)
         unsure |= ~valid
 
     labels = labels.astype(np.float32) - np.float32(ord("0"))
@@ -103,13 +102,10 @@ def parse_text(text: bytes, source: str, first_line: int) -> Batch:
     for row in np.flatnonzero(unsure):
         line = text[starts[row] : ends[-1][row]]
         try:
-            labels[row], numeric[:, row], row_keys = parse_line(line)
+            labels[row], numeric[:, row], keys[:, row] = parse_line(line)
         except ValueError as error:
             kept[row] = False
             rejected.append(Rejection(source, int(first_line + lines[row]), str(error)))
-        else:
-            for column, key in zip(keys, row_keys, strict=True):
-                column[row] = key
     columns = Columns(numeric, keys, [])
     if not kept.all():
         labels, columns = labels[kept], columns.select(kept)

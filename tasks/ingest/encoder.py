@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from models.spec import CategoricalFeature, Features
 from shunter.errors import DataError
 from tasks.ingest import columns as read
-from tasks.ingest.batch import Bag, Columns
+from tasks.ingest.batch import Columns
 from tasks.ingest.columns import KeyKind
 from tasks.ingest.vocabulary import HashedIds, IdMap, VocabularyIds
 
@@ -153,7 +153,7 @@ class Encoder:
         vocabularies = [field.ids.keys for field in self.categorical if isinstance(field.ids, VocabularyIds)]
         ends = np.cumsum([0, *map(len, vocabularies)])
         keys = np.concatenate([np.empty(0, np.uint64), *vocabularies])
-        np.savez_compressed(directory / "vocabulary.npz", keys=keys, ends=ends)
+        np.savez(directory / "vocabulary.npz", keys=keys, ends=ends)
 
     @classmethod
     def load(cls, directory: str | Path) -> "Encoder":
@@ -186,14 +186,12 @@ class Encoder:
         numeric = np.empty((len(self.numeric), len(frame)), np.float32)
         for index, field in enumerate(self.numeric):
             numeric[index] = read.numbers(read.from_pandas(frame[field.name]))[0]
-        keys: list[NDArray[np.uint64]] = []
-        bags: list[Bag] = []
-        for field in self.categorical:
-            series = read.from_pandas(frame[field.name])
-            if field.multi_valued:
-                bags.append(read.bags(series, field.separator))
-            else:
-                keys.append(read.keys(series, field.key_kind))
+        single = [field for field in self.categorical if not field.multi_valued]
+        keys = np.empty((len(single), len(frame)), np.uint64)
+        for index, field in enumerate(single):
+            keys[index] = read.keys(read.from_pandas(frame[field.name]), field.key_kind)
+        multi = [field for field in self.categorical if field.multi_valued]
+        bags = [read.bags(read.from_pandas(frame[field.name]), field.separator) for field in multi]
         return Columns(numeric, keys, bags)
 
 

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from engine.dataset import SPLITS, FieldStatistics, SplitStatistics
 from shunter.errors import DataError
-from tasks.ingest.batch import Batch, Rejection, Source
+from tasks.ingest.batch import Batch, Source
 from tasks.ingest.columns import KeyKind
 from tasks.ingest.encoder import CategoricalField, Encoder, NumericField, signed_log
 from tasks.ingest.parallel import ordered_map
 from tasks.ingest.schema import Categorical, MultiValued, Schema
+from tasks.ingest.spill import Spill
 from tasks.ingest.split import Splitter
 from tasks.ingest.vocabulary import (
     HashedIds,
@@ -62,7 +63,6 @@ class ChunkSurvey:
     moments: Moments
     counts: list[tuple[Keys, NDArray[np.int64]]]
     empty_bags: NDArray[np.int64]
-    rejected: list[Rejection]
 
 
 @dataclass
@@ -83,6 +83,16 @@ class Survey:
     moments: Moments
     counters: list[ValueCounter]
     empty_bags: NDArray[np.int64]
+
+    def add(self, part: ChunkSurvey) -> None:
+        """Add what was counted in one chunk."""
+        self.rows += part.rows
+        self.positives += part.positives
+        self.moments += part.moments
+        self.empty_bags += part.empty_bags
+        for counter, (keys, counts) in zip(self.counters, part.counts, strict=True):
+            counter.add(keys, counts)
+        limit_memory(self.counters)
 
     def check(self, name: str) -> None:
         """Refuse data that no model can learn from or be tested on.
@@ -167,11 +177,13 @@ def fit_ids(
     return VocabularyIds(keys[:kept].copy()), len(keys), curve
 
 
-def survey(source: Source, splitter: Splitter, quarantine: Quarantine) -> Survey:
-    """Make the first pass; rejected rows go to `quarantine`."""
+def survey(source: Source, splitter: Splitter, quarantine: Quarantine, spill: Spill) -> Survey:
+    """Make the first pass: good rows go to `spill`, rejected ones to `quarantine`."""
 
-    def work(chunk: object) -> ChunkSurvey:
-        return survey_batch(source.parse(chunk), splitter)
+    def work(chunk: object) -> tuple[Batch, NDArray[np.int8], ChunkSurvey]:
+        batch = source.parse(chunk)
+        parts = splitter.assign(batch)
+        return batch, parts, survey_batch(batch, parts)
 
     schema = source.schema
     nothing = np.zeros(len(schema.numeric))
@@ -183,21 +195,15 @@ def survey(source: Source, splitter: Splitter, quarantine: Quarantine) -> Survey
         counters=[ValueCounter() for _ in (*schema.categorical, *schema.multi_valued)],
         empty_bags=np.zeros(len(schema.multi_valued), np.int64),
     )
-    for part in ordered_map(work, source.chunks()):
-        quarantine.add(part.rejected)
-        found.rows += part.rows
-        found.positives += part.positives
-        found.moments += part.moments
-        found.empty_bags += part.empty_bags
-        for counter, (keys, counts) in zip(found.counters, part.counts, strict=True):
-            counter.add(keys, counts)
-        limit_memory(found.counters)
+    for batch, parts, counted in ordered_map(work, source.chunks()):
+        quarantine.add(batch.rejected)
+        spill.append(batch, parts)
+        found.add(counted)
     return found
 
 
-def survey_batch(batch: Batch, splitter: Splitter) -> ChunkSurvey:
-    """Count what one batch adds."""
-    parts = splitter.assign(batch)
+def survey_batch(batch: Batch, parts: NDArray[np.int8]) -> ChunkSurvey:
+    """Count what one batch adds; `parts` says to which split each row belongs."""
     train = batch.columns.select(parts == 0)
     logarithms = signed_log(train.numeric)
     present = ~np.isnan(logarithms)
@@ -214,5 +220,4 @@ def survey_batch(batch: Batch, splitter: Splitter) -> ChunkSurvey:
         moments=moments,
         counts=[count_keys(column) for column in keys],
         empty_bags=np.array([(np.diff(bag.offsets) == 0).sum() for bag in train.bags], np.int64),
-        rejected=batch.rejected,
     )

@@ -85,7 +85,7 @@ def generate(random: np.random.Generator, rows: int) -> Batch:
     numeric[random.random(numeric.shape, np.float32) < _MISSING_NUMERIC] = np.nan
     keys = ids + np.uint64(1)
     keys[random.random(keys.shape, np.float32) < _MISSING_CATEGORICAL] = 0
-    return Batch(labels.astype(np.float32), Columns(numeric, list(keys), []))
+    return Batch(labels.astype(np.float32), Columns(numeric, keys, []))
 
 
 def write_criteo(path: Path, source: SyntheticSource) -> None:

@@ -144,9 +144,12 @@ def parse_table(chunk: TableChunk, schema: Schema) -> Batch:
         with np.errstate(over="ignore"):
             numeric[index] = values
         problems.append((bad | np.isinf(numeric[index]), name, "a finite number"))
+    keys = np.empty((len(schema.categorical), len(labels)), np.uint64)
+    for index, field in enumerate(schema.categorical):
+        keys[index] = read.keys(_categorical(chunk.path, series[field.column]), "text")
     columns = Columns(
         numeric,
-        [read.keys(_categorical(chunk.path, series[field.column]), "text") for field in schema.categorical],
+        keys,
         [read.bags(series[field.column], field.separator) for field in schema.multi_valued],
     )
     rejected, kept = _reject(chunk, series, problems)

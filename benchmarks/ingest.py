@@ -1,0 +1,206 @@
+"""Ingestion of a Criteo log against polars and pandas doing the same work.
+
+The work: read the text, split by hash into three parts, rank the values of 26 columns by their frequency in training
+(two occurrences at least), turn values into ids, standardise the logarithms of 13 columns, and write .npy arrays of
+each part. Ours also checks every row, hashes the file, describes the fields and saves the encoder. Each contestant
+runs in fresh processes, in turn with the others, and its median counts.
+
+    python -m benchmarks.ingest [--quick]
+"""
+
+import json
+import statistics
+import sys
+import tempfile
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import report
+
+SEED = 0
+MIN_COUNT = 2
+SHARES = (0.8, 0.9)
+NUMERIC = [f"I{number}" for number in range(1, 14)]
+CATEGORICAL = [f"C{number}" for number in range(1, 27)]
+FULL = {"small": 500_000, "main": 2_000_000, "large": 4_000_000, "repeats": 3}
+QUICK = {"small": 50_000, "main": 200_000, "large": 400_000, "repeats": 1}
+
+
+def generate(path: Path, rows: int) -> None:
+    """Write a Criteo log of generated rows."""
+    from tasks.ingest.synthetic import SyntheticSource, write_criteo
+
+    write_criteo(path, SyntheticSource(rows, SEED))
+
+
+def shunter(source: Path, target: Path) -> int:
+    """Ingest with the code that is measured."""
+    from tasks.ingest import ingest_source, open_source
+
+    opened = open_source(str(source), None, None, target)
+    dataset, _ = ingest_source(opened, target, SEED, max_bad_share=0.01)
+    return sum(field.rows for field in dataset.features.categorical)
+
+
+def polars(source: Path, target: Path) -> int:
+    """Plain polars, everything in memory: on these sizes faster than its streaming engine."""
+    import polars as pl
+
+    types = dict.fromkeys(["label"], pl.Float32) | dict.fromkeys(NUMERIC, pl.Float32)
+    types |= dict.fromkeys(CATEGORICAL, pl.String)
+    frame = pl.read_csv(source, separator="\t", has_header=False, schema=types)
+    frame = frame.with_columns(pl.col(CATEGORICAL).str.to_integer(base=16, dtype=pl.UInt32, strict=False))
+    uniform = pl.struct(NUMERIC + CATEGORICAL).hash(SEED) / 2.0**64
+    frame = frame.with_columns(part=(uniform >= SHARES[0]).cast(pl.Int8) + (uniform >= SHARES[1]).cast(pl.Int8))
+    logarithms = pl.col(NUMERIC).sign() * pl.col(NUMERIC).abs().log1p()
+    frame = frame.with_columns(logarithms)
+    train = frame.filter(part=0)
+    moments = train.select(pl.col(NUMERIC).mean().name.suffix("_mean"), pl.col(NUMERIC).std().name.suffix("_std"))
+    scaled = [(pl.col(n) - moments[f"{n}_mean"][0]) / moments[f"{n}_std"][0] for n in NUMERIC]
+    frame = frame.with_columns([column.fill_null(0).cast(pl.Float32) for column in scaled])
+    rows = 0
+    for name in CATEGORICAL:
+        counts = train[name].drop_nulls().value_counts(sort=True, name="count").filter(pl.col("count") >= MIN_COUNT)
+        ids = pl.Series("id", np.arange(1, len(counts) + 1, dtype=np.int32))
+        joined = frame.select(name).join(
+            counts.select(name, ids), on=name, how="left", maintain_order="left", validate="m:1"
+        )
+        frame = frame.with_columns(joined["id"].fill_null(0).alias(name))
+        rows += len(counts) + 1
+    for part in range(3):
+        selected = frame.filter(part=part)
+        _save(
+            target,
+            part,
+            selected["label"].to_numpy(),
+            selected.select(NUMERIC).to_numpy(),
+            selected.select(CATEGORICAL).to_numpy(),
+        )
+    return rows
+
+
+def pandas(source: Path, target: Path) -> int:
+    """Plain pandas, everything in memory; values are ranked as texts, which spares it the conversion to numbers."""
+    import pandas as pd
+
+    types: Any = dict.fromkeys(["label", *NUMERIC], np.float32) | dict.fromkeys(CATEGORICAL, "str")
+    frame = pd.read_csv(source, sep="\t", header=None, names=list(types), dtype=types)
+    uniform = pd.util.hash_pandas_object(frame[NUMERIC + CATEGORICAL], index=False, categorize=False).to_numpy()  # pyright: ignore[reportAttributeAccessIssue]
+    part = np.searchsorted(SHARES, uniform / 2.0**64, side="right")
+    train = part == 0
+    logarithms = np.sign(frame[NUMERIC]) * np.log1p(frame[NUMERIC].abs())
+    dense = ((logarithms - logarithms[train].mean()) / logarithms[train].std()).fillna(0).to_numpy(np.float32)
+    categorical = np.empty((len(frame), len(CATEGORICAL)), np.int32)
+    rows = 0
+    for index, name in enumerate(CATEGORICAL):
+        counts = frame.loc[train, name].value_counts()
+        counts = counts[counts >= MIN_COUNT]
+        categorical[:, index] = counts.index.get_indexer(frame[name]) + 1
+        rows += len(counts) + 1
+    labels = frame["label"].to_numpy()
+    for number in range(3):
+        chosen = part == number
+        _save(target, number, labels[chosen], dense[chosen], categorical[chosen])
+    return rows
+
+
+CONTESTANTS = {"shunter": shunter, "polars": polars, "pandas": pandas}
+LIBRARIES = {"shunter": "tasks.ingest", "polars": "polars", "pandas": "pandas"}
+
+
+def run_contestant(name: str, source: str) -> None:
+    """Run one contestant in this process and print what it took, without its imports."""
+    import_module(LIBRARIES[name])
+    with tempfile.TemporaryDirectory(dir=Path(source).parent) as folder:
+        watch = report.Stopwatch()
+        table_rows = CONTESTANTS[name](Path(source), Path(folder))
+        taken = watch.read()
+    print(json.dumps({"table_rows": table_rows, "peak_memory_mib": report.peak_memory_mib(), **taken}))
+
+
+def main() -> None:
+    """Measure and publish."""
+    quick = report.parse_arguments(__doc__).quick
+    sizes = QUICK if quick else FULL
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in CONTESTANTS}
+    by_size: dict[str, dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for size in ("small", "large", "main"):
+            path = Path(folder) / f"{size}.tsv"
+            generate(path, sizes[size])
+            if size != "main":
+                by_size[size] = report.measure("benchmarks.ingest", "shunter", str(path))
+                path.unlink()
+                continue
+            for _ in range(sizes["repeats"]):
+                for name, taken in runs.items():
+                    taken.append(report.measure("benchmarks.ingest", name, str(path)))
+    by_size["main"] = runs["shunter"][0]
+    _check_same_work(runs)
+    _publish(sizes, runs, by_size, quick)
+
+
+def _check_same_work(runs: dict[str, list[dict[str, Any]]]) -> None:
+    """The split differs by chance, so the sizes of the vocabularies may differ by a little."""
+    rows = {name: taken[0]["table_rows"] for name, taken in runs.items()}
+    assert max(rows.values()) < 1.01 * min(rows.values()), f"not the same vocabularies: {rows}"
+
+
+def _publish(
+    sizes: dict[str, int],
+    runs: dict[str, list[dict[str, Any]]],
+    by_size: dict[str, dict[str, Any]],
+    quick: bool,
+) -> None:
+    seconds = {name: statistics.median(run["wall_seconds"] for run in taken) for name, taken in runs.items()}
+    report.table(
+        f"Ingesting {sizes['main']:,} rows of Criteo text, median of {sizes['repeats']}",
+        ("contestant", "rows/s", "seconds", "processor seconds", "peak memory MiB"),
+        [
+            (
+                name,
+                f"{sizes['main'] / seconds[name]:,.0f}",
+                f"{seconds[name]:.1f}",
+                f"{statistics.median(run['processor_seconds'] for run in taken):.1f}",
+                f"{max(run['peak_memory_mib'] for run in taken):,.0f}",
+            )
+            for name, taken in runs.items()
+        ],
+    )
+    report.table(
+        "Peak memory by size",
+        ("rows", "peak memory MiB", "rows/s"),
+        [
+            (
+                f"{sizes[size]:,}",
+                f"{by_size[size]['peak_memory_mib']:,.0f}",
+                f"{sizes[size] / by_size[size]['wall_seconds']:,.0f}",
+            )
+            for size in ("small", "main", "large")
+        ],
+    )
+    headline = {
+        "rows_per_second": round(sizes["main"] / seconds["shunter"]),
+        "ratio_to_polars": round(seconds["polars"] / seconds["shunter"], 3),
+        "ratio_to_pandas": round(seconds["pandas"] / seconds["shunter"], 3),
+        "peak_memory_mib": round(by_size["large"]["peak_memory_mib"]),
+        "peak_memory_growth": round(by_size["large"]["peak_memory_mib"] / by_size["small"]["peak_memory_mib"], 3),
+    }
+    details = {"rows": sizes, "runs": runs, "shunter_by_size": by_size}
+    report.publish("ingest", headline, details, seeds=[SEED], quick=quick)
+
+
+def _save(target: Path, part: int, labels: np.ndarray, dense: np.ndarray, categorical: np.ndarray) -> None:
+    np.save(target / f"{part}.label.npy", labels)
+    np.save(target / f"{part}.dense.npy", np.ascontiguousarray(dense))
+    np.save(target / f"{part}.categorical.npy", np.ascontiguousarray(categorical))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3 and sys.argv[1] in CONTESTANTS:
+        run_contestant(sys.argv[1], sys.argv[2])
+    else:
+        main()

@@ -1,0 +1,132 @@
+"""What every benchmark shares: where and when it ran, measuring in a fresh process, and how its figures are given."""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+PACKAGES = ("numpy", "pandas", "polars", "pyarrow", "torch", "torchrec")
+RESULTS = Path(__file__).parent / "results"
+
+
+def parse_arguments(description: str | None) -> argparse.Namespace:
+    """Read the command line of a benchmark: `--quick`."""
+    parser = argparse.ArgumentParser(description=(description or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--quick", action="store_true", help="smaller sizes, less than a minute")
+    return parser.parse_args()
+
+
+def machine() -> dict[str, Any]:
+    """The machine, as far as it decides about speed."""
+    import psutil
+
+    return {
+        "processor": _processor(),
+        "usable_cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "system": platform.platform(terse=True),
+        "python": platform.python_version(),
+    }
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table, its first column to the left and the others to the right."""
+    printed = Table(title=title, title_justify="left")
+    for index, column in enumerate(columns):
+        printed.add_column(column, justify="left" if index == 0 else "right")
+    for row in rows:
+        printed.add_row(*row)
+    Console().print(printed)
+
+
+def publish(
+    name: str,
+    headline: Mapping[str, float | int | str | bool | None],
+    details: Mapping[str, Any],
+    *,
+    seeds: Sequence[int],
+    quick: bool,
+) -> None:
+    """Write `results/NAME.json` and print the headline as the last line.
+
+    A quick run writes `results/NAME.quick.json`, so that it never replaces the published figures.
+
+    Args:
+        name: of the benchmark.
+        headline: flat figures, units in their names.
+        details: everything that was measured.
+        seeds: of everything drawn.
+        quick: whether the sizes were reduced.
+    """
+    result = {
+        "benchmark": name,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "quick": quick,
+        "machine": machine(),
+        "versions": {package: version(package) for package in PACKAGES},
+        "seeds": list(seeds),
+        "headline": dict(headline),
+        "details": dict(details),
+    }
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}{'.quick' if quick else ''}.json"
+    path.write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(dict(headline)))
+
+
+def measure(module: str, *arguments: str) -> dict[str, Any]:
+    """Run `python -m module arguments` and read the JSON object that it prints as its last line.
+
+    A fresh process, so that neither memory nor warm caches pass from one contestant to the next.
+
+    Raises:
+        RuntimeError: the process failed; its output is in the message.
+    """
+    command = [sys.executable, "-m", module, *arguments]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    if finished.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{finished.stdout}{finished.stderr}")
+    return json.loads(finished.stdout.splitlines()[-1])
+
+
+def peak_memory_mib() -> float:
+    """Most resident memory of this process so far.
+
+    The kernel's high-water mark of this process alone: `ru_maxrss` starts from that of the parent.
+    """
+    status = Path("/proc/self/status").read_text()
+    kibibytes = next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:"))
+    return int(kibibytes) / 1024
+
+
+class Stopwatch:
+    """Wall-clock and processor seconds since it was made; the latter tell contention from slowness."""
+
+    def __init__(self) -> None:
+        """Start."""
+        self._wall, self._processor = time.perf_counter(), time.process_time()
+
+    def read(self) -> dict[str, float]:
+        """Seconds so far."""
+        return {
+            "wall_seconds": time.perf_counter() - self._wall,
+            "processor_seconds": time.process_time() - self._processor,
+        }
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor()
