@@ -189,9 +189,7 @@ def test_killed_trial_is_closed_and_tried_again(dataset: Dataset, parent: str, t
     assert runs[1].data.params["model.dropout"] == runs[2].data.params["model.dropout"]
 
 
-@pytest.mark.parametrize(
-    ("bad", "reason"), [({"dense_learning_rate": 1e38}, "loss"), ({"top_width": 2**40}, "memory")]
-)
+@pytest.mark.parametrize(("bad", "reason"), [({"dense_learning_rate": 1e38}, "loss"), ({"top_width": 2**40}, "memory")])
 def test_failed_setting_is_noted_and_the_search_goes_on(
     dataset: Dataset, parent: str, tmp_path: Path, bad: dict[str, float], reason: str
 ) -> None:
