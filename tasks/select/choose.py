@@ -20,8 +20,8 @@ from tasks.select.probe import Measurement, measure
 
 log = logging.getLogger(__name__)
 
-FIRST_PROBES = 4
-FIRST_PROBE_STEPS = 10
+PILOTS = 4
+PILOT_STEPS = 8
 PROBE_SECONDS = 15.0
 
 
@@ -34,14 +34,15 @@ def choose(
 ) -> Decision:
     """Choose where and how the training runs.
 
-    The best candidate of each kind is measured first, then whichever leads, until the leader is a measured one. Each
-    measurement sets the estimates of its neighbours right.
+    The best candidate of each kind is measured first, in a few steps, then for about a second whichever leads, until
+    that is one so measured. Each measurement sets the estimates of its neighbours right.
 
     Args:
         dataset: the data.
         request: limits, objective, model family and size of the search.
         profiles: of the accelerators to choose from.
-        probe_seconds: time after which no further measurement begins.
+        probe_seconds: time after which no further measurement begins, except the first of each kind: on a crowded
+            machine a step on many threads can take a hundred times as long as on one, and only measuring shows it.
 
     Raises:
         InfeasibleError: no placement keeps the limits.
@@ -54,7 +55,7 @@ def choose(
     order = partial(rank, price_per_hour=request.price_per_hour)
     found: dict[Placement, Measurement | None] = {}
     deadline = time.monotonic() + probe_seconds
-    while time.monotonic() < deadline:
+    while len(found) < PILOTS or time.monotonic() < deadline:
         following = next_to_probe(order(corrected(candidates, found, workload), *asked), found)
         if following is None:
             break
@@ -80,10 +81,10 @@ def predicted_candidates(workload: Workload, profiles: Sequence[HardwareProfile]
 
 
 def probe_steps(candidate: Candidate, found: Mapping[Placement, Measurement | None]) -> int:
-    """Steps that take about a second, from 5 to 100; few while nothing is known of the accelerator but estimates."""
-    if not any(placement.accelerator == candidate.placement.accelerator for placement in found):
-        return FIRST_PROBE_STEPS
-    return min(100, max(5, int(1.0 / candidate.prediction.step_seconds)))
+    """Steps to measure: few at the first of a kind, which may be far slower than predicted, then a second's worth."""
+    if kind(candidate.placement) not in {kind(placement) for placement in found}:
+        return PILOT_STEPS
+    return min(100, max(PILOT_STEPS, int(1.0 / candidate.prediction.step_seconds)))
 
 
 def next_to_probe(table: Sequence[Assessment], found: Mapping[Placement, Measurement | None]) -> Candidate | None:
@@ -101,12 +102,13 @@ def next_to_probe(table: Sequence[Assessment], found: Mapping[Placement, Measure
     if not fitting:
         return None
     leader = fitting[0]
-    if len(found) < FIRST_PROBES:
+    if len(found) < PILOTS:
         kinds = {kind(placement) for placement in found}
         fresh = next((one for one in fitting if kind(one.placement) not in kinds), None)
         if fresh is not None:
             return fresh
-    if leader.placement not in found:
+    measurement = found.get(leader.placement)
+    if measurement is None or measurement.steps <= PILOT_STEPS < probe_steps(leader, found):
         return leader
     alike = [one for one in fitting if kind(one.placement) == kind(leader.placement)]
     if sum(one.placement in found for one in alike) >= 2:

@@ -16,6 +16,7 @@ log = logging.getLogger(__name__)
 class Measurement(Frozen):
     """What a short probe found at one placement."""
 
+    steps: int
     step_seconds: float
     memory_bytes: int
     mean_watts: float | None
@@ -40,6 +41,7 @@ def measure(dataset: Dataset, spec: ModelSpec, placement: Placement, steps: int)
         log.warning("%s runs out of memory.", placement.label)
         return None
     return Measurement(
+        steps=steps,
         step_seconds=timing.step_seconds,
         memory_bytes=timing.peak_memory_bytes,
         mean_watts=meter.reading.mean_watts,

@@ -9,7 +9,7 @@ from shunter.errors import InfeasibleError, RequestError
 from tasks.request import Limits, Objective, TrainRequest
 from tasks.select import Decision, choose, describe, select
 from tasks.select.candidates import kind
-from tasks.select.choose import FIRST_PROBE_STEPS, FIRST_PROBES, next_to_probe, predicted_candidates, probe_steps
+from tasks.select.choose import PILOT_STEPS, PILOTS, next_to_probe, predicted_candidates, probe_steps
 from tasks.select.correct import corrected
 from tasks.select.decide import rank
 from tasks.select.describe import JobSize
@@ -37,7 +37,7 @@ def test_the_chosen_placement_was_measured(dataset: Dataset, profiles: list[Hard
     assert decision.placement == decision.table[0].candidate.placement
     assert decision.workload == describe(dataset, ModelSpec())
     measured = [row for row in decision.table_rows() if row["step_source"] == "measured"]
-    assert FIRST_PROBES <= len(measured) <= len(decision.table)
+    assert PILOTS <= len(measured) <= len(decision.table)
     assert min(one.hours for one in decision.table) == decision.hours
 
 
@@ -45,14 +45,6 @@ def test_limits_are_judged_on_measured_figures(dataset: Dataset, profiles: list[
     request = TrainRequest(limits=Limits(max_memory_gib=0.001))
     with pytest.raises(InfeasibleError, match=r"memory .* GiB over the limit of 0.001 GiB"):
         choose(dataset, request, profiles, probe_seconds=1)
-
-
-def test_without_time_for_probes_the_figures_are_called_estimated(
-    dataset: Dataset, profiles: list[HardwareProfile]
-) -> None:
-    decision = choose(dataset, TrainRequest(), profiles, probe_seconds=0)
-    assert {row["step_source"] for row in decision.table_rows()} == {"estimated"}
-    assert "(step estimated)" in decision.reason
 
 
 def test_an_unknown_model_family_is_refused_before_anything_is_measured(
@@ -75,6 +67,7 @@ class TestOrderOfProbes:
                 return list(found), table[0].candidate.placement
             estimate = next(one for one in candidates if one.placement == following.placement).prediction
             found[following.placement] = Measurement(
+                steps=probe_steps(following, found),
                 step_seconds=estimate.step_seconds * truth.get(following.placement, 1.0),
                 memory_bytes=estimate.memory_bytes,
                 mean_watts=None,
@@ -83,7 +76,7 @@ class TestOrderOfProbes:
 
     def test_every_kind_is_tried_once_before_the_leader_is_confirmed(self) -> None:
         order, chosen = self.probed({}, make_profile(cores=2))
-        assert len({(one.threads, one.precision) for one in order[:FIRST_PROBES]}) == 4
+        assert len({(one.threads, one.precision) for one in order[:PILOTS]}) == 4
         assert chosen in order
 
     def test_a_promising_candidate_that_disappoints_loses_to_a_measured_one(self) -> None:
@@ -103,10 +96,10 @@ class TestOrderOfProbes:
         assert order == []
 
 
-def test_probes_are_short_until_something_is_known_and_then_last_about_a_second() -> None:
+def test_the_first_probe_of_a_kind_is_short_and_the_next_last_about_a_second() -> None:
     candidate = predicted_candidates(make_workload(), [make_profile(cores=1)])[0]
-    assert probe_steps(candidate, {}) == FIRST_PROBE_STEPS
-    for step_seconds, steps in ((1e-4, 100), (0.05, 20), (3.0, 5)):
+    assert probe_steps(candidate, {}) == PILOT_STEPS
+    for step_seconds, steps in ((1e-4, 100), (0.05, 20), (3.0, PILOT_STEPS)):
         known = candidate.model_copy(
             update={"prediction": candidate.prediction.model_copy(update={"step_seconds": step_seconds})}
         )
@@ -121,6 +114,7 @@ class TestCorrection:
 
     def measurement(self, *, watts_measured: bool) -> Measurement:
         return Measurement(
+            steps=9,
             step_seconds=2 * self.first.prediction.step_seconds,
             memory_bytes=self.first.prediction.memory_bytes + 10**6,
             mean_watts=50.0,
@@ -144,7 +138,7 @@ class TestCorrection:
 
         found = {
             one.placement: Measurement(
-                step_seconds=truth(one.placement), memory_bytes=1, mean_watts=None, watts_measured=False
+                steps=9, step_seconds=truth(one.placement), memory_bytes=1, mean_watts=None, watts_measured=False
             )
             for one in self.candidates
             if (one.placement.precision, one.placement.batch_size) in {("fp32", 64), ("fp32", 512), ("bf16", 512)}
@@ -156,7 +150,7 @@ class TestCorrection:
         seconds = {("fp32", 64): 5e-3, ("fp32", 512): 4e-3, ("bf16", 512): 1e-3}
         found = {
             one.placement: Measurement(
-                step_seconds=found_seconds, memory_bytes=1, mean_watts=None, watts_measured=False
+                steps=9, step_seconds=found_seconds, memory_bytes=1, mean_watts=None, watts_measured=False
             )
             for one in self.candidates
             if (found_seconds := seconds.get((one.placement.precision, one.placement.batch_size)))
