@@ -72,14 +72,14 @@ def train(
         should_stop: called after each step, so it must be cheap; a text ends the training as `budget: <text>`.
 
     Raises:
-        RequestError: the model cannot be built, or the batch is larger than the data.
+        RequestError: the model cannot be built, the batch is larger than the data, or no epoch is asked for.
         DataError: an array cannot be read, or the validation part holds one class only.
         TrainingError: the loss is not a number any more; the last good checkpoint is kept.
         CheckpointError: the checkpoint is damaged or belongs to another training.
         HardwareError: the device cannot be used here.
         KeyboardInterrupt: Ctrl-C; the state after the current step has been saved.
     """
-    _check(dataset, execution)
+    _check(dataset, execution, schedule)
     with applied(execution) as device, seeded(schedule.seed, device):
         reset_peak_memory(device)
         run = _Run(dataset, spec, hyperparameters, execution, schedule)
@@ -96,7 +96,12 @@ def train(
         return run.result(stopped_because, peak_memory_bytes(device))
 
 
-def _check(dataset: Dataset, execution: Execution) -> None:
+def _check(dataset: Dataset, execution: Execution, schedule: Schedule) -> None:
+    if schedule.max_epochs < 1 or schedule.patience < 1:
+        raise RequestError(
+            f"A training takes at least one epoch and a patience of one, not {schedule.max_epochs} and "
+            f"{schedule.patience}: raise them."
+        )
     rows = dataset.splits["train"].rows
     if execution.batch_size > rows:
         raise RequestError(

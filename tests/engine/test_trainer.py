@@ -206,6 +206,12 @@ def test_a_batch_larger_than_the_data_is_refused(dataset: Dataset) -> None:
         train_on(dataset, execution=Execution(batch_size=4_096))
 
 
+@pytest.mark.parametrize("schedule", [Schedule(max_epochs=0), Schedule(patience=0)])
+def test_a_schedule_without_an_epoch_is_refused(dataset: Dataset, schedule: Schedule) -> None:
+    with pytest.raises(RequestError, match="at least one epoch"):
+        train_on(dataset, schedule=schedule)
+
+
 def test_a_validation_part_with_one_class_is_refused(tmp_path: Path) -> None:
     dataset = write_dataset(tmp_path, rows=200)
     np.save(tmp_path / "validation.label.npy", np.zeros(30, np.float32))

@@ -18,8 +18,7 @@ from models.spec import ModelSpec
 from shunter.errors import CheckpointError, TrainingError
 from tasks.request import TrainRequest
 from tasks.track import start_run_tree, tracking_uri
-from tasks.train import TrainedModel, execution_of, train_member, train_to_the_end
-from tasks.train.energy import add_readings
+from tasks.train import TrainedModel, add_readings, execution_of, train_member, train_to_the_end
 from tasks.train.progress import training_progress
 from tests.engine.synthetic import write_dataset
 
