@@ -50,7 +50,8 @@ def lay_out(groups: Sequence[dict[str, Any]], ranks: int) -> list[Block]:
         ]
         roots = [root_operations(shape) for _, _, shape in places]
         costs = [step_operations(shape) + root / every for (_, _, shape), root in zip(places, roots, strict=True)]
-        slots = assign_greedily(roots, [0.0] * (every if group["stagger"] else 1))
+        turns = min(every, len(roots)) if group["stagger"] else 1
+        slots = [turn * every // turns for turn in assign_greedily(roots, [0.0] * turns)]
         owners = assign_greedily(costs, loads)
         for (parameter, index, shape), slot, owner in zip(places, slots, owners, strict=True):
             blocks.append(Block(number, parameter, index, shape, slot, owner))

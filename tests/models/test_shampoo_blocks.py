@@ -131,3 +131,8 @@ def test_inverse_root_of_a_factor_that_is_not_finite_is_a_clear_error(bad):
 def test_inverse_root_that_overflows_even_in_float64_is_a_clear_error():
     with pytest.raises(TrainingError, match="raise epsilon above 1e-200"):
         inverse_root(torch.zeros(2, 2, dtype=torch.float64), 2.0, 1e-200)
+
+
+def test_slots_of_few_blocks_are_spread_over_any_number_of_steps():
+    blocks = lay_out([group([torch.zeros(64, 16)], root_every_steps=10**12)], 1)
+    assert sorted(block.slot for block in blocks) == [0, 25 * 10**10, 50 * 10**10, 75 * 10**10]

@@ -1,0 +1,361 @@
+"""Shampoo against Adam and Adagrad: steps to a loss, and what its roots cost a step.
+
+Steps to a loss: a DLRM is trained by each optimiser of its dense part with every pair of learning rates of a grid, as
+many pairs for each. The target is the validation loss that all of them reach with some pair; the pair that reaches it
+in the fewest steps is then trained anew from three other seeds. Cost of a step: a Criteo-shaped DLRM, by the number of
+steps from one computation of the roots to the next. Times are processor seconds of one thread, which other programs on
+the machine hardly change.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+from statistics import fmean, geometric_mean, median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks import report
+from engine.batch import Batch, make_batch
+from engine.config import Execution
+from engine.dataset import Dataset
+from engine.evaluation import evaluate
+from engine.loader import BatchLoader
+from engine.step import applied, seeded, train_step
+from models.registry import build_model
+from models.shampoo import Shampoo
+from models.spec import CategoricalFeature, Features, ModelSpec
+
+FRAPPE = Path(__file__).resolve().parents[2] / "shared" / "data" / "frappe_x1_train_valid.npz"
+ROOT_EVERY_STEPS = 10
+MAX_BLOCK_SIZE = 512
+GRID_SEED = 100
+BATCH_SIZE = 512
+Parameters = Iterator[torch.nn.Parameter]
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """An optimiser of the dense part, and the learning rates that it is tried with."""
+
+    name: str
+    rates: tuple[float, ...]
+    build: Callable[[Parameters, float], torch.optim.Optimizer]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is run.
+
+    Attributes:
+        rows: of the planted data.
+        steps: of each training.
+        steps_between_evaluations: resolution of the steps to a loss.
+        rates: number of dense learning rates in the grid, at most four.
+        embedding_rates: the other axis of the grid.
+        seeds: of the trainings that count.
+        overhead_batch: samples a step where the cost of a step is measured.
+        bottom_widths: of the model there.
+        top_widths: of the model there.
+        root_frequencies: steps from one computation of the roots to the next, each measured.
+    """
+
+    rows: int = 150_000
+    steps: int = 400
+    steps_between_evaluations: int = 10
+    rates: int = 4
+    embedding_rates: tuple[float, ...] = (0.02, 0.06)
+    seeds: tuple[int, ...] = (0, 1, 2)
+    overhead_batch: int = 2048
+    bottom_widths: tuple[int, ...] = (512, 256, 64)
+    top_widths: tuple[int, ...] = (512, 256)
+    root_frequencies: tuple[int, ...] = (1, 10, 50, 100)
+
+
+QUICK = Plan(
+    rows=40_000,
+    steps=80,
+    rates=2,
+    embedding_rates=(0.06,),
+    overhead_batch=256,
+    bottom_widths=(128, 64),
+    top_widths=(128, 64),
+    root_frequencies=(1, 10, 50),
+)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One training.
+
+    Attributes:
+        dense_rate: learning rate of the contestant.
+        embedding_rate: learning rate of the embeddings' row-wise Adagrad.
+        seed: of weights and order.
+        steps: at which the validation loss was taken.
+        losses: mean validation log loss, one for each of `steps`.
+        cpu_seconds_per_step: mean processor time of a training step, reading its batch left out.
+    """
+
+    dense_rate: float
+    embedding_rate: float
+    seed: int
+    steps: tuple[int, ...]
+    losses: tuple[float, ...]
+    cpu_seconds_per_step: float
+
+    def steps_to(self, target: float) -> int | None:
+        """First step at which the loss was at most `target`; None if it never was."""
+        return next((step for step, loss in zip(self.steps, self.losses, strict=True) if loss <= target), None)
+
+
+def build_shampoo(
+    parameters: Parameters,
+    learning_rate: float,
+    root_every_steps: int = ROOT_EVERY_STEPS,
+    start_step: int | None = None,
+) -> Shampoo:
+    """Shampoo as it is measured here: Adam lends the step length, and the roots are computed in turns."""
+    return Shampoo(
+        parameters,
+        lr=learning_rate,
+        root_every_steps=root_every_steps,
+        start_step=start_step,
+        max_block_size=MAX_BLOCK_SIZE,
+    )
+
+
+CONTESTANTS = (
+    Contestant("adam", (3e-3, 1e-3, 1e-2, 3e-2), lambda parameters, lr: torch.optim.Adam(parameters, lr, fused=True)),
+    Contestant(
+        "adagrad", (3e-2, 1e-2, 1e-1, 3e-1), lambda parameters, lr: torch.optim.Adagrad(parameters, lr, fused=True)
+    ),
+    Contestant("shampoo", (3e-3, 1e-3, 1e-2, 3e-2), build_shampoo),
+)
+
+
+def main() -> None:
+    """Run, print and publish."""
+    quick = report.parse_arguments(__doc__).quick
+    plan = QUICK if quick else Plan()
+    with TemporaryDirectory() as folder, applied(Execution(threads=1)):
+        datasets = {"planted": ingest_planted(plan.rows, Path(folder))}
+        if FRAPPE.exists() and not quick:
+            datasets["frappe"] = ingest_frappe(Path(folder))
+        races = {name: race(dataset, plan) for name, dataset in datasets.items()}
+        overhead = measure_overhead(plan)
+    headline = summarise(races, overhead)
+    results = {"plan": asdict(plan), "steps_to_loss": races, "step_cost": overhead}
+    report.publish("optimizers", headline, results, seeds=list(plan.seeds), quick=quick)
+
+
+def ingest_planted(rows: int, folder: Path) -> Dataset:
+    """Generated clicks in Criteo's shape."""
+    from tasks.ingest import ingest_source, open_source
+
+    source = open_source(f"synthetic:{rows}", None, None, folder)
+    return ingest_source(source, folder / "cache", seed=0, max_bad_share=0.0)[0]
+
+
+def ingest_frappe(folder: Path) -> Dataset:
+    """The training part of Frappe: ten categorical fields, one positive to two drawn negatives."""
+    import pandas as pd
+    import yaml
+
+    from tasks.ingest import ingest_source, open_source
+
+    arrays = np.load(FRAPPE)
+    ids = arrays["train_x"]
+    fields = [f"field{position}" for position in range(ids.shape[1])]
+    table = pd.DataFrame(ids, columns=pd.Index(fields)).assign(label=arrays["train_y"])
+    table.to_parquet(folder / "frappe.parquet")
+    schema = {"label": {"column": "label"}, "categorical": [{"column": field} for field in fields]}
+    (folder / "frappe.yaml").write_text(yaml.safe_dump(schema))
+    source = open_source(str(folder / "frappe.parquet"), None, str(folder / "frappe.yaml"), folder)
+    return ingest_source(source, folder / "cache", seed=0, max_bad_share=0.0)[0]
+
+
+def race(dataset: Dataset, plan: Plan) -> dict[str, Any]:
+    """Steps that each contestant needs to one validation loss, its learning rates tuned at equal effort."""
+    grids = {
+        contestant.name: [
+            train(dataset, contestant, rates, GRID_SEED, plan)
+            for rates in product(contestant.rates[: plan.rates], plan.embedding_rates)
+        ]
+        for contestant in CONTESTANTS
+    }
+    lowest = {name: min(min(curve.losses) for curve in grid) for name, grid in grids.items()}
+    # A little above what the weakest reached with one seed, so that other seeds reach it too.
+    target = max(lowest.values()) * 1.002
+    results = {
+        contestant.name: final(dataset, contestant, grids[contestant.name], target, plan) for contestant in CONTESTANTS
+    }
+    report.table(
+        f"{dataset.name}, {dataset.rows:,} rows: steps to a validation log loss of {target:.4f}",
+        ("optimizer", "dense rate", "embedding rate", "lowest loss", "steps by seed", "mean", "processor ms a step"),
+        [
+            (
+                name,
+                f"{result['dense_rate']:g}",
+                f"{result['embedding_rate']:g}",
+                f"{fmean(result['lowest_logloss']):.4f}",
+                ", ".join(str(steps or "never") for steps in result["steps_to_target"]),
+                f"{result['mean_steps_to_target'] or float('nan'):.0f}",
+                f"{1e3 * result['cpu_seconds_per_step']:.2f}",
+            )
+            for name, result in results.items()
+        ],
+    )
+    return {"rows": dataset.rows, "target_logloss": target, "contestants": results}
+
+
+def final(dataset: Dataset, contestant: Contestant, grid: list[Curve], target: float, plan: Plan) -> dict[str, Any]:
+    """Train with the best pair of the grid from new seeds."""
+    best = min(grid, key=lambda curve: (curve.steps_to(target) or np.inf, min(curve.losses)))
+    rates = best.dense_rate, best.embedding_rate
+    curves = [train(dataset, contestant, rates, seed, plan) for seed in plan.seeds]
+    steps = [curve.steps_to(target) for curve in curves]
+    reached = [step for step in steps if step is not None]
+    return {
+        "dense_rate": best.dense_rate,
+        "embedding_rate": best.embedding_rate,
+        "lowest_logloss": [min(curve.losses) for curve in curves],
+        "steps_to_target": steps,
+        "mean_steps_to_target": fmean(reached) if len(reached) == len(steps) else None,
+        "cpu_seconds_per_step": fmean(curve.cpu_seconds_per_step for curve in curves),
+        "grid": [asdict(curve) for curve in grid],
+        "curves": [asdict(curve) for curve in curves],
+    }
+
+
+def train(dataset: Dataset, contestant: Contestant, rates: tuple[float, float], seed: int, plan: Plan) -> Curve:
+    """Train a small DLRM and take its validation loss on the way."""
+    steps, losses, seconds = [], [], 0.0
+    with seeded(seed, torch.device("cpu")):
+        model = build_model(ModelSpec(), dataset.features, seed=seed, embedding_learning_rate=rates[1]).train()
+        optimizer = contestant.build(model.parameters(), rates[0])
+        for step, batch in enumerate(endless(dataset, seed, plan.steps), start=1):
+            started = time.process_time()
+            train_step(model, optimizer, batch, "fp32")
+            seconds += time.process_time() - started
+            if step % plan.steps_between_evaluations == 0:
+                steps.append(step)
+                losses.append(evaluate(model, dataset, "validation", Execution()).metrics.logloss)
+    return Curve(*rates, seed, tuple(steps), tuple(losses), seconds / plan.steps)
+
+
+def endless(dataset: Dataset, seed: int, count: int) -> Iterator[Batch]:
+    """So many batches, epoch after epoch."""
+    loader = BatchLoader(dataset, "train", BATCH_SIZE, shuffle=True, seed=seed)
+    for epoch in range(-(-count // len(loader))):
+        for batch, _ in zip(loader.batches(epoch=epoch), range(count - epoch * len(loader)), strict=False):
+            yield batch
+
+
+def measure_overhead(plan: Plan) -> dict[str, Any]:
+    """Processor time of a training step with Shampoo, over that with Adam, by root frequency."""
+    batches = random_batches(plan)
+    adam, costs = [], {}
+    for every in plan.root_frequencies:
+        # Adam is measured anew beside each, so that a change of the machine's clock reaches both.
+        adam.append(step_seconds(plan, batches, lambda parameters: torch.optim.Adam(parameters, 1e-3, fused=True), 10))
+        costs[every] = step_seconds(plan, batches, lambda p, every=every: build_shampoo(p, 1e-3, every, 1), every)
+    base = median(adam)
+    # A step is what each step costs, and 1/frequency of all roots.
+    design = np.array([[1.0, 1.0 / every] for every in costs])
+    (fixed, roots), *_ = np.linalg.lstsq(design, np.array(list(costs.values())), rcond=None)
+    report.table(
+        f"Criteo-shaped DLRM, batch {plan.overhead_batch}, one thread; Adam takes {1e3 * base:.1f} ms a step",
+        ("roots every", "processor ms a step", "over Adam"),
+        [(str(every), f"{1e3 * seconds:.1f}", f"{seconds / base - 1:.1%}") for every, seconds in costs.items()],
+    )
+    print(f"Fitted: {1e3 * fixed:.1f} ms a step without roots, {1e3 * roots:.0f} ms to compute all roots once.")
+    return {
+        "batch_size": plan.overhead_batch,
+        "adam_cpu_seconds": adam,
+        "shampoo_cpu_seconds": costs,
+        "overhead": {every: seconds / base - 1 for every, seconds in costs.items()},
+        "fitted_step_seconds": float(fixed),
+        "fitted_root_seconds": float(roots),
+    }
+
+
+def random_batches(plan: Plan) -> list[tuple[Features, Batch]]:
+    """A few batches in Criteo's shape; small tables, since the embeddings are the same for all optimisers."""
+    features = Features(
+        dense=tuple(f"i{position}" for position in range(13)),
+        categorical=tuple(CategoricalFeature(name=f"c{position}", rows=1000) for position in range(26)),
+    )
+    random = np.random.default_rng(0)
+    return [
+        (
+            features,
+            make_batch(
+                features,
+                dense=random.normal(size=(plan.overhead_batch, 13)).astype(np.float32),
+                categorical=random.integers(0, 1000, (plan.overhead_batch, 26), dtype=np.int32),
+                labels=random.integers(0, 2, plan.overhead_batch).astype(np.float32),
+            ),
+        )
+        for _ in range(4)
+    ]
+
+
+def step_seconds(
+    plan: Plan,
+    batches: Sequence[tuple[Features, Batch]],
+    build: Callable[[Parameters], torch.optim.Optimizer],
+    cycle_steps: int,
+) -> float:
+    """Mean processor time of a step over whole cycles of root computations, after one cycle to warm up."""
+    spec = ModelSpec(bottom_widths=plan.bottom_widths, top_widths=plan.top_widths)
+    model = build_model(spec, batches[0][0]).train()
+    optimizer = build(model.parameters())
+    measured_steps = cycle_steps * max(1, 10 // cycle_steps)
+    started = 0.0
+    for step in range(cycle_steps + measured_steps):
+        if step == cycle_steps:
+            started = time.process_time()
+        train_step(model, optimizer, batches[step % len(batches)][1], "fp32")
+    return (time.process_time() - started) / measured_steps
+
+
+def summarise(races: dict[str, dict[str, Any]], overhead: dict[str, Any]) -> dict[str, float | None]:
+    """The headline: means over the data sets of Shampoo's steps and time to the loss, over the better rival's."""
+    headline: dict[str, float | None] = {}
+    steps_ratios, time_ratios = [], []
+    for name, result in races.items():
+        steps = {rival: row["mean_steps_to_target"] for rival, row in result["contestants"].items()}
+        seconds = {
+            rival: row["mean_steps_to_target"] and row["mean_steps_to_target"] * row["cpu_seconds_per_step"]
+            for rival, row in result["contestants"].items()
+        }
+        steps_ratios.append(ratio_to_best_rival(steps))
+        time_ratios.append(ratio_to_best_rival(seconds))
+        headline[f"shampoo_steps_ratio_{name}"] = steps_ratios[-1]
+    headline["shampoo_steps_ratio"] = mean_ratio(steps_ratios)
+    headline["shampoo_time_ratio"] = mean_ratio(time_ratios)
+    headline["shampoo_overhead"] = overhead["overhead"][ROOT_EVERY_STEPS]
+    headline["shampoo_overhead_every_50"] = overhead["overhead"][50]
+    return headline
+
+
+def ratio_to_best_rival(values: dict[str, float | None]) -> float | None:
+    """Shampoo's figure over the smaller of the others'; None where Shampoo or all of them have none."""
+    rivals = [value for name, value in values.items() if name != "shampoo" and value is not None]
+    own = values["shampoo"]
+    return own / min(rivals) if own is not None and rivals else None
+
+
+def mean_ratio(ratios: Sequence[float | None]) -> float | None:
+    """Geometric mean; None if one is missing."""
+    known = [ratio for ratio in ratios if ratio is not None]
+    return geometric_mean(known) if len(known) == len(ratios) else None
+
+
+if __name__ == "__main__":
+    main()
