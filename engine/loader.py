@@ -12,6 +12,8 @@ from shunter.errors import DataError
 
 CHUNK_ROWS = 4_096
 WINDOW_CHUNKS = 256
+# An empty array cannot be mapped: its file ends after the header, which numpy pads to this.
+NPY_HEADER_BYTES = 128
 
 
 class BatchLoader:
@@ -40,8 +42,7 @@ class BatchLoader:
         self.batch_size = batch_size
         self.shuffle = shuffle
         self.seed = seed
-        arrays = _SplitArrays(dataset, split)
-        self._arrays = arrays
+        self._arrays = _SplitArrays(dataset, split)
 
     def __len__(self) -> int:
         return math.ceil(self.rows / self.batch_size)
@@ -109,19 +110,19 @@ class _SplitArrays:
     def __init__(self, dataset: Dataset, split: SplitName) -> None:
         self.features = dataset.features
         rows = dataset.splits[split].rows
-        prefix = dataset.directory / split
+        directory = dataset.directory
         single = [field for field in self.features.categorical if not field.multi_valued]
-        self.labels = _map_array(prefix.with_name(f"{split}.label.npy"), (rows,))
+        self.labels = _map_array(directory / f"{split}.label.npy", (rows,))
         self.dense = self.categorical = None
         if self.features.dense:
-            self.dense = _map_array(prefix.with_name(f"{split}.dense.npy"), (rows, len(self.features.dense)))
+            self.dense = _map_array(directory / f"{split}.dense.npy", (rows, len(self.features.dense)))
         if single:
-            self.categorical = _map_array(prefix.with_name(f"{split}.categorical.npy"), (rows, len(single)))
+            self.categorical = _map_array(directory / f"{split}.categorical.npy", (rows, len(single)))
         self.bags: list[tuple[np.ndarray, np.ndarray]] = []
         for position, field in enumerate(self.features.categorical):
             if field.multi_valued:
-                offsets = _map_array(prefix.with_name(f"{split}.bag{position}.offsets.npy"), (rows + 1,))
-                values_path = prefix.with_name(f"{split}.bag{position}.values.npy")
+                offsets = _map_array(directory / f"{split}.bag{position}.offsets.npy", (rows + 1,))
+                values_path = directory / f"{split}.bag{position}.values.npy"
                 self.bags.append((_map_array(values_path, (int(offsets[-1]),)), offsets))
 
     def read(self, rows: slice | np.ndarray) -> Batch:
@@ -158,13 +159,9 @@ def _map_array(path: Path, shape: tuple[int, ...] | None = None) -> np.ndarray:
         DataError: the file is missing, truncated or of another shape.
     """
     try:
-        array = np.load(path, mmap_mode="r" if path.stat().st_size > _HEADER_BYTES else None).view(np.ndarray)
+        array = np.load(path, mmap_mode="r" if path.stat().st_size > NPY_HEADER_BYTES else None).view(np.ndarray)
     except (OSError, ValueError) as error:
         raise DataError(f"The array {path} of the data set cannot be read ({error}): ingest the data again.") from error
     if shape is not None and array.shape != shape:
         raise DataError(f"The array {path} has the shape {array.shape}, not {shape}: ingest the data again.")
     return array
-
-
-# An empty array cannot be mapped: its file ends after the header, which numpy pads to this.
-_HEADER_BYTES = 128
