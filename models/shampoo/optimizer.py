@@ -58,7 +58,8 @@ class Shampoo(Optimizer):
             initialised.
 
     Raises:
-        RequestError: an option is out of range, or a parameter is of a type, layout or device that does not suit.
+        RequestError: an option is out of range, a parameter is of a type, layout or device that does not suit, or this
+            process does not belong to the group.
     """
 
     def __init__(
@@ -268,28 +269,27 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 
 
 def _check_options(group: dict[str, Any]) -> None:
+    momentum_suits = group["momentum"] > 0 or not group["nesterov"]
     rules = {
-        "lr": group["lr"] >= 0,
-        "betas": 0 <= group["betas"][0] < 1 and 0 < group["betas"][1] <= 1,
-        "epsilon": group["epsilon"] > 0,
-        "relative_epsilon": 0 <= group["relative_epsilon"] < 1,
-        "weight_decay": group["weight_decay"] >= 0,
-        "momentum": 0 <= group["momentum"] < 1,
-        "dampening": 0 <= group["dampening"] < 1,
-        "nesterov": group["momentum"] > 0 or not group["nesterov"],
-        "max_block_size": group["max_block_size"] >= 1,
-        "root_every_steps": group["root_every_steps"] >= 1,
-        "start_step": group["start_step"] >= 1,
-        "root_exponent": group["root_exponent"] is None or group["root_exponent"] > 0,
-        "grafting": group["grafting"] in Grafting.__args__,
-        "grafting_beta": 0 < group["grafting_beta"] < 1,
-        "grafting_epsilon": group["grafting_epsilon"] > 0,
+        "lr": (group["lr"] >= 0, "at least 0"),
+        "betas": (0 <= group["betas"][0] < 1 and 0 < group["betas"][1] <= 1, "from 0 to below 1, and above 0 to 1"),
+        "epsilon": (group["epsilon"] > 0, "above 0"),
+        "relative_epsilon": (0 <= group["relative_epsilon"] < 1, "from 0 to below 1"),
+        "weight_decay": (group["weight_decay"] >= 0, "at least 0"),
+        "momentum": (0 <= group["momentum"] < 1, "from 0 to below 1"),
+        "dampening": (0 <= group["dampening"] < 1, "from 0 to below 1"),
+        "nesterov": (momentum_suits, "False where momentum is 0"),
+        "max_block_size": (group["max_block_size"] >= 1, "at least 1"),
+        "root_every_steps": (group["root_every_steps"] >= 1, "at least 1"),
+        "start_step": (group["start_step"] >= 1, "at least 1"),
+        "root_exponent": (group["root_exponent"] is None or group["root_exponent"] > 0, "None or above 0"),
+        "grafting": (group["grafting"] in Grafting.__args__, f"one of {', '.join(Grafting.__args__)}"),
+        "grafting_beta": (0 < group["grafting_beta"] < 1, "between 0 and 1"),
+        "grafting_epsilon": (group["grafting_epsilon"] > 0, "above 0"),
     }
-    for name, holds in rules.items():
+    for name, (holds, expected) in rules.items():
         if not holds:
-            raise RequestError(
-                f"Shampoo's {name} = {group[name]} is out of range: see its documentation for the range."
-            )
+            raise RequestError(f"Shampoo's {name} is {group[name]!r}: give a value that is {expected}.")
 
 
 def _check_parameter(parameter: Tensor, name: str, *, like: Tensor) -> None:

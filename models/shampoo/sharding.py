@@ -9,7 +9,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from models.shampoo.blocks import Block, root_operations, split_blocks, step_operations
-from shunter.errors import CheckpointError
+from shunter.errors import CheckpointError, RequestError
 
 
 def assign_greedily(costs: Sequence[float], loads: list[float]) -> list[int]:
@@ -67,6 +67,9 @@ class Ranks:
     Attributes:
         rank: of this process in the group.
         count: number of processes.
+
+    Raises:
+        RequestError: this process does not belong to the group.
     """
 
     def __init__(self, group: dist.ProcessGroup | None = None) -> None:
@@ -74,6 +77,8 @@ class Ranks:
         is_distributed = dist.is_available() and dist.is_initialized()
         self.rank = dist.get_rank(group) if is_distributed else 0
         self.count = dist.get_world_size(group) if is_distributed else 1
+        if self.rank < 0:
+            raise RequestError("This process is not in Shampoo's process group: give it a group that it belongs to.")
 
     def exchange(self, blocks: Sequence[Block], directions: Mapping[Block, Tensor]) -> dict[Block, Tensor]:
         """Give every process the directions of all blocks, in one all-gather of a flat buffer.

@@ -9,7 +9,7 @@ from torch import distributed as dist
 from torch import nn
 
 from models.shampoo import Shampoo
-from shunter.errors import TrainingError
+from shunter.errors import RequestError, TrainingError
 
 STEPS, SAVED_STEP = 12, 7
 SHAPES = ((20, 48), (48,), (48, 24), (24,), (24, 1), ())
@@ -91,6 +91,10 @@ def run_rank(rank: int, ranks: int, folder: Path) -> None:
     results: dict[str, Any] = {name: run_case(options) for name, options in CASES.items()}
     alone = [dist.new_group([member]) for member in range(ranks)]
     results["alone"] = run_case({**CASES["large blocks"], "process_group": alone[rank]})["state_bytes"]
+    try:
+        Shampoo(make_parameters(), process_group=alone[(rank + 1) % ranks])  # pyright: ignore[reportArgumentType]
+    except RequestError as error:
+        results["outsider"] = str(error)
     results["error"] = error_of_bad_gradient()
     torch.save(results, folder / f"rank{rank}.pt")
     dist.destroy_process_group()

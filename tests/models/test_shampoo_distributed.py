@@ -67,6 +67,10 @@ def test_a_group_of_one_rank_shares_nothing(results, serial):
     assert {result["alone"] for result in results} == {serial["large blocks"]["state_bytes"]}
 
 
+def test_a_process_outside_the_group_is_refused(results):
+    assert all("not in Shampoo's process group" in result["outsider"] for result in results)
+
+
 def test_all_ranks_refuse_a_bad_gradient_together(results):
     assert {result["error"].split(" holds")[0] for result in results} == {"The gradient of parameter 0 of group 0"}
 
