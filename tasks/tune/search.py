@@ -48,7 +48,7 @@ def search(
     dataset: Dataset,
     request: TrainRequest,
     placement: Placement,
-    run_directory: Path,
+    directory: Path,
     *,
     parent_run_id: str,
     should_stop: Callable[[], str | None] | None = None,
@@ -64,7 +64,7 @@ def search(
         dataset: the data; its test part is not touched.
         request: trials, longest training, seed, model family.
         placement: where the trials run.
-        run_directory: of this run; the study is kept in its folder `tune`.
+        directory: of this search alone; the study is kept in it.
         parent_run_id: MLflow run below which each trial gets its own.
         should_stop: asked after each step; a text ends the search, which keeps what it has.
         on_trial: called after each trial.
@@ -77,7 +77,7 @@ def search(
         TrackingError: the store fails.
     """
     space = space or SearchSpace.for_dataset(dataset, request.model)
-    study = open_study(run_directory / "tune", space, request.max_epochs)
+    study = open_study(directory, space, request.max_epochs)
     work = _Work(
         dataset=dataset,
         execution=execution_of(placement),

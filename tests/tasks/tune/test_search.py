@@ -194,7 +194,7 @@ def test_failed_setting_is_noted_and_the_search_goes_on(
     dataset: Dataset, parent: str, tmp_path: Path, bad: dict[str, float], reason: str
 ) -> None:
     wild = SMALL.model_copy(update={"dense_learning_rates": (1e-3, 1e38), "top_widths": (16, 2**40)})
-    study = open_study(tmp_path / "tune", wild, max_epochs=1)
+    study = open_study(tmp_path, wild, max_epochs=1)
     study.enqueue_trial({**wild.default(), **bad})
     result = search(
         dataset, TrainRequest(trials=2, max_epochs=1), PLACEMENT, tmp_path, parent_run_id=parent, space=wild
