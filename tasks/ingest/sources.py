@@ -59,9 +59,11 @@ def find_files(data: str) -> tuple[Path, ...]:
     Raises:
         DataError: a part of the list matches no file.
     """
-    parts = [data] if Path(data).exists() else [part.strip() for part in data.split(",") if part.strip()]
+    parts = [data] if data and Path(data).exists() else [part.strip() for part in data.split(",") if part.strip()]
+    if not parts:
+        raise DataError("--data is empty: give a file, folder or named data set.")
     paths: list[Path] = []
-    for part in parts or [data]:
+    for part in parts:
         path = Path(part).expanduser()
         if path.is_dir():
             found = [file for file in path.iterdir() if file.is_file() and not file.name.startswith((".", "_"))]

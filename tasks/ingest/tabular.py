@@ -52,7 +52,8 @@ class CsvSource:
 
     def parse(self, chunk: TableChunk) -> Batch:
         """Read the columns of a chunk; a record without any value is a blank line and no row."""
-        texts = chunk.table.with_columns(pl.all().replace(b"", None))
+        names = chunk.table.columns
+        texts = chunk.table.with_columns(pl.when(pl.col(name).bin.size() > 0).then(pl.col(name)) for name in names)
         blank = texts.select(pl.all_horizontal(pl.all().is_null()))[:, 0]
         if blank.any():
             chunk = replace(chunk, lines=chunk.lines[~blank.to_numpy()])

@@ -29,7 +29,6 @@ class ValueCounter:
         self._merged = 0
         self.missing = 0
         self.total = 0
-        self.pruned = False
 
     def add(self, keys: Keys, counts: NDArray[np.int64]) -> None:
         """Add what `count_keys` found in one batch."""
@@ -48,12 +47,15 @@ class ValueCounter:
         return self._merged + self._pending
 
     def prune(self) -> None:
-        """Forget the rarer half of the keys: lossy counting, for columns with more values than memory allows."""
+        """Forget the rarer half of the keys, for columns with more values than memory allows.
+
+        As in lossy counting (Manku and Motwani, 2002) frequent values survive; the number of distinct values becomes a
+        lower bound.
+        """
         self._merge()
         keys, counts = self._keys[0], self._counts[0]
         frequent = counts > np.median(counts)
         self._keys, self._counts, self._merged = [keys[frequent]], [counts[frequent]], int(frequent.sum())
-        self.pruned = True
 
     def by_frequency(self) -> tuple[Keys, NDArray[np.int64]]:
         """All keys and their counts, the most frequent first; ties in the order of the keys."""
