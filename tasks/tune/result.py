@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from engine.config import Hyperparameters
 from models.spec import ModelSpec
 from tasks.tune.space import SearchSpace
-from tasks.tune.study import failures
+from tasks.tune.study import failures, lowest_ne, trials_with_result
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -31,7 +31,7 @@ class TuneResult(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    settings: tuple[Setting, ...] = Field(description="At least one; complete trials before pruned ones, each by NE.")
+    settings: tuple[Setting, ...] = Field(description="At least one, ranked by validation NE.")
     complete_trials: int
     pruned_trials: int
     failed_trials: int
@@ -45,9 +45,14 @@ class TuneResult(BaseModel):
 
 
 def summarise(study: "Study", space: SearchSpace, *, resumed_trials: int, stopped_because: str | None) -> TuneResult:
-    """Rank the trials of a study that has at least one with a result."""
-    done = [trial for trial in study.trials if trial.state.name in {"COMPLETE", "PRUNED"} and trial.value is not None]
-    settings = sorted((_setting(trial, space) for trial in done), key=lambda one: (one.is_pruned, one.validation_ne))
+    """Rank the trials of a study that has at least one with a result.
+
+    Pruned trials are ranked with the others: training keeps the best epoch's weights, so what a setting reached before
+    it was stopped it would have reached in any case.
+    """
+    settings = sorted(
+        (_setting(trial, space) for trial in trials_with_result(study)), key=lambda setting: setting.validation_ne
+    )
     pruned = sum(setting.is_pruned for setting in settings)
     return TuneResult(
         settings=tuple(settings),
@@ -61,11 +66,10 @@ def summarise(study: "Study", space: SearchSpace, *, resumed_trials: int, stoppe
 
 def _setting(trial: "FrozenTrial", space: SearchSpace) -> Setting:
     spec, hyperparameters = space.build(trial.params)
-    assert trial.value is not None, "a trial that is done has a value"
     return Setting(
         spec=spec,
         hyperparameters=hyperparameters,
-        validation_ne=min([trial.value, *trial.intermediate_values.values()]),
+        validation_ne=lowest_ne(trial),
         trial_number=trial.number,
         is_pruned=trial.state.name == "PRUNED",
     )

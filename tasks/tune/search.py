@@ -29,7 +29,15 @@ from tasks.track import (
 from tasks.train import execution_of
 from tasks.tune.result import TuneResult, summarise
 from tasks.tune.space import SearchSpace
-from tasks.tune.study import FAILURE, check_has_result, finished_trials, open_study, seeded_sampler
+from tasks.tune.study import (
+    FAILURE,
+    check_has_result,
+    finished_trials,
+    lowest_ne,
+    open_study,
+    seeded_sampler,
+    trials_with_result,
+)
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -190,5 +198,4 @@ def _is_failure_of_setting(error: Exception) -> bool:
 
 
 def _best_ne(study: "Study") -> float | None:
-    values = [trial.value for trial in study.trials if trial.state.name == "COMPLETE" and trial.value is not None]
-    return min(values, default=None)
+    return min(map(lowest_ne, trials_with_result(study)), default=None)

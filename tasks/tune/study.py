@@ -62,7 +62,17 @@ def seeded_sampler(seed: int, finished: int, trials: int) -> "BaseSampler":
 
 def finished_trials(study: "Study") -> "list[FrozenTrial]":
     """Trials that count: complete, pruned, or failed by themselves; an interrupted one is tried again, once."""
-    return [trial for trial in study.trials if trial.state.name in {"COMPLETE", "PRUNED"} or _failure(trial)]
+    return [trial for trial in study.trials if _has_result(trial) or _failure(trial)]
+
+
+def trials_with_result(study: "Study") -> "list[FrozenTrial]":
+    """Trials that came to at least one validation."""
+    return [trial for trial in study.trials if _has_result(trial)]
+
+
+def lowest_ne(trial: "FrozenTrial") -> float:
+    """Lowest validation NE of a trial with a result, in any epoch."""
+    return min(trial.intermediate_values.values())
 
 
 def _close_interrupted(study: "Study") -> None:
@@ -80,6 +90,10 @@ def failures(study: "Study") -> list[str]:
     return [reason for trial in study.trials if (reason := _failure(trial))]
 
 
+def _has_result(trial: "FrozenTrial") -> bool:
+    return trial.state.name in {"COMPLETE", "PRUNED"}
+
+
 def _failure(trial: "FrozenTrial") -> str | None:
     """Why the trial failed; None where it did not, or was interrupted for the first time."""
     if trial.state.name != "FAIL":
@@ -95,7 +109,7 @@ def check_has_result(study: "Study", stopped_because: str | None) -> None:
     Raises:
         TrainingError: every trial failed, or the budget ended before the first one.
     """
-    if any(trial.state.name in {"COMPLETE", "PRUNED"} for trial in study.trials):
+    if trials_with_result(study):
         return
     reasons = failures(study)
     if reasons:

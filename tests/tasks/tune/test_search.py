@@ -50,9 +50,8 @@ def test_settings_are_ranked_and_the_default_comes_first(dataset: Dataset, paren
     assert result.complete_trials + result.pruned_trials == len(result.settings) == 5
     assert result.failed_trials == result.resumed_trials == 0
     assert result.stopped_because is None
-    complete = [setting.validation_ne for setting in result.settings if not setting.is_pruned]
-    assert complete == sorted(complete)
-    assert [setting.is_pruned for setting in result.settings] == sorted(s.is_pruned for s in result.settings)
+    reached = [setting.validation_ne for setting in result.settings]
+    assert reached == sorted(reached)
     default = next(setting for setting in result.settings if setting.trial_number == 0)
     assert (default.spec, default.hyperparameters) == SMALL.build(SMALL.default())
     assert [progress.done for progress in seen] == [1, 2, 3, 4, 5]
@@ -104,14 +103,13 @@ def test_trials_are_nested_runs_with_params_curve_and_energy(dataset: Dataset, p
     assert [point.step for point in curve] == [1, 2]
 
 
-def test_hyperband_stops_bad_settings_early_and_they_rank_last(dataset: Dataset, parent: str, tmp_path: Path) -> None:
+def test_hyperband_stops_bad_settings_early(dataset: Dataset, parent: str, tmp_path: Path) -> None:
     """Ten settings of one bracket's worth of epochs: with rungs at 1 and 3, some cannot pass the first."""
     result = search(
         dataset, TrainRequest(trials=10, max_epochs=3), PLACEMENT, tmp_path, parent_run_id=parent, space=SMALL
     )
     assert result.pruned_trials > 0
-    assert result.settings[-1].is_pruned
-    assert not result.best.is_pruned
+    assert sum(setting.is_pruned for setting in result.settings) == result.pruned_trials
     states = [run.data.tags["trial.state"] for run in trial_runs(parent)]
     assert states.count("pruned") == result.pruned_trials
     assert all(run.info.status == "FINISHED" for run in trial_runs(parent))
