@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from flows.environment import check_packages, ensure_home, prepare_environment
+from flows.environment import check_packages, ensure_home, prepare_environment, start_temporary_server
 from flows.options import build, with_options
 from shunter.errors import ShunterError
 from tasks.request import TrainRequest
@@ -57,11 +57,18 @@ def train(**options: Any) -> None:
         request = build(TrainRequest, options)
         check_packages()
         ensure_home()
+        from prefect.exceptions import TerminationSignal
+
         from flows.summary import print_summary
         from flows.train import train as train_flow
 
         console.print(f"Training on [bold]{request.data}[/bold]. Details go to Prefect and MLflow: `shunter ui`.")
-        print_summary(console, train_flow(request, fresh=fresh))
+        start_temporary_server()
+        try:
+            summary = train_flow(request, fresh=fresh)
+        except TerminationSignal as signal_received:  # SIGTERM, by Prefect's hand
+            raise KeyboardInterrupt from signal_received
+        print_summary(console, summary)
 
 
 @app.command()

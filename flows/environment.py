@@ -1,6 +1,7 @@
 """What the process needs to be told before Prefect and MLflow are imported."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -46,8 +47,29 @@ def ensure_home() -> None:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ShunterError(
-                f"The folder {folder} cannot be created ({error.strerror}): set SHUNTER_HOME to one that can be written."
+                f"The folder {folder} cannot be created ({error.strerror}): set SHUNTER_HOME to another."
             ) from error
+
+
+def start_temporary_server() -> None:
+    """Start Prefect's temporary server before a flow would, so that Ctrl-C does not reach it.
+
+    A terminal sends Ctrl-C to every process it shows. The server has to outlive ours long enough to record that the run
+    was interrupted; it is stopped when this process ends. With PREFECT_API_URL set there is a server already.
+    """
+    from prefect.settings import get_current_settings
+
+    if get_current_settings().api.url:
+        return
+    from prefect.server.api.server import SubprocessASGIServer
+
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited by the server
+    try:
+        SubprocessASGIServer().start()
+    except RuntimeError as error:
+        raise ShunterError(f"Prefect's temporary server did not start: {error}") from error
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def check_packages() -> None:
