@@ -62,7 +62,7 @@ def train(**options: Any) -> None:
         from flows.summary import print_summary
         from flows.train import train as train_flow
 
-        console.print(f"Training on [bold]{request.data}[/bold]. Details go to Prefect and MLflow: `shunter ui`.")
+        console.print(f"Training on {request.data}; details are in Prefect and MLflow: `shunter ui`.", soft_wrap=True)
         start_temporary_server()
         try:
             summary = train_flow(request, fresh=fresh)

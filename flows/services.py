@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from shunter.errors import RequestError, ShunterError
@@ -78,10 +78,10 @@ def serve(services: list[Service], on_ready: Callable[[Service], None]) -> None:
     for service in services:
         _check_port(service)
     with contextlib.ExitStack() as stack:
-        processes = [(service, stack.enter_context(_running(service))) for service in services]
+        processes = [(service, stack.enter_context(running(service))) for service in services]
         signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
         for service, process in processes:
-            _wait_until_ready(service, process)
+            wait_until_ready(service, process)
             on_ready(service)
         with contextlib.suppress(KeyboardInterrupt):
             while all(process.poll() is None for _, process in processes):
@@ -102,7 +102,8 @@ def _check_port(service: Service) -> None:
 
 
 @contextlib.contextmanager
-def _running(service: Service):
+def running(service: Service) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run the service as a child process for the length of the block; it may not be ready yet."""
     show_log = os.environ.get("SHUNTER_DEBUG") == "1"
     process = subprocess.Popen(
         service.command,
@@ -117,7 +118,7 @@ def _running(service: Service):
         _stop(process)
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def _stop(process: "subprocess.Popen[bytes]") -> None:
     for number, patience_seconds in ((signal.SIGTERM, 10), (signal.SIGKILL, 5)):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
@@ -126,7 +127,12 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
             return
 
 
-def _wait_until_ready(service: Service, process: subprocess.Popen[bytes]) -> None:
+def wait_until_ready(service: Service, process: "subprocess.Popen[bytes]") -> None:
+    """Return when the service answers.
+
+    Raises:
+        ShunterError: it ended, or did not answer in time.
+    """
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Sequence
 
+from rich import box
+from rich.markup import escape
 from rich.table import Table
 
 from engine.dataset import Dataset
@@ -12,7 +14,9 @@ from shunter.settings import Settings
 
 def profile_table(profiles: Sequence[HardwareProfile]) -> Table:
     """One column an accelerator, one row a figure with its unit and source."""
-    table = Table("figure", *(profile.accelerator.name for profile in profiles), title="Accelerators of this machine")
+    table = Table(
+        "", *(profile.accelerator.name for profile in profiles), title="Accelerators of this machine", box=box.SIMPLE
+    )
     rows = [
         ("model", [profile.accelerator.model for profile in profiles]),
         ("cores", [str(profile.accelerator.cores) for profile in profiles]),
@@ -37,20 +41,22 @@ def named_datasets_table() -> Table:
     """The data sets that `--data` takes by name."""
     from tasks.ingest import named_datasets
 
-    table = Table("name", "what", "size", "terms", title="Data sets by name")
+    table = Table("name", "what", title="Data sets by name", box=box.SIMPLE, show_header=False)
     for one in named_datasets():
-        table.add_row(one.name, one.description, one.size, one.licence)
+        table.add_row(escape(one.name), escape(f"{one.description}\n{one.size}\nTerms: {one.licence}"))
     return table
 
 
 def cache_table() -> Table:
     """The data sets that have been ingested on this machine."""
-    table = Table("name", "rows", "fields", "base rate", "folder", title="Ingested, ready to train on")
+    table = Table(title="Ingested, ready to train on", box=box.SIMPLE)
+    for title in ("name", "rows", "fields", "base rate", "folder in the cache"):
+        table.add_column(title, overflow="fold")
     for path in sorted(Settings().cache_directory.glob("*/dataset.json")):
         dataset = Dataset.load(path.parent)
-        fields = f"{len(dataset.features.dense)} numeric, {len(dataset.features.categorical)} categorical"
+        fields = f"{len(dataset.features.dense)} num, {len(dataset.features.categorical)} cat"
         base_rate = f"{dataset.splits['train'].base_rate:.3f}"
-        table.add_row(dataset.name, f"{dataset.rows:,}", fields, base_rate, str(path.parent))
+        table.add_row(dataset.name, f"{dataset.rows:,}", fields, base_rate, path.parent.name[:12])
     return table
 
 
@@ -58,32 +64,20 @@ def runs_table(limit: int) -> Table:
     """Past trainings, newest first."""
     from tasks.track import list_runs
 
-    titles = (
-        "run",
-        "started (UTC)",
-        "status",
-        "data",
-        "placement",
-        "test AUC",
-        "test NE",
-        "seconds",
-        "joules",
-        "model",
-    )
-    table = Table(*titles, title="Trainings")
+    table = Table(box=box.SIMPLE, padding=0, title="Trainings: quality on the test part, ≈ marks estimated energy")
+    for title in ("run", "start (UTC)", "data, placement", "AUC", "NE", "s", "J", "outcome"):
+        table.add_column(title, no_wrap=True, max_width=20)
     for run in list_runs(limit).to_dict("records"):
         joules = _number(run["energy_joules"], ",.0f")
         table.add_row(
             str(run["run_id"])[:8],
-            f"{run['started']:%Y-%m-%d %H:%M}",
-            str(run["status"]),
-            _text(run["data"]),
-            _text(run["placement"]),
+            f"{run['started']:%m-%d %H:%M}",
+            f"{_text(run['data'])}\n{_text(run['placement'])}",
             _number(run["test_auc"], ".4f"),
             _number(run["test_ne"], ".4f"),
-            _number(run["total_seconds"], ".1f"),
-            f"{joules} {_text(run['energy_source'])}" if joules else "",
-            _text(run["registered"]),
+            _number(run["total_seconds"], ".0f"),
+            f"≈{joules}" if run["energy_source"] == "estimated" else joules,
+            _text(run["registered"]) or str(run["status"]).lower(),
         )
     return table
 

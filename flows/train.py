@@ -97,13 +97,13 @@ def _train_on(
                 seed=request.seed,
             )
         log_training_curve(run_id, {member.name: member.history for member in members})
-        _log_outcome(run_id, result, clock)
         with clock.step("register"):
             registered = _register_if_good_enough(request, dataset, result, run_id)
         energy = _total(state, meter)
         run = open_run(run_id)
         run.log_energy(energy)
         run.log_metrics({"time.total_seconds": energy.seconds})
+        run.log_metrics({f"time.{name}_step_seconds": seconds for name, seconds in clock.seconds.items()})
     return TrainSummary(
         data_name=dataset.name,
         rows={name: split.rows for name, split in dataset.splits.items()},
@@ -184,13 +184,6 @@ def _register_if_good_enough(
     return register(
         run_id, dataset, result.directory, request.register_as, metrics={k: float(v) for k, v in metrics.items()}
     )
-
-
-def _log_outcome(run_id: str, result: EnsembleResult, clock: "StepClock") -> None:
-    run = open_run(run_id)
-    run.log_metrics({**quality_metrics(result.validation), **quality_metrics(result.test, "test")})
-    run.log_metrics({f"time.{name}_step_seconds": seconds for name, seconds in clock.seconds.items()})
-    run.set_tags({"ensemble.kept": result.kept, "ensemble.reason": result.reason})
 
 
 def _budget(request: TrainRequest, meter: EnergyMeter, state: RunState) -> Budget:

@@ -57,11 +57,11 @@ class RaplCounter(EnergySource):
         try:
             cpus = get_cpus().cpus
         except (ZeusBaseError, OSError) as error:
-            raise HardwareError(f"no RAPL counter can be read ({_first_line(error)})") from error
+            raise HardwareError("no RAPL counter can be read here") from error
         # The zone `psys` covers the packages once more: counting both would double the joules.
         self._cpus = [cpu for cpu in cpus if getattr(getattr(cpu, "rapl_file", None), "name", "") != "psys"]
         if not self._cpus:
-            raise HardwareError("no RAPL counter can be read (the machine lists no package)")
+            raise HardwareError("no RAPL counter is listed here")
 
     def joules(self) -> float:
         """Sum over packages; Zeus takes care of counters that wrap around."""

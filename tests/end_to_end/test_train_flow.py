@@ -1,0 +1,147 @@
+"""The whole flow on generated clicks: what a user gets, what a second run reuses, what an interrupted run keeps."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from shunter.errors import InfeasibleError
+from shunter.settings import Settings
+from tasks.request import Limits, TrainRequest
+
+pytestmark = pytest.mark.slow
+QUICK = TrainRequest(data="synthetic:6000", trials=2, max_epochs=2, ensemble_size=2)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, prefect_server: None):
+    """One training, looked at by several tests; its home lives as long as they do."""
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SHUNTER_HOME", str(home))
+        from flows.train import train
+
+        summary = train(QUICK)
+    return home, summary
+
+
+@pytest.fixture
+def in_that_home(trained, monkeypatch: pytest.MonkeyPatch):
+    home, summary = trained
+    monkeypatch.setenv("SHUNTER_HOME", str(home))
+    return summary
+
+
+def test_summary_holds_measured_figures_of_every_step(in_that_home) -> None:
+    summary = in_that_home
+    assert set(summary.step_seconds) == {"ingest", "profile", "select", "tune", "train", "ensemble", "register"}
+    assert 0.5 < summary.result.test.auc < 1
+    assert summary.rows["test"] == summary.result.test.rows
+    assert summary.energy.method in {"measured", "estimated"}
+    assert summary.energy.joules is not None
+    assert summary.energy.joules > 0
+
+
+def test_printed_summary_names_quality_energy_placement_and_the_next_command(in_that_home) -> None:
+    from rich.console import Console
+
+    from flows.summary import print_summary
+
+    console = Console(width=100, record=True, file=io.StringIO())
+    print_summary(console, in_that_home)
+    text = console.export_text()
+    for expected in ("AUC", "log loss", "NE", in_that_home.energy.method, in_that_home.decision.placement.label, "ui"):
+        assert expected in text
+
+
+def test_every_step_is_in_one_tree_of_runs(in_that_home) -> None:
+    from mlflow import MlflowClient
+
+    client = MlflowClient(in_that_home.tracking_uri)
+    parent = client.get_run(in_that_home.run_id)
+    children = client.search_runs(
+        [parent.info.experiment_id], f"tags.mlflow.parentRunId = '{in_that_home.run_id}'", max_results=50
+    )
+    assert parent.info.status == "FINISHED"
+    assert parent.data.metrics["quality.test.auc"] == pytest.approx(in_that_home.result.test.auc)
+    assert parent.data.metrics["energy.joules"] == pytest.approx(in_that_home.energy.joules)
+    assert parent.data.tags["energy.source"] == in_that_home.energy.method
+    assert parent.data.params["placement.label"] == in_that_home.decision.placement.label
+    kinds = [child.data.tags["run.kind"] for child in children]
+    assert kinds.count("trial") == 2
+    assert kinds.count("member") == 2
+    assert kinds.count("ensemble") == 1
+    artifacts = {artifact.path for artifact in client.list_artifacts(in_that_home.run_id)}
+    assert {"decision.json", "training_curve.html", "config"} <= artifacts
+
+
+def test_flow_run_and_its_decision_are_in_prefect(in_that_home) -> None:
+    import asyncio
+
+    from prefect import get_client
+
+    async def read():
+        async with get_client() as client:
+            runs = await client.read_flow_runs()
+            artifacts = await client.read_artifacts()
+        return runs, {artifact.key for artifact in artifacts}
+
+    runs, keys = asyncio.run(read())
+    assert any(run.name == in_that_home.flow_run_name and run.state and run.state.is_completed() for run in runs)
+    assert "decision" in keys
+
+
+def test_registered_model_scores_raw_rows(in_that_home) -> None:
+    from tasks.track import load_champion
+
+    rows = pd.DataFrame([{**{f"I{i}": 1.0 for i in range(1, 14)}, **{f"C{i}": "unseen" for i in range(1, 27)}}] * 3)
+    scores = load_champion("shunter").predict(rows)
+    assert len(scores) == 3
+    assert all(0 < float(score) < 1 for score in scores)
+
+
+def test_second_run_reuses_the_ingested_data(in_that_home) -> None:
+    from tasks.ingest import ingest_request
+
+    assert ingest_request(QUICK)[1].reused
+
+
+def test_finished_run_leaves_no_state_behind(in_that_home) -> None:
+    assert [path for path in Settings().runs_directory.iterdir() if path.is_dir()] == []
+
+
+def test_model_below_the_quality_limit_is_not_registered(in_that_home) -> None:
+    from flows.train import train
+    from tasks.track import list_runs
+
+    with pytest.raises(InfeasibleError, match=r"below --min-auc 0\.999"):
+        train(QUICK.model_copy(update={"limits": Limits(min_auc=0.999), "register_as": "never"}))
+    newest = list_runs(1).iloc[0]
+    assert newest["status"] == "FAILED"
+    assert newest["registered"] is None
+
+
+def test_interrupted_command_says_so_and_the_next_one_resumes(shunter_home: Path) -> None:
+    """Ctrl-C as a terminal sends it: to every process of the group, the temporary server's included."""
+    shunter = Path(sys.executable).with_name("shunter")
+    command = [shunter, "train", "--data", "synthetic:6000", "--trials", "2", "--max-epochs", "2"]
+    command += ["--ensemble-size", "1"]
+    first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    runs = shunter_home / "runs"
+    deadline = time.monotonic() + 180
+    while time.monotonic() < deadline and not list(runs.glob("*/decision.json")):
+        assert first.poll() is None, first.stderr.read() if first.stderr else ""
+        time.sleep(0.1)
+    os.killpg(first.pid, signal.SIGINT)
+    _, errors = first.communicate(timeout=120)
+    assert first.returncode == 130, errors
+    assert errors.strip().splitlines()[-1] == "Interrupted: give the same command again to resume where it stopped."
+    second = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert second.returncode == 0, second.stderr
+    assert "an interrupted run of the same request was continued" in " ".join(second.stdout.split())

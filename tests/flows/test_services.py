@@ -1,0 +1,95 @@
+"""The web interfaces really start, answer on loopback, show what was trained, and stop."""
+
+import json
+import socket
+import urllib.request
+
+import pytest
+
+from flows.services import Service, mlflow_service, prefect_service, running, serve, wait_until_ready
+from shunter.errors import RequestError, ShunterError
+from shunter.settings import Settings
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def get(url: str, **headers: str) -> tuple[int, bytes]:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=30) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+
+
+@pytest.fixture
+def prefect_home(shunter_home, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = shunter_home / "prefect"
+    home.mkdir(parents=True)
+    monkeypatch.setenv("PREFECT_HOME", str(home))
+    monkeypatch.setenv("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+
+
+def test_port_in_use_names_the_option_that_changes_it() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(RequestError, match="choose another with --prefect-port"):
+            serve([prefect_service(taken.getsockname()[1])], on_ready=print)
+
+
+def test_server_that_ends_while_starting_is_reported_at_once() -> None:
+    broken = Service(name="Broken", command=("false",), environment={}, port=free_port(), health_path="/")
+    with running(broken) as process, pytest.raises(ShunterError, match="Broken ended while starting"):
+        wait_until_ready(broken, process)
+
+
+@pytest.mark.slow
+def test_mlflow_answers_on_loopback_and_refuses_a_foreign_host() -> None:
+    Settings().tracking_root.mkdir(parents=True)
+    service = mlflow_service(free_port())
+    with running(service) as process:
+        wait_until_ready(service, process)
+        status, page = get(service.url)
+        assert status == 200
+        assert b"MLflow" in page
+        assert get(service.url, Host="evil.example")[0] == 403
+    assert process.poll() is not None
+
+
+@pytest.mark.slow
+def test_prefect_answers_and_schedules_a_cron_deployment(prefect_home: None) -> None:
+    """With SQLAlchemy 2.1 the scheduler fails on every pass, and no scheduled run is ever created."""
+    import asyncio
+
+    from prefect import flow, get_client
+    from prefect.schedules import Cron
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    @flow
+    def nothing() -> None:
+        """A flow to schedule."""
+
+    async def scheduled() -> list[str]:
+        deployment = await nothing.ato_deployment(name="pin", schedules=[Cron("0 2 * * *")])
+        await deployment.aapply()
+        async with get_client() as client:
+            for _ in range(90):
+                runs = await client.read_flow_runs(limit=5)
+                if runs:
+                    return [run.state.type.value for run in runs if run.state]
+                await asyncio.sleep(1)
+        return []
+
+    service = prefect_service(free_port())
+    with running(service) as process:
+        wait_until_ready(service, process)
+        assert json.loads(get(service.url + "/api/health")[1]) is True
+        assert b"Prefect" in get(service.url)[1]
+        with temporary_settings({PREFECT_API_URL: service.url + "/api"}):
+            states = asyncio.run(scheduled())
+    assert states
+    assert set(states) == {"SCHEDULED"}
