@@ -1,18 +1,18 @@
-"""Building a data set: a first pass to fit the encoder, a second one to encode and write."""
+"""Building a data set: a pass over the source to fit the encoder, one over its spilled rows to encode and write."""
 
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.dataset import SPLITS, Dataset
+from engine.dataset import SPLITS, Dataset, FieldStatistics
 from tasks.ingest.batch import Source
 from tasks.ingest.criteo import CriteoSource
 from tasks.ingest.encoder import EncodedRows, Encoder
 from tasks.ingest.parallel import ordered_map
 from tasks.ingest.spill import Spill, SpilledBatch
 from tasks.ingest.split import HashSplit, Splitter, TimeSplit
-from tasks.ingest.survey import survey
+from tasks.ingest.survey import Survey, survey
 from tasks.ingest.synthetic import SyntheticSource
 from tasks.ingest.tabular import CsvSource, ParquetSource, only_time
 from tasks.ingest.writer import DatasetWriter, Quarantine
@@ -28,15 +28,13 @@ def build(source: Source, directory: Path, fingerprint: str, seed: int, max_bad_
     """
     splitter = make_splitter(source, seed)
     quarantine = Quarantine(directory / "quarantine.csv")
-    spill = Spill(directory / "rows.spill")
-    found = survey(source, splitter, quarantine, spill)
-    quarantine.check(int(found.rows.sum()), max_bad_share)
-    found.check(source.name)
-    key_kind = "hexadecimal" if isinstance(source, CriteoSource | SyntheticSource) else "text"
-    encoder, fields = found.encoder(key_kind)
-    encoder.save(directory / ENCODER_FOLDER)
-    _encode(spill, encoder, directory)
-    spill.remove()
+    with Spill(directory / "rows.spill") as spill:
+        found = survey(source, splitter, quarantine, spill)
+        quarantine.check(int(found.rows.sum()), max_bad_share)
+        found.check(source.name)
+        encoder, fields = _fit(source, found, spill)
+        encoder.save(directory / ENCODER_FOLDER)
+        _encode(spill, encoder, directory)
     dataset = Dataset(
         name=source.name,
         directory=directory,
@@ -59,6 +57,15 @@ def make_splitter(source: Source, seed: int) -> Splitter:
     column = only_time(source)
     batches = ordered_map(column.parse, column.chunks())
     return TimeSplit.fit((batch.times for batch in batches if batch.times is not None), source.schema.split)
+
+
+def _fit(source: Source, found: Survey, spill: Spill) -> tuple[Encoder, tuple[FieldStatistics, ...]]:
+    """Fit the encoder over the training part, and describe the fields."""
+    key_kind = "hexadecimal" if isinstance(source, CriteoSource | SyntheticSource) else "text"
+    numeric = found.numeric_fields()
+    categorical = found.categorical_fields(spill, key_kind)
+    encoder = Encoder(tuple(field for field, _ in numeric), tuple(field for field, _ in categorical))
+    return encoder, tuple(statistics for _, statistics in (*numeric, *categorical))
 
 
 def _encode(spill: Spill, encoder: Encoder, directory: Path) -> None:

@@ -3,11 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tasks.ingest.batch import Bag, Batch, Columns
+
+_KEYS_AT_ONCE = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -25,37 +28,82 @@ class SpilledBatch:
     columns: Columns
 
 
+@dataclass(frozen=True)
+class _Block:
+    """Where an array lies in the file."""
+
+    offset: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
 class Spill:
-    """A temporary file of batches, each a sequence of arrays in the format of numpy."""
+    """A temporary file of batches that can be read again as a whole or column by column; deleted on the way out.
+
+    It is read and not mapped into memory: mapped pages would count as memory of the process.
+    """
 
     def __init__(self, path: Path) -> None:
         """Open a new file at `path`."""
         self._path = path
-        self._stream = path.open("wb")
-        self._batches = 0
-        self._bags = 0
+        self._stream = path.open("w+b")
+        # Of each batch: labels, parts, numeric, keys, then keys and offsets of each multi-valued column.
+        self._batches: list[list[_Block]] = []
 
-    def append(self, batch: Batch, parts: NDArray[np.int8]) -> None:
-        """Write a batch and the split of each of its rows."""
-        bags = batch.columns.bags
-        arrays = [batch.labels, parts, batch.columns.numeric, batch.columns.keys]
-        for array in (*arrays, *(array for bag in bags for array in (bag.keys, bag.offsets))):
-            np.lib.format.write_array(self._stream, array, allow_pickle=False)
-        self._batches += 1
-        self._bags = len(bags)
+    def __enter__(self) -> Self:
+        """Delete the file on the way out."""
+        return self
 
-    def read(self) -> Iterator[SpilledBatch]:
-        """Read all batches, in the order in which they were written."""
-        self._stream.close()
-        with self._path.open("rb") as stream:
-            for _ in range(self._batches):
-                labels, parts, numeric, keys, *bags = (
-                    np.lib.format.read_array(stream, allow_pickle=False) for _ in range(4 + 2 * self._bags)
-                )
-                columns = Columns(numeric, keys, [Bag(*pair) for pair in zip(bags[::2], bags[1::2], strict=True)])
-                yield SpilledBatch(labels, parts, columns)
-
-    def remove(self) -> None:
+    def __exit__(self, *details: object) -> None:
         """Delete the file."""
         self._stream.close()
         self._path.unlink()
+
+    def append(self, batch: Batch, parts: NDArray[np.int8]) -> None:
+        """Write a batch and the split of each of its rows."""
+        columns = batch.columns
+        arrays = [batch.labels, parts, columns.numeric, columns.keys]
+        arrays += [array for bag in columns.bags for array in (bag.keys, bag.offsets)]
+        self._batches.append([self._write(array) for array in arrays])
+
+    def read(self) -> Iterator[SpilledBatch]:
+        """Read all batches, in the order in which they were written."""
+        for blocks in self._batches:
+            labels, parts, numeric, keys, *bags = map(self._read, blocks)
+            columns = Columns(numeric, keys, [Bag(*pair) for pair in zip(bags[::2], bags[1::2], strict=True)])
+            yield SpilledBatch(labels, parts, columns)
+
+    def training_keys(self, column: int) -> Iterator[NDArray[np.uint64]]:
+        """Read the keys of one categorical column in the training rows, many at once.
+
+        Args:
+            column: index among the categorical columns, single-valued ones first.
+        """
+        waiting: list[NDArray[np.uint64]] = []
+        for blocks in self._batches:
+            waiting.append(self._training_keys(blocks, column))
+            if sum(map(len, waiting)) > _KEYS_AT_ONCE:
+                yield np.concatenate(waiting)
+                waiting = []
+        if waiting:
+            yield np.concatenate(waiting)
+
+    def _training_keys(self, blocks: list[_Block], column: int) -> NDArray[np.uint64]:
+        training = self._read(blocks[1]) == 0
+        single = blocks[3].shape[0]
+        if column < single:
+            return self._read(blocks[3], row=column)[training]
+        keys, offsets = map(self._read, blocks[4 + 2 * (column - single) :][:2])
+        return Bag(keys, offsets).select(training).keys
+
+    def _write(self, array: NDArray[Any]) -> _Block:
+        block = _Block(self._stream.tell(), array.dtype, array.shape)
+        self._stream.write(np.ascontiguousarray(array).data)
+        return block
+
+    def _read(self, block: _Block, row: int | None = None) -> NDArray[Any]:
+        """The array, or one row of a two-dimensional one."""
+        shape = block.shape if row is None else block.shape[1:]
+        size = int(np.prod(shape)) * block.dtype.itemsize
+        self._stream.seek(block.offset + (row or 0) * size)
+        return np.frombuffer(self._stream.read(size), block.dtype).reshape(shape)

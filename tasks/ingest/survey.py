@@ -14,20 +14,18 @@ from engine.dataset import SPLITS, FieldStatistics, SplitStatistics
 from shunter.errors import DataError
 from tasks.ingest.batch import Batch, Source
 from tasks.ingest.columns import KeyKind
-from tasks.ingest.encoder import CategoricalField, Encoder, NumericField, signed_log
+from tasks.ingest.encoder import CategoricalField, NumericField, signed_log
 from tasks.ingest.parallel import ordered_map
-from tasks.ingest.schema import Categorical, MultiValued, Schema
+from tasks.ingest.schema import Categorical, MultiValued, Schema, Vocabulary
 from tasks.ingest.spill import Spill
 from tasks.ingest.split import Splitter
 from tasks.ingest.vocabulary import (
     HashedIds,
     IdMap,
-    Keys,
     ValueCounter,
     VocabularyIds,
     access_curve,
     count_keys,
-    limit_memory,
 )
 from tasks.ingest.writer import Quarantine
 
@@ -61,7 +59,6 @@ class ChunkSurvey:
     rows: NDArray[np.int64]
     positives: NDArray[np.int64]
     moments: Moments
-    counts: list[tuple[Keys, NDArray[np.int64]]]
     empty_bags: NDArray[np.int64]
 
 
@@ -73,7 +70,6 @@ class Survey:
         rows: of each split.
         positives: of each split.
         moments: of the numeric columns after the logarithm.
-        counters: of the categorical columns, single-valued ones first.
         empty_bags: training rows without a value, for each multi-valued column.
     """
 
@@ -81,7 +77,6 @@ class Survey:
     rows: NDArray[np.int64]
     positives: NDArray[np.int64]
     moments: Moments
-    counters: list[ValueCounter]
     empty_bags: NDArray[np.int64]
 
     def add(self, part: ChunkSurvey) -> None:
@@ -90,9 +85,6 @@ class Survey:
         self.positives += part.positives
         self.moments += part.moments
         self.empty_bags += part.empty_bags
-        for counter, (keys, counts) in zip(self.counters, part.counts, strict=True):
-            counter.add(keys, counts)
-        limit_memory(self.counters)
 
     def check(self, name: str) -> None:
         """Refuse data that no model can learn from or be tested on.
@@ -123,46 +115,51 @@ class Survey:
             for split, rows, positives in zip(SPLITS, self.rows, self.positives, strict=True)
         }
 
-    def encoder(self, key_kind: KeyKind) -> tuple[Encoder, tuple[FieldStatistics, ...]]:
-        """Fit the encoder, and describe the fields, over the training part."""
-        train_rows = int(self.rows[0])
-        statistics: list[FieldStatistics] = []
-        numeric: list[NumericField] = []
+    def numeric_fields(self) -> list[tuple[NumericField, FieldStatistics]]:
+        """Fit the numeric columns."""
         means, deviations = self.moments.mean_and_deviation()
-        for index, name in enumerate(self.schema.numeric):
-            numeric.append(NumericField(name, float(means[index]), float(deviations[index])))
-            missing_share = 1 - float(self.moments.count[index]) / train_rows
-            statistics.append(FieldStatistics(name=name, kind="numeric", cardinality=0, missing_share=missing_share))
-        categorical: list[CategoricalField] = []
-        bags = 0
-        for column, counter in zip((*self.schema.categorical, *self.schema.multi_valued), self.counters, strict=True):
-            multi_valued = isinstance(column, MultiValued)
-            ids, cardinality, curve = fit_ids(counter, column, self.schema)
-            separator = column.separator if isinstance(column, MultiValued) else None
-            categorical.append(CategoricalField(column.column, ids, multi_valued, separator, key_kind))
-            missing = int(self.empty_bags[bags]) if multi_valued else counter.missing
-            bags += multi_valued
-            statistics.append(
-                FieldStatistics(
-                    name=column.column,
-                    kind="multi_valued" if multi_valued else "categorical",
-                    cardinality=cardinality,
-                    missing_share=missing / train_rows,
-                    access_curve=curve,
-                )
+        missing = 1 - self.moments.count / self.rows[0]
+        return [
+            (
+                NumericField(name, float(means[index]), float(deviations[index])),
+                FieldStatistics(name=name, kind="numeric", cardinality=0, missing_share=float(missing[index])),
             )
-        return Encoder(tuple(numeric), tuple(categorical)), tuple(statistics)
+            for index, name in enumerate(self.schema.numeric)
+        ]
+
+    def categorical_fields(self, spill: Spill, key_kind: KeyKind) -> list[tuple[CategoricalField, FieldStatistics]]:
+        """Fit the categorical columns one after the other, so that the values of only one are in memory."""
+        columns = (*self.schema.categorical, *self.schema.multi_valued)
+        return [self._categorical_field(spill, index, column, key_kind) for index, column in enumerate(columns)]
+
+    def _categorical_field(
+        self, spill: Spill, index: int, column: Categorical, key_kind: KeyKind
+    ) -> tuple[CategoricalField, FieldStatistics]:
+        counter = ValueCounter()
+        for keys in spill.training_keys(index):
+            counter.add(*count_keys(keys))
+        ids, cardinality, curve = fit_ids(counter, column, self.schema.vocabulary)
+        multi_valued = isinstance(column, MultiValued)
+        empty = int(self.empty_bags[index - len(self.schema.categorical)]) if multi_valued else counter.missing
+        statistics = FieldStatistics(
+            name=column.column,
+            kind="multi_valued" if multi_valued else "categorical",
+            cardinality=cardinality,
+            missing_share=empty / int(self.rows[0]),
+            access_curve=curve,
+        )
+        separator = column.separator if isinstance(column, MultiValued) else None
+        return CategoricalField(column.column, ids, multi_valued, separator, key_kind), statistics
 
 
 def fit_ids(
-    counter: ValueCounter, column: Categorical, schema: Schema
+    counter: ValueCounter, column: Categorical, default: Vocabulary
 ) -> tuple[IdMap, int, tuple[tuple[float, float], ...]]:
     """Give ids to the values of one column.
 
     Returns:
         The ids, the number of distinct values, and the access curve over the ids, id 0 among them.
     """
-    default = schema.vocabulary
     keys, counts = counter.by_frequency()
     hash_size = column.hash_size or default.hash_size
     if hash_size is not None:
@@ -192,7 +189,6 @@ def survey(source: Source, splitter: Splitter, quarantine: Quarantine, spill: Sp
         rows=np.zeros(len(SPLITS), np.int64),
         positives=np.zeros(len(SPLITS), np.int64),
         moments=Moments(nothing, nothing, nothing),
-        counters=[ValueCounter() for _ in (*schema.categorical, *schema.multi_valued)],
         empty_bags=np.zeros(len(schema.multi_valued), np.int64),
     )
     for batch, parts, counted in ordered_map(work, source.chunks()):
@@ -213,11 +209,9 @@ def survey_batch(batch: Batch, parts: NDArray[np.int8]) -> ChunkSurvey:
         logarithms.sum(axis=1, dtype=np.float64),
         np.square(logarithms, dtype=np.float64).sum(axis=1),
     )
-    keys = [*train.keys, *(bag.keys for bag in train.bags)]
     return ChunkSurvey(
         rows=np.bincount(parts, minlength=len(SPLITS)),
         positives=np.bincount(parts, weights=batch.labels, minlength=len(SPLITS)).astype(np.int64),
         moments=moments,
-        counts=[count_keys(column) for column in keys],
         empty_bags=np.array([(np.diff(bag.offsets) == 0).sum() for bag in train.bags], np.int64),
     )

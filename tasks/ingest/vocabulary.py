@@ -10,23 +10,25 @@ from tasks.ingest.batch import MISSING_KEY
 
 Keys = NDArray[np.uint64]
 
-# Distinct values counted at most over all columns: 16 bytes each, so half a GiB.
-DISTINCT_VALUES_LIMIT = 32_000_000
-_MERGE_AT_LEAST = 1 << 18
+# Distinct values counted at most, one column at a time: merging as many takes some 700 MB.
+DISTINCT_VALUES_LIMIT = 8_000_000
+_FIRST_CAPACITY = 1 << 16
 
 
 class ValueCounter:
     """Counts the distinct keys of one column over any number of batches.
 
-    Batches wait until they hold as many keys as the table, then they are merged: the cost of a merge is spread
-    over the keys that made it necessary. Only `count_keys` is called from threads.
+    Batches are appended to one array until it is full; then equal keys are merged, and the array grows if it stays
+    more than half full, so that the cost of a merge is spread over the keys that made it necessary. One array that
+    lives long, instead of the many of the batches, keeps the heap from falling into pieces.
     """
 
-    def __init__(self) -> None:
-        self._keys: list[Keys] = []
-        self._counts: list[NDArray[np.int64]] = []
-        self._pending = 0
-        self._merged = 0
+    def __init__(self, limit: int = DISTINCT_VALUES_LIMIT) -> None:
+        """Count at most `limit` distinct keys; beyond, the rarest are forgotten."""
+        self._limit = limit
+        self._keys: Keys = np.empty(_FIRST_CAPACITY, np.uint64)
+        self._counts: NDArray[np.int64] = np.empty(_FIRST_CAPACITY, np.int64)
+        self.size = 0
         self.missing = 0
         self.total = 0
 
@@ -35,42 +37,51 @@ class ValueCounter:
         present = keys != MISSING_KEY
         self.total += int(counts.sum())
         self.missing += int(counts[~present].sum())
-        self._keys.append(keys[present])
-        self._counts.append(counts[present])
-        self._pending += int(present.sum())
-        if self._pending > max(_MERGE_AT_LEAST, self._merged):
+        keys, counts = keys[present], counts[present]
+        if self.size + len(keys) > len(self._keys):
             self._merge()
+            while self.size > self._limit:
+                self._prune()
+            self._reserve(self.size + len(keys))
+        self._keys[self.size : self.size + len(keys)] = keys
+        self._counts[self.size : self.size + len(keys)] = counts
+        self.size += len(keys)
 
-    @property
-    def size(self) -> int:
-        """Keys held, merged or not."""
-        return self._merged + self._pending
-
-    def prune(self) -> None:
-        """Forget the rarer half of the keys, for columns with more values than memory allows.
+    def _prune(self) -> None:
+        """Forget the rarer half of the keys.
 
         As in lossy counting (Manku and Motwani, 2002) frequent values survive; the number of distinct values becomes a
         lower bound.
         """
-        self._merge()
-        keys, counts = self._keys[0], self._counts[0]
+        counts = self._counts[: self.size]
         frequent = counts > np.median(counts)
-        self._keys, self._counts, self._merged = [keys[frequent]], [counts[frequent]], int(frequent.sum())
+        self._keep(self._keys[: self.size][frequent], counts[frequent])
 
     def by_frequency(self) -> tuple[Keys, NDArray[np.int64]]:
         """All keys and their counts, the most frequent first; ties in the order of the keys."""
         self._merge()
-        order = np.lexsort((self._keys[0], -self._counts[0]))
-        return self._keys[0][order], self._counts[0][order]
+        keys, counts = self._keys[: self.size], self._counts[: self.size]
+        order = np.lexsort((keys, -counts))
+        return keys[order], counts[order]
 
     def _merge(self) -> None:
-        if len(self._keys) != 1:
-            codes, keys = distinct(np.concatenate([np.empty(0, np.uint64), *self._keys]))
-            weights = np.concatenate([np.empty(0, np.int64), *self._counts])
-            # float64 sums are exact up to 2**53 rows.
-            counts = np.bincount(codes, weights=weights, minlength=len(keys)).astype(np.int64)
-            self._keys, self._counts = [keys], [counts]
-        self._merged, self._pending = len(self._keys[0]), 0
+        codes, keys = distinct(self._keys[: self.size])
+        # float64 sums are exact up to 2**53 rows.
+        counts = np.bincount(codes, weights=self._counts[: self.size], minlength=len(keys))
+        self._keep(keys, counts.astype(np.int64))
+
+    def _keep(self, keys: Keys, counts: NDArray[np.int64]) -> None:
+        self.size = len(keys)
+        self._keys[: self.size] = keys
+        self._counts[: self.size] = counts
+
+    def _reserve(self, needed: int) -> None:
+        if needed <= len(self._keys) // 2:
+            return
+        capacity = max(needed, len(self._keys)) * 3 // 2
+        keys, counts = self._keys[: self.size], self._counts[: self.size]
+        self._keys, self._counts = np.empty(capacity, np.uint64), np.empty(capacity, np.int64)
+        self._keep(keys, counts)
 
 
 def count_keys(keys: Keys) -> tuple[Keys, NDArray[np.int64]]:
@@ -83,12 +94,6 @@ def distinct(keys: Keys) -> tuple[NDArray[np.intp], Keys]:
     """Distinct keys, and the position of each key among them."""
     codes, found = pd.factorize(keys)
     return codes, np.asarray(found)
-
-
-def limit_memory(counters: list[ValueCounter], limit: int = DISTINCT_VALUES_LIMIT) -> None:
-    """Prune the largest counters until all together hold at most `limit` keys."""
-    while sum(counter.size for counter in counters) > limit:
-        max(counters, key=lambda counter: counter.size).prune()
 
 
 class IdMap(Protocol):

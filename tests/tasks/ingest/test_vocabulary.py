@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.ingest import vocabulary
-from tasks.ingest.vocabulary import HashedIds, ValueCounter, VocabularyIds, access_curve, count_keys, limit_memory
+from tasks.ingest.vocabulary import HashedIds, ValueCounter, VocabularyIds, access_curve, count_keys
 
 KEYS = st.lists(st.integers(0, 20), max_size=60)
 
@@ -29,8 +29,8 @@ def test_counter_agrees_with_counting_one_by_one(batches: list[list[int]]) -> No
     assert (counter.missing, counter.total) == (missing, missing + expected.total())
 
 
-def test_counter_merges_more_batches_than_it_lets_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vocabulary, "_MERGE_AT_LEAST", 10)
+def test_counter_grows_beyond_its_first_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vocabulary, "_FIRST_CAPACITY", 10)
     random = np.random.default_rng(0)
     batches = random.integers(1, 200, (50, 30)).astype(np.uint64)
     counter = ValueCounter()
@@ -40,25 +40,19 @@ def test_counter_merges_more_batches_than_it_lets_wait(monkeypatch: pytest.Monke
     assert dict(zip(*map(np.ndarray.tolist, counter.by_frequency()), strict=True)) == Counter(batches.ravel().tolist())
 
 
-def test_memory_limit_prunes_the_largest_column_and_keeps_frequent_values() -> None:
-    small, large = ValueCounter(), ValueCounter()
-    small.add(np.arange(1, 5, dtype=np.uint64), np.ones(4, np.int64))
-    large.add(np.arange(1, 101, dtype=np.uint64), np.where(np.arange(100) < 10, 50, 1))
+def test_memory_limit_forgets_rare_values_and_keeps_frequent_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vocabulary, "_FIRST_CAPACITY", 20)
+    counter = ValueCounter(limit=30)
+    rare = np.arange(1000, 3000, dtype=np.uint64).reshape(200, 10)
+    for batch in rare:
+        counter.add(*count_keys(np.concatenate([batch, np.repeat(np.arange(1, 6, dtype=np.uint64), 2)])))
 
-    limit_memory([small, large], limit=30)
+    keys, counts = counter.by_frequency()
 
-    assert small.size == 4
-    assert large.by_frequency()[0].tolist() == list(range(1, 11))
-    assert large.total == 590
-
-
-def test_limit_is_reached_even_if_all_values_are_equally_rare() -> None:
-    counter = ValueCounter()
-    counter.add(np.arange(1, 101, dtype=np.uint64), np.ones(100, np.int64))
-
-    limit_memory([counter], limit=30)
-
-    assert counter.size <= 30
+    assert keys[:5].tolist() == [1, 2, 3, 4, 5]
+    assert counts[:5].tolist() == [400] * 5
+    assert len(keys) < 100
+    assert counter.total == 200 * 20
 
 
 def test_ids_are_ranks_and_zero_is_unknown() -> None:
