@@ -77,9 +77,9 @@ def serve(services: list[Service], on_ready: Callable[[Service], None]) -> None:
     """
     for service in services:
         _check_port(service)
+    signal.signal(signal.SIGTERM, _interrupt)
     with contextlib.ExitStack() as stack:
         processes = [(service, stack.enter_context(running(service))) for service in services]
-        signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
         for service, process in processes:
             wait_until_ready(service, process)
             on_ready(service)
@@ -87,6 +87,10 @@ def serve(services: list[Service], on_ready: Callable[[Service], None]) -> None:
             while all(process.poll() is None for _, process in processes):
                 time.sleep(0.5)
             raise ShunterError("A server ended by itself: start again with --debug to see its log.")
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
 
 
 def _check_port(service: Service) -> None:

@@ -89,7 +89,8 @@ def training_curve(histories: Mapping[str, Sequence[EpochReport]]) -> "Figure":
     for position, (name, history) in enumerate(histories.items()):
         if history:
             _add_training(figure, name, history, qualitative.D3[position % len(qualitative.D3)])
-    figure.update_xaxes(title_text="epoch", rangemode="tozero", tickformat="d")
+    longest = max((len(history) for history in histories.values()), default=0)
+    figure.update_xaxes(title_text="epoch", rangemode="tozero", tickformat="d", dtick=1 + longest // 12)
     figure.update_yaxes(title_text="NE (below 1 beats the base rate)", col=1)
     figure.update_yaxes(title_text="log loss (nats per sample)", col=2)
     figure.update_layout(title_text="Training curves (star: best epoch)", template="plotly_white", height=520)

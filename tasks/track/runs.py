@@ -207,6 +207,8 @@ def _reopen(client: "MlflowClient", run_id: str) -> bool:
         for child in left_open:
             client.set_terminated(child.info.run_id, "KILLED")
         client.update_run(run_id, status="RUNNING")
+        if "run.reason" in client.get_run(run_id).data.tags:
+            client.delete_tag(run_id, "run.reason")  # why an earlier attempt ended
     return True
 
 

@@ -64,7 +64,11 @@ def experiment_id(client: "MlflowClient") -> str:
             # A server keeps artifacts where it was told to; a database alone would put them below the working folder.
             is_server = tracking_uri().startswith(("http:", "https:"))
             try:
-                return client.create_experiment(EXPERIMENT, artifact_location=None if is_server else artifact_root())
+                return client.create_experiment(
+                    EXPERIMENT,
+                    artifact_location=None if is_server else artifact_root(),
+                    tags={"mlflow.experimentKind": "custom_model_development"},  # the UI opens on runs, not on traces
+                )
             except MlflowException:
                 found = client.get_experiment_by_name(EXPERIMENT)  # another process may have been faster
                 if found is None:

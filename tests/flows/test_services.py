@@ -93,3 +93,24 @@ def test_prefect_answers_and_schedules_a_cron_deployment(prefect_home: None) -> 
             states = asyncio.run(scheduled())
     assert states
     assert set(states) == {"SCHEDULED"}
+
+
+@pytest.mark.slow
+def test_command_ui_prints_both_addresses_and_stops_its_servers_when_told_to(prefect_home: None) -> None:
+    import signal
+    import subprocess
+    import sys
+    from pathlib import Path
+
+    ports = (free_port(), free_port())
+    command = [Path(sys.executable).with_name("shunter"), "ui"]
+    command += ["--prefect-port", str(ports[0]), "--mlflow-port", str(ports[1])]
+    ui = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert ui.stdout is not None
+    addresses = [ui.stdout.readline().strip() for _ in range(2)]
+    assert addresses == [f"Prefect: http://127.0.0.1:{ports[0]}", f"MLflow: http://127.0.0.1:{ports[1]}"]
+    ui.send_signal(signal.SIGTERM)
+    assert ui.wait(60) == 0
+    for port in ports:
+        with socket.socket() as probe:
+            assert probe.connect_ex(("127.0.0.1", port)) != 0
