@@ -18,6 +18,8 @@ from tasks.ingest.build import build
 
 # To be raised whenever the same source would give other arrays.
 CODE_VERSION = 1
+# Known hashes of files, by path, size and time of change.
+MEMO = "file-hashes.json"
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ def ingest_source(source: Source, cache: Path, seed: int, max_bad_share: float) 
     """
     started = time.perf_counter()
     (cache / "locks").mkdir(parents=True, exist_ok=True)
-    fingerprint = fingerprint_of(source, seed, cache / "file-hashes.json")
+    fingerprint = fingerprint_of(source, seed, cache / MEMO)
     directory = cache / fingerprint[:16]
     with FileLock(cache / "locks" / f"{directory.name}.lock"):
         reused = (directory / "dataset.json").exists()
@@ -106,14 +108,22 @@ def hash_files(paths: tuple[Path, ...], memo: Path) -> list[str]:
 
 
 def _build_beside(source: Source, directory: Path, fingerprint: str, seed: int, max_bad_share: float) -> Dataset:
+    """Build next to `directory` and move the complete folder there; the caller holds the lock."""
     building = directory.with_name(f".{directory.name}.building")
-    # What is here under the lock was left by a process that was killed.
-    for leftover in (building, directory):
-        shutil.rmtree(leftover, ignore_errors=True)
-    building.mkdir()
     try:
+        # What is here under the lock was left by a process that was killed.
+        for leftover in (building, directory):
+            shutil.rmtree(leftover, ignore_errors=True)
+        building.mkdir()
         dataset = build(source, building, fingerprint, seed, max_bad_share)
+        if fingerprint_of(source, seed, directory.parent / MEMO) != fingerprint:
+            raise DataError(f"{source.name} changed while it was read: ingest it again when nothing writes to it.")
         building.rename(directory)
+    except OSError as error:
+        raise DataError(
+            f"The data set cannot be written to {directory.parent} ({error.strerror or error}): "
+            "free some space, or set SHUNTER_HOME to another folder."
+        ) from error
     finally:
         shutil.rmtree(building, ignore_errors=True)
     return replace(dataset, directory=directory)

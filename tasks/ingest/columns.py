@@ -54,12 +54,13 @@ def times(series: pl.Series) -> NDArray[np.float64]:
     """Read a column as points in time: numbers stay, dates become microseconds; NaN where there is none."""
     if series.dtype == pl.String:
         values, bad = numbers(series)
-        if not bad.any():
-            return values
-        series = series.str.strip_chars().str.to_datetime(time_unit="us", strict=False, time_zone="UTC")
+        if bad.any():
+            texts = series.str.strip_chars()
+            values[bad] = times(texts.str.to_datetime(time_unit="us", strict=False, time_zone="UTC"))[bad]
+        return values
     if series.dtype.is_temporal():
-        series = series.cast(pl.Datetime("us")) if series.dtype != pl.Time else series
-        return series.cast(pl.Int64).cast(pl.Float64).fill_null(float("nan")).to_numpy()
+        series = series if series.dtype == pl.Time else series.cast(pl.Datetime("us"))
+        series = series.cast(pl.Int64)
     return numbers(series)[0]
 
 
@@ -101,17 +102,17 @@ def bags(series: pl.Series, separator: str | None) -> Bag:
 
     Args:
         series: lists, or texts.
-        separator: what separates the values in a text; a text without one is a single value.
+        separator: what separates the values in a text; without one, what is no list is a single value.
     """
-    if series.dtype == pl.String:
-        series = series.str.split(separator) if separator else series.cast(pl.List(pl.String))
-    elif not isinstance(series.dtype, pl.List):
-        series = series.cast(pl.List(series.dtype))
-    lists = series.fill_null([])
-    lengths = lists.list.len().to_numpy()
-    values = lists.filter(lists.list.len() > 0).explode()
-    if values.dtype == pl.String:
-        values = values.str.strip_chars()
+    if series.dtype == pl.String and separator:
+        series = series.str.split(separator)
+    if isinstance(series.dtype, pl.Array):
+        series = series.arr.to_list()
+    if isinstance(series.dtype, pl.List):
+        lengths = series.list.len().fill_null(0).to_numpy()
+        values = series.filter(lengths > 0).explode()
+    else:
+        lengths, values = np.ones(len(series), np.int64), series
     keys = text_keys(values)
     # An empty text or a null among the values is no value.
     present = keys != MISSING_KEY

@@ -1,6 +1,7 @@
 """The transformation from raw columns to the arrays of a model: fitted once, used by ingestion and by serving."""
 
 import json
+import zipfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -166,7 +167,7 @@ class Encoder:
             values: dict[str, Any] = json.loads((Path(directory) / "encoder.json").read_text())
             with np.load(Path(directory) / "vocabulary.npz", allow_pickle=False) as stored:
                 keys, ends = stored["keys"], stored["ends"]
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
             raise DataError(f"{directory} holds no readable encoder: ingest the data again.") from error
         if values["format_version"] != FORMAT_VERSION:
             raise DataError(

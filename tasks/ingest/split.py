@@ -83,8 +83,8 @@ class TimeSplit:
         distinct = np.unique(values)
         if len(distinct) < 3:
             raise DataError(
-                f"The time column holds {len(distinct)} different times, at least 3 are needed to split by time: "
-                "leave `time` out of the schema to split by hash."
+                f"The time column holds {len(distinct)} different times that can be read, at least 3 are needed to "
+                "split by time: name another one as `time` in the schema, or none to split by hash."
             )
         rows = len(values)
         wanted = np.searchsorted(distinct, values[[int(rows * shares.train), int(rows * (1 - shares.test))]])

@@ -131,7 +131,9 @@ def parse_table(chunk: TableChunk, schema: Schema) -> Batch:
     """Read the columns that `schema` names and reject the rows in which one cannot be read."""
     problems: list[tuple[read.Mask, str, str]] = []
     series: dict[str, pl.Series] = {}
+    lists = {field.column for field in schema.multi_valued}
     for name in schema.columns:
+        _check_type(chunk, name, lists_allowed=name in lists)
         series[name], invalid = read.as_text(chunk.table[name])
         problems.append((invalid, name, "text in UTF-8"))
     labels = _labels(series[schema.label.column], schema, problems)
@@ -147,7 +149,7 @@ def parse_table(chunk: TableChunk, schema: Schema) -> Batch:
         problems.append((bad | np.isinf(numeric[index]), name, "a finite number"))
     keys = np.empty((len(schema.categorical), len(labels)), np.uint64)
     for index, field in enumerate(schema.categorical):
-        keys[index] = read.keys(_categorical(chunk.path, series[field.column]), "text")
+        keys[index] = read.keys(series[field.column], "text")
     columns = Columns(
         numeric,
         keys,
@@ -172,10 +174,14 @@ def _labels(series: pl.Series, schema: Schema, problems: list[tuple[read.Mask, s
     return values.astype(np.float32)
 
 
-def _categorical(path: Path, series: pl.Series) -> pl.Series:
-    if series.dtype.is_nested():
-        raise DataError(f"Column {series.name} of {path} holds lists: name it under `multi_valued` in the schema.")
-    return series
+def _check_type(chunk: TableChunk, name: str, *, lists_allowed: bool) -> None:
+    dtype = chunk.table.schema[name]
+    if isinstance(dtype, pl.List | pl.Array):
+        if not lists_allowed:
+            raise DataError(f"Column {name} of {chunk.path} holds lists: name it under `multi_valued` in the schema.")
+        dtype = dtype.inner
+    if not isinstance(dtype, pl.DataType) or dtype.is_nested():
+        raise DataError(f"Column {name} of {chunk.path} holds {dtype}, expected numbers, texts or lists of these.")
 
 
 def _reject(

@@ -93,6 +93,32 @@ def test_threshold_holds_for_a_cached_data_set_too(criteo_file: Path, ingest_fil
         ingest_file(criteo_file, max_bad_share=0.01)
 
 
+def test_source_that_changes_while_it_is_read_is_refused(
+    criteo_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ingest_file: Ingest
+) -> None:
+    really_build = cache.build
+
+    def build_while_written_to(*arguments: Any) -> Any:
+        dataset = really_build(*arguments)
+        with criteo_file.open("a") as stream:
+            stream.write("late\n")
+        return dataset
+
+    monkeypatch.setattr(cache, "build", build_while_written_to)
+    with pytest.raises(DataError, match="changed while it was read"):
+        ingest_file(criteo_file)
+    assert data_sets(tmp_path / "cache") == []
+
+
+def test_unwritable_cache_is_told(tmp_path: Path) -> None:
+    # A file where the folder is to be built: not even root may write below it.
+    fingerprint = cache.fingerprint_of(SyntheticSource(500), 0, tmp_path / cache.MEMO)
+    (tmp_path / f".{fingerprint[:16]}.building").touch()
+
+    with pytest.raises(DataError, match=r"cannot be written .* set SHUNTER_HOME"):
+        ingest_source(SyntheticSource(500), tmp_path, 0, 0.01)
+
+
 def test_killed_build_is_not_taken_for_finished(tmp_path: Path) -> None:
     directory = tmp_path / "cache"
     code = (

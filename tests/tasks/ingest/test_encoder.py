@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from engine.dataset import Dataset
 from shunter.errors import DataError
 from tasks.ingest import EncodedRows, Encoder
-from tasks.ingest.columns import from_pandas, hexadecimal_keys, text_keys
+from tasks.ingest.columns import bags, from_pandas, hexadecimal_keys, text_keys
 from tasks.ingest.criteo import CATEGORICAL, NUMERIC
 from tests.tasks.ingest.conftest import Ingest
 
@@ -164,6 +164,31 @@ def test_keys_tell_texts_apart(texts: list[str | None]) -> None:
     for one, key in zip(meaning, keys, strict=True):
         assert (one is None) == (key == 0)
         assert [other == one for other in meaning] == [other == key for other in keys]
+
+
+@pytest.mark.parametrize(
+    "series",
+    [
+        pl.Series([["a", "b"], [], None, ["b", None]]),
+        pl.Series(["a|b", "", None, "b||"]),
+        from_pandas(pd.Series([np.array(["a", "b"]), [], None, ["b"]], dtype=object)),
+    ],
+)
+def test_bags_however_they_are_held(series: pl.Series) -> None:
+    bag = bags(series, "|")
+    a, b = text_keys(pl.Series(["a", "b"]))
+
+    assert bag.keys.tolist() == [a, b, b]
+    assert bag.offsets.tolist() == [0, 2, 2, 2, 3]
+
+
+def test_bags_of_single_values_and_of_nothing() -> None:
+    fixed = pl.Series([["a", "b"], ["b", "a"]], dtype=pl.Array(pl.String, 2))
+
+    assert bags(fixed, None).offsets.tolist() == [0, 2, 4]
+    assert bags(pl.Series([7, None, 8]), None).offsets.tolist() == [0, 1, 1, 2]
+    assert bags(pl.Series(["a b", None]), None).keys.tolist() == text_keys(pl.Series(["a b"])).tolist()
+    assert bags(pl.Series([None, None]), "|").offsets.tolist() == [0, 0, 0]
 
 
 def test_other_types_become_keys_by_their_text() -> None:

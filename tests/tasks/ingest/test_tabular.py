@@ -216,3 +216,21 @@ def test_list_column_must_be_multi_valued(tmp_path: Path, clicks: pl.DataFrame, 
 
     with pytest.raises(DataError, match=r"tags .* holds lists: name it under `multi_valued`"):
         ingest_file(tmp_path / "lists.parquet", {"label": "click", "categorical": ["tags"]})
+
+
+def test_structures_are_refused(tmp_path: Path, clicks: pl.DataFrame, ingest_file: Ingest) -> None:
+    clicks.with_columns(user=pl.struct("user", "price")).write_parquet(tmp_path / "structs.parquet")
+
+    with pytest.raises(DataError, match=r"Column user .* holds Struct"):
+        ingest_file(tmp_path / "structs.parquet", {"label": "click", "categorical": ["user"]})
+
+
+def test_one_unreadable_time_does_not_spoil_its_neighbours(
+    tmp_path: Path, clicks: pl.DataFrame, clicks_schema: dict[str, Any], ingest_file: Ingest
+) -> None:
+    texts = clicks["when"].cast(pl.String).to_list()
+    clicks.with_columns(when=pl.Series(["never", *texts[1:]])).write_csv(tmp_path / "clicks.csv")
+
+    dataset, _ = ingest_file(tmp_path / "clicks.csv", {**clicks_schema, "time": "when"})
+
+    assert (dataset.rows, quarantined(dataset)[0][0]) == (199, 2)
