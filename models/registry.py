@@ -1,6 +1,7 @@
 """The model families, by name."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import nn
@@ -8,6 +9,7 @@ from torch import nn
 from models.dlrm import Dlrm
 from models.embeddings import Kernel, PooledEmbeddings, build_embeddings
 from models.spec import Features, ModelSpec
+from models.tiered import EmbeddingCache, TieredEmbeddings
 from shunter.errors import RequestError
 
 Model = Dlrm
@@ -22,6 +24,7 @@ def build_model(
     embedding_learning_rate: float = 0.02,
     device: str | torch.device = "cpu",
     kernel: Kernel = "auto",
+    cache: EmbeddingCache | None = None,
 ) -> Model:
     """Build a model with its initial weights.
 
@@ -34,19 +37,25 @@ def build_model(
         embedding_learning_rate: of the row-wise Adagrad fused into the embeddings' backward.
         device: where the model shall lie.
         kernel: of the embeddings; `auto` picks the fastest that is installed.
+        cache: keeps the tables in a file and as many rows in memory; None keeps all in memory.
 
     Raises:
-        RequestError: the family is not known, the embedding width does not suit the kernels, or there is no feature.
+        RequestError: the family is not known, the embedding width does not suit the kernels, there is no feature, or
+            the cache cannot be built.
+        HardwareError: there is no room for the file.
     """
     check_spec(spec, features)
     device = torch.device(device)
-    embeddings = build_embeddings(
-        [field.rows for field in features.categorical],
-        spec.embedding_dim,
-        learning_rate=embedding_learning_rate,
-        device=device,
-        kernel=kernel,
-    )
+    rows = [field.rows for field in features.categorical]
+    build = build_embeddings if cache is None else partial(TieredEmbeddings, cache=cache)
+    embeddings = build(rows, spec.embedding_dim, learning_rate=embedding_learning_rate, device=device, kernel=kernel)
+    return assemble_model(spec, features, embeddings, seed=seed, device=device)
+
+
+def assemble_model(
+    spec: ModelSpec, features: Features, embeddings: PooledEmbeddings, *, seed: int, device: str | torch.device
+) -> Model:
+    """Build a model around tables of any kind, and draw the initial weights; see `build_model`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = FAMILIES[spec.family](spec, features, embeddings)

@@ -1,0 +1,135 @@
+"""Which row of a large table lies in which slot of a small one: the book-keeping of a cache, without its memory."""
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from shunter.errors import RequestError
+
+NOWHERE = -1
+# Batches are numbered from 0; the slots that were never used come before all of them.
+NEVER = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True, kw_only=True)
+class Admission:
+    """What a batch asks the cache to do: first write `leaving` back, then fetch `arriving`.
+
+    Attributes:
+        slots: `[distinct rows of the batch]` where each row lies from now on.
+        arriving: rows that were not there.
+        arriving_slots: where they go.
+        leaving: rows that make room; at most as many as `arriving`.
+        leaving_slots: where they lay.
+    """
+
+    slots: np.ndarray
+    arriving: np.ndarray
+    arriving_slots: np.ndarray
+    leaving: np.ndarray
+    leaving_slots: np.ndarray
+
+
+class SlotMap:
+    """Gives slots to the rows of one batch after the other.
+
+    The batches of the window, the one at hand and those admitted just before it, keep their slots: their rows may
+    still be read and written. Of all other slots the least recently used are given away first, which is exact to the
+    batch; within a batch, rows go in the order in which they were given.
+
+    Args:
+        rows: rows of the large table; each costs 4 bytes here.
+        slots: rows of the small one; each costs up to 24 bytes here.
+        window_batches: batches that keep their slots, at least 1.
+    """
+
+    def __init__(self, rows: int, slots: int, window_batches: int) -> None:
+        assert window_batches >= 1, "the batch at hand is part of the window"
+        self.slots = slots
+        self.window_batches = window_batches
+        self._slot_of_row = np.full(rows, NOWHERE, dtype=np.int32)
+        self._row_of_slot = np.empty(slots, dtype=np.int64)
+        self._last_use = np.empty(slots, dtype=np.int64)
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all rows; also what makes the map whole again after an error."""
+        self._batch = 0
+        self._slot_of_row.fill(NOWHERE)
+        self._row_of_slot.fill(NOWHERE)
+        self._last_use.fill(NEVER)
+        # Slots by the batch that used them, oldest first; an entry is stale once `_last_use` says otherwise.
+        self._used: deque[tuple[int, np.ndarray]] = deque([(NEVER, np.arange(self.slots, dtype=np.int32))])
+        self._entries = self.slots
+
+    def leave_window(self) -> None:
+        """Let go of all batches admitted so far: nobody works on their slots any more."""
+        self._batch += self.window_batches
+
+    def admit(self, rows: np.ndarray) -> Admission:
+        """Give a slot to each row of the next batch.
+
+        Args:
+            rows: the batch's rows, each once.
+
+        Raises:
+            RequestError: the rows of the window are more than there are slots.
+        """
+        slots = self._slot_of_row[rows]
+        missing = np.flatnonzero(slots == NOWHERE)
+        self._last_use[slots[slots != NOWHERE]] = self._batch
+        arriving, arriving_slots = rows[missing], self._take(len(missing))
+        leaving = self._row_of_slot[arriving_slots]
+        is_taken = leaving != NOWHERE
+        self._slot_of_row[leaving[is_taken]] = NOWHERE
+        self._slot_of_row[arriving] = arriving_slots
+        self._row_of_slot[arriving_slots] = arriving
+        self._last_use[arriving_slots] = self._batch
+        slots[missing] = arriving_slots
+        self._note_use(slots)
+        return Admission(
+            slots=slots,
+            arriving=arriving,
+            arriving_slots=arriving_slots,
+            leaving=leaving[is_taken],
+            leaving_slots=arriving_slots[is_taken],
+        )
+
+    def residents(self) -> tuple[np.ndarray, np.ndarray]:
+        """All rows that have a slot, in ascending order, and their slots."""
+        rows = np.flatnonzero(self._slot_of_row != NOWHERE)
+        return rows, self._slot_of_row[rows]
+
+    def _take(self, count: int) -> np.ndarray:
+        """Take the least recently used slots that are not in the window."""
+        taken = [np.empty(0, dtype=np.int32)]
+        missing = count
+        while missing:
+            if not self._used or self._used[0][0] > self._batch - self.window_batches:
+                raise RequestError(self._too_small(count))
+            batch, entries = self._used.popleft()
+            slots = entries[self._last_use[entries] == batch]
+            self._entries -= len(entries)
+            if len(slots) > missing:
+                self._used.appendleft((batch, slots[missing:]))
+                self._entries += len(slots) - missing
+            taken.append(slots[:missing])
+            missing -= len(taken[-1])
+        return np.concatenate(taken)
+
+    def _note_use(self, slots: np.ndarray) -> None:
+        self._used.append((self._batch, slots))
+        self._entries += len(slots)
+        self._batch += 1
+        if self._entries > 2 * self.slots + len(slots):  # so that the entries stay bounded where all rows are found
+            alive = ((batch, entries[self._last_use[entries] == batch]) for batch, entries in self._used)
+            self._used = deque((batch, entries) for batch, entries in alive if len(entries))
+            self._entries = sum(len(entries) for _, entries in self._used)
+
+    def _too_small(self, arriving: int) -> str:
+        needed = np.count_nonzero(self._last_use > self._batch - self.window_batches) + arriving
+        return (
+            f"The embedding cache of {self.slots} rows cannot hold the {needed} rows of {self.window_batches} batches "
+            f"in work: raise embedding_cache_rows to at least that, or lower batch_size or prefetch_depth."
+        )
