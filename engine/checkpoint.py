@@ -21,6 +21,7 @@ from models.registry import Model
 from shunter.errors import CheckpointError, TrainingError
 
 FORMAT = 1
+VALUES_CHECKED_AT_ONCE = 1 << 24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +75,7 @@ class CheckpointDirectory:
         """
         tensors = _collect(model, optimizer)
         for name, tensor in tensors.items():
-            if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            if tensor.is_floating_point() and not _is_finite(tensor):
                 raise TrainingError(
                     f"After step {state['step']} {name} holds a value that is not finite: lower the learning rates; "
                     f"the last good checkpoint is kept."
@@ -123,6 +124,11 @@ class CheckpointDirectory:
             for path in self.directory.glob(pattern):
                 if path.name not in names:
                     path.unlink(missing_ok=True)
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    """Look at a part after the other: the tables may be a mapped file that is larger than memory."""
+    return all(bool(torch.isfinite(part).all()) for part in tensor.reshape(-1).split(VALUES_CHECKED_AT_ONCE))
 
 
 def _collect(model: Model, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

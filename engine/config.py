@@ -37,6 +37,8 @@ class Execution:
         precision: `fp32`, or `bf16` for automatic mixed precision of the dense part.
         batch_size: samples a step.
         prefetch_depth: batches held ready ahead of the step.
+        embedding_cache_rows: keeps the embedding tables in a file, and as many of their rows in memory; None keeps
+            all in memory. The result is bitwise the same.
     """
 
     device: str = "cpu"
@@ -44,6 +46,7 @@ class Execution:
     precision: Literal["fp32", "bf16"] = "fp32"
     batch_size: int = 512
     prefetch_depth: int = 2
+    embedding_cache_rows: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

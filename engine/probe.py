@@ -11,6 +11,8 @@ from engine.batch import Batch
 from engine.config import Execution, Hyperparameters
 from engine.dataset import Dataset
 from engine.loader import BatchLoader
+from engine.lookahead import admitted, embedding_cache
+from engine.memory import check_tables_fit
 from engine.prefetch import Prefetcher
 from engine.results import StepTiming
 from engine.step import (
@@ -50,18 +52,24 @@ def time_steps(
         seed: of the initial weights and the order of batches.
 
     Raises:
+        RequestError: the model cannot be built or does not fit into memory, or the embedding cache is too small.
         HardwareError: the device cannot be used here.
     """
     with applied(execution) as device, seeded(seed, device):
         reset_peak_memory(device)
-        learning_rate = hyperparameters.embedding_learning_rate
+        check_tables_fit(spec, dataset.features, execution)
         model = build_model(
-            spec, dataset.features, seed=seed, embedding_learning_rate=learning_rate, device=device
+            spec,
+            dataset.features,
+            seed=seed,
+            embedding_learning_rate=hyperparameters.embedding_learning_rate,
+            device=device,
+            cache=embedding_cache(execution),
         ).train()
         optimizer = build_dense_optimizer(model, hyperparameters)
         loader = BatchLoader(dataset, "train", execution.batch_size, shuffle=True, seed=seed)
         seconds: list[float] = []
-        with prefetch(_full_batches(loader), execution) as batches:
+        with prefetch(admitted(_full_batches(loader), model), execution) as batches:
             for _ in range(warmup_steps):
                 train_step(model, optimizer, next(batches), execution.precision)
             _synchronize(device)

@@ -17,6 +17,8 @@ from engine.dataset import Dataset
 from engine.evaluation import evaluate
 from engine.interrupt import deferred_interrupt
 from engine.loader import BatchLoader
+from engine.lookahead import admitted, embedding_cache
+from engine.memory import check_tables_fit
 from engine.metrics import Metrics
 from engine.results import EpochReport, TrainResult
 from engine.step import (
@@ -30,6 +32,7 @@ from engine.step import (
 )
 from models.registry import Model, build_model
 from models.spec import ModelSpec
+from models.tiered import EmbeddingCache
 from shunter.errors import DataError, RequestError, TrainingError
 
 # A GPU would wait for the host whenever a loss is read, so there it is read once in a while; a CPU waits anyway.
@@ -72,21 +75,31 @@ def train(
         should_stop: called after each step, so it must be cheap; a text ends the training as `budget: <text>`.
 
     Raises:
-        RequestError: the model cannot be built, the batch is larger than the data, or no epoch is asked for.
+        RequestError: the model cannot be built or does not fit into memory, the batch is larger than the data, no
+            epoch is asked for, or the embedding cache is too small or has no checkpoint directory.
         DataError: an array cannot be read, or the validation part holds one class only.
         TrainingError: the loss is not a number any more; the last good checkpoint is kept.
         CheckpointError: the checkpoint is damaged or belongs to another training.
-        HardwareError: the device cannot be used here.
+        HardwareError: the device cannot be used here, or there is no room for the embedding file.
         KeyboardInterrupt: Ctrl-C; the state after the current step has been saved.
     """
     _check(dataset, execution, schedule)
+    checkpoint = None
+    if checkpoint_directory is not None:
+        identity = _identity(dataset, spec, hyperparameters, execution, schedule)
+        checkpoint = CheckpointDirectory(checkpoint_directory, identity)
+    elif execution.embedding_cache_rows is not None:
+        raise RequestError(
+            "The option embedding_cache_rows needs a checkpoint_directory, for neither the tables nor the best of "
+            "them may lie in memory: name one."
+        )
     with applied(execution) as device, seeded(schedule.seed, device):
         reset_peak_memory(device)
-        run = _Run(dataset, spec, hyperparameters, execution, schedule)
+        cache = embedding_cache(execution, checkpoint_directory)
+        run = _Run(dataset, spec, hyperparameters, execution, schedule, cache=cache)
         run.on_epoch, run.on_step, run.should_stop = on_epoch, on_step, should_stop
-        if checkpoint_directory is not None:
-            identity = _identity(dataset, spec, hyperparameters, execution, schedule)
-            run.resume(CheckpointDirectory(checkpoint_directory, identity), checkpoint_seconds, checkpoint_steps)
+        if checkpoint is not None:
+            run.resume(checkpoint, checkpoint_seconds, checkpoint_steps)
         with deferred_interrupt() as raise_if_interrupted:
             try:
                 stopped_because = run.to_the_end(raise_if_interrupted)
@@ -153,14 +166,18 @@ class _Run:
         hyperparameters: Hyperparameters,
         execution: Execution,
         schedule: Schedule,
+        *,
+        cache: EmbeddingCache | None,
     ) -> None:
         self.dataset, self.execution, self.schedule = dataset, execution, schedule
+        check_tables_fit(spec, dataset.features, execution)
         self.model: Model = build_model(
             spec,
             dataset.features,
             seed=schedule.seed,
             embedding_learning_rate=hyperparameters.embedding_learning_rate,
             device=execution.device,
+            cache=cache,
         ).train()
         self.optimizer = build_dense_optimizer(self.model, hyperparameters)
         self.loader = BatchLoader(dataset, "train", execution.batch_size, shuffle=True, seed=schedule.seed)
@@ -230,7 +247,7 @@ class _Run:
         total_steps = self.schedule.max_epochs * len(self.loader)
         waited_before = state.wait_seconds
         source = self.loader.batches(epoch=state.epoch, start_batch=state.next_batch)
-        with prefetch(source, self.execution) as batches:
+        with prefetch(admitted(source, self.model), self.execution) as batches:
             for batch in batches:
                 self._train_batch(batch)
                 state.wait_seconds = waited_before + batches.wait_seconds

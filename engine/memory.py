@@ -1,0 +1,60 @@
+"""Whether the embedding tables fit into memory, told before they are allocated."""
+
+import os
+from pathlib import Path
+
+import torch
+
+from engine.config import Execution
+from hardware.cgroup import memory_limit_bytes
+from models.spec import Features, ModelSpec
+from shunter.errors import RequestError
+
+FLOAT_BYTES = 4
+
+
+def available_memory_bytes(device: torch.device) -> int:
+    """Memory that a process could still take on a device; an upper bound, for others take of it as well."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    limit = memory_limit_bytes()
+    try:
+        line = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable:"))
+        available = int(line.split()[1]) * 1024
+    except (OSError, StopIteration):  # not Linux
+        available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return available if limit is None else min(available, limit)
+
+
+def check_tables_fit(
+    spec: ModelSpec, features: Features, execution: Execution, available_bytes: int | None = None
+) -> None:
+    """Refuse embedding tables that are larger than memory.
+
+    Args:
+        spec: width of a row.
+        features: rows of each table.
+        execution: the device, and the rows that a cache keeps in memory.
+        available_bytes: memory left; None measures it.
+
+    Raises:
+        RequestError: the rows and their optimiser state take more; the message names the largest field.
+    """
+    if available_bytes is None:
+        available_bytes = available_memory_bytes(torch.device(execution.device))
+    row_bytes = (spec.embedding_dim + 1) * FLOAT_BYTES
+    rows = sum(field.rows for field in features.categorical)
+    cached = execution.embedding_cache_rows
+    if cached is not None and min(cached, rows) * row_bytes > available_bytes:
+        raise RequestError(
+            f"An embedding cache of {cached:,} rows takes {cached * row_bytes:,} bytes, but {available_bytes:,} are "
+            f"left on {execution.device}: lower embedding_cache_rows."
+        )
+    if cached is None and rows * row_bytes > available_bytes:
+        largest = max(features.categorical, key=lambda field: field.rows)
+        raise RequestError(
+            f"The embedding tables take {rows * row_bytes:,} bytes, {largest.rows * row_bytes:,} of them for the "
+            f"{largest.rows:,} rows of the field {largest.name!r}, but {available_bytes:,} are left on "
+            f"{execution.device}: lower that field's rows or embedding_dim, or set embedding_cache_rows to keep the "
+            f"tables in a file."
+        )
