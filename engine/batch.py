@@ -1,9 +1,9 @@
 """One batch of samples, as the kernels want it: field by field, without a Python object per row."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import torch
@@ -55,6 +55,11 @@ class Batch:
         return self.labels.numel()
 
     @property
+    def samples(self) -> int:
+        """Samples that are learned from in this step, by all processes."""
+        return len(self)
+
+    @property
     def inputs(self) -> tuple[Tensor, Tensor, Tensor]:
         """The arguments of a model."""
         return self.dense, self.values, self.offsets
@@ -65,17 +70,17 @@ class Batch:
 
         return KeyedJaggedTensor(keys=list(self.keys), values=self.values, offsets=self.offsets)
 
-    def to(self, device: str | torch.device, *, non_blocking: bool = False) -> "Batch":
+    def to(self, device: str | torch.device, *, non_blocking: bool = False) -> Self:
         """The batch on another device."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
-    def pin_memory(self) -> "Batch":
+    def pin_memory(self) -> Self:
         """A copy in page-locked memory, from which a GPU reads without waiting for the host."""
         return self._map(Tensor.pin_memory)
 
-    def _map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        return Batch(
-            keys=self.keys,
+    def _map(self, change: Callable[[Tensor], Tensor]) -> Self:
+        return replace(
+            self,
             dense=change(self.dense),
             values=change(self.values),
             offsets=change(self.offsets),

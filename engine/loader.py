@@ -59,7 +59,7 @@ class BatchLoader:
         """
         if not self.shuffle:
             for start in range(start_batch * self.batch_size, self.rows, self.batch_size):
-                yield self._arrays.read(slice(start, min(start + self.batch_size, self.rows)))
+                yield self._read(slice(start, min(start + self.batch_size, self.rows)))
             return
         skip = start_batch * self.batch_size
         remainder = np.empty(0, dtype=np.int64)
@@ -69,10 +69,13 @@ class BatchLoader:
             order = np.concatenate([remainder, window[skipped:]])
             full = len(order) - len(order) % self.batch_size
             for start in range(0, full, self.batch_size):
-                yield self._arrays.read(order[start : start + self.batch_size])
+                yield self._read(order[start : start + self.batch_size])
             remainder = order[full:]
         if len(remainder):
-            yield self._arrays.read(remainder)
+            yield self._read(remainder)
+
+    def _read(self, rows: slice | np.ndarray) -> Batch:
+        return self._arrays.read(rows)
 
 
 def shuffled_windows(rows: int, *, seed: int, epoch: int) -> Iterator[np.ndarray]:
