@@ -7,6 +7,7 @@ import torch
 
 from engine.config import Execution
 from hardware.cgroup import memory_limit_bytes
+from models.slots import BYTES_A_ROW, BYTES_A_SLOT
 from models.spec import Features, ModelSpec
 from shunter.errors import RequestError
 
@@ -34,7 +35,7 @@ def check_tables_fit(
     Args:
         spec: width of a row.
         features: rows of each table.
-        execution: the device, and the rows that a cache keeps in memory.
+        execution: the device, and the rows that a cache keeps in memory, which needs book-keeping for all rows.
         available_bytes: memory left; None measures it.
 
     Raises:
@@ -45,12 +46,14 @@ def check_tables_fit(
     row_bytes = (spec.embedding_dim + 1) * FLOAT_BYTES
     rows = sum(field.rows for field in features.categorical)
     cached = execution.embedding_cache_rows
-    if cached is not None and min(cached, rows) * row_bytes > available_bytes:
-        raise RequestError(
-            f"An embedding cache of {cached:,} rows takes {cached * row_bytes:,} bytes, but {available_bytes:,} are "
-            f"left on {execution.device}: lower embedding_cache_rows."
-        )
-    if cached is None and rows * row_bytes > available_bytes:
+    if cached is not None:
+        needed = min(cached, rows) * (row_bytes + BYTES_A_SLOT) + rows * BYTES_A_ROW
+        if needed > available_bytes:
+            raise RequestError(
+                f"The embedding cache of {cached:,} out of {rows:,} rows takes {needed:,} bytes, but "
+                f"{available_bytes:,} are left on {execution.device}: lower embedding_cache_rows."
+            )
+    elif rows * row_bytes > available_bytes:
         largest = max(features.categorical, key=lambda field: field.rows)
         raise RequestError(
             f"The embedding tables take {rows * row_bytes:,} bytes, {largest.rows * row_bytes:,} of them for the "

@@ -8,6 +8,8 @@ import numpy as np
 from shunter.errors import RequestError
 
 NOWHERE = -1
+# What the book-keeping itself takes: a place for each row, and for each slot its row, last use and entries by use.
+BYTES_A_ROW, BYTES_A_SLOT = 4, 28
 # Batches are numbered from 0; the slots that were never used come before all of them.
 NEVER = np.iinfo(np.int64).min
 
@@ -39,8 +41,8 @@ class SlotMap:
     batch; within a batch, rows go in the order in which they were given.
 
     Args:
-        rows: rows of the large table; each costs 4 bytes here.
-        slots: rows of the small one; each costs up to 24 bytes here.
+        rows: rows of the large table.
+        slots: rows of the small one.
         window_batches: batches that keep their slots, at least 1.
     """
 

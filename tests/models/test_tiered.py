@@ -225,18 +225,19 @@ def test_empty_bags_give_zeros(kernel: Kernel) -> None:
     assert not output.any()
 
 
-def test_the_file_has_no_name_and_its_room_is_reserved(tmp_path: Path) -> None:
-    before = os.statvfs(tmp_path).f_bfree
-    tables = TieredEmbeddings(
-        [1_000_000],
-        16,
-        learning_rate=0.1,
-        device=CPU,
-        cache=EmbeddingCache(rows=10, window_batches=1, directory=tmp_path),
-    )
+def test_the_files_have_no_name_and_their_room_is_reserved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reserve, reserved = os.posix_fallocate, []
+
+    def reserve_and_look(descriptor: int, offset: int, length: int) -> None:
+        reserve(descriptor, offset, length)
+        reserved.append(os.fstat(descriptor).st_blocks * 512)
+
+    monkeypatch.setattr(os, "posix_fallocate", reserve_and_look)
+    tables = build([10_000], "torch", EmbeddingCache(rows=10, window_batches=1, directory=tmp_path))
     assert list(tmp_path.iterdir()) == []
-    assert tables.weight.shape == (1_000_000, 16)
-    assert (before - os.statvfs(tmp_path).f_bfree) * os.statvfs(tmp_path).f_frsize > 32_000_000
+    assert tables.weight.shape == (10_000, DIM)
+    assert reserved[0] >= 10_000 * DIM * 4
+    assert reserved[1] >= 10_000 * 4
 
 
 def test_a_full_disk_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
