@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from engine.optimizer_state import optimizer_tensors, restore_optimizer
 from engine.storage import check_file, load_weights, read_json, read_tensors, write_tensors, write_text
 from models.registry import Model
 from shunter.errors import CheckpointError, TrainingError
@@ -105,18 +106,26 @@ class CheckpointDirectory:
             best = StoredFile(**values["best"]) if values["best"] else None
         except (KeyError, TypeError) as error:
             raise CheckpointError(f"The file {self.path} is no checkpoint of this version ({error}).") from error
-        different = sorted(key for key in self._identity if found.get(key) != self._identity[key])
-        if different:
-            raise CheckpointError(
-                f"The checkpoint {self.path} belongs to another training (it differs in {', '.join(different)}): "
-                f"resume with the former settings or use another folder."
-            )
+        self.check_identity(found, self.path)
         if best is not None:  # a damaged file is better found now than when the training ends
             check_file(self.directory / best.name, best.sha256)
         path = self.directory / stored.name
         _distribute(read_tensors(path, stored.sha256), model, optimizer, path)
         self._best = best
         return state
+
+    def check_identity(self, found: dict[str, Any], path: Path) -> None:
+        """Compare the identity in a checkpoint with that of the training that resumes from it.
+
+        Raises:
+            CheckpointError: they differ; the message names in what.
+        """
+        different = sorted(key for key in self._identity if found.get(key) != self._identity[key])
+        if different:
+            raise CheckpointError(
+                f"The checkpoint {path} belongs to another training (it differs in {', '.join(different)}): "
+                f"resume with the former settings or use another folder."
+            )
 
     def _remove_all_but(self, *kept: StoredFile | None) -> None:
         names = {file.name for file in kept if file} | {self.path.name}
@@ -134,8 +143,7 @@ def _is_finite(tensor: Tensor) -> bool:
 def _collect(model: Model, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     tensors["embeddings.adagrad_sum"] = model.embeddings.adagrad_sum
-    for index, values in optimizer.state_dict()["state"].items():
-        tensors |= {f"optimizer.{index}.{name}": value for name, value in values.items() if value is not None}
+    tensors |= optimizer_tensors(optimizer)
     tensors["random.cpu"] = torch.get_rng_state()
     if model.embeddings.weight.device.type == "cuda":
         tensors["random.cuda"] = torch.cuda.get_rng_state(model.embeddings.weight.device)
@@ -145,12 +153,7 @@ def _collect(model: Model, optimizer: torch.optim.Optimizer) -> dict[str, Tensor
 def _distribute(tensors: dict[str, Tensor], model: Model, optimizer: torch.optim.Optimizer, path: Path) -> None:
     weights = {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
     load_weights(model, weights, path)
-    state: dict[int, dict[str, Tensor]] = {}
-    for key, value in tensors.items():
-        if key.startswith("optimizer."):
-            _, index, name = key.split(".")
-            state.setdefault(int(index), {})[name] = value
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+    restore_optimizer(optimizer, tensors)
     device = model.embeddings.weight.device
     try:
         model.embeddings.adagrad_sum.copy_(tensors["embeddings.adagrad_sum"])

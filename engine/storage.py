@@ -93,7 +93,7 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> str:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
     return checksum
 
 
@@ -140,7 +140,7 @@ def write_text(path: Path, text: str) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return values
 
 
-def _sync_directory(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
     """Make a rename survive a power failure."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:

@@ -14,12 +14,11 @@ from engine.batch import Batch
 from engine.checkpoint import CheckpointDirectory
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.dataset import Dataset
-from engine.evaluation import evaluate
 from engine.interrupt import deferred_interrupt
-from engine.loader import BatchLoader
 from engine.lookahead import admitted, embedding_cache
 from engine.memory import check_tables_fit
 from engine.metrics import Metrics
+from engine.processes import OneProcess
 from engine.results import EpochReport, TrainResult
 from engine.step import (
     applied,
@@ -28,9 +27,8 @@ from engine.step import (
     prefetch,
     reset_peak_memory,
     seeded,
-    train_step,
 )
-from models.registry import Model, build_model
+from models.registry import Model
 from models.spec import ModelSpec
 from models.tiered import EmbeddingCache
 from shunter.errors import DataError, RequestError, TrainingError
@@ -52,6 +50,7 @@ def train(
     on_epoch: Callable[[EpochReport], None] | None = None,
     on_step: Callable[[int, int], None] | None = None,
     should_stop: Callable[[], str | None] | None = None,
+    processes: OneProcess | None = None,
 ) -> TrainResult:
     """Train one model to the end, or on from its checkpoint.
 
@@ -73,6 +72,7 @@ def train(
             again. What it raises ends the training and reaches the caller.
         on_step: called after each step with the steps done and the steps of `max_epochs`.
         should_stop: called after each step, so it must be cheap; a text ends the training as `budget: <text>`.
+        processes: those that share this training, each of which calls this function; None is this one alone.
 
     Raises:
         RequestError: the model cannot be built or does not fit into memory, the batch is larger than the data, no
@@ -84,19 +84,20 @@ def train(
         KeyboardInterrupt: Ctrl-C; the state after the current step has been saved.
     """
     _check(dataset, execution, schedule)
+    processes = processes or OneProcess()
     checkpoint = None
     if checkpoint_directory is not None:
         identity = _identity(dataset, spec, hyperparameters, execution, schedule)
-        checkpoint = CheckpointDirectory(checkpoint_directory, identity)
+        checkpoint = processes.checkpoint(checkpoint_directory, identity)
     elif execution.embedding_cache_rows is not None:
         raise RequestError(
             "The option embedding_cache_rows needs a checkpoint_directory, for neither the tables nor the best of "
             "them may lie in memory: name one."
         )
-    with applied(execution) as device, seeded(schedule.seed, device):
+    with applied(execution) as device, seeded(processes.random_seed(schedule.seed), device):
         reset_peak_memory(device)
         cache = embedding_cache(execution, checkpoint_directory)
-        run = _Run(dataset, spec, hyperparameters, execution, schedule, cache=cache)
+        run = _Run(dataset, spec, hyperparameters, execution, schedule, processes=processes, cache=cache)
         run.on_epoch, run.on_step, run.should_stop = on_epoch, on_step, should_stop
         if checkpoint is not None:
             run.resume(checkpoint, checkpoint_seconds, checkpoint_steps)
@@ -167,20 +168,16 @@ class _Run:
         execution: Execution,
         schedule: Schedule,
         *,
+        processes: OneProcess,
         cache: EmbeddingCache | None,
     ) -> None:
-        self.dataset, self.execution, self.schedule = dataset, execution, schedule
+        self.dataset, self.execution, self.schedule, self.processes = dataset, execution, schedule, processes
         check_tables_fit(spec, dataset.features, execution)
-        self.model: Model = build_model(
-            spec,
-            dataset.features,
-            seed=schedule.seed,
-            embedding_learning_rate=hyperparameters.embedding_learning_rate,
-            device=execution.device,
-            cache=cache,
+        self.model: Model = processes.build_model(
+            spec, dataset.features, hyperparameters, execution, seed=schedule.seed, cache=cache
         ).train()
         self.optimizer = build_dense_optimizer(self.model, hyperparameters)
-        self.loader = BatchLoader(dataset, "train", execution.batch_size, shuffle=True, seed=schedule.seed)
+        self.loader = processes.loader(dataset, execution.batch_size, schedule.seed)
         self.losses = _LossWatch(torch.device(execution.device))
         self.state = _State()
         self.best_weights: dict[str, Tensor] = {}
@@ -266,12 +263,12 @@ class _Run:
         state = self.state
         started = time.perf_counter()
         self.may_save = False
-        loss = train_step(self.model, self.optimizer, batch, self.execution.precision)
+        loss = self.processes.step(self.model, self.optimizer, batch, self.execution.precision)
         state.step += 1
         state.next_batch += 1
-        state.samples_seen += len(batch)
-        state.epoch_samples += len(batch)
-        self.losses.add(loss, len(batch), state.step)
+        state.samples_seen += batch.samples
+        state.epoch_samples += batch.samples
+        self.losses.add(loss, batch.samples, state.step)
         state.compute_seconds += time.perf_counter() - started
         self.may_save = True
 
@@ -301,7 +298,7 @@ class _Run:
 
     def _validate(self) -> Metrics:
         self.losses.check(self.state.step)
-        metrics = evaluate(self.model, self.dataset, "validation", self.execution).metrics
+        metrics = self.processes.evaluate(self.model, self.dataset, "validation", self.execution).metrics
         if not math.isfinite(metrics.ne):
             raise TrainingError(
                 f"The validation loss after step {self.state.step} is {metrics.logloss}: lower the learning rates; "
@@ -346,7 +343,7 @@ class _Run:
         if self.checkpoint is None:
             return False
         is_late = time.perf_counter() - self.saved_at >= self.every_seconds
-        return is_late or self.state.step - self.saved_step >= self.every_steps
+        return self.processes.agree(is_late or self.state.step - self.saved_step >= self.every_steps)
 
     def _count_time(self) -> None:
         now = time.perf_counter()

@@ -6,9 +6,10 @@ Both keep all tables in one `[rows of all tables, dim]` array, and one float of 
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -16,6 +17,7 @@ from shunter.errors import RequestError
 
 Kernel = Literal["auto", "fbgemm", "torch"]
 EPSILON = 1e-8
+ROWS_DRAWN_AT_ONCE = 1 << 18
 log = logging.getLogger(__name__)
 
 
@@ -58,13 +60,11 @@ class PooledEmbeddings(nn.Module, ABC):
 
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
-        """Draw each table from U(-1/sqrt(rows), 1/sqrt(rows)), as in facebookresearch/dlrm; equal for all kernels."""
-        start = 0
-        for rows in self.rows:
-            bound = rows**-0.5
-            drawn = torch.empty(rows, self.dim).uniform_(-bound, bound, generator=generator)
-            self.weight[start : start + rows].copy_(drawn)
-            start += rows
+        """Draw the weights of each table (`draw_tables`), and set the optimiser's state to zero."""
+        starts = np.cumsum((0, *self.rows))
+        for table, first_row, drawn in draw_tables(self.rows, self.dim, generator):
+            start = starts[table] + first_row
+            self.weight[start : start + len(drawn)].copy_(drawn)
         self.adagrad_sum.zero_()
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> nn.Module:
@@ -180,6 +180,19 @@ class _PooledLookup(torch.autograd.Function):
         if rows.numel():
             ctx.tables.update(rows, gradients[0][bag_of_value])
         return None, None, None, None
+
+
+def draw_tables(rows: Sequence[int], dim: int, generator: torch.Generator) -> Iterator[tuple[int, int, Tensor]]:
+    """Draw each table from U(-1/sqrt(rows), 1/sqrt(rows)), as in facebookresearch/dlrm; equal for all kernels.
+
+    Yields:
+        Number of the table, first row and weights of one part after the other: a table may be larger than memory.
+    """
+    for table, table_rows in enumerate(rows):
+        bound = table_rows**-0.5
+        for first_row in range(0, table_rows, ROWS_DRAWN_AT_ONCE):
+            part = torch.empty(min(ROWS_DRAWN_AT_ONCE, table_rows - first_row), dim)
+            yield table, first_row, part.uniform_(-bound, bound, generator=generator)
 
 
 def choose_kernel(kernel: Kernel, device: torch.device) -> Literal["fbgemm", "torch"]:

@@ -116,6 +116,12 @@ def test_scoring_without_gradients_changes_nothing(kernel: str) -> None:
     assert torch.equal(tables.weight, before)
 
 
+def test_a_table_that_is_drawn_in_parts_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = build([50, 3], "torch").weight
+    monkeypatch.setattr("models.embeddings.ROWS_DRAWN_AT_ONCE", 7)
+    assert torch.equal(build([50, 3], "torch").weight, whole)
+
+
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_tables_have_no_parameters_and_one_float_of_state_a_row(kernel: str) -> None:
     tables = build([5, 6], kernel)
