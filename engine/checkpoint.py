@@ -22,7 +22,7 @@ from models.registry import Model
 from shunter.errors import CheckpointError, TrainingError
 
 FORMAT = 1
-VALUES_CHECKED_AT_ONCE = 1 << 24
+VALUES_CHECKED_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
