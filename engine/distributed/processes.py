@@ -1,0 +1,165 @@
+"""A training that many processes share: each takes a part of every batch, and all keep the same dense weights."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+
+from engine.config import Execution, Hyperparameters
+from engine.dataset import Dataset, SplitName
+from engine.distributed.checkpoint import ShardedCheckpoint
+from engine.distributed.loader import BatchShare, ShareLoader
+from engine.distributed.plan import Sharding, make_plan
+from engine.evaluation import SMALLEST_BATCH
+from engine.loader import mean_ids_per_sample
+from engine.metrics import compute_metrics
+from engine.processes import OneProcess
+from engine.results import Evaluation
+from engine.step import applied, autocast, prefetch
+from models.registry import Model, assemble_model, check_spec
+from models.sharded import ShardedEmbeddings
+from models.spec import Features, ModelSpec
+from models.tiered import EmbeddingCache
+from shunter.errors import RequestError
+
+SEEDS_APART = 1_000_003
+
+
+class ManyProcesses(OneProcess):
+    """The processes of torch's default group.
+
+    Updates are deterministic: the same seed, number of processes and plan give bitwise the same weights, for ids,
+    gradients and sums meet in the order of the processes.
+
+    Args:
+        dataset: from which the mean number of ids a sample is counted, for the plan.
+        sharding: how the tables may be divided.
+    """
+
+    def __init__(self, dataset: Dataset, sharding: Sharding) -> None:
+        self.rank, self.count = dist.get_rank(), dist.get_world_size()
+        self._ids_per_sample = list(mean_ids_per_sample(dataset).values())
+        self._sharding = sharding
+
+    def random_seed(self, seed: int) -> int:
+        """Seed of this process's dropout: each process draws its own."""
+        return seed + self.rank * SEEDS_APART
+
+    def build_model(
+        self,
+        spec: ModelSpec,
+        features: Features,
+        hyperparameters: Hyperparameters,
+        execution: Execution,
+        *,
+        seed: int,
+        cache: EmbeddingCache | None,
+    ) -> Model:
+        """Build the model around divided tables; the initial weights are those of a single process."""
+        if cache is not None:
+            raise RequestError("The option embedding_cache_rows works in one process: leave it out or use one process.")
+        check_spec(spec, features)
+        device = torch.device(execution.device)
+        plan = partial(
+            make_plan,
+            sharding=self._sharding,
+            device=device,
+            batch_size=-(-execution.batch_size // self.count),
+            ids_per_sample=self._ids_per_sample,
+        )
+        embeddings = ShardedEmbeddings(
+            [field.rows for field in features.categorical],
+            spec.embedding_dim,
+            learning_rate=hyperparameters.embedding_learning_rate,
+            device=device,
+            make_plan=plan,
+            precision=self._sharding.precision,
+        )
+        return assemble_model(spec, features, embeddings, seed=seed, device=device)
+
+    def loader(self, dataset: Dataset, batch_size: int, seed: int) -> ShareLoader:
+        """Read this process's part of each batch."""
+        return ShareLoader(self.rank, self.count, dataset, "train", batch_size, shuffle=True, seed=seed)
+
+    def step(self, model: Model, optimizer: torch.optim.Optimizer, batch: Any, precision: str) -> Tensor:
+        """Update on one batch, together; returns the mean loss over all of it."""
+        assert isinstance(batch, BatchShare)
+        assert isinstance(model.embeddings, ShardedEmbeddings)
+        optimizer.zero_grad(set_to_none=True)
+        with autocast(batch.labels.device, precision):
+            logits = model(*batch.inputs)
+        own = slice(batch.own)
+        loss = nn.functional.binary_cross_entropy_with_logits(logits[own], batch.labels[own], reduction="sum")
+        # The mean over the processes of this is the mean over the batch, as TorchRec averages gradients.
+        loss = loss * (self.count / batch.samples_of_all)
+        loss.backward()
+        _average([p.grad for p in model.parameters() if p.grad is not None], self.count)
+        model.embeddings.update_copies()
+        optimizer.step()
+        mean = loss.detach() / self.count
+        dist.all_reduce(mean)
+        return mean
+
+    @torch.no_grad()
+    def evaluate(self, model: Model, dataset: Dataset, split: SplitName, execution: Execution) -> Evaluation:
+        """Score a split together; every process ends with all of its logits."""
+        loader = ShareLoader(self.rank, self.count, dataset, split, max(execution.batch_size, SMALLEST_BATCH))
+        logits, labels, sizes = [], [], []
+        was_training = model.training
+        model.eval()
+        try:
+            with applied(execution) as device, prefetch(loader.batches(), execution) as batches:
+                for batch in batches:
+                    with autocast(device, execution.precision):
+                        logits.append(model(*batch.inputs).float())
+                    labels.append(batch.labels)
+                    sizes.append((len(batch), batch.samples))
+        finally:
+            model.train(was_training)
+        all_logits, all_labels = (_in_order(_gather(torch.cat(parts)), sizes) for parts in (logits, labels))
+        return Evaluation(metrics=compute_metrics(all_labels, all_logits), labels=all_labels, logits=all_logits)
+
+    def checkpoint(self, directory: Path, identity: dict[str, Any]) -> ShardedCheckpoint:
+        """A checkpoint to which every process writes its part."""
+        return ShardedCheckpoint(directory, identity)
+
+    def agree(self, decision: bool) -> bool:
+        """What the first process decided."""
+        return bool(broadcast_number(int(decision)))
+
+
+def broadcast_number(number: int) -> int:
+    """The first process's number, in every process; over the CPU, so that no GPU is waited for."""
+    message = torch.tensor([number])
+    dist.broadcast(message, src=0)
+    return int(message)
+
+
+def _average(gradients: Sequence[Tensor], processes: int) -> None:
+    """Average over the processes, as one array: one message, and always the same order of additions."""
+    flat = torch.cat([gradient.flatten() for gradient in gradients])
+    dist.all_reduce(flat)
+    flat /= processes
+    for gradient, mean in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+        gradient.copy_(mean.view_as(gradient))
+
+
+def _gather(values: Tensor) -> np.ndarray:
+    """`[processes, values]` of all processes."""
+    gathered = [torch.empty_like(values) for _ in range(dist.get_world_size())]
+    dist.all_gather(gathered, values)
+    return torch.stack(gathered).cpu().numpy()
+
+
+def _in_order(gathered: np.ndarray, sizes: Sequence[tuple[int, int]]) -> np.ndarray:
+    """Put the parts of each batch one after the other, without what only filled them up."""
+    ordered, start = [], 0
+    for size, samples in sizes:
+        ordered.append(gathered[:, start : start + size].ravel()[:samples])
+        start += size
+    return np.concatenate(ordered)
