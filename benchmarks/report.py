@@ -9,12 +9,9 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
-from rich.table import Table
 
 PACKAGES = ("numpy", "pandas", "polars", "pyarrow", "torch", "torchrec")
 RESULTS = Path(__file__).parent / "results"
@@ -29,19 +26,24 @@ def parse_arguments(description: str | None) -> argparse.Namespace:
 
 def machine() -> dict[str, Any]:
     """The machine, as far as it decides about speed."""
-    import psutil
-
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "processor": _processor(),
         "usable_cores": len(os.sched_getaffinity(0)),
-        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "memory_gib": round(memory_bytes / 2**30, 1),
         "system": platform.platform(terse=True),
         "python": platform.python_version(),
     }
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table, its first column to the left and the others to the right."""
+    """Print a table, its first column to the left and the others to the right; plain text where rich is missing."""
+    try:
+        from rich.console import Console
+        from rich.table import Table
+    except ModuleNotFoundError:
+        print("\n".join([title, *("\t".join(row) for row in (columns, *rows))]))
+        return
     printed = Table(title=title, title_justify="left")
     for index, column in enumerate(columns):
         printed.add_column(column, justify="left" if index == 0 else "right")
@@ -74,7 +76,7 @@ def publish(
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "quick": quick,
         "machine": machine(),
-        "versions": {package: version(package) for package in PACKAGES},
+        "versions": {package: _version(package) for package in PACKAGES},
         "seeds": list(seeds),
         "headline": dict(headline),
         "details": dict(details),
@@ -123,6 +125,13 @@ class Stopwatch:
             "wall_seconds": time.perf_counter() - self._wall,
             "processor_seconds": time.process_time() - self._processor,
         }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # a bare machine with torch and numpy alone
+        return None
 
 
 def _processor() -> str:

@@ -1,0 +1,167 @@
+"""The training steps that ours is measured against, each as a competent user of its library writes it."""
+
+import os
+import socket
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from engine.batch import Batch
+from models.spec import Features, ModelSpec
+
+Step = Callable[[], Tensor]
+Prepare = Callable[[Batch], Step]
+SPARSE_RATE = 0.02
+DENSE_RATE = 1e-3
+
+
+class PlainDlrm(nn.Module):
+    """DLRM in plain PyTorch: one `nn.EmbeddingBag` a table, with sparse gradients, as facebookresearch/dlrm does it.
+
+    Args:
+        spec: widths of the layers.
+        features: the input, all fields single-valued.
+    """
+
+    pairs: Tensor
+
+    def __init__(self, spec: ModelSpec, features: Features) -> None:
+        super().__init__()
+        dim = spec.embedding_dim
+        self.tables = nn.ModuleList(
+            nn.EmbeddingBag(field.rows, dim, mode="sum", sparse=True) for field in features.categorical
+        )
+        self.bottom = _mlp([len(features.dense), *spec.bottom_widths, dim], last=nn.ReLU())
+        vectors = len(features.categorical) + 1
+        self.register_buffer("pairs", torch.tril_indices(vectors, vectors, offset=-1))
+        self.top = _mlp([vectors * (vectors - 1) // 2 + dim, *spec.top_widths, 1], last=nn.Identity())
+
+    def forward(self, dense: Tensor, ids: Tensor, offsets: Tensor) -> Tensor:
+        """Score a batch: `[batch, dense features]`, `[fields, batch]` ids and `[batch]` offsets to `[batch]` logits."""
+        beside = self.bottom(dense)
+        pooled = [table(field, offsets) for table, field in zip(self.tables, ids, strict=True)]
+        vectors = torch.stack([beside, *pooled], dim=1)
+        products = torch.bmm(vectors, vectors.transpose(1, 2))
+        interactions = products[:, self.pairs[0], self.pairs[1]]
+        return self.top(torch.cat([beside, interactions], dim=1)).squeeze(1)
+
+
+def plain(
+    spec: ModelSpec, features: Features, device: torch.device, optimizer: Literal["sgd", "adagrad"] = "sgd"
+) -> Prepare:
+    """Plain PyTorch, with one optimiser for tables and layers; the index tensors are made before the clock runs."""
+    with device:
+        model = PlainDlrm(spec, features)
+    kinds = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad}
+    update = kinds[optimizer](model.parameters(), lr=SPARSE_RATE)
+
+    def prepare(batch: Batch) -> Step:
+        ids = batch.values.long().view(len(features.categorical), -1)
+        offsets = torch.arange(len(batch), device=device)
+
+        def step() -> Tensor:
+            update.zero_grad()
+            logits = model(batch.dense, ids, offsets)
+            loss = nn.functional.binary_cross_entropy_with_logits(logits, batch.labels)
+            loss.backward()
+            update.step()
+            return loss.detach()
+
+        return step
+
+    return prepare
+
+
+def torchrec(spec: ModelSpec, features: Features, device: torch.device, *, fused: bool) -> Prepare:
+    """TorchRec's own DLRM over an EmbeddingBagCollection.
+
+    Args:
+        spec: widths of the layers.
+        features: the input.
+        device: where it runs.
+        fused: as in TorchRec's training examples, DistributedModelParallel in a group of one with row-wise Adagrad
+            fused into the backward pass and Adagrad for the layers; otherwise bare modules with `torch.optim.Adagrad`.
+    """
+    from torchrec.models.dlrm import DLRM, DLRMTrain
+    from torchrec.modules.embedding_configs import EmbeddingBagConfig
+    from torchrec.modules.embedding_modules import EmbeddingBagCollection
+
+    tables = [
+        EmbeddingBagConfig(
+            name=field.name, embedding_dim=spec.embedding_dim, num_embeddings=field.rows, feature_names=[field.name]
+        )
+        for field in features.categorical
+    ]
+    collection = EmbeddingBagCollection(tables=tables, device=torch.device("meta") if fused else device)
+    dlrm = DLRM(
+        embedding_bag_collection=collection,
+        dense_in_features=len(features.dense),
+        dense_arch_layer_sizes=[*spec.bottom_widths, spec.embedding_dim],
+        over_arch_layer_sizes=[*spec.top_widths, 1],
+        dense_device=device,
+    )
+    model: nn.Module = DLRMTrain(dlrm)
+    if fused:
+        model = _distributed(model, device)
+    names_of_tables = {name for name, _ in model.named_parameters() if "embedding_bags" in name}
+    parameters = [value for name, value in model.named_parameters() if not (fused and name in names_of_tables)]
+    update = torch.optim.Adagrad(parameters, lr=DENSE_RATE)
+
+    def prepare(batch: Batch) -> Step:
+        from torchrec.datasets.utils import Batch as TorchRecBatch
+
+        given = TorchRecBatch(
+            dense_features=batch.dense, sparse_features=batch.keyed_jagged_tensor(), labels=batch.labels
+        )
+
+        def step() -> Tensor:
+            update.zero_grad()
+            loss, _ = model(given)
+            loss.backward()
+            update.step()
+            return loss.detach()
+
+        return step
+
+    return prepare
+
+
+def _distributed(model: nn.Module, device: torch.device) -> nn.Module:
+    """Shard the model over a group of this process alone, which gives it FBGEMM's fused tables."""
+    from torch import distributed
+    from torch.distributed.optim.apply_optimizer_in_backward import (
+        _apply_optimizer_in_backward as apply_in_backward,
+    )
+    from torchrec.distributed.model_parallel import DistributedModelParallel, get_default_sharders
+    from torchrec.distributed.planner import EmbeddingShardingPlanner, Topology
+    from torchrec.distributed.planner.types import ParameterConstraints
+    from torchrec.modules.embedding_modules import EmbeddingBagCollection
+    from torchrec.optim.rowwise_adagrad import RowWiseAdagrad
+
+    if not distributed.is_initialized():
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK="0", WORLD_SIZE="1", LOCAL_RANK="0")
+        distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    collection = next(module for module in model.modules() if isinstance(module, EmbeddingBagCollection))
+    apply_in_backward(RowWiseAdagrad, collection.parameters(), {"lr": SPARSE_RATE})
+    # All tables fused: left to itself, the planner trains small ones data-parallel, without the fused update.
+    fused = ParameterConstraints(sharding_types=["table_wise"], compute_kernels=["fused"])
+    names = [config.name for config in collection.embedding_bag_configs()]
+    planner = EmbeddingShardingPlanner(
+        topology=Topology(world_size=1, compute_device=device.type), constraints=dict.fromkeys(names, fused)
+    )
+    plan = planner.plan(model, get_default_sharders())
+    return DistributedModelParallel(module=model, device=device, plan=plan)
+
+
+def _mlp(widths: list[int], last: nn.Module) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(widths):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    layers[-1] = last
+    return nn.Sequential(*layers)

@@ -1,0 +1,342 @@
+"""One training step against plain PyTorch and TorchRec, and against what the machine can do.
+
+A DLRM in the shape of Criteo Kaggle: 13 dense columns, 26 tables of up to a million rows, width 16, layers
+13-512-256-64-16 and 367-512-256-1. All contestants get the same batches, already in memory, and take blocks of steps in
+turn, in an order that rotates; so a busy machine slows all of them. A contestant's time is the median of its blocks.
+The speed-ups are those of the engine's fastest setting over the fastest rival of each kind. Rivals: plain PyTorch with SGD
+and with Adagrad (sparse gradients), TorchRec as in its training examples (fused row-wise Adagrad) and as bare modules
+with `torch.optim.Adagrad`. Only TorchRec needs more than torch, numpy and pandas; it is left out where it is missing.
+
+    python -m benchmarks.train_step [--quick]
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import fmean, median, stdev
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from benchmarks import report, rivals
+from benchmarks.rivals import Prepare, Step
+from engine.batch import Batch, make_batch
+from engine.config import Execution, Hyperparameters, Schedule
+from engine.step import build_dense_optimizer, train_step
+from models.counting import count_model
+from models.registry import build_model
+from models.spec import CategoricalFeature, Features, ModelSpec
+
+# Rows of the 26 fields in the Criteo Kaggle data, those above a million cut to it.
+TABLE_ROWS = (
+    *(1460, 583, 1_000_000, 1_000_000, 305, 24, 12517, 633, 3, 93145, 5683, 1_000_000, 3194),
+    *(27, 14992, 1_000_000, 10, 5652, 2173, 4, 1_000_000, 18, 15, 286181, 105, 142572),
+)
+SPEC = ModelSpec(embedding_dim=16, bottom_widths=(512, 256, 64), top_widths=(512, 256))
+FEATURES = Features(
+    dense=tuple(f"I{number}" for number in range(1, 14)),
+    categorical=tuple(CategoricalFeature(name=f"C{i}", rows=rows) for i, rows in enumerate(TABLE_ROWS, start=1)),
+)
+SEED = 0
+BATCHES = 8  # distinct ones, so that no contestant finds the rows of its last step in the cache
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How much is run.
+
+    Attributes:
+        sizes: samples a batch.
+        rounds: blocks of each contestant and size.
+        block_samples: samples of a block, at least one batch.
+        quality_seeds: trainings in each precision and on each data set.
+        quality_rows: of the generated data set.
+    """
+
+    sizes: tuple[int, ...] = (128, 512, 2048, 8192)
+    rounds: int = 15
+    block_samples: int = 4096
+    quality_seeds: int = 12
+    quality_rows: int = 200_000
+
+
+QUICK = Plan(sizes=(128, 2048), rounds=3, quality_seeds=1, quality_rows=20_000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What a race is run with: threads, and whether OpenMP's threads sleep or spin while they wait."""
+
+    device: str
+    threads: int
+    wait_policy: Literal["PASSIVE", "ACTIVE"]
+
+    @property
+    def label(self) -> str:
+        """Short text for titles."""
+        return f"{self.device}, {self.threads} threads, waiting threads {self.wait_policy.lower()}"
+
+
+def shunter(device: torch.device, precision: Literal["fp32", "bf16"]) -> Prepare:
+    """The engine's own step."""
+    model = build_model(SPEC, FEATURES, seed=SEED, device=device).train()
+    optimizer = build_dense_optimizer(model, Hyperparameters())
+    return lambda batch: partial(train_step, model, optimizer, batch, precision)
+
+
+def contestants(device: torch.device) -> dict[str, Callable[[], Prepare]]:
+    """Everyone who can take part here, by name; ours begin with `shunter`."""
+    named: dict[str, Callable[[], Prepare]] = {
+        "shunter fp32": partial(shunter, device, "fp32"),
+        "shunter bf16": partial(shunter, device, "bf16"),
+        "plain SGD": partial(rivals.plain, SPEC, FEATURES, device, "sgd"),
+        "plain Adagrad": partial(rivals.plain, SPEC, FEATURES, device, "adagrad"),
+    }
+    if find_spec("torchrec") is not None:
+        named["torchrec fused"] = partial(rivals.torchrec, SPEC, FEATURES, device, fused=True)
+        named["torchrec bare"] = partial(rivals.torchrec, SPEC, FEATURES, device, fused=False)
+    return named
+
+
+def batches(size: int, device: torch.device) -> list[Batch]:
+    """Random samples with Zipf-like ids."""
+    random = np.random.default_rng(SEED)
+    return [
+        make_batch(
+            FEATURES,
+            dense=random.normal(size=(size, len(FEATURES.dense))).astype(np.float32),
+            categorical=np.stack([_zipf(random, size, rows) for rows in TABLE_ROWS], axis=1),
+            labels=(random.random(size) < 0.25).astype(np.float32),
+        ).to(device)
+        for _ in range(BATCHES)
+    ]
+
+
+def _zipf(random: np.random.Generator, size: int, rows: int) -> np.ndarray:
+    """Ids whose frequency falls with their rank to the power of 1.2; the tail is spread over the table."""
+    return ((random.zipf(1.2, size) - 1) % rows).astype(np.int32)
+
+
+def race(setting: Setting, plan: Plan) -> dict[int, dict[str, dict[str, list[float]]]]:
+    """Seconds a step of each block: by batch size, contestant and clock (`wall_seconds`, `processor_seconds`)."""
+    torch.set_num_threads(setting.threads)
+    torch.manual_seed(SEED)
+    device = torch.device(setting.device)
+    field = {name: build() for name, build in contestants(device).items()}
+    return {size: _race_at(field, batches(size, device), plan) for size in plan.sizes}
+
+
+def _race_at(field: dict[str, Prepare], given: Sequence[Batch], plan: Plan) -> dict[str, dict[str, list[float]]]:
+    steps = {name: [prepare(batch) for batch in given] for name, prepare in field.items()}
+    for own in steps.values():
+        _run(own, 2, given[0].labels.device)
+    taken = {name: {"wall_seconds": [], "processor_seconds": []} for name in field}
+    names = list(field)
+    for turn in range(plan.rounds):
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            count = max(1, plan.block_samples // len(given[0]))
+            if name == "torchrec bare":  # its dense gradients of all rows take a hundred times as long
+                if turn % 3:
+                    continue
+                count = 1
+            watch = report.Stopwatch()
+            _run(steps[name], count, given[0].labels.device)
+            for clock, seconds in watch.read().items():
+                taken[name][clock].append(seconds / count)
+    return taken
+
+
+def _run(steps: Sequence[Step], count: int, device: torch.device) -> None:
+    for number in range(count):
+        steps[number % len(steps)]()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def limits(setting: Setting) -> dict[str, float]:
+    """What the machine does at best: matrix products of 2048 rows by precision, and reading random embedding rows."""
+    torch.set_num_threads(setting.threads)
+    device = torch.device(setting.device)
+    found = {}
+    for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        left, right = (torch.randn(2048, 2048, dtype=dtype, device=device) for _ in range(2))
+        found[f"{name}_flops_per_second"] = 2 * 2048**3 / _shortest(partial(torch.mm, left, right), device)
+    table = torch.randn(sum(TABLE_ROWS), SPEC.embedding_dim, device=device)
+    rows = torch.randint(len(table), (1 << 19,), device=device)
+    bytes_read = len(rows) * SPEC.embedding_dim * 4
+    found["gather_bytes_per_second"] = bytes_read / _shortest(partial(torch.index_select, table, 0, rows), device)
+    return found
+
+
+def _shortest(work: Callable[[], Any], device: torch.device, repeats: int = 15) -> float:
+    seconds = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        seconds.append(time.perf_counter() - started)
+    return min(seconds[2:])
+
+
+def shares_of_limits(name: str, size: int, seconds: float, limit: dict[str, float]) -> tuple[float, float]:
+    """Achieved share of the matrix rate in the contestant's precision, and of the gather rate.
+
+    A looked-up row is read forward, and read and written backward.
+    """
+    counts = count_model(SPEC, FEATURES)
+    precision = "bf16" if "bf16" in name else "fp32"
+    matrix = counts.matmul_flops_per_sample * size / limit[f"{precision}_flops_per_second"]
+    gather = 3 * counts.lookup_bytes_per_sample * size / limit["gather_bytes_per_second"]
+    return matrix / seconds, gather / seconds
+
+
+def show(setting: Setting, times: dict[str, Any], limit: dict[str, float]) -> None:
+    """Print one race."""
+    for size, field in times.items():
+        rows = []
+        for name, taken in field.items():
+            seconds = median(taken["wall_seconds"])
+            matrix, gather = shares_of_limits(name, int(size), seconds, limit)
+            rows.append(
+                (
+                    name,
+                    f"{int(size) / seconds:,.0f}",
+                    f"{1e3 * seconds:.2f}",
+                    f"{1e3 * min(taken['wall_seconds']):.2f}",
+                    f"{1e3 * median(taken['processor_seconds']):.2f}",
+                    f"{matrix:.0%}",
+                    f"{gather:.1%}",
+                )
+            )
+        columns = ("contestant", "samples/s", "ms", "least", "CPU ms", "GEMM", "gather")
+        report.table(f"Batch {size} ({setting.label})", columns, rows)
+
+
+def speedup(field: dict[str, Any], rival: str) -> float:
+    """Time of the fastest rival of a kind over that of our fastest setting."""
+    seconds = [median(taken["wall_seconds"]) for name, taken in field.items() if name.startswith(rival)]
+    return min(seconds) / median(field[ours(field)]["wall_seconds"])
+
+
+def ours(field: dict[str, Any]) -> str:
+    """Our fastest setting."""
+    own = {name: median(taken["wall_seconds"]) for name, taken in field.items() if name.startswith("shunter")}
+    return min(own, key=lambda name: own[name])
+
+
+def quality_gap(plan: Plan) -> dict[str, Any]:
+    """Validation NE in bf16 over that in fp32, minus one: on each data set, from each seed."""
+    from benchmarks.optimizers import FRAPPE, ingest_frappe, ingest_planted
+    from engine.trainer import train
+
+    found = {}
+    with TemporaryDirectory() as folder:
+        datasets = {"planted": ingest_planted(plan.quality_rows, Path(folder))}
+        if FRAPPE.exists():
+            datasets["frappe"] = ingest_frappe(Path(folder))
+        for name, dataset in datasets.items():
+            gaps = []
+            for seed in range(plan.quality_seeds):
+                schedule = Schedule(max_epochs=2, patience=2, seed=seed)
+                fp32, bf16 = (
+                    train(
+                        dataset, ModelSpec(), Hyperparameters(), Execution(precision=precision), schedule
+                    ).validation.ne
+                    for precision in ("fp32", "bf16")
+                )
+                gaps.append(bf16 / fp32 - 1)
+            error = stdev(gaps) / len(gaps) ** 0.5 if len(gaps) > 1 else None
+            found[name] = {"rows": dataset.rows, "gaps": gaps, "mean": fmean(gaps), "standard_error": error}
+    report.table(
+        "Validation NE in bf16 over fp32, minus one",
+        ("data", "seeds", "mean", "standard error"),
+        [
+            (
+                name,
+                str(len(gap["gaps"])),
+                f"{gap['mean']:+.4%}",
+                "unknown" if gap["standard_error"] is None else f"{gap['standard_error']:.4%}",
+            )
+            for name, gap in found.items()
+        ],
+    )
+    return found
+
+
+def settings() -> list[Setting]:
+    """What is raced: the GPU where there is one, all cores in both wait policies, and one core."""
+    cores = len(os.sched_getaffinity(0))
+    found = [Setting(device="cuda:0", threads=1, wait_policy="PASSIVE")] if torch.cuda.is_available() else []
+    found += [Setting(device="cpu", threads=cores, wait_policy=policy) for policy in ("PASSIVE", "ACTIVE")]
+    return [*found, Setting(device="cpu", threads=1, wait_policy="PASSIVE")]
+
+
+def measure(setting: Setting, plan: Plan) -> dict[str, Any]:
+    """Race in a fresh process: the wait policy is read when OpenMP starts."""
+    os.environ["OMP_WAIT_POLICY"] = setting.wait_policy
+    return report.measure("benchmarks.train_step", "race", json.dumps([asdict(setting), asdict(plan)]))
+
+
+def run_race(arguments: str) -> None:
+    """Race in this process and print what was measured."""
+    values, sizes = json.loads(arguments)
+    setting, plan = Setting(**values), Plan(**{**sizes, "sizes": tuple(sizes["sizes"])})
+    print(json.dumps({"limits": limits(setting), "times": race(setting, plan)}))
+
+
+def main() -> None:
+    """Measure and publish."""
+    quick = report.parse_arguments(__doc__).quick
+    plan = QUICK if quick else Plan()
+    races = []
+    for setting in settings()[: 1 if quick else None]:
+        measured = measure(setting, plan)
+        show(setting, measured["times"], measured["limits"])
+        races.append({"setting": asdict(setting), **measured})
+    if not torch.cuda.is_available():
+        print("There is no CUDA device here, so the GPU's row stays empty.")
+    gaps = quality_gap(plan)
+    # The headline is the processor's, on all cores; a GPU's figures stand beside it.
+    first = next(one for one in races if one["setting"]["device"] == "cpu")
+    report.publish(
+        "train_step",
+        headline(first, gaps),
+        {"plan": asdict(plan), "races": races, "quality": gaps},
+        seeds=[SEED],
+        quick=quick,
+    )
+
+
+def headline(raced: dict[str, Any], gaps: dict[str, Any]) -> dict[str, Any]:
+    """The published figures."""
+    small, large = raced["times"]["128"], raced["times"]["2048"]
+    seconds = median(large[ours(large)]["wall_seconds"])
+    figures = {
+        "speedup_vs_plain_b128": speedup(small, "plain"),
+        "speedup_vs_plain_b2048": speedup(large, "plain"),
+        "speedup_vs_torchrec_b2048": speedup(large, "torchrec") if "torchrec fused" in large else None,
+        "gemm_fraction": shares_of_limits(ours(large), 2048, seconds, raced["limits"])[0],
+        "ne_gap_bf16": max((gap["mean"] for gap in gaps.values()), key=abs),
+    }
+    return {
+        **{name: None if value is None else round(value, 5) for name, value in figures.items()},
+        "setting_b128": ours(small),
+        "setting_b2048": ours(large),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3 and sys.argv[1] == "race":
+        run_race(sys.argv[2])
+    else:
+        main()
