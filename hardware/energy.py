@@ -61,7 +61,7 @@ class RaplCounter(EnergySource):
         # The zone `psys` covers the packages once more: counting both would double the joules.
         self._cpus = [cpu for cpu in cpus if getattr(getattr(cpu, "rapl_file", None), "name", "") != "psys"]
         if not self._cpus:
-            raise HardwareError("no RAPL counter is listed here")
+            raise HardwareError("no RAPL counter can be read (the machine lists no package)")
 
     def joules(self) -> float:
         """Sum over packages; Zeus takes care of counters that wrap around."""

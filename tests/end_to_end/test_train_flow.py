@@ -130,14 +130,14 @@ def test_model_below_the_quality_limit_is_not_registered(in_that_home) -> None:
 def test_interrupted_command_says_so_and_the_next_one_resumes(shunter_home: Path) -> None:
     """Ctrl-C as a terminal sends it: to every process of the group, the temporary server's included."""
     shunter = Path(sys.executable).with_name("shunter")
-    command = [shunter, "train", "--data", "synthetic:6000", "--trials", "2", "--max-epochs", "2"]
+    command = [shunter, "train", "--data", "synthetic:20000", "--trials", "3", "--max-epochs", "4"]
     command += ["--ensemble-size", "1"]
     first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     runs = shunter_home / "runs"
     deadline = time.monotonic() + 180
     while time.monotonic() < deadline and not list(runs.glob("*/decision.json")):
         assert first.poll() is None, first.stderr.read() if first.stderr else ""
-        time.sleep(0.1)
+        time.sleep(0.02)
     os.killpg(first.pid, signal.SIGINT)
     _, errors = first.communicate(timeout=120)
     assert first.returncode == 130, errors
