@@ -24,6 +24,15 @@ _FIELDS = 1 + len(NUMERIC) + len(CATEGORICAL)
 _WORD_BYTES = 8
 _TAB, _NEWLINE, _MINUS = 9, 10, 45
 
+
+def _every_byte(value: int) -> np.uint64:
+    return np.uint64(int.from_bytes(bytes([value]) * _WORD_BYTES))
+
+
+# One byte in all eight places of a word.
+_ONES, _LOW_NIBBLES, _HIGH_BITS = _every_byte(1), _every_byte(0x0F), _every_byte(0x80)
+_ZERO_DIGITS, _OVERFLOW_ABOVE_NINE, _SIX = _every_byte(ord("0")), _every_byte(0x76), _every_byte(6)
+
 Words = NDArray[np.uint64]
 Mask = NDArray[np.bool_]
 
@@ -167,19 +176,15 @@ def _locate(
     return starts[right], ends, np.flatnonzero(right), rejected
 
 
-def _every_byte(value: int) -> np.uint64:
-    return np.uint64(int.from_bytes(bytes([value]) * _WORD_BYTES))
-
-
 def _decimal(words: Words, lengths: NDArray[np.int64]) -> tuple[NDArray[np.float32], Mask]:
     """Read integers of up to eight characters, the last bytes of `words`; a gap is NaN."""
     gap = lengths == 0
     shift = (np.clip(_WORD_BYTES - lengths, 0, 7) * 8).astype(np.uint64)
     negative = (words >> shift) & np.uint64(0xFF) == _MINUS
     # Zero in every byte before the digits, the value of the digit in the others.
-    digits = ((words >> shift) ^ (_every_byte(ord("0")) >> shift)) << shift
+    digits = ((words >> shift) ^ (_ZERO_DIGITS >> shift)) << shift
     digits ^= negative * (np.uint64(_MINUS ^ ord("0")) << shift)
-    out_of_range = ((digits + _every_byte(0x76)) | digits) & _every_byte(0x80)
+    out_of_range = ((digits + _OVERFLOW_ABOVE_NINE) | digits) & _HIGH_BITS
     valid = gap | ((out_of_range == 0) & (lengths <= _WORD_BYTES) & (lengths > negative))
     # Pairs of digits, then of two-digit numbers, then of four-digit numbers; the first digit is the lowest byte.
     pairs = ((digits * np.uint64(10 * 2**8 + 1)) >> np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF)
@@ -192,11 +197,11 @@ def _decimal(words: Words, lengths: NDArray[np.int64]) -> tuple[NDArray[np.float
 
 def _hexadecimal(words: Words, lengths: NDArray[np.int64]) -> tuple[Words, Mask]:
     """Read ids of exactly eight hexadecimal digits as number + 1; a gap is 0."""
-    letter = (words >> np.uint64(6)) & _every_byte(1)
-    nibbles = ((words & _every_byte(0x0F)) + letter * np.uint64(9)) & _every_byte(0x0F)
+    letter = (words >> np.uint64(6)) & _ONES
+    nibbles = ((words & _LOW_NIBBLES) + letter * np.uint64(9)) & _LOW_NIBBLES
     # Writing the digits again gives the same text, in small letters, exactly when they were digits.
-    above_nine = ((nibbles + _every_byte(6)) >> np.uint64(4)) & _every_byte(1)
-    written = nibbles + _every_byte(ord("0")) + above_nine * np.uint64(ord("a") - ord("0") - 10)
+    above_nine = ((nibbles + _SIX) >> np.uint64(4)) & _ONES
+    written = nibbles + _ZERO_DIGITS + above_nine * np.uint64(ord("a") - ord("0") - 10)
     gap = lengths == 0
     valid = gap | ((written == (words | (letter << np.uint64(5)))) & (lengths == _WORD_BYTES))
     pairs = (nibbles << np.uint64(4) | nibbles >> np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF)

@@ -60,7 +60,8 @@ class NumericField:
     def encode(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
         """Transform float32 [rows]; NaN is a missing value."""
         scaled = (signed_log(values) - np.float32(self.mean)) / np.float32(self.deviation)
-        return np.nan_to_num(scaled, copy=False, nan=0.0)
+        scaled[np.isnan(scaled)] = 0
+        return scaled
 
 
 @dataclass(frozen=True)

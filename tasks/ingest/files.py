@@ -9,7 +9,7 @@ from typing import BinaryIO, cast
 
 from shunter.errors import DataError
 
-BLOCK_BYTES = 2 << 20
+BLOCK_BYTES = 4 << 20
 _LONGEST_LINE_BYTES = 64 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
 
