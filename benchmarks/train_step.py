@@ -3,7 +3,7 @@
 A DLRM in the shape of Criteo Kaggle: 13 dense columns, 26 tables of up to a million rows, width 16, layers
 13-512-256-64-16 and 367-512-256-1. All contestants get the same batches, already in memory, and take blocks of steps in
 turn, in an order that rotates; so a busy machine slows all of them. A contestant's time is the median of its blocks.
-The speed-ups are those of the engine's fastest setting over the fastest rival of each kind. Rivals: plain PyTorch with SGD
+The speed-ups are those of our fastest setting over the fastest rival of each kind. Rivals: plain PyTorch with SGD
 and with Adagrad (sparse gradients), TorchRec as in its training examples (fused row-wise Adagrad) and as bare modules
 with `torch.optim.Adagrad`. Only TorchRec needs more than torch, numpy and pandas; it is left out where it is missing.
 

@@ -19,9 +19,10 @@ SPEC = ModelSpec(embedding_dim=8, bottom_widths=(10,), top_widths=(12,))
 
 
 def test_flops_are_those_of_the_matrix_products() -> None:
-    # Each product costs 2 m n k forward and twice that backward; the dense input itself needs no gradient.
+    # Each product costs 2 m n k forward and twice that backward; the dense input itself needs no gradient, and the
+    # interaction's two gradients are one, since it is symmetric.
     bottom = 2 * (3 * 10) * 2 + 2 * (10 * 8) * 3
-    interaction = 2 * (4 * 8 * 4) * 3
+    interaction = 2 * (4 * 8 * 4) * 2
     top = 2 * ((8 + 6) * 12 + 12 * 1) * 3
     assert count_model(SPEC, FEATURES).matmul_flops_per_sample == bottom + interaction + top
 

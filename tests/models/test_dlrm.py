@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from models.dlrm import DenseLayers, PairwiseProducts
 from models.registry import Model, build_model
 from models.spec import CategoricalFeature, Features, ModelSpec
 from shunter.errors import RequestError
@@ -125,3 +126,17 @@ def test_widths_of_the_reference_shape() -> None:
     model = build_model(spec, features_of(13, 26))
     widths = [(m.in_features, m.out_features) for m in model.modules() if isinstance(m, nn.Linear)]
     assert widths == [(13, 512), (512, 256), (256, 64), (64, 16), (367, 512), (512, 256), (256, 1)]
+
+
+@pytest.mark.parametrize("vectors", [1, 2, 5])
+def test_products_have_the_gradient_of_the_formula(vectors: int) -> None:
+    layers = DenseLayers(ModelSpec(embedding_dim=4), dense_features=0, tables=vectors)
+    given = torch.randn(3, vectors, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    given.requires_grad_()
+
+    def products(values: Tensor) -> Tensor:
+        return PairwiseProducts.apply(values, layers.pairs, layers.position)  # type: ignore[return-value]
+
+    assert products(given).shape == (3, vectors * (vectors - 1) // 2)
+    if vectors > 1:
+        assert torch.autograd.gradcheck(products, given)
