@@ -186,12 +186,14 @@ def draw_tables(rows: Sequence[int], dim: int, generator: torch.Generator) -> It
     """Draw each table from U(-1/sqrt(rows), 1/sqrt(rows)), as in facebookresearch/dlrm; equal for all kernels.
 
     Yields:
-        Number of the table, first row and weights of one part after the other: a table may be larger than memory.
+        Number of the table, first row and weights of one part after the other: a table may be larger than memory. The
+        weights are valid until the next part, which is drawn into the same memory.
     """
+    room = torch.empty(min(ROWS_DRAWN_AT_ONCE, max(rows)), dim)
     for table, table_rows in enumerate(rows):
         bound = table_rows**-0.5
         for first_row in range(0, table_rows, ROWS_DRAWN_AT_ONCE):
-            part = torch.empty(min(ROWS_DRAWN_AT_ONCE, table_rows - first_row), dim)
+            part = room[: table_rows - first_row]
             yield table, first_row, part.uniform_(-bound, bound, generator=generator)
 
 

@@ -1,6 +1,8 @@
 """A training whose tables lie in a file ends bit by bit as one in memory; what does not fit is told at once."""
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -74,6 +76,28 @@ def assert_same(one: TrainResult, other: TrainResult) -> None:
     ]
 
 
+@contextmanager
+def most_private_memory() -> Iterator[list[int]]:
+    """Bytes that the process took beyond those at the start, without pages of mapped files; filled in at the end."""
+    finished, found, readings = threading.Event(), [0], []
+
+    def read() -> int:
+        return int(Path("/proc/self/status").read_text().split("RssAnon:")[1].split()[0]) * 1024
+
+    def watch() -> None:
+        while not finished.wait(0.005):
+            readings.append(read())
+
+    before, watcher = read(), threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield found
+    finally:
+        finished.set()
+        watcher.join()
+        found[0] = max(readings) - before
+
+
 @pytest.mark.parametrize("depth", [1, 2, 4])
 def test_weights_sums_and_losses_are_those_of_a_training_in_memory(
     dataset: Dataset, in_memory: TrainResult, tmp_path: Path, depth: int
@@ -119,6 +143,18 @@ def test_the_finished_model_scores_and_is_saved_as_any_other(
     save_model(model, tmp_path / "model")
     loaded = load_model(tmp_path / "model")
     assert (evaluate(loaded, dataset, "test", IN_MEMORY).logits == expected.logits).all()
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the memory of the process from Linux")
+@pytest.mark.usefixtures("in_memory")  # so that what a first training loads is there already
+def test_the_tables_never_lie_in_memory(dataset: Dataset, tmp_path: Path) -> None:
+    """Neither when they are drawn, nor when they are saved, nor when the best of them are put back."""
+    first, *others = dataset.features.categorical
+    features = replace(dataset.features, categorical=(replace(first, rows=3_000_000), *others))
+    table_bytes = 3_000_000 * (8 + 1) * 4
+    with most_private_memory() as taken:
+        train_cached(replace(dataset, features=features), tmp_path)
+    assert 0 < taken[0] < table_bytes / 2
 
 
 def test_a_probe_measures_with_the_cache(dataset: Dataset) -> None:
