@@ -1,0 +1,199 @@
+"""Training with the embedding tables in a file: what the cache finds, and what fetching ahead hides of the rest.
+
+The same steps of a Criteo-shaped DLRM, in turn: all tables in memory; in a file, where each batch's rows are fetched
+when it is their turn; in a file, where they are fetched in the background while former batches are trained. All three
+end with bitwise the same weights, which is checked. The file fits into this machine's memory, so its pages are found
+there: a fetch costs the book-keeping and the copy, not a disk. A slower tier is therefore simulated beside it, whose
+rows take a set time each.
+"""
+
+import hashlib
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.report import parse_arguments, publish, table
+from engine.batch import Batch, make_batch
+from engine.config import Execution, Hyperparameters
+from engine.lookahead import admitted, embedding_cache
+from engine.step import applied, build_dense_optimizer, prefetch, train_step
+from models.embeddings import PooledEmbeddings
+from models.registry import Model, build_model
+from models.slots import Admission
+from models.spec import CategoricalFeature, Features, ModelSpec
+from models.tiered import TieredEmbeddings
+
+SEED = 0
+TABLES = 26
+SPEC = ModelSpec(embedding_dim=16, bottom_widths=(512, 256, 64), top_widths=(512, 256))
+RATES = Hyperparameters()
+CACHE_SHARES = (0.05, 0.2)
+SAMPLES = 2_048
+SIMULATED_ROWS_PER_SECOND = 500_000
+WARMUP_STEPS = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """One way to train: None for tables in memory, and for a file that is as fast as it is."""
+
+    cache_rows: int | None = None
+    ahead: bool = False
+    rows_per_second: float | None = None
+
+
+def draw_batches(features: Features, count: int, samples: int) -> list[Batch]:
+    """Batches whose ids follow a power law, rank r with probability ~ 1 / (r + 10): many rows come once or twice."""
+    random = np.random.default_rng(SEED)
+    batches = []
+    for _ in range(count):
+        uniform = random.random((samples, len(features.categorical)))
+        rows = np.array([field.rows for field in features.categorical])
+        ids = (10 * ((rows / 10 + 1) ** uniform - 1)).astype(np.int32)
+        dense = random.random((samples, len(features.dense)), dtype=np.float32)
+        labels = (random.random(samples) < 0.25).astype(np.float32)
+        batches.append(
+            make_batch(features, dense=dense, categorical=np.minimum(ids, rows - 1).astype(np.int32), labels=labels)
+        )
+    return batches
+
+
+def train(features: Features, batches: list[Batch], variant: Variant) -> tuple[dict[str, Any], Model]:
+    """Train on the batches once; figures of the steps after the warm-up."""
+    execution = Execution(threads=1, batch_size=SAMPLES, embedding_cache_rows=variant.cache_rows)
+    with applied(execution) as device:
+        model = build_model(SPEC, features, seed=SEED, device=device, cache=embedding_cache(execution)).train()
+        if variant.rows_per_second is not None:
+            _slow_down(model.embeddings, variant.rows_per_second)
+        optimizer = build_dense_optimizer(model, RATES)
+        source = iter(batches)
+        with prefetch(admitted(source, model) if variant.ahead else source, execution) as ready:
+            steps = iter(ready) if variant.ahead else admitted(ready, model)
+            for batch in islice(steps, WARMUP_STEPS):
+                train_step(model, optimizer, batch, "fp32")
+            waited, counted = ready.wait_seconds, _counts(model)
+            seconds = list(_step_seconds(steps, model, optimizer))
+        figures: dict[str, Any] = {name: value - counted[name] for name, value in _counts(model).items()}
+        figures |= {"step_seconds": statistics.median(seconds), "train_seconds": sum(seconds)}
+        figures["wait_seconds"] = ready.wait_seconds - waited
+        figures["wait_step_seconds"] = figures["wait_seconds"] / len(seconds)
+        if figures.get("lookups"):  # of batches admitted, which may be some more than were trained
+            admitted_batches = figures["lookups"] / (SAMPLES * len(features.categorical))
+            figures["misses_step"] = figures["misses"] / admitted_batches
+            figures["transfer_step_seconds"] = figures["transfer_seconds"] / admitted_batches
+            figures["hit_rate"] = figures["hits"] / (figures["hits"] + figures["misses"])
+    return figures, model
+
+
+def _slow_down(tables: PooledEmbeddings, rows_per_second: float) -> None:
+    """Simulate a tier that delivers so many rows a second."""
+    assert isinstance(tables, TieredEmbeddings)
+    move = tables._move
+
+    def move_slowly(admission: Admission) -> None:
+        started = time.perf_counter()
+        move(admission)
+        time.sleep(max(len(admission.arriving) / rows_per_second - (time.perf_counter() - started), 0))
+
+    tables._move = move_slowly
+
+
+def _step_seconds(steps: Iterator[Batch], model: Model, optimizer: torch.optim.Optimizer) -> Iterator[float]:
+    """Train to the end; the seconds of each step, getting its batch included."""
+    started = time.perf_counter()
+    for batch in steps:
+        train_step(model, optimizer, batch, "fp32")
+        yield time.perf_counter() - started
+        started = time.perf_counter()
+
+
+def _counts(model: Model) -> dict[str, float]:
+    return dict(vars(model.embeddings.counts)) if isinstance(model.embeddings, TieredEmbeddings) else {}
+
+
+def compare(features: Features, batches: list[Batch], variants: dict[str, Variant], rounds: int) -> dict[str, Any]:
+    """Train in each variant in turn, round after round; medians over the rounds."""
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in variants}
+    for _ in range(rounds):
+        for name, variant in variants.items():
+            figures, model = train(features, batches, variant)
+            figures["weights"] = _fingerprint(model)
+            results[name].append(figures)
+    assert len({figures["weights"] for found in results.values() for figures in found}) == 1, "the weights differ"
+    return {name: _median(found) for name, found in results.items()}
+
+
+def _fingerprint(model: Model) -> str:
+    """Hash of all weights and of the optimiser's state, bit by bit."""
+    digest = hashlib.sha256()
+    for tensor in (*model.state_dict().values(), model.embeddings.adagrad_sum):
+        digest.update(tensor.numpy().data)
+    return digest.hexdigest()
+
+
+def _median(found: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        name: value if isinstance(value, str) else statistics.median(figures[name] for figures in found)
+        for name, value in found[0].items()
+    }
+
+
+def main() -> None:
+    """Measure and publish."""
+    quick = parse_arguments(__doc__).quick
+    table_rows, steps, rounds = (200_000, 30, 1) if quick else (400_000, 50, 3)
+    features = Features(
+        dense=tuple(f"dense{i}" for i in range(13)),
+        categorical=tuple(CategoricalFeature(name=f"field{i}", rows=table_rows) for i in range(TABLES)),
+    )
+    batches = draw_batches(features, steps, samples=SAMPLES)
+    total_rows = TABLES * table_rows
+    variants = {"in memory": Variant()}
+    for share in CACHE_SHARES:
+        for way, ahead in (("in turn", False), ("ahead", True)):
+            variants[f"cache {share:.0%}, {way}"] = Variant(cache_rows=int(share * total_rows), ahead=ahead)
+    cached = variants[f"cache {CACHE_SHARES[-1]:.0%}, ahead"]
+    slow = replace(cached, rows_per_second=SIMULATED_ROWS_PER_SECOND)
+    variants |= {"simulated tier, in turn": replace(slow, ahead=False), "simulated tier, ahead": slow}
+    found = compare(features, batches, variants, rounds)
+    table(
+        f"{total_rows:,} rows of {SPEC.embedding_dim}, batches of {SAMPLES:,}, one thread; per step, times in ms",
+        ("tables", "step", "waited", "moving", "misses", "hits"),
+        [_row(name, figures) for name, figures in found.items()],
+    )
+    in_memory, ahead = found["in memory"], found[f"cache {CACHE_SHARES[-1]:.0%}, ahead"]
+    headline = {
+        "bitwise_equal": True,  # asserted in `compare`, of each run
+        "hit_rate": ahead["hit_rate"],
+        "step_ratio_to_memory": ahead["step_seconds"] / in_memory["step_seconds"],
+        "stall_share": ahead["wait_seconds"] / ahead["train_seconds"],
+        "saving": _saving(found, f"cache {CACHE_SHARES[-1]:.0%}"),
+        "saving_simulated_tier": _saving(found, "simulated tier"),
+    }
+    details = {"table_rows": total_rows, "steps": steps, "rounds": rounds, "variants": found}
+    details["simulated_rows_per_second"] = SIMULATED_ROWS_PER_SECOND
+    publish("lookahead", headline, details, seeds=[SEED], quick=quick)
+
+
+def _saving(found: dict[str, Any], name: str) -> float:
+    return 1 - found[f"{name}, ahead"]["step_seconds"] / found[f"{name}, in turn"]["step_seconds"]
+
+
+def _row(name: str, figures: dict[str, Any]) -> list[str]:
+    parts = [figures.get(f"{part}_seconds") for part in ("step", "wait_step", "transfer_step")]
+    return [
+        name,
+        *("" if seconds is None else f"{seconds * 1e3:.1f}" for seconds in parts),
+        f"{figures['misses_step']:,.0f}" if "misses_step" in figures else "",
+        f"{figures['hit_rate']:.1%}" if "hit_rate" in figures else "",
+    ]
+
+
+if __name__ == "__main__":
+    main()
