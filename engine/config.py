@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-DenseOptimizer = Literal["adam", "adagrad", "sgd"]
+DenseOptimizer = Literal["adam", "adagrad", "sgd", "shampoo"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +35,7 @@ class Execution:
         device: torch device, `cpu` or `cuda:0`.
         threads: intra-operator threads.
         precision: `fp32`, or `bf16` for automatic mixed precision of the dense part.
+        compiled: trains the dense part compiled, where a compiler works; equal within rounding, not bit by bit.
         batch_size: samples a step.
         prefetch_depth: batches held ready ahead of the step.
         embedding_cache_rows: keeps the embedding tables in a file, and as many of their rows in memory; None keeps
@@ -44,6 +45,7 @@ class Execution:
     device: str = "cpu"
     threads: int = 1
     precision: Literal["fp32", "bf16"] = "fp32"
+    compiled: bool = False
     batch_size: int = 512
     prefetch_depth: int = 2
     embedding_cache_rows: int | None = None

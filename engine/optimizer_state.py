@@ -1,6 +1,7 @@
 """The state of a dense optimiser as named tensors, for a file."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,20 +10,49 @@ PREFIX = "optimizer."
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Every tensor of the state, as `optimizer.{parameter}.{name}`."""
-    return {
-        f"{PREFIX}{index}.{name}": value
-        for index, values in optimizer.state_dict()["state"].items()
-        for name, value in values.items()
-        if value is not None
-    }
+    """Every number of the state, as `optimizer.{parameter}.{name}`; deeper states have longer names.
+
+    A key that is a number, and an index in a list, is written with a leading `#`; the length of a list under `#length`,
+    so that an empty one comes back too. A number becomes a tensor without dimensions.
+    """
+    state = optimizer.state_dict()["state"]
+    return {f"{PREFIX}{name}": value for key, values in state.items() for name, value in _flat(str(key), values)}
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
     """Put back what `optimizer_tensors` gave; tensors of other names are left alone."""
-    state: dict[int, dict[str, Tensor]] = {}
+    nested: dict[str, Any] = {}
     for key, value in tensors.items():
         if key.startswith(PREFIX):
-            index, name = key.removeprefix(PREFIX).split(".", maxsplit=1)
-            state.setdefault(int(index), {})[name] = value
+            *path, last = key.removeprefix(PREFIX).split(".")
+            inner = nested
+            for name in path:
+                inner = inner.setdefault(name, {})
+            inner[last] = value
+    state = {int(key): _nested(values) for key, values in nested.items()}
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+
+
+def _flat(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
+    if isinstance(value, Tensor):
+        yield name, value
+    elif isinstance(value, int):
+        yield f"{name}.#number", torch.tensor(value)
+    elif isinstance(value, list):
+        yield f"{name}.#length", torch.tensor(len(value))
+        for index, item in enumerate(value):
+            yield from _flat(f"{name}.#{index}", item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _flat(f"{name}.#{key}" if isinstance(key, int) else f"{name}.{key}", item)
+
+
+def _nested(value: Any) -> Any:
+    """The inverse of `_flat`, from dictionaries of its names."""
+    if isinstance(value, Tensor):
+        return value
+    if "#number" in value:
+        return int(value["#number"])
+    if "#length" in value:
+        return [_nested(value[f"#{index}"]) for index in range(int(value["#length"]))]
+    return {int(key[1:]) if key.startswith("#") else key: _nested(item) for key, item in value.items()}

@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count
 
 import numpy as np
 import torch
 
 from engine.batch import Batch
+from engine.compile import compile_layers
 from engine.config import Execution, Hyperparameters
 from engine.dataset import Dataset
 from engine.loader import BatchLoader
@@ -66,6 +68,7 @@ def time_steps(
             device=device,
             cache=embedding_cache(execution),
         ).train()
+        compile_seconds = compile_layers(model, execution) if execution.compiled else None
         optimizer = build_dense_optimizer(model, hyperparameters)
         loader = BatchLoader(dataset, "train", execution.batch_size, shuffle=True, seed=seed)
         seconds: list[float] = []
@@ -79,7 +82,8 @@ def time_steps(
                 train_step(model, optimizer, next(batches), execution.precision)
                 _synchronize(device)
                 seconds.append(time.perf_counter() - started)
-            return _timing(seconds, batches, waited, loaded, peak_memory_bytes(device))
+            timing = _timing(seconds, batches, waited, loaded, peak_memory_bytes(device))
+            return replace(timing, compile_seconds=compile_seconds)
 
 
 def _full_batches(loader: BatchLoader) -> Iterator[Batch]:
@@ -100,6 +104,7 @@ def _timing(
         step_seconds_p90=float(p90),
         wait_seconds=(batches.wait_seconds - waited) / len(seconds),
         load_seconds=(batches.load_seconds - loaded) / len(seconds),
+        compile_seconds=None,
         peak_memory_bytes=memory_bytes,
     )
 

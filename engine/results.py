@@ -56,6 +56,7 @@ class TrainResult:
         train_seconds: wall clock, validation and checkpoints included, time between interruptions left out.
         wait_seconds: part of it that the step waited for a batch.
         compute_seconds: part of it that forward, backward and update took.
+        compile_seconds: part of it that compiling the dense part took, in all attempts; 0 when it was not compiled.
         stopped_because: `max_epochs`, `patience` or `budget: ...`.
         peak_memory_bytes: most memory used: of the device for a GPU, of the process for a CPU.
     """
@@ -68,6 +69,7 @@ class TrainResult:
     train_seconds: float
     wait_seconds: float
     compute_seconds: float
+    compile_seconds: float
     stopped_because: str
     peak_memory_bytes: int
 
@@ -103,6 +105,7 @@ class StepTiming:
         step_seconds_p90: its 90th percentile.
         wait_seconds: mean part of a step spent waiting for the batch.
         load_seconds: mean time the background thread took to make a batch.
+        compile_seconds: what compiling took, before the steps; None when they were not compiled.
         peak_memory_bytes: most memory used: of the device for a GPU, of the process for a CPU.
     """
 
@@ -112,4 +115,5 @@ class StepTiming:
     step_seconds_p90: float
     wait_seconds: float
     load_seconds: float
+    compile_seconds: float | None
     peak_memory_bytes: int

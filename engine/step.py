@@ -13,6 +13,7 @@ from engine.batch import Batch
 from engine.config import Execution, Hyperparameters
 from engine.prefetch import Prefetcher
 from models.registry import Model
+from models.shampoo import Shampoo
 from shunter.errors import HardwareError
 
 
@@ -32,6 +33,9 @@ def build_dense_optimizer(model: nn.Module, hyperparameters: Hyperparameters) ->
     # `fused` is one operator for all parameters; Adagrad has it on the CPU only.
     if hyperparameters.dense_optimizer == "adam":
         return torch.optim.Adam(groups, lr=learning_rate, fused=True)
+    if hyperparameters.dense_optimizer == "shampoo":
+        # A bad gradient is seen by the watch over the losses; looking at each would wait for the device at every step.
+        return Shampoo(groups, lr=learning_rate, check_gradients=False)
     if hyperparameters.dense_optimizer == "adagrad":
         return torch.optim.Adagrad(groups, lr=learning_rate, fused=parameters[0].device.type == "cpu")
     return torch.optim.SGD(groups, lr=learning_rate, fused=True)

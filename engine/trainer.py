@@ -12,6 +12,7 @@ from torch import Tensor
 
 from engine.batch import Batch
 from engine.checkpoint import CheckpointDirectory
+from engine.compile import compile_layers
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.dataset import Dataset
 from engine.interrupt import deferred_interrupt
@@ -142,6 +143,7 @@ class _State:
     train_seconds: float = 0.0
     wait_seconds: float = 0.0
     compute_seconds: float = 0.0
+    compile_seconds: float = 0.0
     best_ne: float = math.inf
     best_step: int = -1
     best_epoch: int = 0
@@ -176,20 +178,23 @@ class _Run:
         self.model: Model = processes.build_model(
             spec, dataset.features, hyperparameters, execution, seed=schedule.seed, cache=cache
         ).train()
+        compile_seconds = (compile_layers(self.model, execution) or 0.0) if execution.compiled else 0.0
         self.optimizer = build_dense_optimizer(self.model, hyperparameters)
         self.loader = processes.loader(dataset, execution.batch_size, schedule.seed)
         self.losses = _LossWatch(torch.device(execution.device))
-        self.state = _State()
+        self.state = _State(compile_seconds=compile_seconds)
         self.best_weights: dict[str, Tensor] = {}
         self.checkpoint: CheckpointDirectory | None = None
         self.may_save = True
-        self.counted_until = time.perf_counter()
+        self.counted_until = time.perf_counter() - compile_seconds
 
     def resume(self, checkpoint: CheckpointDirectory, every_seconds: float, every_steps: int | None) -> None:
         """Save to `checkpoint` from now on, and go on from what is there."""
         self.checkpoint, self.every_seconds, self.every_steps = checkpoint, every_seconds, every_steps or math.inf
         if checkpoint.exists():
+            compile_seconds = self.state.compile_seconds
             self.state = _State.from_dict(checkpoint.read(self.model, self.optimizer))
+            self.state.compile_seconds += compile_seconds
             self.losses.restart(self.state.epoch_loss, self.state.step)
         self.saved_at, self.saved_step = time.perf_counter(), self.state.step
 
@@ -220,6 +225,7 @@ class _Run:
             train_seconds=state.train_seconds,
             wait_seconds=state.wait_seconds,
             compute_seconds=state.compute_seconds,
+            compile_seconds=state.compile_seconds,
             stopped_because=stopped_because,
             peak_memory_bytes=memory_bytes,
         )
@@ -406,5 +412,6 @@ def _identity(
         "hyperparameters": hyperparameters.to_dict(),
         "batch size": execution.batch_size,
         "precision": execution.precision,
+        "compiled": execution.compiled,
         "seed": schedule.seed,
     }

@@ -17,8 +17,9 @@ from models.spec import Features, ModelSpec
 BATCH = 64
 FLOAT_BYTES = 4
 ID_BYTES = 4
-# Floats of optimiser state for each parameter of the dense part.
-DENSE_STATES = {"adam": 2, "adagrad": 1, "sgd": 0}
+# Floats of optimiser state for each parameter of the dense part. Shampoo keeps two beside two square matrices for each
+# dimension of a block: six where blocks are square.
+DENSE_STATES = {"adam": 2, "adagrad": 1, "sgd": 0, "shampoo": 6}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +61,7 @@ def count_model(
         spec: the architecture.
         features: the input.
         ids_per_sample: mean number of ids of each field; 1 for a field that is not named.
-        dense_optimizer: `adam`, `adagrad` or `sgd`.
+        dense_optimizer: `adam`, `adagrad`, `sgd` or `shampoo`.
 
     Raises:
         RequestError: the model cannot be built.

@@ -41,6 +41,11 @@ class TrainingFigures(Protocol):
         ...
 
     @property
+    def compile_seconds(self) -> float:
+        """Part of it that compiling the dense part took; 0 when it was not compiled."""
+        ...
+
+    @property
     def samples_per_second(self) -> float:
         """Training throughput."""
         ...
@@ -130,6 +135,7 @@ def training_metrics(training: TrainingFigures) -> Values:
     return {
         "time.train_seconds": training.train_seconds,
         "time.compute_seconds": training.compute_seconds,
+        "time.compile_seconds": training.compile_seconds,
         "stall.wait_seconds": training.wait_seconds,
         "stall.wait_share": training.wait_seconds / busy_seconds if busy_seconds else 0.0,
         "throughput.samples_per_second": training.samples_per_second,

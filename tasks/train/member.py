@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from engine.config import Hyperparameters, Schedule
@@ -14,6 +15,7 @@ from hardware.meter import measure_energy
 from hardware.types import Placement
 from models.spec import ModelSpec
 from tasks.track import Run, child_run, epoch_metrics, model_params, placement_params, quality_metrics, training_metrics
+from tasks.train.compilation import choose_compilation
 from tasks.train.energy import EnergyRecord
 from tasks.train.placement import execution_of
 from tasks.train.progress import training_progress
@@ -72,12 +74,17 @@ def train_to_the_end(
             if run:
                 run.log_metrics(epoch_metrics(report), step=report.epoch)
 
+        choice = choose_compilation(
+            dataset, spec, hyperparameters, execution_of(placement), schedule, directory=checkpoints
+        )
+        if run:
+            run.set_tags({"training.compilation": choice.reason})
         try:
             result = train(
                 dataset,
                 spec,
                 hyperparameters,
-                execution_of(placement),
+                replace(execution_of(placement), compiled=choice.compiled),
                 schedule,
                 checkpoint_directory=checkpoints,
                 checkpoint_seconds=checkpoint_seconds,

@@ -34,6 +34,7 @@ class TrainedModel(BaseModel):
         train_seconds: wall clock, validation and checkpoints included, interruptions left out.
         wait_seconds: part of it that the step waited for a batch.
         compute_seconds: part of it that forward, backward and update took.
+        compile_seconds: part of it that compiling the dense part took; 0 when it was not compiled.
         samples_per_second: training throughput, validation and checkpoints left out.
         peak_memory_bytes: most memory used: of the device for a GPU, of the process for a CPU.
         energy: of the training, earlier attempts up to their last saved epoch included.
@@ -57,6 +58,7 @@ class TrainedModel(BaseModel):
     train_seconds: float
     wait_seconds: float
     compute_seconds: float
+    compile_seconds: float = 0.0
     samples_per_second: float
     peak_memory_bytes: int
     energy: EnergyReading
@@ -96,6 +98,7 @@ def describe(
         train_seconds=result.train_seconds,
         wait_seconds=result.wait_seconds,
         compute_seconds=result.compute_seconds,
+        compile_seconds=result.compile_seconds,
         samples_per_second=result.samples_per_second,
         peak_memory_bytes=result.peak_memory_bytes,
         energy=energy,

@@ -43,7 +43,7 @@ def assert_same(one: TrainResult, other: TrainResult) -> None:
     assert (one.best_epoch, one.samples_seen) == (other.best_epoch, other.samples_seen)
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "adagrad", "sgd"])
+@pytest.mark.parametrize("optimizer", ["adam", "adagrad", "sgd", "shampoo"])
 def test_interrupted_every_few_steps_the_result_is_bitwise_the_same(
     dataset: Dataset, tmp_path: Path, optimizer: str
 ) -> None:

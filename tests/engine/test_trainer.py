@@ -42,10 +42,10 @@ def weights_of(result: TrainResult) -> list[torch.Tensor]:
     return list(result.model.state_dict().values())
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "adagrad", "sgd"])
+@pytest.mark.parametrize("optimizer", ["adam", "adagrad", "sgd", "shampoo"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_every_optimizer_and_precision_learns(dataset: Dataset, optimizer: str, precision: str) -> None:
-    rates = {"adam": 5e-3, "adagrad": 0.05, "sgd": 0.1}
+    rates = {"adam": 5e-3, "adagrad": 0.05, "sgd": 0.1, "shampoo": 5e-3}
     result = train_on(
         dataset,
         hyperparameters=Hyperparameters(
