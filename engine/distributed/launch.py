@@ -135,7 +135,7 @@ class _Launched:
                     self._follow(connection, supervisor)
             supervisor.wait()
             if supervisor.returncode or self.result is None:
-                raise self._failure()
+                raise launch_failure(self.folder, self.processes)
         return self.result
 
     @contextmanager
@@ -211,28 +211,34 @@ class _Launched:
         while supervisor.poll() is None and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
 
-    def _failure(self) -> ShunterError:
-        """The one error that says why the processes ended."""
-        for path in sorted(self.folder.glob("error*.json")):
-            name, message = json.loads(path.read_text())
-            return getattr(shunter.errors, name)(message)
-        failures = self.folder / FAILURES
-        codes = (
-            {int(rank): code for rank, code in json.loads(failures.read_text()).items()} if failures.exists() else {}
-        )
-        killed = next((rank for rank, code in codes.items() if code < 0 and code != -signal.SIGTERM), None)
-        if killed is not None:
-            what = f"Process {killed} of {self.processes} was ended by {signal.Signals(-codes[killed]).name}"
-        elif codes:
-            what = f"Process {min(codes)} of {self.processes} failed ({self._last_exception()})"
-        else:
-            what = f"The {self.processes} processes ended without a result ({self._last_exception()})"
-        return TrainingError(
-            f"{what}, so the training stopped: the last good checkpoint is kept, train again to resume from it."
-        )
 
-    def _last_exception(self) -> str:
-        """The last line of the log that looks like an exception."""
-        lines = (self.folder / LOG).read_text(errors="replace").splitlines()
-        named = [line.split("]: ")[-1] for line in lines if "Error" in line and "ChildFailedError" not in line]
-        return named[-1].strip()[:300] if named else "no message"
+def launch_failure(folder: Path, processes: int) -> ShunterError:
+    """The one error that says why processes ended without a result.
+
+    Args:
+        folder: where they left their errors, their exit codes and their log.
+        processes: how many there were.
+    """
+    for path in sorted(folder.glob("error*.json")):
+        name, message = json.loads(path.read_text())
+        return getattr(shunter.errors, name)(message)
+    failures = folder / FAILURES
+    codes = {int(rank): code for rank, code in json.loads(failures.read_text()).items()} if failures.exists() else {}
+    killed = next((rank for rank, code in codes.items() if code < 0 and code != -signal.SIGTERM), None)
+    failed = min((rank for rank, code in codes.items() if code > 0), default=None)
+    if killed is not None:
+        what = f"Process {killed} of {processes} was ended by {signal.Signals(-codes[killed]).name}"
+    elif failed is not None:
+        what = f"Process {failed} of {processes} failed ({_last_words(folder / LOG)})"
+    else:
+        what = f"The {processes} processes ended without a result ({_last_words(folder / LOG)})"
+    return TrainingError(
+        f"{what}, so the training stopped: the last good checkpoint is kept, train again to resume from it."
+    )
+
+
+def _last_words(log: Path) -> str:
+    """The last line of a log that looks like an exception."""
+    lines = log.read_text(errors="replace").splitlines()
+    named = [line.split("]: ")[-1] for line in lines if "Error: " in line and "ChildFailedError" not in line]
+    return named[-1].strip()[:300] if named else "without a message"
