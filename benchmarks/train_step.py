@@ -15,7 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,6 +29,7 @@ import torch
 from benchmarks import report, rivals
 from benchmarks.rivals import Prepare, Step
 from engine.batch import Batch, make_batch
+from engine.compile import compile_layers
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.step import build_dense_optimizer, train_step
 from models.counting import count_model
@@ -59,6 +60,7 @@ class Plan:
         block_samples: samples of a block, at least one batch.
         quality_seeds: trainings in each precision and on each data set.
         quality_rows: of the generated data set.
+        compiled: whether compiled steps take part; each size takes a compilation.
     """
 
     sizes: tuple[int, ...] = (128, 512, 2048, 8192)
@@ -66,9 +68,10 @@ class Plan:
     block_samples: int = 4096
     quality_seeds: int = 12
     quality_rows: int = 200_000
+    compiled: bool = True
 
 
-QUICK = Plan(sizes=(128, 2048), rounds=3, quality_seeds=1, quality_rows=20_000)
+QUICK = Plan(sizes=(128, 2048), rounds=3, quality_seeds=1, quality_rows=20_000, compiled=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,21 +88,39 @@ class Setting:
         return f"{self.device}, {self.threads} threads, waiting threads {self.wait_policy.lower()}"
 
 
-def shunter(device: torch.device, precision: Literal["fp32", "bf16"]) -> Prepare:
-    """The engine's own step."""
-    model = build_model(SPEC, FEATURES, seed=SEED, device=device).train()
-    optimizer = build_dense_optimizer(model, Hyperparameters())
-    return lambda batch: partial(train_step, model, optimizer, batch, precision)
+class Shunter:
+    """The engine's own step; compiling, where asked for, is done before the clock runs.
+
+    Attributes:
+        compile_seconds: what it took, by batch size; None where no compiler worked, and the steps are not compiled.
+    """
+
+    def __init__(self, device: torch.device, precision: Literal["fp32", "bf16"], *, compiled: bool = False) -> None:
+        """Build the model."""
+        self._execution = Execution(device=str(device), precision=precision, compiled=compiled)
+        self._model = build_model(SPEC, FEATURES, seed=SEED, device=device).train()
+        self._optimizer = build_dense_optimizer(self._model, Hyperparameters())
+        self.compile_seconds: dict[int, float | None] = {}
+
+    def __call__(self, batch: Batch) -> Step:
+        """Prepare a step; compiled ones are for the size of the batch that came last."""
+        size = len(batch)
+        if self._execution.compiled and size not in self.compile_seconds:
+            self.compile_seconds[size] = compile_layers(self._model, replace(self._execution, batch_size=size))
+        return partial(train_step, self._model, self._optimizer, batch, self._execution.precision)
 
 
-def contestants(device: torch.device) -> dict[str, Callable[[], Prepare]]:
+def contestants(device: torch.device, plan: Plan) -> dict[str, Callable[[], Prepare]]:
     """Everyone who can take part here, by name; ours begin with `shunter`."""
     named: dict[str, Callable[[], Prepare]] = {
-        "shunter fp32": partial(shunter, device, "fp32"),
-        "shunter bf16": partial(shunter, device, "bf16"),
+        "shunter fp32": partial(Shunter, device, "fp32"),
+        "shunter bf16": partial(Shunter, device, "bf16"),
+        "shunter bf16 compiled": partial(Shunter, device, "bf16", compiled=True),
         "plain SGD": partial(rivals.plain, SPEC, FEATURES, device, "sgd"),
         "plain Adagrad": partial(rivals.plain, SPEC, FEATURES, device, "adagrad"),
     }
+    if not plan.compiled:
+        del named["shunter bf16 compiled"]
     if find_spec("torchrec") is not None:
         named["torchrec fused"] = partial(rivals.torchrec, SPEC, FEATURES, device, fused=True)
         named["torchrec bare"] = partial(rivals.torchrec, SPEC, FEATURES, device, fused=False)
@@ -125,13 +146,20 @@ def _zipf(random: np.random.Generator, size: int, rows: int) -> np.ndarray:
     return ((random.zipf(1.2, size) - 1) % rows).astype(np.int32)
 
 
-def race(setting: Setting, plan: Plan) -> dict[int, dict[str, dict[str, list[float]]]]:
-    """Seconds a step of each block: by batch size, contestant and clock (`wall_seconds`, `processor_seconds`)."""
+def race(setting: Setting, plan: Plan) -> dict[str, Any]:
+    """Race at every size.
+
+    Returns:
+        `times`, seconds a step of each block by batch size, contestant and clock (`wall_seconds`, `processor_seconds`);
+        and `compile_seconds` by batch size.
+    """
     torch.set_num_threads(setting.threads)
     torch.manual_seed(SEED)
     device = torch.device(setting.device)
-    field = {name: build() for name, build in contestants(device).items()}
-    return {size: _race_at(field, batches(size, device), plan) for size in plan.sizes}
+    field = {name: build() for name, build in contestants(device, plan).items()}
+    times = {size: _race_at(field, batches(size, device), plan) for size in plan.sizes}
+    compiling = [one.compile_seconds for one in field.values() if isinstance(one, Shunter) and one.compile_seconds]
+    return {"times": times, "compile_seconds": compiling[0] if compiling else {}}
 
 
 def _race_at(field: dict[str, Prepare], given: Sequence[Batch], plan: Plan) -> dict[str, dict[str, list[float]]]:
@@ -290,7 +318,7 @@ def run_race(arguments: str) -> None:
     """Race in this process and print what was measured."""
     values, sizes = json.loads(arguments)
     setting, plan = Setting(**values), Plan(**{**sizes, "sizes": tuple(sizes["sizes"])})
-    print(json.dumps({"limits": limits(setting), "times": race(setting, plan)}))
+    print(json.dumps({"limits": limits(setting), **race(setting, plan)}))
 
 
 def main() -> None:
@@ -298,9 +326,11 @@ def main() -> None:
     quick = report.parse_arguments(__doc__).quick
     plan = QUICK if quick else Plan()
     races = []
-    for setting in settings()[: 1 if quick else None]:
-        measured = measure(setting, plan)
+    for number, setting in enumerate(settings()[: 1 if quick else None]):
+        measured = measure(setting, plan if number == 0 else replace(plan, sizes=QUICK.sizes))
         show(setting, measured["times"], measured["limits"])
+        for size, seconds in measured["compile_seconds"].items():
+            print(f"Compiling for batch {size} took {seconds} s, much less where an earlier run has left its cache.")
         races.append({"setting": asdict(setting), **measured})
     if not torch.cuda.is_available():
         print("There is no CUDA device here, so the GPU's row stays empty.")

@@ -57,9 +57,13 @@ class BatchLoader:
         Raises:
             DataError: an id lies outside its table; the message names the field.
         """
+        return map(self.read, self.rows_of_batches(epoch=epoch, start_batch=start_batch))
+
+    def rows_of_batches(self, *, epoch: int = 0, start_batch: int = 0) -> Iterator[slice | np.ndarray]:
+        """The rows of each batch of an epoch, without reading them; see `batches`."""
         if not self.shuffle:
             for start in range(start_batch * self.batch_size, self.rows, self.batch_size):
-                yield self._read(slice(start, min(start + self.batch_size, self.rows)))
+                yield slice(start, min(start + self.batch_size, self.rows))
             return
         skip = start_batch * self.batch_size
         remainder = np.empty(0, dtype=np.int64)
@@ -69,10 +73,14 @@ class BatchLoader:
             order = np.concatenate([remainder, window[skipped:]])
             full = len(order) - len(order) % self.batch_size
             for start in range(0, full, self.batch_size):
-                yield self._read(order[start : start + self.batch_size])
+                yield order[start : start + self.batch_size]
             remainder = order[full:]
         if len(remainder):
-            yield self._read(remainder)
+            yield remainder
+
+    def read(self, rows: slice | np.ndarray) -> Batch:
+        """Read one batch, of rows from `rows_of_batches`; several threads may at a time."""
+        return self._read(rows)
 
     def _read(self, rows: slice | np.ndarray) -> Batch:
         return self._arrays.read(rows)

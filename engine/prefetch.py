@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 Item = TypeVar("Item")
 
@@ -30,19 +30,30 @@ class Prefetcher(Generic[Item]):
         load_seconds: time the source took to make the items.
         wait_seconds: time the consumer waited for an item.
         compute_seconds: time the consumer took between receiving an item and asking for the next.
+        items_computed: number of items that this time is of.
+        depth: items held ready; may be changed at any time.
 
     Args:
         source: what to iterate; a generator is closed at the end.
         depth: items held ready.
-        prepare: applied to each item in the thread, for instance a copy to the device.
+        prepare: applied to each item in the thread, for instance to start a copy to the device.
+        receive: applied to what `prepare` made when it is handed out, in the consumer's thread.
     """
 
-    def __init__(self, source: Iterable[Item], *, depth: int, prepare: Callable[[Item], Item] | None = None) -> None:
+    def __init__(
+        self,
+        source: Iterable[Item],
+        *,
+        depth: int,
+        prepare: Callable[[Item], Any] | None = None,
+        receive: Callable[[Any], Item] | None = None,
+    ) -> None:
         assert depth >= 1, "the depth counts the items held ready, at least 1"
         self.load_seconds = self.wait_seconds = self.compute_seconds = 0.0
+        self.items_computed = 0
         self._source = iter(source)
-        self._prepare = prepare
-        self._queue: queue.Queue[Item | _End] = queue.Queue(maxsize=depth)
+        self._prepare, self._receive = prepare, receive
+        self._queue: queue.Queue[Any] = queue.Queue(maxsize=depth)
         self._stopping = threading.Event()
         self._handed_out_at: float | None = None
         self._thread = threading.Thread(target=self._fill, name="prefetch", daemon=True)
@@ -63,6 +74,7 @@ class Prefetcher(Generic[Item]):
         asked_at = time.perf_counter()
         if self._handed_out_at is not None:
             self.compute_seconds += asked_at - self._handed_out_at
+            self.items_computed += 1
             self._handed_out_at = None
         item = self._queue.get() if not self._stopping.is_set() else _End()
         received_at = time.perf_counter()
@@ -73,7 +85,19 @@ class Prefetcher(Generic[Item]):
                 raise item.exception
             raise StopIteration
         self._handed_out_at = received_at
-        return item
+        return item if self._receive is None else self._receive(item)
+
+    @property
+    def depth(self) -> int:
+        """Items held ready."""
+        return self._queue.maxsize
+
+    @depth.setter
+    def depth(self, items: int) -> None:
+        assert items >= 1, "the depth counts the items held ready, at least 1"
+        with self._queue.mutex:
+            self._queue.maxsize = items
+            self._queue.not_full.notify_all()
 
     def close(self) -> None:
         """End the thread, whatever it is doing; items not yet handed out are dropped. May be called twice."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from engine.batch import Batch
 from engine.config import Execution, Hyperparameters
+from engine.pipeline import DeviceCopy
 from engine.prefetch import Prefetcher
 from models.registry import Model
 from models.shampoo import Shampoo
@@ -65,10 +66,10 @@ def prefetch(source: Iterable[Batch], execution: Execution) -> Prefetcher[Batch]
     """Read batches in the background and bring them to the device."""
     device = torch.device(execution.device)
 
-    def to_device(batch: Batch) -> Batch:
-        return batch if device.type == "cpu" else batch.pin_memory().to(device, non_blocking=True)
-
-    return Prefetcher(source, depth=execution.prefetch_depth, prepare=to_device)
+    if device.type == "cpu":
+        return Prefetcher(source, depth=execution.prefetch_depth)
+    copy = DeviceCopy(device)
+    return Prefetcher(source, depth=execution.prefetch_depth, prepare=copy.send, receive=copy.receive)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from engine.interrupt import deferred_interrupt
 from engine.lookahead import admitted, embedding_cache
 from engine.memory import check_tables_fit
 from engine.metrics import Metrics
+from engine.pipeline import ReadAhead
 from engine.processes import OneProcess
 from engine.results import EpochReport, TrainResult
 from engine.step import (
@@ -181,6 +182,7 @@ class _Run:
         compile_seconds = (compile_layers(self.model, execution) or 0.0) if execution.compiled else 0.0
         self.optimizer = build_dense_optimizer(self.model, hyperparameters)
         self.loader = processes.loader(dataset, execution.batch_size, schedule.seed)
+        self.read_ahead = ReadAhead(self.loader.read, depth=execution.prefetch_depth, fixed_depth=cache is not None)
         self.losses = _LossWatch(torch.device(execution.device))
         self.state = _State(compile_seconds=compile_seconds)
         self.best_weights: dict[str, Tensor] = {}
@@ -249,8 +251,10 @@ class _Run:
         state = self.state
         total_steps = self.schedule.max_epochs * len(self.loader)
         waited_before = state.wait_seconds
-        source = self.loader.batches(epoch=state.epoch, start_batch=state.next_batch)
-        with prefetch(admitted(source, self.model), self.execution) as batches:
+        rows = self.loader.rows_of_batches(epoch=state.epoch, start_batch=state.next_batch)
+        source = admitted(self.read_ahead.items(rows), self.model)
+        with prefetch(source, replace(self.execution, prefetch_depth=self.read_ahead.plan.depth)) as batches:
+            self.read_ahead.follow(batches)
             for batch in batches:
                 self._train_batch(batch)
                 state.wait_seconds = waited_before + batches.wait_seconds

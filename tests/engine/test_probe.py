@@ -1,5 +1,6 @@
 """The short measurement takes as many steps as asked, and leaves nothing behind."""
 
+import sys
 import threading
 from pathlib import Path
 
@@ -27,6 +28,29 @@ def test_a_probe_measures_the_steps_asked_for(tmp_path: Path, precision: str, ba
     assert torch.equal(torch.get_rng_state(), random_state)
     assert torch.get_num_threads() == threads
     assert not [thread for thread in threading.enumerate() if thread.name == "prefetch"]
+
+
+@pytest.mark.parametrize("kernel", ["fbgemm", "torch"])
+def test_a_table_row_takes_its_weights_and_one_float(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernel: str
+) -> None:
+    if kernel == "torch":
+        monkeypatch.setitem(sys.modules, "fbgemm_gpu", None)
+    else:
+        pytest.importorskip("fbgemm_gpu")
+    dim, small, large = 16, 300_000, 1_200_000
+    peaks = [
+        time_steps(
+            write_dataset(tmp_path / str(ids), rows=500, ids=ids),
+            ModelSpec(embedding_dim=dim),
+            Hyperparameters(),
+            Execution(batch_size=64),
+            steps=3,
+        ).peak_memory_bytes
+        for ids in (small, large)
+    ]
+    bytes_a_row = (peaks[1] - peaks[0]) / (4 * (large - small))
+    assert 4 * dim < bytes_a_row < 1.05 * 4 * (dim + 1)
 
 
 def test_a_larger_model_shows_in_the_memory(tmp_path: Path) -> None:
