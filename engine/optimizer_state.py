@@ -15,12 +15,23 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     A key that is a number, and an index in a list, is written with a leading `#`; the length of a list under `#length`,
     so that an empty one comes back too. A number becomes a tensor without dimensions.
     """
-    state = optimizer.state_dict()["state"]
+    return state_tensors(optimizer.state_dict())
+
+
+def state_tensors(state_dict: Mapping[str, Any]) -> dict[str, Tensor]:
+    """As `optimizer_tensors`, of an optimiser's state dictionary."""
+    state = state_dict["state"]
     return {f"{PREFIX}{name}": value for key, values in state.items() for name, value in _flat(str(key), values)}
 
 
-def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Put back what `optimizer_tensors` gave; tensors of other names are left alone."""
+def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], **changes: Any) -> None:
+    """Put back what `optimizer_tensors` gave; tensors of other names are left alone.
+
+    Args:
+        optimizer: of the same parameters.
+        tensors: by name.
+        changes: other entries of the optimiser's state dictionary that are to be replaced.
+    """
     nested: dict[str, Any] = {}
     for key, value in tensors.items():
         if key.startswith(PREFIX):
@@ -30,7 +41,7 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Te
                 inner = inner.setdefault(name, {})
             inner[last] = value
     state = {int(key): _nested(values) for key, values in nested.items()}
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+    optimizer.load_state_dict({**optimizer.state_dict(), **changes, "state": state})
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:

@@ -146,6 +146,7 @@ def _train_members(
 ) -> list[TrainedModel]:
     """Train the best settings to the end, each from a seed of its own; when settings are few, they take turns."""
     members = []
+    placement = decision.placement.model_copy(update={"processes": request.processes})
     for position in range(request.ensemble_size):
         setting = tuned.settings[position % len(tuned.settings)]
         if members and should_stop():
@@ -155,7 +156,7 @@ def _train_members(
                 dataset,
                 setting.spec,
                 setting.hyperparameters,
-                decision.placement,
+                placement,
                 Schedule(max_epochs=request.max_epochs, patience=PATIENCE, seed=request.seed + position),
                 directory=directory / "members" / str(position),
                 name=f"member-{position}",

@@ -74,15 +74,17 @@ class Placement(Frozen):
     precision: Precision
     batch_size: int = Field(ge=1, description="Samples a step.")
     prefetch_depth: int = Field(default=2, ge=1, description="Batches held ready ahead of the step.")
+    processes: int = Field(default=1, ge=1, description="Processes that share each batch, the threads and the tables.")
 
     @property
     def label(self) -> str:
-        """Short text for tables: `cpu x2 fp32 b512`."""
-        return f"{self.accelerator} x{self.threads} {self.precision} b{self.batch_size}"
+        """Short text for tables: `cpu x2 fp32 b512`, and `p2` for two processes."""
+        processes = f" p{self.processes}" if self.processes > 1 else ""
+        return f"{self.accelerator} x{self.threads} {self.precision} b{self.batch_size}{processes}"
 
     def __hash__(self) -> int:
         """Measurements are kept by placement; spelled out, since type checkers do not see the one pydantic makes."""
-        return hash((self.accelerator, self.threads, self.precision, self.batch_size, self.prefetch_depth))
+        return hash(tuple(self.__dict__.values()))
 
 
 class Workload(Frozen):

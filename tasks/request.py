@@ -70,6 +70,11 @@ class TrainRequest(BaseModel):
     max_epochs: int = Field(
         default=9, ge=1, description="Longest training of one setting, in passes over the training part."
     )
+    processes: int = Field(
+        default=1,
+        ge=1,
+        description="Processes that train each member of the ensemble together; an interrupted run may change it.",
+    )
     ensemble_size: int = Field(default=3, ge=1, description="Most models in the ensemble; 1 switches it off.")
     seed: int = Field(
         default=0,

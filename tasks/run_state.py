@@ -26,7 +26,8 @@ class RunState:
     """
 
     def __init__(self, request: TrainRequest, dataset: Dataset, host: str, *, fresh: bool = False) -> None:
-        key = hashlib.sha256(f"{request.model_dump_json()}|{dataset.fingerprint}|{host}".encode()).hexdigest()[:16]
+        asked = request.model_dump_json(exclude={"processes"})  # any number of processes can go on
+        key = hashlib.sha256(f"{asked}|{dataset.fingerprint}|{host}".encode()).hexdigest()[:16]
         runs = Settings().runs_directory
         self.directory: Path = runs / key
         self._lock = FileLock(runs / f"{key}.lock", timeout=0)

@@ -24,7 +24,7 @@ from torch import distributed as dist
 
 from engine.checkpoint import CheckpointDirectory
 from engine.distributed.blocks import Block, StoredBlocks, fill_shards
-from engine.optimizer_state import optimizer_tensors, restore_optimizer
+from engine.optimizer_state import optimizer_tensors, restore_optimizer, state_tensors
 from engine.storage import (
     check_file,
     load_weights,
@@ -35,6 +35,7 @@ from engine.storage import (
     write_text,
 )
 from models.registry import Model
+from models.shampoo import Shampoo
 from models.sharded import Shard, ShardedEmbeddings
 from shunter.errors import CheckpointError, TrainingError
 
@@ -98,7 +99,7 @@ class ShardedCheckpoint(CheckpointDirectory):
             TrainingError: a weight is not finite; the former checkpoint stays.
         """
         own = self._own_blocks(model)
-        dense = {**_dense_weights(model), **optimizer_tensors(optimizer)}
+        dense = {**_dense_weights(model), **_full_state(optimizer)}
         self._check_finite({**own, **dense}, state["step"])
         own["random.cpu"] = torch.get_rng_state()
         latest = latest_checkpoint(self.directory)
@@ -127,7 +128,8 @@ class ShardedCheckpoint(CheckpointDirectory):
         if self._best_name is not None:  # a damaged file is better found now than when the training ends
             self._check_files(self._read_index(self.best), self.best)
         dense = self._read_weights(model, index, folder, with_sums=True)
-        restore_optimizer(optimizer, dense)
+        whole = {"part": {"rank": 0, "ranks": 1}} if isinstance(optimizer, Shampoo) else {}
+        restore_optimizer(optimizer, dense, **whole)
         if index["processes"] == self.processes:
             path = folder / _file_of(self.rank)
             torch.set_rng_state(read_tensors(path, index["files"][path.name]["sha256"])["random.cpu"])
@@ -243,6 +245,14 @@ def _shards(model: Model) -> Iterable[Shard]:
 
 def _dense_weights(model: Model) -> dict[str, Tensor]:
     return {f"{LAYERS}{name}": tensor for name, tensor in model.layers.state_dict().items()}
+
+
+def _full_state(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The state of the dense optimiser; Shampoo's is divided over the processes, and gathers in the first."""
+    if not isinstance(optimizer, Shampoo):
+        return optimizer_tensors(optimizer)
+    state = optimizer.full_state_dict()
+    return {} if state is None else state_tensors(state)
 
 
 def _from_all(value: Any) -> Sequence[Any]:

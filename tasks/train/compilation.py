@@ -49,6 +49,7 @@ def choose_compilation(
     schedule: Schedule,
     *,
     directory: Path,
+    shared: bool = False,
 ) -> Compilation:
     """Choose, or read what an earlier attempt chose: a resumed training must compute as the first attempt did.
 
@@ -59,6 +60,7 @@ def choose_compilation(
         execution: on what it runs.
         schedule: for how long at most.
         directory: of the checkpoints, made when it is not there; it goes with them when the training is finished.
+        shared: whether many processes train together, whose steps the probe does not take; then it stays as it is.
 
     Raises:
         CheckpointError: the file of the earlier choice is damaged.
@@ -72,7 +74,10 @@ def choose_compilation(
                 f"The file {path} does not say whether the training was compiled: use another folder."
             ) from error
     steps = schedule.max_epochs * math.ceil(dataset.splits["train"].rows / execution.batch_size)
-    choice = _measured(dataset, spec, hyperparameters, execution, steps)
+    if shared:
+        choice = Compilation(compiled=False, reason="many processes train together", steps=steps)
+    else:
+        choice = _measured(dataset, spec, hyperparameters, execution, steps)
     directory.mkdir(parents=True, exist_ok=True)
     write_text(path, choice.model_dump_json(indent=1))
     return choice

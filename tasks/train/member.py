@@ -10,14 +10,13 @@ from engine.config import Hyperparameters, Schedule
 from engine.dataset import Dataset
 from engine.results import EpochReport
 from engine.storage import save_model
-from engine.trainer import train
 from hardware.meter import measure_energy
 from hardware.types import Placement
 from models.spec import ModelSpec
 from tasks.track import Run, child_run, epoch_metrics, model_params, placement_params, quality_metrics, training_metrics
 from tasks.train.compilation import choose_compilation
 from tasks.train.energy import EnergyRecord
-from tasks.train.placement import execution_of
+from tasks.train.placement import execution_of, is_shared, training_of
 from tasks.train.progress import training_progress
 from tasks.train.result import TrainedModel, describe, read_finished
 
@@ -75,12 +74,18 @@ def train_to_the_end(
                 run.log_metrics(epoch_metrics(report), step=report.epoch)
 
         choice = choose_compilation(
-            dataset, spec, hyperparameters, execution_of(placement), schedule, directory=checkpoints
+            dataset,
+            spec,
+            hyperparameters,
+            execution_of(placement),
+            schedule,
+            directory=checkpoints,
+            shared=is_shared(placement, checkpoints),
         )
         if run:
             run.set_tags({"training.compilation": choice.reason})
         try:
-            result = train(
+            result = training_of(placement, checkpoints)(
                 dataset,
                 spec,
                 hyperparameters,

@@ -17,7 +17,7 @@ from torch import distributed as dist
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.dataset import Dataset
 from engine.distributed import Machine, Sharding
-from engine.distributed.checkpoint import ShardedCheckpoint
+from engine.distributed.checkpoint import ShardedCheckpoint, latest_checkpoint
 from engine.distributed.processes import ManyProcesses
 from engine.results import EpochReport
 from engine.trainer import train
@@ -28,6 +28,7 @@ SPEC = ModelSpec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,))
 EXECUTION = Execution(threads=1, batch_size=97)  # neither divisible by 2 nor a divisor of the rows
 SCHEDULE = Schedule(max_epochs=2, patience=4, seed=3)
 RATES = Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate=0.1)
+LONGEST_SECONDS = 0.1  # some steps, each with a checkpoint
 MACHINE = Machine(memory_bytes=2 << 30, memory_bytes_per_second=1e10)
 
 
@@ -123,10 +124,13 @@ def curve(history: tuple[EpochReport, ...]) -> list[float]:
     return [loss for report in history for loss in (report.train_logloss, report.validation.logloss)]
 
 
-def kill_at_random(processes: list[BaseProcess], drawn: random.Random, longest_seconds: float) -> bool:
-    """Kill one of the processes after a random time, then end the others as torchrun does. Whether one was killed."""
+def kill_at_random(processes: list[BaseProcess], checkpoints: Path, drawn: random.Random) -> bool:
+    """Kill a process soon after the next checkpoint, then end the others as torchrun does. Whether one was killed."""
     victim = drawn.choice(processes)
-    victim.join(drawn.uniform(0.0, longest_seconds))
+    before = latest_checkpoint(checkpoints)
+    while victim.is_alive() and latest_checkpoint(checkpoints) == before:
+        victim.join(0.01)
+    victim.join(drawn.uniform(0.0, LONGEST_SECONDS))
     killed = victim.is_alive()
     if killed and victim.pid is not None:
         os.kill(victim.pid, signal.SIGKILL)

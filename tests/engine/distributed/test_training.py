@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from engine.config import Hyperparameters
 from engine.dataset import Dataset
 from engine.distributed.checkpoint import gather_weights
 from engine.results import TrainResult
@@ -47,6 +48,10 @@ def cases(dataset: Dataset, folder: Path) -> dict[str, Any]:
     found["repeated"] = [train_here(dataset, folder / f"repeated{n}", **mixed) for n in range(2)]
     train_and_stop(dataset, folder / "resumed", STOPPED_AT, **mixed)
     found["resumed"] = train_here(dataset, folder / "resumed", **mixed)
+    shampoo = {"hyperparameters": Hyperparameters(dense_optimizer="shampoo", dense_learning_rate=5e-3)}
+    found["shampoo"] = train_here(dataset, folder / "shampoo", **shampoo)
+    train_and_stop(dataset, folder / "shampoo resumed", STOPPED_AT, **shampoo)
+    found["shampoo resumed"] = train_here(dataset, folder / "shampoo resumed", **shampoo)
     train_and_stop(dataset, folder / "handed on", STOPPED_AT, sharding={"types": ("row_wise",)})
     return found
 
@@ -116,3 +121,11 @@ def test_reduced_precision_on_the_way_changes_the_losses_little(group: list[Any]
     lossy = curve(group[0]["repeated"][0]["history"])
     assert lossy == pytest.approx(curve(alone.history), abs=CLOSE_IN_BF16)
     assert lossy != pytest.approx(curve(alone.history), abs=CLOSE)
+
+
+def test_shampoo_divided_over_the_processes_is_shampoo_in_one(group: list[Any], dataset: Dataset) -> None:
+    rates = Hyperparameters(dense_optimizer="shampoo", dense_learning_rate=5e-3)
+    alone = train(dataset, SPEC, rates, EXECUTION, SCHEDULE)
+    for rank in group:
+        assert_close(rank["shampoo"]["history"], alone)
+        assert curve(rank["shampoo resumed"]["history"]) == curve(rank["shampoo"]["history"])

@@ -19,8 +19,10 @@ from shunter.errors import CheckpointError, TrainingError
 from tasks.request import TrainRequest
 from tasks.track import start_run_tree, tracking_uri
 from tasks.train import TrainedModel, add_readings, execution_of, train_member, train_to_the_end
+from tasks.train.placement import machine_of
 from tasks.train.progress import training_progress
 from tests.engine.synthetic import write_dataset
+from tests.hardware.profiles import make_profile
 
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=128)
 
@@ -190,3 +192,30 @@ def test_the_bar_is_drawn_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch, da
     assert "7/20" in drawn[True]
     assert f"NE {report.validation.ne:.4f}" in drawn[True]
     assert drawn[False] == ""
+
+
+@pytest.mark.slow
+def test_two_processes_train_the_model_of_one(dataset: Dataset, tmp_path: Path) -> None:
+    alone = train_into(tmp_path / "alone", dataset)
+    together = train_into(
+        tmp_path / "together", dataset, placement=PLACEMENT.model_copy(update={"processes": 2, "threads": 2})
+    )
+    assert [report.train_logloss for report in together.history] == pytest.approx(
+        [report.train_logloss for report in alone.history], abs=1e-5
+    )
+    metrics = evaluate(load_model(together.directory), dataset, "validation", execution_of(PLACEMENT)).metrics
+    assert metrics.logloss == pytest.approx(together.validation.logloss, abs=1e-6)
+    assert together.placement.label == "cpu x2 fp32 b128 p2"
+    assert sorted(path.name for path in together.directory.iterdir()) == [
+        "model.json",
+        "model.safetensors",
+        "trained.json",
+    ]
+
+
+def test_processes_share_the_memory_of_a_cpu_and_have_a_gpu_each() -> None:
+    for name, share in (("cpu", 4), ("cuda:0", 1)):
+        profile = make_profile(name=name)
+        machine = machine_of(profile, 4)
+        assert machine.memory_bytes == profile.accelerator.memory_bytes // share
+        assert machine.memory_bytes_per_second == profile.copy_bytes_per_second.value
