@@ -37,6 +37,13 @@ def test_what_was_remembered_is_recalled_by_the_next_process_with_the_same_reque
         assert state.recall("spent", Spent) == SPENT
 
 
+def test_another_number_of_processes_goes_on_with_the_same_state(dataset: Dataset) -> None:
+    with RunState(TrainRequest(processes=4), dataset, "host") as state:
+        state.remember("spent", SPENT)
+    with RunState(TrainRequest(processes=2), dataset, "host") as state:
+        assert state.resumed
+
+
 def test_another_request_or_machine_has_another_state(dataset: Dataset) -> None:
     with RunState(TrainRequest(), dataset, "host") as state:
         directory = state.directory
