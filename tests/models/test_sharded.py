@@ -1,6 +1,6 @@
 """Divided tables look up and learn as whole ones, under every sharding type."""
 
-from pathlib import Path
+import os
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from tests.engine.distributed.ranks import MACHINE, run, types_of
 pytest.importorskip("torchrec")
 ROWS, DIM, BATCH, RATE = (50, 9, 2, 20), 8, 6, 0.1
 CPU = torch.device("cpu")
-NODES_OF = 2
+PROCESSES_PER_NODE = 2
 
 
 def ids_of(rank: int) -> tuple[Tensor, Tensor]:
@@ -34,7 +34,7 @@ def gradient_of(rank: int) -> Tensor:
 
 
 def build(kind: str, precision: str) -> ShardedEmbeddings:
-    sharding = Sharding(machine=MACHINE, types=(kind,), processes_per_node=NODES_OF)  # type: ignore[arg-type]
+    sharding = Sharding(machine=MACHINE, types=(kind,), processes_per_node=PROCESSES_PER_NODE)  # type: ignore[arg-type]
     tables = ShardedEmbeddings(
         ROWS,
         DIM,
@@ -58,7 +58,8 @@ def one_step(kind: str, precision: str) -> dict[str, Any]:
     return {"output": output.detach(), "shards": list(tables.shards()), "types": types_of(tables)}
 
 
-def every_step(folder: Path) -> dict[tuple[str, str], Any]:
+def every_step() -> dict[tuple[str, str], Any]:
+    os.environ["LOCAL_WORLD_SIZE"] = str(PROCESSES_PER_NODE)  # four processes are two nodes
     return {(kind, precision): one_step(kind, precision) for kind in SHARDING_TYPES for precision in ROUNDING_ERROR}
 
 
@@ -71,9 +72,7 @@ def whole() -> TorchEmbeddings:
 @pytest.fixture(scope="module", params=[2, 4])
 def group(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     folder = tmp_path_factory.mktemp("group")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LOCAL_WORLD_SIZE", str(NODES_OF))  # four processes are two nodes
-        return run(request.param, folder, every_step, folder)
+    return run(request.param, folder, every_step)
 
 
 @pytest.mark.parametrize("precision", ROUNDING_ERROR)
