@@ -12,6 +12,7 @@ from engine.config import Execution, Hyperparameters
 from engine.dataset import Dataset, SplitName
 from engine.evaluation import evaluate
 from engine.loader import BatchLoader
+from engine.memory import check_tables_fit
 from engine.results import Evaluation
 from engine.step import train_step
 from models.registry import Model, build_model
@@ -40,7 +41,12 @@ class OneProcess:
         seed: int,
         cache: EmbeddingCache | None,
     ) -> Model:
-        """Build the model with its initial weights."""
+        """Build the model with its initial weights.
+
+        Raises:
+            RequestError: it cannot be built or does not fit into memory.
+        """
+        check_tables_fit(spec, features, execution)
         return build_model(
             spec,
             features,

@@ -17,7 +17,6 @@ from engine.config import Execution, Hyperparameters, Schedule
 from engine.dataset import Dataset
 from engine.interrupt import deferred_interrupt
 from engine.lookahead import admitted, embedding_cache
-from engine.memory import check_tables_fit
 from engine.metrics import Metrics
 from engine.pipeline import ReadAhead
 from engine.processes import OneProcess
@@ -175,7 +174,6 @@ class _Run:
         cache: EmbeddingCache | None,
     ) -> None:
         self.dataset, self.execution, self.schedule, self.processes = dataset, execution, schedule, processes
-        check_tables_fit(spec, dataset.features, execution)
         self.model: Model = processes.build_model(
             spec, dataset.features, hyperparameters, execution, seed=schedule.seed, cache=cache
         ).train()

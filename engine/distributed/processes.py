@@ -60,7 +60,14 @@ class ManyProcesses(OneProcess):
         seed: int,
         cache: EmbeddingCache | None,
     ) -> Model:
-        """Build the model around divided tables; the initial weights are those of a single process."""
+        """Build the model around divided tables; the initial weights are those of a single process.
+
+        The tables may be larger than the memory of one process: whether they fit is the planner's to say.
+
+        Raises:
+            RequestError: the model cannot be built.
+            InfeasibleError: no plan fits into memory.
+        """
         if cache is not None:
             raise RequestError("The option embedding_cache_rows works in one process: leave it out or use one process.")
         check_spec(spec, features)
