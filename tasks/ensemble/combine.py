@@ -15,8 +15,9 @@ from models.ensemble import Ensemble
 from models.registry import Model
 from tasks.ensemble.result import EnsembleResult, Member, read_finished
 from tasks.ensemble.weights import Verdict, judge
+from tasks.placement import execution_of
 from tasks.track import Run, child_run, model_params, open_run, placement_params, quality_metrics
-from tasks.train import TrainedModel, execution_of
+from tasks.train import TrainedModel
 
 
 def combine_members(

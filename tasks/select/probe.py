@@ -8,7 +8,7 @@ from engine.probe import time_steps
 from hardware.meter import measure_energy
 from hardware.types import Frozen, Placement
 from models.spec import ModelSpec
-from tasks.train import execution_of
+from tasks.placement import execution_of
 
 log = logging.getLogger(__name__)
 

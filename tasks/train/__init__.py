@@ -12,10 +12,9 @@ from hardware.types import Placement
 from models.spec import ModelSpec
 from tasks.train.energy import add_readings
 from tasks.train.member import train_to_the_end
-from tasks.train.placement import execution_of
 from tasks.train.result import TrainedModel
 
-__all__ = ["TrainedModel", "add_readings", "execution_of", "train_member", "train_to_the_end"]
+__all__ = ["TrainedModel", "add_readings", "train_member", "train_to_the_end"]
 
 
 @task(name="train", task_run_name="train-{name}", cache_policy=NO_CACHE)

@@ -13,10 +13,11 @@ from engine.storage import save_model
 from hardware.meter import measure_energy
 from hardware.types import Placement
 from models.spec import ModelSpec
+from tasks.placement import execution_of
 from tasks.track import Run, child_run, epoch_metrics, model_params, placement_params, quality_metrics, training_metrics
 from tasks.train.compilation import choose_compilation
 from tasks.train.energy import EnergyRecord
-from tasks.train.placement import execution_of, is_shared, training_of
+from tasks.train.placement import is_shared, training_of
 from tasks.train.progress import training_progress
 from tasks.train.result import TrainedModel, describe, read_finished
 

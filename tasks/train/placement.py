@@ -1,26 +1,14 @@
-"""From where a training shall run to how the engine runs it."""
+"""How the engine trains at a placement: in this process, or in many."""
 
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from engine.config import Execution
 from engine.distributed import Machine, Sharding, holds_sharded_checkpoint, train_in_processes
 from engine.results import TrainResult
 from engine.trainer import train
 from hardware.types import HardwareProfile, Placement
 from tasks.profile import local_profiles
-
-
-def execution_of(placement: Placement) -> Execution:
-    """The engine's view of a placement."""
-    return Execution(
-        device=placement.accelerator,
-        threads=placement.threads,
-        precision=placement.precision,
-        batch_size=placement.batch_size,
-        prefetch_depth=placement.prefetch_depth,
-    )
 
 
 def is_shared(placement: Placement, checkpoints: Path) -> bool:

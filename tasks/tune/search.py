@@ -15,6 +15,7 @@ from engine.trainer import train
 from hardware.meter import measure_energy
 from hardware.types import Placement
 from shunter.errors import TrainingError
+from tasks.placement import execution_of
 from tasks.request import TrainRequest
 from tasks.track import (
     Run,
@@ -26,7 +27,6 @@ from tasks.track import (
     schedule_params,
     training_metrics,
 )
-from tasks.train import execution_of
 from tasks.tune.result import TuneResult, summarise
 from tasks.tune.space import SearchSpace
 from tasks.tune.study import (

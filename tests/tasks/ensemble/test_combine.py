@@ -15,9 +15,10 @@ from hardware.types import Placement
 from models.ensemble import Ensemble
 from models.spec import ModelSpec
 from tasks.ensemble import EnsembleResult, combine_members
+from tasks.placement import execution_of
 from tasks.request import TrainRequest
 from tasks.track import start_run_tree, tracking_uri
-from tasks.train import TrainedModel, execution_of, train_to_the_end
+from tasks.train import TrainedModel, train_to_the_end
 from tests.engine.synthetic import write_dataset
 
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 from rich.console import Console
+from tasks.train.placement import machine_of
 
 import tasks.train.progress
 from engine.config import Execution, Hyperparameters, Schedule
@@ -16,10 +17,10 @@ from engine.storage import load_model
 from hardware.types import EnergyReading, Placement
 from models.spec import ModelSpec
 from shunter.errors import CheckpointError, TrainingError
+from tasks.placement import execution_of
 from tasks.request import TrainRequest
 from tasks.track import start_run_tree, tracking_uri
-from tasks.train import TrainedModel, add_readings, execution_of, train_member, train_to_the_end
-from tasks.train.placement import machine_of
+from tasks.train import TrainedModel, add_readings, train_member, train_to_the_end
 from tasks.train.progress import training_progress
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile

@@ -1,0 +1,15 @@
+"""From where a training shall run to what the engine is told."""
+
+from engine.config import Execution
+from hardware.types import Placement
+
+
+def execution_of(placement: Placement) -> Execution:
+    """The engine's view of a placement."""
+    return Execution(
+        device=placement.accelerator,
+        threads=placement.threads,
+        precision=placement.precision,
+        batch_size=placement.batch_size,
+        prefetch_depth=placement.prefetch_depth,
+    )
