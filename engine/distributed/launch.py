@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,7 +30,7 @@ from models.registry import build_model
 from models.spec import ModelSpec
 from shunter.errors import HardwareError, RequestError, ShunterError, TrainingError
 
-LOG = "log.txt"
+LOG, KEPT_LOG = "log.txt", "processes.log"
 POLL_SECONDS = 0.1
 GRACE_SECONDS = 60.0  # to save the state after an interrupt
 
@@ -72,7 +73,8 @@ def train_in_processes(
         should_stop: called here about after each step; a text ends the training as `budget: <text>`.
 
     Raises:
-        TrainingError: a process died, and with it the training; the last good checkpoint is kept.
+        TrainingError: a process died, and with it the training; the last good checkpoint is kept, and beside it
+            `processes.log`.
         ShunterError: as `train`.
         KeyboardInterrupt: Ctrl-C; the state has been saved.
     """
@@ -135,6 +137,8 @@ class _Launched:
                     self._follow(connection, supervisor)
             supervisor.wait()
             if supervisor.returncode or self.result is None:
+                self.job.checkpoint_directory.mkdir(parents=True, exist_ok=True)
+                shutil.copy(self.folder / LOG, self.job.checkpoint_directory / KEPT_LOG)
                 raise launch_failure(self.folder, self.processes)
         return self.result
 

@@ -17,7 +17,7 @@ from engine.config import Execution, Hyperparameters, Schedule
 from engine.dataset import Dataset
 from engine.distributed import Sharding, holds_sharded_checkpoint, train_in_processes
 from engine.distributed.checkpoint import latest_checkpoint
-from engine.distributed.launch import FAILURES, LOG, launch_failure
+from engine.distributed.launch import FAILURES, KEPT_LOG, LOG, launch_failure
 from engine.evaluation import evaluate
 from engine.trainer import train
 from models.spec import ModelSpec
@@ -156,6 +156,7 @@ def test_a_launched_training_survives_a_dead_process_and_an_interrupt(dataset: D
     with pytest.raises(TrainingError, match=r"^Process 1 of 2 was ended by SIGKILL.* train again to resume from it\.$"):
         launch(2, on_step=kill_second)
     assert step_of(directory) >= 5
+    assert "SIGKILL" in (directory / KEPT_LOG).read_text()
 
     def interrupt(step: int, _: int) -> None:
         if step >= 20:
