@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 from rich.console import Console
-from tasks.train.placement import machine_of
 
 import tasks.train.progress
 from engine.config import Execution, Hyperparameters, Schedule
@@ -21,6 +20,7 @@ from tasks.placement import execution_of
 from tasks.request import TrainRequest
 from tasks.track import start_run_tree, tracking_uri
 from tasks.train import TrainedModel, add_readings, train_member, train_to_the_end
+from tasks.train.placement import machine_of
 from tasks.train.progress import training_progress
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile
