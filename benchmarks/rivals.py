@@ -129,6 +129,31 @@ def torchrec(spec: ModelSpec, features: Features, device: torch.device, *, fused
     return prepare
 
 
+def deepctr(spec: ModelSpec, features: Features, device: torch.device) -> Prepare:
+    """DeepCTR-Torch's DeepFM with its own training loop: it has no DLRM, so the nearest of its models on this shape."""
+    from deepctr_torch.inputs import DenseFeat, SparseFeat  # pyright: ignore[reportMissingImports]
+    from deepctr_torch.models import DeepFM  # pyright: ignore[reportMissingImports]
+
+    columns = [SparseFeat(field.name, field.rows, spec.embedding_dim) for field in features.categorical]
+    columns += [DenseFeat(name, 1) for name in features.dense]
+    model = DeepFM(columns, columns, dnn_hidden_units=spec.top_widths, device=str(device))
+    model.compile("adagrad", "binary_crossentropy")
+
+    def prepare(batch: Batch) -> Step:
+        ids = batch.values.view(len(features.categorical), -1).cpu().numpy()
+        given = dict(zip((field.name for field in features.categorical), ids, strict=True))
+        given |= dict(zip(features.dense, batch.dense.cpu().numpy().T, strict=True))
+        labels = batch.labels.cpu().numpy()
+
+        def step() -> Tensor:
+            history = model.fit(given, labels, batch_size=len(batch), epochs=1, verbose=0)
+            return torch.tensor(history.history["loss"][0])
+
+        return step
+
+    return prepare
+
+
 def _distributed(model: nn.Module, device: torch.device) -> nn.Module:
     """Shard the model over a group of this process alone, which gives it FBGEMM's fused tables."""
     from torch import distributed

@@ -5,7 +5,8 @@ A DLRM in the shape of Criteo Kaggle: 13 dense columns, 26 tables of up to a mil
 turn, in an order that rotates; so a busy machine slows all of them. A contestant's time is the median of its blocks.
 The speed-ups are those of our fastest setting over the fastest rival of each kind. Rivals: plain PyTorch with SGD
 and with Adagrad (sparse gradients), TorchRec as in its training examples (fused row-wise Adagrad) and as bare modules
-with `torch.optim.Adagrad`. Only TorchRec needs more than torch, numpy and pandas; it is left out where it is missing.
+with `torch.optim.Adagrad`; and DeepCTR-Torch's DeepFM. Only the last two need more than torch, numpy and pandas; each
+is left out where it is missing, as DeepCTR-Torch is in this project's environment.
 
     python -m benchmarks.train_step [--quick]
 """
@@ -47,6 +48,7 @@ FEATURES = Features(
     categorical=tuple(CategoricalFeature(name=f"C{i}", rows=rows) for i, rows in enumerate(TABLE_ROWS, start=1)),
 )
 SEED = 0
+DENSE_GRADIENTS = ("torchrec bare", "deepctr-torch DeepFM")  # of all rows: a hundred times as slow, so run less often
 BATCHES = 8  # distinct ones, so that no contestant finds the rows of its last step in the cache
 
 
@@ -124,6 +126,8 @@ def contestants(device: torch.device, plan: Plan) -> dict[str, Callable[[], Prep
     if find_spec("torchrec") is not None:
         named["torchrec fused"] = partial(rivals.torchrec, SPEC, FEATURES, device, fused=True)
         named["torchrec bare"] = partial(rivals.torchrec, SPEC, FEATURES, device, fused=False)
+    if find_spec("deepctr_torch") is not None:
+        named["deepctr-torch DeepFM"] = partial(rivals.deepctr, SPEC, FEATURES, device)
     return named
 
 
@@ -171,7 +175,7 @@ def _race_at(field: dict[str, Prepare], given: Sequence[Batch], plan: Plan) -> d
     for turn in range(plan.rounds):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
             count = max(1, plan.block_samples // len(given[0]))
-            if name == "torchrec bare":  # its dense gradients of all rows take a hundred times as long
+            if name in DENSE_GRADIENTS:
                 if turn % 3:
                     continue
                 count = 1
@@ -332,6 +336,8 @@ def main() -> None:
         for size, seconds in measured["compile_seconds"].items():
             print(f"Compiling for batch {size} took {seconds} s, much less where an earlier run has left its cache.")
         races.append({"setting": asdict(setting), **measured})
+    if find_spec("deepctr_torch") is None:
+        print("DeepCTR-Torch is not installed, so its row stays empty.")
     if not torch.cuda.is_available():
         print("There is no CUDA device here, so the GPU's row stays empty.")
     gaps = quality_gap(plan)

@@ -1,0 +1,151 @@
+"""One training in one, two and four processes: how far the loss curves lie apart, and what a step takes.
+
+The gaps and the repetition hold anywhere. Step times are those of this machine: where the processes are more than its
+cores, they take turns, so that they show the cost of communication and no gain.
+"""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from benchmarks import report
+from benchmarks.optimizers import ingest_planted
+from engine.config import Execution, Hyperparameters, Schedule
+from engine.dataset import Dataset
+from engine.distributed import Machine, Sharding, train_in_processes
+from engine.results import TrainResult
+from engine.trainer import train
+from hardware.discovery import host_fingerprint, local_accelerators
+from hardware.measure import measure_profile
+from models.sharded import EXACT_SHARDING_TYPES, CommunicationPrecision, ShardingType
+from models.spec import ModelSpec
+
+SEED = 0
+FULL_ROWS, QUICK_ROWS = 100_000, 12_000
+SPEC = ModelSpec(embedding_dim=16, bottom_widths=(512, 256, 64), top_widths=(512, 256))
+RATES = Hyperparameters(dense_learning_rate=1e-3, embedding_learning_rate=0.02)
+EXECUTION = Execution(threads=1, batch_size=2048)
+
+
+class Trainings:
+    """Trains the same model again and again, and keeps what each run took."""
+
+    def __init__(self, dataset: Dataset, machine: Machine, folder: Path, schedule: Schedule) -> None:
+        self.dataset, self.machine, self.folder, self.schedule = dataset, machine, folder, schedule
+        self.results: dict[str, TrainResult] = {
+            "1 process": train(dataset, SPEC, RATES, EXECUTION, schedule, checkpoint_directory=folder / "alone")
+        }
+
+    def add(
+        self,
+        name: str,
+        processes: int,
+        types: tuple[ShardingType, ...] = EXACT_SHARDING_TYPES,
+        precision: CommunicationPrecision = "fp32",
+    ) -> None:
+        """Train in processes, one thread each."""
+        self.results[name] = train_in_processes(
+            self.dataset,
+            SPEC,
+            RATES,
+            Execution(threads=processes, batch_size=EXECUTION.batch_size),
+            self.schedule,
+            processes=processes,
+            sharding=Sharding(machine=self.machine, types=types, precision=precision),
+            checkpoint_directory=self.folder / name,
+        )
+
+    def gap(self, name: str) -> float:
+        """Largest distance between the losses of a run, in training and validation, and those of one process."""
+        pairs = zip(curve(self.results[name]), curve(self.results["1 process"]), strict=True)
+        return max(abs(left - right) for left, right in pairs)
+
+    def are_equal(self, name: str, other: str) -> bool:
+        """Whether two runs have bitwise the same weights and losses."""
+        left, right = self.results[name], self.results[other]
+        weights = zip(left.model.state_dict().values(), right.model.state_dict().values(), strict=True)
+        return curve(left) == curve(right) and all(torch.equal(one, two) for one, two in weights)
+
+    def step_seconds(self, name: str) -> float:
+        """Mean of a step, waiting included, validation and checkpoints not."""
+        result = self.results[name]
+        return (result.wait_seconds + result.compute_seconds) / result.history[-1].step
+
+
+def curve(result: TrainResult) -> list[float]:
+    """The losses of a run, epoch by epoch."""
+    return [loss for epoch in result.history for loss in (epoch.train_logloss, epoch.validation.logloss)]
+
+
+def measure_machine() -> Machine:
+    """The main memory, shared by the largest number of processes."""
+    accelerators = local_accelerators()
+    profile = measure_profile(accelerators[0], host_fingerprint(accelerators))
+    return Machine(
+        memory_bytes=profile.accelerator.memory_bytes // 4,
+        memory_bytes_per_second=profile.copy_bytes_per_second.value,
+    )
+
+
+def main() -> None:
+    """Measure and publish."""
+    quick = report.parse_arguments(__doc__).quick
+    with TemporaryDirectory() as name:
+        dataset = ingest_planted(QUICK_ROWS if quick else FULL_ROWS, Path(name))
+        epochs = 1 if quick else 3
+        trainings = Trainings(dataset, measure_machine(), Path(name), Schedule(max_epochs=epochs, patience=epochs))
+        trainings.add("2 processes", 2)
+        trainings.add("4 processes", 4)
+        trainings.add("2 processes again", 2)
+        if not quick:
+            for kind in EXACT_SHARDING_TYPES:
+                trainings.add(f"2 processes, {kind}", 2, (kind,))
+            trainings.add("2 processes, row_wise, fp16 sent", 2, ("row_wise",), "fp16")
+            trainings.add("2 processes, row_wise, bf16 sent", 2, ("row_wise",), "bf16")
+        publish(trainings, quick=quick)
+
+
+def publish(trainings: Trainings, *, quick: bool) -> None:
+    """Print and write the figures."""
+    runs: Mapping[str, dict[str, Any]] = {
+        name: {
+            "loss_gap": trainings.gap(name),
+            "step_seconds": trainings.step_seconds(name),
+            "peak_memory_bytes": result.peak_memory_bytes,
+            "losses": curve(result),
+        }
+        for name, result in trainings.results.items()
+    }
+    steps = trainings.results["1 process"].history[-1].step
+    report.table(
+        f"{steps} steps of {EXECUTION.batch_size} samples, a thread a process, "
+        f"{report.machine()['usable_cores']} usable cores",
+        ("run", "distance of losses", "ms a step", "memory MiB"),
+        [
+            (
+                name,
+                f"{run['loss_gap']:.1e}",
+                f"{1e3 * run['step_seconds']:.1f}",
+                f"{run['peak_memory_bytes'] / 2**20:,.0f}",
+            )
+            for name, run in runs.items()
+        ],
+    )
+    headline = {
+        "loss_gap_2": runs["2 processes"]["loss_gap"],
+        "loss_gap_4": runs["4 processes"]["loss_gap"],
+        "bitwise_repeat": trainings.are_equal("2 processes", "2 processes again"),
+        "step_seconds_1": round(runs["1 process"]["step_seconds"], 5),
+        "step_seconds_2": round(runs["2 processes"]["step_seconds"], 5),
+        "step_seconds_4": round(runs["4 processes"]["step_seconds"], 5),
+    }
+    assert all(math.isfinite(figure) for figure in headline.values())
+    report.publish("scaling", headline, {"steps": steps, "runs": runs}, seeds=[SEED], quick=quick)
+
+
+if __name__ == "__main__":
+    main()
