@@ -127,8 +127,11 @@ def test_model_below_the_quality_limit_is_not_registered(in_that_home) -> None:
     assert newest["registered"] is None
 
 
-def test_interrupted_command_says_so_and_the_next_one_resumes(shunter_home: Path) -> None:
+def test_interrupted_command_says_so_and_the_next_one_resumes(
+    shunter_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ctrl-C as a terminal sends it: to every process of the group, the temporary server's included."""
+    monkeypatch.setenv("PREFECT_HOME", str(shunter_home / "prefect"))  # not the database of the tests' own server
     shunter = Path(sys.executable).with_name("shunter")
     command = [shunter, "train", "--data", "synthetic:20000", "--trials", "3", "--max-epochs", "4"]
     command += ["--ensemble-size", "1"]
