@@ -3,11 +3,13 @@
 The first process talks to the one that started the training, through the socket in the folder.
 """
 
+import faulthandler
 import json
 import os
 import pickle
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -47,8 +49,12 @@ class Job:
     checkpoint_steps: int | None
 
 
-def main(folder: Path) -> None:
-    """Take part in the training whose job lies in `folder`; a ShunterError is left beside it."""
+def main(folder: Path) -> int:
+    """Take part in the training whose job lies in `folder`; a ShunterError is left beside it.
+
+    Returns:
+        The exit code.
+    """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # interrupts come by the socket, to all processes at once
     job: Job = pickle.loads((folder / JOB).read_bytes())
     rank = int(os.environ["RANK"])
@@ -58,9 +64,10 @@ def main(folder: Path) -> None:
             _train(job, connection)
     except ShunterError as error:
         (folder / f"error{rank}.json").write_text(json.dumps([type(error).__name__, str(error)]))
-        sys.exit(error.exit_code)
+        return error.exit_code
     except KeyboardInterrupt:
-        sys.exit(128 + signal.SIGINT)  # the state has been saved
+        return 128 + signal.SIGINT  # the state has been saved
+    return 0
 
 
 @contextmanager
@@ -157,4 +164,14 @@ def _plain(result: TrainResult, checkpoint: ShardedCheckpoint, memory_bytes: int
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    faulthandler.enable()
+    try:
+        code = main(Path(sys.argv[1]))
+    except Exception:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Not `sys.exit`: while Python takes itself down, threads of the communication library are now and then found
+    # running, and abort a process that had come to its end.
+    os._exit(code)
