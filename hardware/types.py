@@ -19,6 +19,61 @@ class Figure(Frozen):
 
     value: float
     source: Source
+    low: float | None = Field(default=None, description="10th percentile of the repetitions, where there were several.")
+    high: float | None = Field(default=None, description="90th percentile of the repetitions.")
+
+
+class MatmulRate(Frozen):
+    """Rate of one matrix product `[m, k] x [k, n]`."""
+
+    m: int
+    n: int
+    k: int
+    flops_per_second: Figure = Field(description="Multiply and add counted as two.")
+
+
+class RowRate(Frozen):
+    """Rate at which random rows of one width are worked on, in a table too large for the caches."""
+
+    row_bytes: int
+    bytes_per_second: Figure = Field(description="Payload: each row counted once, also where it is read and written.")
+
+
+class DiskRates(Frozen):
+    """Reading a file that is not in the page cache."""
+
+    sequential_bytes_per_second: Figure
+    random_reads_per_second: Figure = Field(description="Reads of 4 KiB at random places, one after the other.")
+
+
+Collective = Literal["all_reduce", "all_to_all", "reduce_scatter", "all_gather"]
+
+
+class CollectivePoint(Frozen):
+    """Time of one collective operation."""
+
+    message_bytes: int
+    seconds: Figure
+
+
+class CollectiveCost(Frozen):
+    """What a collective operation takes: `latency_seconds + message_bytes / bytes_per_second`, fitted to `points`.
+
+    A message is what one process brings in: for all-reduce, all-to-all and reduce-scatter the whole input of a process,
+    for all-gather its part of the result.
+    """
+
+    operation: Collective
+    processes: int
+    link: str = Field(description="What the messages went through, in words: `gloo over loopback`.")
+    latency_seconds: float
+    bytes_per_second: float
+    r2: float = Field(description="Share of the variance of the points that the line explains.")
+    points: tuple[CollectivePoint, ...]
+
+    def seconds(self, message_bytes: float) -> float:
+        """Time of one operation on messages of this size, from the fitted line."""
+        return self.latency_seconds + message_bytes / self.bytes_per_second
 
 
 class Accelerator(Frozen):
@@ -48,6 +103,20 @@ class HardwareProfile(Frozen):
     busy_watts: Figure | None = Field(description="The same with all of the device's cores at work.")
     energy_method: str = Field(description="How joules are obtained here, in words.")
     price_per_hour: Figure | None = Field(default=None, description="In the user's currency; None when unknown.")
+    matmul_curve: dict[Precision, tuple[MatmulRate, ...]] = Field(
+        default={}, description="Matrix products of the shapes of dense layers, small to large; empty when unknown."
+    )
+    gather_curve: tuple[RowRate, ...] = Field(default=(), description="Lookup of embedding rows, by width of a row.")
+    scatter_curve: tuple[RowRate, ...] = Field(
+        default=(), description="Row-wise Adagrad update of embedding rows, by width of a row."
+    )
+    host_to_device_bytes_per_second: Figure | None = Field(
+        default=None, description="From page-locked memory; None for a CPU, which has no such copy."
+    )
+    disk: DiskRates | None = Field(default=None, description="Of the cache folder; None until it was measured.")
+    collectives: tuple[CollectiveCost, ...] = Field(
+        default=(), description="Between processes on this accelerator's kind; empty until they were measured."
+    )
 
 
 class EnergyReading(Frozen):
