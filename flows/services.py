@@ -78,15 +78,15 @@ def serve(services: list[Service], on_ready: Callable[[Service], None]) -> None:
     for service in services:
         _check_port(service)
     signal.signal(signal.SIGTERM, _interrupt)
-    with contextlib.ExitStack() as stack:
+    # Told to stop at any moment, also while they start, all are stopped and nothing is an error.
+    with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
         processes = [(service, stack.enter_context(running(service))) for service in services]
         for service, process in processes:
             wait_until_ready(service, process)
             on_ready(service)
-        with contextlib.suppress(KeyboardInterrupt):
-            while all(process.poll() is None for _, process in processes):
-                time.sleep(0.5)
-            raise ShunterError("A server ended by itself: start again with --debug to see its log.")
+        while all(process.poll() is None for _, process in processes):
+            time.sleep(0.5)
+        raise ShunterError("A server ended by itself: start again with --debug to see its log.")
 
 
 def _interrupt(number: int, frame: object) -> None:
