@@ -25,6 +25,16 @@ class Settings(BaseSettings):
         description="Folder of MLflow's database and artifacts: `mlflow/` of the project, or of `home` if set.",
     )
 
+    catalogue: Path | None = Field(
+        default=None,
+        description="YAML file with the user's own accelerators and prices: `catalogue.yaml` of `home` when not set.",
+    )
+
+    @property
+    def catalogue_path(self) -> Path:
+        """The user's part of the hardware catalogue; need not exist."""
+        return self.catalogue or self.home / "catalogue.yaml"
+
     @property
     def cache_directory(self) -> Path:
         """Ingested data sets, one folder per content fingerprint."""
