@@ -185,3 +185,10 @@ class Prediction(Frozen):
     )
     energy_source: Literal["measured", "estimated", "unavailable"]
     memory_source: Literal["measured", "estimated"] = "estimated"
+    step_seconds_interval: tuple[float, float] | None = Field(
+        default=None, description="Holds the step time with 90 % probability; None when nobody can say."
+    )
+    parts: dict[str, float] = Field(
+        default={},
+        description="Seconds of a step by dense, embedding, communication, input and overhead; empty when measured.",
+    )
