@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 import torch
 
 from hardware.meter import cpu_power_model, measure_energy
-from hardware.probe import probe, threads
+from hardware.probe import probe
+from hardware.timing import threads
 from hardware.types import Accelerator, EnergyReading, Figure, HardwareProfile
 from shunter.errors import HardwareError
 
@@ -42,18 +43,16 @@ def measure_profile(accelerator: Accelerator, host: str, seconds_each: float = 0
         accelerator=accelerator,
         host=host,
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        matmul_flops_per_second={name: _measured(rate) for name, rate in rates.matmul_flops_per_second.items()},
-        copy_bytes_per_second=_measured(rates.copy_bytes_per_second),
-        gather_bytes_per_second=_measured(rates.gather_bytes_per_second),
-        operator_overhead_seconds=_measured(rates.operator_overhead_seconds),
+        matmul_flops_per_second=rates.matmul_flops_per_second,
+        copy_bytes_per_second=rates.copy_bytes_per_second,
+        gather_bytes_per_second=rates.gather_bytes_per_second,
+        operator_overhead_seconds=rates.operator_overhead_seconds,
         idle_watts=idle_watts,
         busy_watts=busy_watts,
         energy_method=f"{working.method}: {working.source}",
+        matmul_curve=rates.matmul_curve,
+        host_to_device_bytes_per_second=rates.host_to_device_bytes_per_second,
     )
-
-
-def _measured(value: float) -> Figure:
-    return Figure(value=value, source="measured")
 
 
 def _energy_at_rest(accelerator: Accelerator, seconds: float) -> EnergyReading:

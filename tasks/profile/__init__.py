@@ -4,10 +4,10 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from hardware.discovery import host_fingerprint, local_accelerators
-from hardware.measure import measure_profile
 from hardware.types import HardwareProfile
 from shunter.settings import Settings
 from tasks.profile.cache import ProfileKey, read_profiles, write_profiles
+from tasks.profile.measure import measure
 
 __all__ = ["local_profiles", "profile_hardware"]
 
@@ -32,6 +32,6 @@ def local_profiles(*, refresh: bool = False) -> list[HardwareProfile]:
     path, key = Settings().profile_directory / f"{host}.json", ProfileKey.of(host)
     profiles = None if refresh else read_profiles(path, key)
     if profiles is None:
-        profiles = [measure_profile(accelerator, host) for accelerator in accelerators]
+        profiles = [measure(accelerator, host) for accelerator in accelerators]
         write_profiles(path, key, profiles)
     return profiles
