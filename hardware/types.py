@@ -1,6 +1,6 @@
 """The nouns of the hardware floor, each with its units in its names."""
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -119,20 +119,34 @@ class HardwareProfile(Frozen):
     )
 
 
+class PowerSample(Frozen):
+    """Mean power over the time since the sample before."""
+
+    seconds: float = Field(description="Since the start of the work.")
+    watts: float
+
+
 class EnergyReading(Frozen):
-    """Energy of a stretch of work. Nothing that was not read from a counter is called measured."""
+    """Energy of a stretch of work. Only what a counter or a power sensor gave is called measured."""
 
     joules: float | None = Field(description="None when nothing could count them.")
     seconds: float
     mean_watts: float | None
     method: Literal["measured", "estimated", "unavailable"]
     source: str = Field(description="Which counters or which model, in words, and why nothing better.")
+    uncertainty_joules: float | None = Field(
+        default=None, description="The joules are taken to be right within so many; None when unknown."
+    )
+    uncertainty: str = Field(default="", description="What that follows from, in words.")
+    power: tuple[PowerSample, ...] = Field(default=(), description="Watts over time, at most a few hundred points.")
 
     @classmethod
-    def of(cls, joules: float, seconds: float, method: Literal["measured", "estimated"], source: str) -> Self:
-        """Reading with its mean power filled in."""
+    def of(
+        cls, joules: float, seconds: float, method: Literal["measured", "estimated"], source: str, **more: Any
+    ) -> Self:
+        """Reading with its mean power filled in; `more` are further fields."""
         mean_watts = joules / seconds if seconds > 0 else None
-        return cls(joules=joules, seconds=seconds, mean_watts=mean_watts, method=method, source=source)
+        return cls(joules=joules, seconds=seconds, mean_watts=mean_watts, method=method, source=source, **more)
 
 
 class Placement(Frozen):
