@@ -1,30 +1,109 @@
-"""What one sample asks of a machine: counted from the model on the meta device, without any of its memory."""
+"""What a model asks of a machine: counted from a step traced on fake tensors, without any of its memory."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import groupby
+from typing import Literal, get_args
 
 import torch
-from torch import Tensor
-from torch.autograd.graph import saved_tensors_hooks
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode
 
-from models.dlrm import DenseLayers
-from models.registry import check_spec
+from models.embeddings import PooledEmbeddings
+from models.registry import FAMILIES, check_spec
 from models.spec import Features, ModelSpec
+from models.trace import Operator, Phase, StepTrace, trace_step
 
-BATCH = 64
+# Two sizes at which the step is traced: what grows between them is of the samples, the rest of the step. They are so
+# large that the peak of the memory lies where it lies for every larger batch.
+BATCHES = (512, 1024)
 FLOAT_BYTES = 4
 ID_BYTES = 4
 # Floats of optimiser state for each parameter of the dense part. Shampoo keeps two beside two square matrices for each
 # dimension of a block: six where blocks are square.
 DENSE_STATES = {"adam": 2, "adagrad": 1, "sgd": 0, "shampoo": 6}
 
+BatchAxis = Literal["count", "m", "n", "k"]
+AXES: tuple[BatchAxis, ...] = get_args(BatchAxis)
+LayerKind = Literal["matmul", "elementwise", "embedding", "optimizer"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatmulCount:
+    """One matrix product of a step, `[m, k] x [k, n]`, done `count` times; the batch axis is given for one sample.
+
+    Attributes:
+        batch_axis: which of `count`, `m`, `n` and `k` is to be multiplied by the batch size.
+        half: whether it is computed in bfloat16 where the placement says so.
+    """
+
+    count: int
+    m: int
+    n: int
+    k: int
+    batch_axis: BatchAxis
+    half: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrecisionCounts:
+    """What depends on the precision of the dense part, beyond its matrix products and the embeddings.
+
+    Attributes:
+        traffic_bytes_per_sample: read and written by all operators that are no matrix product.
+        traffic_bytes_per_step: the same, whatever the batch size: casts of weights, and their update.
+        operators_per_step: dispatched by forward, backward and update, views included; the embeddings count as one
+            forward and one backward, the fused optimiser of the layers as one.
+        activation_bytes_per_sample: kept from forward to backward.
+        peak_bytes_per_sample: most that is alive at a time, beyond weights and inputs.
+        peak_bytes_per_step: the same, whatever the batch size.
+    """
+
+    traffic_bytes_per_sample: float
+    traffic_bytes_per_step: float
+    operators_per_step: int
+    activation_bytes_per_sample: float
+    peak_bytes_per_sample: float
+    peak_bytes_per_step: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerCount:
+    """What one layer does in one phase of a step, at one batch size.
+
+    Attributes:
+        name: path of the module in the model, `interaction` for what is done between modules, `embeddings`, `update`.
+        kind: matrix products; everything else of the dense part; the tables; the optimiser of the layers.
+        phase: forward, or backward with the update of the tables and the layers.
+        dtype: in which it is computed, `float32` or `bfloat16`.
+        m: rows of the left side of a matrix product, 0 for other kinds.
+        n: columns of the right side.
+        k: what is summed over.
+        count: number of such products, 1 for other kinds.
+        flops: multiply and add counted as two; 0 for other kinds, which are bound by memory.
+        bytes_read: of all operands.
+        bytes_written: of all results.
+    """
+
+    name: str
+    kind: LayerKind
+    phase: Phase
+    dtype: str
+    m: int = 0
+    n: int = 0
+    k: int = 0
+    count: int = 1
+    flops: float = 0.0
+    bytes_read: float
+    bytes_written: float
+
+    @property
+    def intensity(self) -> float:
+        """FLOPs for each byte: the horizontal axis of a roofline."""
+        return self.flops / (self.bytes_read + self.bytes_written)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelCounts:
-    """The demand of a model, in fp32.
+    """The demand of a model; in fp32 where nothing else is said.
 
     Attributes:
         matmul_flops_per_sample: forward and backward, multiply and add counted as two.
@@ -32,10 +111,13 @@ class ModelCounts:
         lookup_bytes_per_sample: their bytes; the update reads and writes as much.
         input_bytes_per_sample: dense values, ids, offsets and label.
         parameter_bytes: weights of tables and layers.
+        dense_parameter_bytes: of the layers alone.
         optimizer_bytes: one float a row for the tables, and what the dense optimiser keeps.
-        activation_bytes_per_sample: kept from forward to backward.
-        operators_per_step: torch operators dispatched by forward, backward and update, views included; the embeddings
-            count as one forward and one backward, the fused optimiser of the layers as one.
+        tables: number of embedding tables.
+        embedding_dim: width of a row.
+        matmuls: the products of a step.
+        fp32: what depends on the precision, in full precision.
+        bf16: the same under bfloat16 autocast.
     """
 
     matmul_flops_per_sample: float
@@ -43,9 +125,23 @@ class ModelCounts:
     lookup_bytes_per_sample: float
     input_bytes_per_sample: float
     parameter_bytes: int
+    dense_parameter_bytes: int
     optimizer_bytes: int
-    activation_bytes_per_sample: float
-    operators_per_step: int
+    tables: int
+    embedding_dim: int
+    matmuls: tuple[MatmulCount, ...]
+    fp32: PrecisionCounts
+    bf16: PrecisionCounts
+
+    @property
+    def activation_bytes_per_sample(self) -> float:
+        """Kept from forward to backward, in full precision."""
+        return self.fp32.activation_bytes_per_sample
+
+    @property
+    def operators_per_step(self) -> int:
+        """Dispatched in a step in full precision."""
+        return self.fp32.operators_per_step
 
 
 def count_model(
@@ -67,56 +163,189 @@ def count_model(
         RequestError: the model cannot be built.
     """
     check_spec(spec, features)
-    with torch.device("meta"):
-        layers = DenseLayers(spec, len(features.dense), len(features.categorical))
-        dense = torch.zeros(BATCH, len(features.dense))
-        pooled = torch.zeros(BATCH, len(features.categorical), spec.embedding_dim, requires_grad=True)
-    dense_parameters = sum(parameter.numel() for parameter in layers.parameters())
-    flops, operators, activation_bytes = _trace(layers, dense, pooled)
+    full, half = ([_trace(spec, features, size, half=half) for size in BATCHES] for half in (False, True))
+    matmuls = _matmuls(full[0], full[1], half[0])
     rows = sum(field.rows for field in features.categorical)
-    lookups = sum((ids_per_sample or {}).get(field.name, 1.0) for field in features.categorical)
+    lookups = _lookups(features, ids_per_sample)
     fields = len(features.categorical)
+    parameters = full[0].parameters
     return ModelCounts(
-        matmul_flops_per_sample=flops / BATCH,
+        matmul_flops_per_sample=sum(2 * one.count * one.m * one.n * one.k for one in matmuls),
         lookups_per_sample=lookups,
         lookup_bytes_per_sample=lookups * spec.embedding_dim * FLOAT_BYTES,
         input_bytes_per_sample=(len(features.dense) + 1) * FLOAT_BYTES + (lookups + fields) * ID_BYTES,
-        parameter_bytes=(rows * spec.embedding_dim + dense_parameters) * FLOAT_BYTES,
-        optimizer_bytes=(rows + dense_parameters * DENSE_STATES[dense_optimizer]) * FLOAT_BYTES,
-        activation_bytes_per_sample=activation_bytes / BATCH,
-        operators_per_step=operators + 3,
+        parameter_bytes=(rows * spec.embedding_dim + parameters) * FLOAT_BYTES,
+        dense_parameter_bytes=parameters * FLOAT_BYTES,
+        optimizer_bytes=(rows + parameters * DENSE_STATES[dense_optimizer]) * FLOAT_BYTES,
+        tables=fields,
+        embedding_dim=spec.embedding_dim,
+        matmuls=matmuls,
+        fp32=_precision_counts(full, dense_optimizer),
+        bf16=_precision_counts(half, dense_optimizer),
     )
 
 
-class _CountOperators(TorchDispatchMode):
-    """Counts what reaches the dispatcher."""
+def count_layers(
+    spec: ModelSpec,
+    features: Features,
+    *,
+    batch_size: int = 512,
+    half: bool = False,
+    ids_per_sample: Mapping[str, float] | None = None,
+    dense_optimizer: str = "adam",
+) -> tuple[LayerCount, ...]:
+    """Count each layer of a model, for a picture of where a step spends its time.
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.operators = 0
+    Args:
+        spec: the architecture.
+        features: the input.
+        batch_size: samples of the step.
+        half: under bfloat16 autocast.
+        ids_per_sample: mean number of ids of each field; 1 for a field that is not named.
+        dense_optimizer: as for `count_model`.
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        self.operators += 1
-        return func(*args, **(kwargs or {}))
+    Raises:
+        RequestError: the model cannot be built.
+    """
+    check_spec(spec, features)
+    trace = _trace(spec, features, batch_size, half=half)
+    lookups = _lookups(features, ids_per_sample) * batch_size
+    row_bytes = spec.embedding_dim * FLOAT_BYTES
+    pooled_bytes = len(features.categorical) * batch_size * row_bytes
+    forward = [one for one in trace.operators if one.phase == "forward"]
+    backward = [one for one in trace.operators if one.phase == "backward"]
+    states = DENSE_STATES[dense_optimizer]
+    weights = trace.parameters * FLOAT_BYTES
+    return (
+        _embedding_layer("forward", read=lookups * (row_bytes + ID_BYTES), written=pooled_bytes),
+        *_layers(forward),
+        *_layers(backward),
+        # Rows and their one float of state are read and written; the gradient of each bag is read.
+        _embedding_layer(
+            "backward",
+            read=pooled_bytes + lookups * (row_bytes + FLOAT_BYTES + ID_BYTES),
+            written=lookups * (row_bytes + FLOAT_BYTES),
+        ),
+        LayerCount(
+            name="update",
+            kind="optimizer",
+            phase="backward",
+            dtype="float32",
+            bytes_read=(2 + states) * weights,
+            bytes_written=(1 + states) * weights,
+        ),
+    )
 
 
-def _trace(layers: DenseLayers, dense: Tensor, pooled: Tensor) -> tuple[int, int, int]:
-    """Run a step of the layers on the meta device: FLOPs, operators, bytes of distinct activations kept."""
-    own = {parameter.untyped_storage()._cdata for parameter in layers.parameters()}
-    own |= {buffer.untyped_storage()._cdata for buffer in layers.buffers()}
-    kept: dict[int, Tensor] = {}
+class _NoTables(PooledEmbeddings):
+    """Stands for the tables while the rest of a model is traced."""
 
-    def keep(tensor: Tensor) -> Tensor:
-        key = tensor.untyped_storage()._cdata
-        if key not in own:
-            kept[key] = tensor
-        return tensor
+    def lookup(self, values: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+        """Never called."""
+        raise NotImplementedError("the tables are counted, not traced")
 
-    flop_counter, operator_counter = FlopCounterMode(display=False), _CountOperators()
-    with flop_counter, operator_counter, saved_tensors_hooks(keep, lambda tensor: tensor):
-        logits = layers(dense, pooled)
-        torch.nn.functional.binary_cross_entropy_with_logits(logits, torch.zeros_like(logits)).backward()
-    activation_bytes = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
-    return flop_counter.get_total_flops(), operator_counter.operators, activation_bytes
+
+def _trace(spec: ModelSpec, features: Features, batch_size: int, *, half: bool) -> StepTrace:
+    tables = _NoTables([field.rows for field in features.categorical], spec.embedding_dim, learning_rate=0.0)
+    with torch.device("meta"):
+        layers = FAMILIES[spec.family](spec, features, tables).layers
+    return trace_step(
+        layers,
+        batch_size=batch_size,
+        dense_features=len(features.dense),
+        pooled_shape=(len(features.categorical), spec.embedding_dim),
+        half=half,
+    )
+
+
+def _lookups(features: Features, ids_per_sample: Mapping[str, float] | None) -> float:
+    return sum((ids_per_sample or {}).get(field.name, 1.0) for field in features.categorical)
+
+
+def _matmuls(small: StepTrace, large: StepTrace, half: StepTrace) -> tuple[MatmulCount, ...]:
+    """The products of a step, by comparing two batch sizes and two precisions."""
+    products = [[one for one in trace.operators if one.product] for trace in (small, large, half)]
+    return tuple(_matmul(one, larger, lower) for one, larger, lower in zip(*products, strict=True))
+
+
+def _matmul(small: Operator, large: Operator, half: Operator) -> MatmulCount:
+    assert small.product is not None
+    assert large.product is not None
+    sizes: dict[BatchAxis, int] = dict(zip(AXES, small.product, strict=True))
+    growing = [axis for axis, here, there in zip(AXES, small.product, large.product, strict=True) if here != there]
+    assert len(growing) == 1, f"a product of {small.module or 'the model'} does not grow with the batch along one axis"
+    axis = growing[0]
+    sizes[axis] //= BATCHES[0]
+    return MatmulCount(
+        count=sizes["count"],
+        m=sizes["m"],
+        n=sizes["n"],
+        k=sizes["k"],
+        batch_axis=axis,
+        half=half.dtype == torch.bfloat16,
+    )
+
+
+def _precision_counts(traces: Sequence[StepTrace], dense_optimizer: str) -> PrecisionCounts:
+    """From the traces at the two batch sizes."""
+    small, large = traces
+    traffic = [_traffic_bytes(trace) for trace in traces]
+    grown = BATCHES[1] - BATCHES[0]
+    traffic_per_sample = (traffic[1] - traffic[0]) / grown
+    peak_per_sample = (large.peak_bytes - small.peak_bytes) / grown
+    update_bytes = (3 + 2 * DENSE_STATES[dense_optimizer]) * small.parameters * FLOAT_BYTES
+    return PrecisionCounts(
+        traffic_bytes_per_sample=traffic_per_sample,
+        traffic_bytes_per_step=traffic[0] - traffic_per_sample * BATCHES[0] + update_bytes,
+        operators_per_step=len(small.operators) + 3,
+        activation_bytes_per_sample=(large.kept_bytes - small.kept_bytes) / grown,
+        peak_bytes_per_sample=peak_per_sample,
+        peak_bytes_per_step=max(0.0, small.peak_bytes - peak_per_sample * BATCHES[0]),
+    )
+
+
+def _traffic_bytes(trace: StepTrace) -> int:
+    return sum(one.bytes_read + one.bytes_written for one in trace.operators if not one.product)
+
+
+def _layers(operators: Sequence[Operator]) -> Iterator[LayerCount]:
+    """Each matrix product by itself; what else a module does between two of them as one."""
+    moving = [one for one in operators if one.bytes_read + one.bytes_written]
+    for (module, is_product), group in groupby(moving, key=lambda one: (one.module, one.product is not None)):
+        name = module or "interaction"
+        if is_product:
+            yield from (_product_layer(name, one) for one in group)
+            continue
+        same = list(group)
+        yield LayerCount(
+            name=name,
+            kind="elementwise",
+            phase=same[0].phase,
+            dtype=str(same[-1].dtype).removeprefix("torch."),
+            bytes_read=sum(one.bytes_read for one in same),
+            bytes_written=sum(one.bytes_written for one in same),
+        )
+
+
+def _product_layer(name: str, operator: Operator) -> LayerCount:
+    assert operator.product is not None
+    count, m, n, k = operator.product
+    return LayerCount(
+        name=name,
+        kind="matmul",
+        phase=operator.phase,
+        dtype=str(operator.dtype).removeprefix("torch."),
+        count=count,
+        m=m,
+        n=n,
+        k=k,
+        flops=operator.flops,
+        bytes_read=operator.bytes_read,
+        bytes_written=operator.bytes_written,
+    )
+
+
+def _embedding_layer(phase: Phase, *, read: float, written: float) -> LayerCount:
+    return LayerCount(
+        name="embeddings", kind="embedding", phase=phase, dtype="float32", bytes_read=read, bytes_written=written
+    )

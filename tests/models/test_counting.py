@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from models.counting import count_model
+from models.counting import BATCHES, count_layers, count_model
+from models.dlrm import DenseLayers
 from models.registry import build_model
 from models.spec import CategoricalFeature, Features, ModelSpec
 
@@ -69,3 +70,54 @@ def test_a_huge_table_is_counted_without_its_memory() -> None:
     features = Features(dense=(), categorical=(CategoricalFeature(name="id", rows=10**10),))
     counts = count_model(ModelSpec(embedding_dim=128), features)
     assert counts.parameter_bytes > 5 * 10**12
+
+
+def test_products_grow_with_the_batch_along_one_axis() -> None:
+    first = count_model(SPEC, FEATURES).matmuls[0]  # the bottom's first layer, forward
+    assert (first.count, first.m, first.n, first.k, first.batch_axis, first.half) == (1, 1, 10, 3, "m", True)
+    interactions = [one for one in count_model(SPEC, FEATURES).matmuls if one.batch_axis == "count"]
+    assert [(one.m, one.n, one.k, one.half) for one in interactions] == [(4, 4, 8, False), (4, 8, 4, False)]
+    weights = [one for one in count_model(SPEC, FEATURES).matmuls if one.batch_axis == "k"]
+    assert {(one.m, one.n) for one in weights} == {(10, 3), (8, 10), (12, 14), (1, 12)}
+
+
+def test_half_precision_adds_casts_and_keeps_less() -> None:
+    counts = count_model(SPEC, FEATURES)
+    assert counts.bf16.operators_per_step > counts.fp32.operators_per_step
+    assert counts.bf16.activation_bytes_per_sample < counts.fp32.activation_bytes_per_sample
+
+
+@pytest.mark.parametrize("batch_size", [BATCHES[0], 64, 4096])
+def test_layers_add_up_to_the_model(batch_size: int) -> None:
+    layers, counts = count_layers(SPEC, FEATURES, batch_size=batch_size), count_model(SPEC, FEATURES)
+    assert sum(layer.flops for layer in layers) == batch_size * counts.matmul_flops_per_sample
+    moved = sum(
+        layer.bytes_read + layer.bytes_written for layer in layers if layer.kind in ("elementwise", "optimizer")
+    )
+    traffic = counts.fp32
+    assert moved == pytest.approx(traffic.traffic_bytes_per_step + batch_size * traffic.traffic_bytes_per_sample)
+
+
+def test_layers_bear_the_names_of_the_model() -> None:
+    layers = count_layers(SPEC, FEATURES, half=True)
+    names = [name for name, module in DenseLayers(SPEC, 3, 3).named_modules() if isinstance(module, torch.nn.Linear)]
+    assert {layer.name for layer in layers if layer.kind == "matmul"} == {*names, "interaction"}
+    assert {layer.dtype for layer in layers if layer.kind == "matmul" and layer.name in names} == {"bfloat16"}
+    assert (layers[0].name, layers[-1].name) == ("embeddings", "update")
+    assert all(layer.intensity > 0 for layer in layers if layer.flops)
+
+
+def test_the_peak_of_a_real_step_is_what_was_traced() -> None:
+    spec = ModelSpec(embedding_dim=16, bottom_widths=(64,), top_widths=(256, 128))
+    counts, batch = count_model(spec, FEATURES).fp32, 4096
+    layers = DenseLayers(spec, 3, 3)
+    dense, pooled = torch.randn(batch, 3), torch.randn(batch, 3, 16, requires_grad=True)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(layers(dense, pooled), torch.zeros(batch))
+        loss.backward()
+    events = profiler.profiler.kineto_results.events()  # type: ignore[union-attr]
+    alive = peak = 0
+    for event in sorted((one for one in events if one.name() == "[memory]"), key=lambda one: one.start_ns()):
+        alive += event.nbytes()  # pyright: ignore[reportAttributeAccessIssue]
+        peak = max(peak, alive)
+    assert counts.peak_bytes_per_step + batch * counts.peak_bytes_per_sample == pytest.approx(peak, rel=0.05)
