@@ -272,7 +272,9 @@ def _matmul(small: Operator, large: Operator, half: Operator) -> MatmulCount:
     assert small.product is not None
     assert large.product is not None
     sizes: dict[BatchAxis, int] = dict(zip(AXES, small.product, strict=True))
-    growing = [axis for axis, here, there in zip(AXES, small.product, large.product, strict=True) if here != there]
+    growing: list[BatchAxis] = [
+        axis for axis, here, there in zip(AXES, small.product, large.product, strict=True) if here != there
+    ]
     assert len(growing) == 1, f"a product of {small.module or 'the model'} does not grow with the batch along one axis"
     axis = growing[0]
     sizes[axis] //= BATCHES[0]
