@@ -1,0 +1,72 @@
+"""The network between machines as arithmetic: how long a collective operation holds up a process.
+
+After the cost model of Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication Operations in MPICH",
+IJHPCA 19(1), 2005, section 3: latency + bytes / bandwidth for each message, with ring algorithms.
+"""
+
+from dataclasses import dataclass
+
+# Bytes on the wire of each process, as a share of its message, in a ring or by pairs of n processes.
+WIRE_SHARES = {
+    "all_reduce": lambda n: 2 * (n - 1) / n,
+    "reduce_scatter": lambda n: (n - 1) / n,
+    "all_to_all": lambda n: (n - 1) / n,
+    "all_gather": lambda n: float(n - 1),
+    "broadcast": lambda n: 1.0 if n > 1 else 0.0,
+}
+MESSAGES = {
+    "all_reduce": lambda n: 2 * (n - 1),
+    "reduce_scatter": lambda n: n - 1,
+    "all_to_all": lambda n: n - 1,
+    "all_gather": lambda n: n - 1,
+    "broadcast": lambda n: 1 if n > 1 else 0,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """What connects each machine to the others.
+
+    Attributes:
+        bytes_per_second: of a machine, shared by its processes.
+        latency_seconds: of one message.
+        machines: over which the processes are spread evenly.
+    """
+
+    bytes_per_second: float
+    latency_seconds: float
+    machines: int = 2
+
+
+def wire_bytes(operation: str, message_bytes: float, processes: int) -> float:
+    """Bytes that each process sends in a collective operation.
+
+    Args:
+        operation: a key of `WIRE_SHARES`.
+        message_bytes: what each process brings in.
+        processes: how many take part.
+    """
+    return message_bytes * WIRE_SHARES[operation](processes)
+
+
+def transfer_seconds(operation: str, message_bytes: float, processes: int, link: Link) -> float:
+    """Time that a collective operation spends on the links between machines.
+
+    A ring crosses a machine's link once, whatever the number of processes within; an all-to-all is what all processes
+    of a machine send to those of the others.
+
+    Args:
+        operation: a key of `WIRE_SHARES`.
+        message_bytes: what each process brings in.
+        processes: how many take part, on all machines.
+        link: of each machine.
+    """
+    machines = min(link.machines, processes)
+    if machines < 2:
+        return 0.0
+    if operation == "all_to_all":
+        local = processes // machines
+        crossing = local * message_bytes * (processes - local) / processes
+    else:
+        crossing = wire_bytes(operation, message_bytes, processes)
+    return crossing / link.bytes_per_second + MESSAGES[operation](processes) * link.latency_seconds
