@@ -170,8 +170,39 @@ class Placement(Frozen):
         return hash(tuple(self.__dict__.values()))
 
 
+class Matmul(Frozen):
+    """A matrix product `[m, k] x [k, n]` of a training step, done `count` times; for one sample."""
+
+    count: int
+    m: int
+    n: int
+    k: int
+    batch_axis: Literal["count", "m", "n", "k"] = Field(description="What the batch size multiplies.")
+    half: bool = Field(description="Whether it is computed in bf16 where the placement says so.")
+
+    def sizes(self, batch_size: int) -> tuple[int, int, int, int]:
+        """(count, m, n, k) in a step of `batch_size` samples."""
+        count, m, n, k = (
+            getattr(self, axis) * (batch_size if axis == self.batch_axis else 1) for axis in ("count", "m", "n", "k")
+        )
+        return count, m, n, k
+
+
+class DenseDemand(Frozen):
+    """What the dense part of a step asks for in one precision, beyond its matrix products."""
+
+    traffic_bytes_per_sample: float = Field(description="Read and written by operators that are no matrix product.")
+    traffic_bytes_per_step: float = Field(description="The same whatever the batch size: casts and update of weights.")
+    operators_per_step: int
+    peak_bytes_per_sample: float = Field(description="Most alive at a time beyond weights and input.")
+    peak_bytes_per_step: float
+
+
 class Workload(Frozen):
-    """What one sample asks of a machine, counted from the model and the data; nothing here is guessed."""
+    """What one sample asks of a machine, counted from the model and the data; nothing here is guessed.
+
+    The fields with defaults refine the others; where they are empty, the cost model makes do with the others.
+    """
 
     matmul_flops_per_sample: float = Field(description="Forward and backward, multiply and add counted as two.")
     lookups_per_sample: float
@@ -184,6 +215,27 @@ class Workload(Frozen):
     activation_bytes_per_sample: float
     operators_per_step: int = Field(description="Operators dispatched in one training step.")
     train_samples: int = Field(description="Samples of one epoch.")
+    dense_parameter_bytes: int = Field(default=0, description="Of `parameter_bytes`, those of the dense layers.")
+    tables: int = Field(default=0, description="Embedding tables; 0 when unknown.")
+    matmuls: tuple[Matmul, ...] = Field(default=(), description="The matrix products of a step.")
+    dense: dict[Precision, DenseDemand] = Field(default={}, description="The rest of the dense part, by precision.")
+    access_curve: tuple[tuple[float, float], ...] = Field(
+        default=(),
+        description="(Bytes of the most frequent rows of all tables, share of the lookups they get), rising.",
+    )
+    mapped_bytes: int = Field(default=0, description="Size of the arrays that a training maps into its memory.")
+
+    def cached_share(self, cache_bytes: float) -> float:
+        """Share of lookups that a cache of this size answers when it holds the most frequent rows; 0 when unknown."""
+        if not self.access_curve:
+            return 0.0
+        before = (0.0, 0.0)
+        for size, share in self.access_curve:
+            if size >= cache_bytes:
+                grown = (cache_bytes - before[0]) / (size - before[0])
+                return before[1] + grown * (share - before[1])
+            before = (size, share)
+        return 1.0
 
 
 class Prediction(Frozen):

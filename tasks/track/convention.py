@@ -103,8 +103,8 @@ def placement_params(placement: Placement) -> Values:
 
 
 def workload_params(workload: Workload) -> Values:
-    """What a sample asks of a machine: `workload.*`."""
-    return _flat("workload", workload.model_dump())
+    """What a sample asks of a machine: `workload.*`; its lists of products and of accesses are left out."""
+    return _flat("workload", workload.model_dump(exclude={"matmuls", "dense", "access_curve"}))
 
 
 def prediction_metrics(prediction: Prediction) -> Values:
