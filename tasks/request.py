@@ -1,9 +1,10 @@
 """What a user asks for: one model for the command line, the Prefect form and Python."""
 
+import math
 from enum import StrEnum
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 
 class Objective(StrEnum):
@@ -12,6 +13,74 @@ class Objective(StrEnum):
     TIME = "time"
     ENERGY = "energy"
     COST = "cost"
+
+
+class Weights(BaseModel):
+    """How much each quantity counts: the least product of powers, time^a energy^b cost^c, is chosen.
+
+    A product and not a sum, because hours, kilowatt hours and money have no common unit: with `time=1,energy=0.5` one
+    per cent of time is worth two per cent of energy, in whatever unit and whichever other candidates there are.
+    `time=1,energy=1` is the energy-delay product (Gonzalez and Horowitz, IEEE JSSC 31(9), 1996).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    time: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    energy: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    cost: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """From `energy`, or from `time=1,energy=0.5`.
+
+        Raises:
+            ValueError: a quantity is unknown or given twice, a weight is no positive number, or none is given.
+        """
+        known = ", ".join(Objective)
+        weights: dict[str, float] = {}
+        for part in text.split(","):
+            name, equals, number = (piece.strip() for piece in part.partition("="))
+            if name not in set(Objective):
+                raise ValueError(f"{name!r} is unknown, use one of {known}, or weights such as time=1,energy=0.5")
+            if name in weights:
+                raise ValueError(f"{name} is weighted twice")
+            try:
+                weights[name] = float(number) if equals else 1.0
+            except ValueError:
+                raise ValueError(f"the weight {number!r} of {name} is not a number") from None
+            if not (weights[name] > 0 and math.isfinite(weights[name])):
+                raise ValueError(f"the weight {number} of {name} must be positive")
+        return cls(**weights)
+
+    @property
+    def used(self) -> dict[Objective, float]:
+        """The quantities that count, with their weights."""
+        return {quantity: weight for quantity in Objective if (weight := getattr(self, quantity.value))}
+
+    @property
+    def words(self) -> str:
+        """For instance `time`, or `time=1,energy=0.5`; `parse` reads it back."""
+        used = self.used
+        if len(used) == 1:
+            return str(next(iter(used)))
+        return ",".join(f"{quantity}={weight:g}" for quantity, weight in used.items())
+
+
+def _checked_objective(text: str) -> str:
+    return Weights.parse(text).words
+
+
+class Billing(StrEnum):
+    """How time is charged."""
+
+    EXACT = "exact"
+    SECOND = "second"
+    MINUTE = "minute"
+    HOUR = "hour"
+
+
+LOCAL_OFFERS = "local"
+ALL_OFFERS = "all"
 
 
 class DataFormat(StrEnum):
@@ -30,6 +99,8 @@ class Limits(BaseModel):
     max_hours: float | None = Field(default=None, gt=0, description="Wall-clock hours for tuning and training.")
     max_kwh: float | None = Field(default=None, gt=0, description="Energy of tuning and training, in kilowatt hours.")
     max_cost: float | None = Field(default=None, gt=0, description="Money, in the currency of --price-per-hour.")
+    max_cost_per_hour: float | None = Field(default=None, gt=0, description="Money per hour, in the same currency.")
+    max_watts: float | None = Field(default=None, gt=0, description="Mean power while training, in watts.")
     max_memory_gib: float | None = Field(default=None, gt=0, description="Memory of the training process, in GiB.")
     min_auc: float | None = Field(
         default=None,
@@ -37,10 +108,22 @@ class Limits(BaseModel):
         lt=1,
         description="Lowest acceptable AUC on validation: below it nothing is registered.",
     )
+    min_auc_probability: float = Field(
+        default=0.5,
+        gt=0,
+        lt=1,
+        description="Least probability of --min-auc, judged from past runs where there are any.",
+    )
+    confidence: float = Field(
+        default=0.5,
+        ge=0.5,
+        lt=1,
+        description="Probability with which limits on time, energy, cost shall be kept; 0.5: by the likeliest figure.",
+    )
 
 
-class TrainRequest(BaseModel):
-    """One training, from click log to registered model."""
+class JobRequest(BaseModel):
+    """What is to be trained, within which limits: what a choice of placement needs to know."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -59,21 +142,23 @@ class TrainRequest(BaseModel):
         default=0.01, ge=0, le=1, description="Share of unreadable rows above which ingestion stops."
     )
     model: str = Field(default="dlrm", description="Model family.")
-    objective: Objective = Field(default=Objective.TIME, description="What to minimise within the limits.")
+    objective: Annotated[str, AfterValidator(_checked_objective)] = Field(
+        default="time",
+        description="What to minimise within the limits: time, energy, cost, or weights such as time=1,energy=0.5.",
+    )
     limits: Limits = Field(default=Limits(), description="Hard limits.")
     price_per_hour: float | None = Field(
         default=None,
         gt=0,
-        description="Price of this machine per hour; needed by --max-cost and --objective cost.",
+        description="Price of this machine per hour; needed by --max-cost, --max-cost-per-hour and --objective cost.",
+    )
+    billing: Billing = Field(
+        default=Billing.EXACT,
+        description="How time is charged: exact, or by started second, minute (both 60 s at least) or hour.",
     )
     trials: int = Field(default=9, ge=1, description="Hyper-parameter settings to try.")
     max_epochs: int = Field(
         default=9, ge=1, description="Longest training of one setting, in passes over the training part."
-    )
-    processes: int = Field(
-        default=1,
-        ge=1,
-        description="Processes that train each member of the ensemble together; an interrupted run may change it.",
     )
     ensemble_size: int = Field(default=3, ge=1, description="Most models in the ensemble; 1 switches it off.")
     seed: int = Field(
@@ -81,10 +166,63 @@ class TrainRequest(BaseModel):
         ge=0,
         description="Seed of the split, the initial weights, the order of batches and the search.",
     )
-    register_as: str = Field(default="shunter", min_length=1, description="Name of the registered model in MLflow.")
+
+    @property
+    def weights(self) -> Weights:
+        """The objective, with its weights."""
+        return Weights.parse(self.objective)
+
+    @property
+    def needs_price(self) -> str | None:
+        """The first option that means nothing without a price; None when there is none."""
+        if self.limits.max_cost is not None:
+            return "--max-cost"
+        if self.limits.max_cost_per_hour is not None:
+            return "--max-cost-per-hour"
+        return "--objective cost" if self.weights.cost else None
+
+    @model_validator(mode="after")
+    def _check_cost_per_hour(self) -> Self:
+        limit, price = self.limits.max_cost_per_hour, self.price_per_hour
+        if limit is not None and price is not None and price > limit and self._only_local():
+            raise ValueError(f"--max-cost-per-hour {limit:g} is below the --price-per-hour of {price:g}: raise it")
+        return self
 
     @model_validator(mode="after")
     def _check_price(self) -> Self:
-        if self.price_per_hour is None and (self.limits.max_cost is not None or self.objective is Objective.COST):
-            raise ValueError("a limit on cost or the objective cost needs the price: add --price-per-hour")
+        if self.price_per_hour is None and self.needs_price and self._only_local():
+            raise ValueError(f"{self.needs_price} needs the price of this machine: add --price-per-hour")
         return self
+
+    def _only_local(self) -> bool:
+        """Whether this machine alone can be chosen."""
+        return True
+
+
+class TrainRequest(JobRequest):
+    """One training, from click log to registered model."""
+
+    processes: int = Field(
+        default=1,
+        ge=1,
+        description="Processes that train each member of the ensemble together; an interrupted run may change it.",
+    )
+    register_as: str = Field(default="shunter", min_length=1, description="Name of the registered model in MLflow.")
+
+
+class SelectRequest(JobRequest):
+    """One choice of a placement, without the training; accelerators that are not here can be asked for."""
+
+    offers: str = Field(
+        default=ALL_OFFERS,
+        min_length=1,
+        description="Accelerators to compare: local, all (the catalogue's too), or names of its rows, with commas.",
+    )
+    probe_seconds: float = Field(
+        default=15.0,
+        ge=0,
+        description="Seconds after which no further measurement on this machine begins; 0 predicts only.",
+    )
+
+    def _only_local(self) -> bool:
+        return self.offers.strip().lower() == LOCAL_OFFERS

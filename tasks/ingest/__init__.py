@@ -10,7 +10,7 @@ from tasks.ingest.encoder import EncodedRows, Encoder
 from tasks.ingest.named import NamedDataset, named_datasets
 from tasks.ingest.schema import Schema
 from tasks.ingest.sources import open_source
-from tasks.request import TrainRequest
+from tasks.request import JobRequest
 
 __all__ = [
     "EncodedRows",
@@ -28,7 +28,7 @@ __all__ = [
 
 # Our own cache is by content; Prefect's would be by the text of the request.
 @task(name="ingest", cache_policy=NO_CACHE)
-def ingest(request: TrainRequest) -> Dataset:
+def ingest(request: JobRequest) -> Dataset:
     """Ingest the request's data, or find it in the cache."""
     dataset, report = ingest_request(request)
     logger = get_run_logger()
@@ -52,7 +52,7 @@ def ingest(request: TrainRequest) -> Dataset:
     return dataset
 
 
-def ingest_request(request: TrainRequest) -> tuple[Dataset, IngestReport]:
+def ingest_request(request: JobRequest) -> tuple[Dataset, IngestReport]:
     """Ingest the request's data into the cache of the settings.
 
     Raises:

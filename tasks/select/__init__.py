@@ -7,9 +7,10 @@ from prefect.cache_policies import NO_CACHE
 
 from engine.dataset import Dataset
 from hardware.types import HardwareProfile
-from tasks.request import TrainRequest
-from tasks.select.choose import choose
-from tasks.select.decide import Assessment, Candidate, Decision, Miss, decide
+from tasks.request import LOCAL_OFFERS, JobRequest
+from tasks.select.assessment import Assessment, Candidate, Miss
+from tasks.select.choose import PROBE_SECONDS, choose
+from tasks.select.decide import Decision, NoFeasiblePlacementError, decide
 from tasks.select.describe import JobSize, describe, job_size
 from tasks.select.report import publish
 
@@ -19,6 +20,7 @@ __all__ = [
     "Decision",
     "JobSize",
     "Miss",
+    "NoFeasiblePlacementError",
     "choose",
     "decide",
     "describe",
@@ -28,8 +30,15 @@ __all__ = [
 
 
 @task(name="select", cache_policy=NO_CACHE)
-def select(dataset: Dataset, request: TrainRequest, profiles: Sequence[HardwareProfile]) -> Decision:
+def select(
+    dataset: Dataset,
+    request: JobRequest,
+    profiles: Sequence[HardwareProfile],
+    *,
+    offers: str = LOCAL_OFFERS,
+    probe_seconds: float = PROBE_SECONDS,
+) -> Decision:
     """Choose the placement of this training, and show the table of all candidates in the Prefect UI."""
-    decision = choose(dataset, request, profiles)
+    decision = choose(dataset, request, profiles, offers=offers, probe_seconds=probe_seconds)
     publish(decision)
     return decision

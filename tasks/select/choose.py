@@ -2,81 +2,146 @@
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 
 import psutil
 
 from engine.dataset import Dataset
 from hardware.cost_model import predict
+from hardware.residual import Residual
 from hardware.types import HardwareProfile, Placement, Workload
 from models.spec import ModelSpec
-from tasks.request import TrainRequest
+from tasks.request import ALL_OFFERS, LOCAL_OFFERS, JobRequest
+from tasks.select.assessment import Assessment, Candidate
 from tasks.select.candidates import kind, placements
 from tasks.select.correct import corrected
-from tasks.select.decide import Assessment, Candidate, Decision, decide, rank
+from tasks.select.decide import Decision, decide
 from tasks.select.describe import describe, job_size
+from tasks.select.elsewhere import better_elsewhere
+from tasks.select.offers import Offer, catalogue_offers, check_limits, local_offers
 from tasks.select.probe import Measurement, measure
+from tasks.select.ranking import Terms, rank
 
 log = logging.getLogger(__name__)
 
 PILOTS = 4
 PILOT_STEPS = 8
 PROBE_SECONDS = 15.0
+MENTION_ABSENT = False
 
 
 def choose(
     dataset: Dataset,
-    request: TrainRequest,
+    request: JobRequest,
     profiles: Sequence[HardwareProfile],
     *,
+    offers: str = LOCAL_OFFERS,
     probe_seconds: float = PROBE_SECONDS,
+    residual: Residual | None = None,
 ) -> Decision:
     """Choose where and how the training runs.
 
-    The best candidate of each kind is measured first, in a few steps, then for about a second whichever leads, until
-    that is one so measured. Each measurement sets the estimates of its neighbours right.
+    On this machine the best candidate of each kind is measured first, in a few steps, then for about a second whichever
+    leads, until that is one so measured. Each measurement sets the estimates of its neighbours right. What is not here
+    is predicted from the catalogue.
 
     Args:
         dataset: the data.
         request: limits, objective, model family and size of the search.
-        profiles: of the accelerators to choose from.
+        profiles: of the accelerators of this machine.
+        offers: what else can be chosen: `local` nothing, `all` or names from the catalogue. With `local`, a better one
+            in the catalogue is only mentioned.
         probe_seconds: time after which no further measurement begins, except the first of each kind: on a crowded
             machine a step on many threads can take a hundred times as long as on one, and only measuring shows it.
+            0 measures nothing.
+        residual: what past runs teach about the cost model's errors; None knows of none.
 
     Raises:
-        InfeasibleError: no placement keeps the limits.
-        RequestError: the model family is unknown, or cannot take this data.
+        NoFeasiblePlacementError: no placement keeps the limits.
+        RequestError: the model family is unknown or cannot take this data, an accelerator is unknown, or no accelerator
+            at all can keep a limit.
     """
     spec = ModelSpec(family=request.model)
     workload = describe(dataset, spec)
-    candidates = predicted_candidates(workload, profiles)
-    asked = (request.limits, request.objective, job_size(dataset, request))
-    order = partial(rank, price_per_hour=request.price_per_hour)
-    found: dict[Placement, Measurement | None] = {}
-    deadline = time.monotonic() + probe_seconds
-    while len(found) < PILOTS or time.monotonic() < deadline:
-        following = next_to_probe(order(corrected(candidates, found, workload), *asked), found)
-        if following is None:
-            break
-        found[following.placement] = measure(dataset, spec, following.placement, probe_steps(following, found))
-        log.info("Measured %s: %s.", following.placement.label, found[following.placement])
+    here = local_offers(profiles, request.price_per_hour)
+    absent = catalogue_offers(offers, profiles)
+    check_limits(request, [*here, *absent])
+    terms = Terms(
+        limits=request.limits,
+        weights=request.weights,
+        job=job_size(dataset, request),
+        billing=request.billing,
+    )
+    residual = residual or Residual.fit(())
+    local = predicted_candidates(workload, here, residual)
+    elsewhere = predicted_candidates(workload, absent, residual)
+    if probe_seconds > 0:
+        local = probed(local, workload, terms, probe_seconds, lambda one, steps: measure(dataset, spec, one, steps))
+    mentioned: list[str] = []
+    if offers == LOCAL_OFFERS and MENTION_ABSENT:
+        not_asked_for = predicted_candidates(workload, catalogue_offers(ALL_OFFERS, profiles), residual)
+        mentioned = better_elsewhere(rank(local, terms).table[0], not_asked_for, terms)
     return decide(
-        corrected(candidates, found, workload), *asked, price_per_hour=request.price_per_hour, workload=workload
+        [*local, *elsewhere],
+        terms.limits,
+        request.objective,
+        terms.job,
+        billing=request.billing,
+        workload=workload,
+        notes=[*_notes(here, absent), *mentioned],
     )
 
 
-def predicted_candidates(workload: Workload, profiles: Sequence[HardwareProfile]) -> list[Candidate]:
-    """Every placement with the cost model's prediction."""
-    by_name = {profile.accelerator.name: profile for profile in profiles}
+def probed(
+    candidates: Sequence[Candidate],
+    workload: Workload,
+    terms: Terms,
+    probe_seconds: float,
+    measured: Callable[[Placement, int], Measurement | None],
+) -> list[Candidate]:
+    """The candidates as they are after measuring the most promising of them.
+
+    Args:
+        candidates: on this machine, with the cost model's predictions.
+        workload: what runs.
+        terms: limits and objective, which say what is promising.
+        probe_seconds: time after which no further measurement begins.
+        measured: takes a number of steps at a placement; None when the memory did not suffice.
+    """
+    found: dict[Placement, Measurement | None] = {}
+    deadline = time.monotonic() + probe_seconds
+    while len(found) < PILOTS or time.monotonic() < deadline:
+        following = next_to_probe(rank(corrected(candidates, found, workload), terms).table, found)
+        if following is None:
+            break
+        found[following.placement] = measured(following.placement, probe_steps(following, found))
+        log.info("Measured %s: %s.", following.placement.label, found[following.placement])
+    return corrected(candidates, found, workload)
+
+
+def predicted_candidates(
+    workload: Workload, offers: Sequence[Offer], residual: Residual | None = None
+) -> list[Candidate]:
+    """Every placement with the cost model's prediction, corrected by what past runs teach."""
+    by_name = {offer.name: offer for offer in offers}
     process_bytes = psutil.Process().memory_info().rss
+    found = placements(workload, [offer.profile for offer in offers])
+    profiles = [by_name[placement.accelerator].profile for placement in found]
+    predictions = [
+        (placement, predict(workload, placement, profile, process_bytes), profile.accelerator.model)
+        for placement, profile in zip(found, profiles, strict=True)
+    ]
+    right = (residual or Residual.fit(())).correct_all(workload, predictions)
     return [
         Candidate(
             placement=placement,
-            prediction=predict(workload, placement, by_name[placement.accelerator], process_bytes),
-            accelerator_memory_bytes=by_name[placement.accelerator].accelerator.memory_bytes,
+            prediction=prediction,
+            accelerator_memory_bytes=by_name[placement.accelerator].profile.accelerator.memory_bytes,
+            is_here=by_name[placement.accelerator].is_here,
+            price_per_hour=by_name[placement.accelerator].price_per_hour,
+            price_source=by_name[placement.accelerator].price_source,
         )
-        for placement in placements(workload, profiles)
+        for placement, prediction in zip(found, right, strict=True)
     ]
 
 
@@ -115,3 +180,16 @@ def next_to_probe(table: Sequence[Assessment], found: Mapping[Placement, Measure
         return None
     smallest = min(alike, key=lambda one: one.placement.batch_size)
     return None if smallest.placement in found else smallest
+
+
+def _notes(here: Sequence[Offer], absent: Sequence[Offer]) -> list[str]:
+    """What is doubtful about prices, a sentence each."""
+    notes = []
+    if absent and any(offer.price_per_hour is None for offer in here):
+        notes.append(
+            "The price of this machine is unknown, so it has no cost here: give --price-per-hour in US dollars."
+        )
+    elif absent:
+        notes.append("Prices from the catalogue are in US dollars, and --price-per-hour is taken to be as well.")
+    notes += [offer.note for offer in absent if offer.note is not None]
+    return notes

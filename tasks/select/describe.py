@@ -1,19 +1,23 @@
 """What the training asks of a machine, and how much of it there is: counted from model, data and request."""
 
 import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from itertools import accumulate, pairwise
 
-import numpy as np
-
+from engine.config import Hyperparameters
 from engine.dataset import Dataset
-from hardware.types import Frozen, Workload
-from models.counting import count_model
+from engine.loader import mean_ids_per_sample
+from hardware.types import DenseDemand, Frozen, Matmul, Workload
+from models.counting import PrecisionCounts, count_model
 from models.spec import ModelSpec
-from tasks.request import TrainRequest
+from tasks.request import JobRequest
 
 # Hyperband's reduction factor in the tuning step: one in three settings goes on to three times the epochs.
 REDUCTION_FACTOR = 3
 # Forward pass against forward, backward and update: the backward of a layer is two products where forward is one.
 EVALUATION_SHARE = 1 / 3
+FLOAT_BYTES = 4
 
 
 class JobSize(Frozen):
@@ -29,13 +33,25 @@ class JobSize(Frozen):
         return (self.tuning_epochs + self.final_epochs) * (1 + self.evaluation_share)
 
 
-def describe(dataset: Dataset, spec: ModelSpec) -> Workload:
+def describe(
+    dataset: Dataset,
+    spec: ModelSpec,
+    hyperparameters: Hyperparameters = Hyperparameters(),  # noqa: B008 - frozen
+) -> Workload:
     """Demand of one sample of `dataset` through the model `spec`.
+
+    Args:
+        dataset: the data.
+        spec: the architecture.
+        hyperparameters: which optimiser keeps how much state.
 
     Raises:
         RequestError: the model family is unknown, or cannot take these features.
     """
-    counts = count_model(spec, dataset.features, ids_per_sample=_ids_per_sample(dataset))
+    ids_per_sample = mean_ids_per_sample(dataset)
+    counts = count_model(
+        spec, dataset.features, ids_per_sample=ids_per_sample, dense_optimizer=hyperparameters.dense_optimizer
+    )
     return Workload(
         matmul_flops_per_sample=counts.matmul_flops_per_sample,
         lookups_per_sample=counts.lookups_per_sample,
@@ -46,10 +62,55 @@ def describe(dataset: Dataset, spec: ModelSpec) -> Workload:
         activation_bytes_per_sample=counts.activation_bytes_per_sample,
         operators_per_step=counts.operators_per_step,
         train_samples=dataset.splits["train"].rows,
+        dense_parameter_bytes=counts.dense_parameter_bytes,
+        tables=counts.tables,
+        matmuls=tuple(Matmul.model_validate(asdict(one)) for one in counts.matmuls),
+        dense={"fp32": _dense_demand(counts.fp32), "bf16": _dense_demand(counts.bf16)},
+        access_curve=access_curve(dataset, spec.embedding_dim, ids_per_sample),
+        mapped_bytes=sum(path.stat().st_size for path in dataset.directory.glob("*.npy")),
     )
 
 
-def job_size(dataset: Dataset, request: TrainRequest) -> JobSize:
+def _dense_demand(counts: PrecisionCounts) -> DenseDemand:
+    return DenseDemand(
+        traffic_bytes_per_sample=counts.traffic_bytes_per_sample,
+        traffic_bytes_per_step=counts.traffic_bytes_per_step,
+        operators_per_step=counts.operators_per_step,
+        peak_bytes_per_sample=counts.peak_bytes_per_sample,
+        peak_bytes_per_step=counts.peak_bytes_per_step,
+    )
+
+
+def access_curve(
+    dataset: Dataset, embedding_dim: int, ids_per_sample: Mapping[str, float]
+) -> tuple[tuple[float, float], ...]:
+    """How skewed the lookups of all tables together are: (bytes of the most frequent rows, share of lookups).
+
+    Each field's own curve gives pieces of rows that are about equally frequent; put together by lookups a row, most
+    frequent first, they tell what a cache can hold. A field whose curve is unknown counts as uniform.
+
+    Args:
+        dataset: with the curves of its fields.
+        embedding_dim: width of a row.
+        ids_per_sample: mean number of ids of each field.
+    """
+    row_bytes = (embedding_dim + 1) * FLOAT_BYTES  # with the optimiser's float
+    curves = {field.name: field.access_curve for field in dataset.fields}
+    pieces: list[tuple[float, float]] = []  # (rows, lookups a sample) of each piece of each field
+    for field in dataset.features.categorical:
+        points = curves.get(field.name) or ((1.0, 1.0),)
+        for (ids_before, share_before), (ids, share) in pairwise(((0.0, 0.0), *points)):
+            if ids > ids_before:
+                pieces.append(((ids - ids_before) * field.rows, (share - share_before) * ids_per_sample[field.name]))
+    pieces.sort(key=lambda piece: piece[1] / piece[0], reverse=True)
+    rows, lookups = zip(*pieces, strict=True)
+    total = sum(lookups) or 1.0
+    return tuple(
+        (size * row_bytes, served / total) for size, served in zip(accumulate(rows), accumulate(lookups), strict=True)
+    )
+
+
+def job_size(dataset: Dataset, request: JobRequest) -> JobSize:
     """Epochs of tuning by `hyperband_epochs`, and of the members as if each trained for `max_epochs`."""
     train, validation = dataset.splits["train"].rows, dataset.splits["validation"].rows
     return JobSize(
@@ -83,14 +144,3 @@ def hyperband_epochs(trials: int, max_epochs: int) -> int:
 def _passing(settings: int) -> int:
     """Settings, out of those that reach a rung, that are expected to pass it, rounded up."""
     return math.ceil(sum(max(1, count // REDUCTION_FACTOR) / count for count in range(1, settings + 1)) - 1e-9)
-
-
-def _ids_per_sample(dataset: Dataset) -> dict[str, float]:
-    """Mean length of each multi-valued field's bag in the training part."""
-    rows = dataset.splits["train"].rows
-    means = {}
-    for index, field in enumerate(dataset.features.categorical):
-        if field.multi_valued:
-            values = np.load(dataset.directory / f"train.bag{index}.values.npy", mmap_mode="r")
-            means[field.name] = len(values) / rows
-    return means

@@ -1,9 +1,12 @@
 """Shows a decision to whoever looks at the flow run: a table of all candidates, and the reason in words."""
 
+from tasks.request import Objective
+from tasks.select.assessment import Interval
 from tasks.select.decide import Decision
 
 TABLE_KEY = "decision"
 REASON_KEY = "decision-reason"
+MOST_ROWS = 500  # Prefect keeps an artifact in one field of its database
 
 
 def publish(decision: Decision) -> None:
@@ -13,37 +16,49 @@ def publish(decision: Decision) -> None:
 
     if flow_run.id is None:
         return
-    create_table_artifact(table=decision.table_rows(), key=TABLE_KEY, description=decision.reason)
+    rows = decision.table_rows()
+    left_out = "" if len(rows) <= MOST_ROWS else f" The first {MOST_ROWS} of {len(rows)} rows."
+    create_table_artifact(table=rows[:MOST_ROWS], key=TABLE_KEY, description=f"{decision.reason}{left_out}")
     create_markdown_artifact(markdown=as_markdown(decision), key=REASON_KEY)
 
 
 def as_markdown(decision: Decision) -> str:
-    """The reason, the totals of the chosen placement, and which limit excluded how many candidates."""
-    prediction = decision.prediction
-    excluded = [one for one in decision.table if one.excluded_by]
+    """The explanation, the totals of the chosen placement, and which limit excluded how many candidates."""
+    prediction, chosen = decision.prediction, decision.chosen
+    price = chosen.candidate.price_source or "unknown"
+    time, energy, cost = (_range(chosen.interval(quantity)) for quantity in Objective)
     lines = [
         f"# {decision.placement.label}",
         "",
         decision.reason,
         "",
-        "| | expected for the whole job | figure |",
-        "|---|---|---|",
-        f"| time | {decision.hours:.4g} h | step {prediction.step_seconds_source} |",
-        f"| energy | {_or_unknown(decision.kwh)} kWh | power {prediction.energy_source} |",
-        f"| cost | {_or_unknown(decision.cost)} | from time and price |",
-        f"| memory | {decision.memory_gib:.3g} GiB | {prediction.memory_source} |",
+        decision.explanation,
+        "",
+        "| | expected for the whole job | with 90 % | figure |",
+        "|---|---|---|---|",
+        f"| time | {decision.hours:.4g} h | {time} | step {prediction.step_seconds_source} |",
+        f"| energy | {_or_unknown(decision.kwh)} kWh | {energy} | power {prediction.energy_source} |",
+        f"| cost | {_or_unknown(decision.cost)} | {cost} | time and price ({price}) |",
+        f"| memory | {decision.memory_gib:.3g} GiB | | {prediction.memory_source} |",
+        "",
+        "Intervals are those of the step time; power, price and the number of epochs are taken as they are.",
         "",
         f"The job is {decision.job.epochs:.3g} epochs, an upper estimate: {decision.job.tuning_epochs:g} of tuning and "
         f"{decision.job.final_epochs:g} of final training, validation added.",
     ]
+    excluded = [one for one in decision.table if one.excluded_by]
     if excluded:
         lines += ["", f"Excluded: {len(excluded)} of {len(decision.table)}.", ""]
         lines += [
             f"- {one.candidate.placement.label}: {', '.join(miss.words for miss in one.excluded_by)}"
-            for one in excluded
+            for one in excluded[:MOST_ROWS]
         ]
     return "\n".join(lines)
 
 
 def _or_unknown(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.4g}"
+
+
+def _range(interval: Interval | None) -> str:
+    return "unknown" if interval is None else f"{interval[0]:.4g} to {interval[1]:.4g}"

@@ -23,7 +23,7 @@ def test_defaults_give_the_default_request() -> None:
 def test_limits_are_put_back_in_their_place() -> None:
     request = build(TrainRequest, {**flat_defaults(), "max_hours": 2.0, "objective": "energy"})
     assert request.limits.max_hours == 2.0
-    assert request.objective is Objective.ENERGY
+    assert request.objective == Objective.ENERGY
 
 
 def test_value_out_of_range_names_the_option_and_the_value() -> None:

@@ -6,18 +6,20 @@ from engine.dataset import Dataset
 from hardware.types import HardwareProfile, Placement
 from models.spec import ModelSpec
 from shunter.errors import InfeasibleError, RequestError
-from tasks.request import Limits, Objective, TrainRequest
+from tasks.request import Limits, TrainRequest, Weights
 from tasks.select import Decision, choose, describe, select
 from tasks.select.candidates import kind
 from tasks.select.choose import PILOT_STEPS, PILOTS, next_to_probe, predicted_candidates, probe_steps
 from tasks.select.correct import corrected
-from tasks.select.decide import rank
 from tasks.select.describe import JobSize
+from tasks.select.offers import local_offers
 from tasks.select.probe import Measurement
+from tasks.select.ranking import Terms, rank
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile, make_workload
 
 ONE_EPOCH = JobSize(tuning_epochs=0, final_epochs=1, evaluation_share=0)
+LEAST_TIME = Terms(limits=Limits(), weights=Weights.parse("time"), job=ONE_EPOCH)
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +60,10 @@ class TestOrderOfProbes:
     def probed(self, truth: dict[Placement, float], profile: HardwareProfile) -> tuple[list[Placement], Placement]:
         """Placements in the order in which they are measured when `truth` times the estimate is what is found."""
         workload = make_workload(train_samples=80_000)
-        candidates = predicted_candidates(workload, [profile])
+        candidates = predicted_candidates(workload, local_offers([profile], None))
         found: dict[Placement, Measurement | None] = {}
         while True:
-            table = rank(corrected(candidates, found, workload), Limits(), Objective.TIME, ONE_EPOCH)
+            table = rank(corrected(candidates, found, workload), LEAST_TIME).table
             following = next_to_probe(table, found)
             if following is None:
                 return list(found), table[0].candidate.placement
@@ -97,7 +99,7 @@ class TestOrderOfProbes:
 
 
 def test_the_first_probe_of_a_kind_is_short_and_the_next_last_about_a_second() -> None:
-    candidate = predicted_candidates(make_workload(), [make_profile(cores=1)])[0]
+    candidate = predicted_candidates(make_workload(), local_offers([make_profile(cores=1)], None))[0]
     assert probe_steps(candidate, {}) == PILOT_STEPS
     for step_seconds, steps in ((1e-4, 100), (0.05, 20), (3.0, PILOT_STEPS)):
         known = candidate.model_copy(
@@ -109,7 +111,7 @@ def test_the_first_probe_of_a_kind_is_short_and_the_next_last_about_a_second() -
 class TestCorrection:
     def setup_method(self) -> None:
         self.workload = make_workload(train_samples=80_000)
-        self.candidates = predicted_candidates(self.workload, [make_profile(cores=1)])
+        self.candidates = predicted_candidates(self.workload, local_offers([make_profile(cores=1)], None))
         self.first, *self.others = self.candidates
 
     def measurement(self, *, watts_measured: bool) -> Measurement:

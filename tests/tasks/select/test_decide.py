@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from hardware.types import Placement, Prediction
 from shunter.errors import InfeasibleError
-from tasks.request import Limits, Objective
-from tasks.select import Candidate, Decision, JobSize, decide
+from tasks.request import Billing, Limits, Objective
+from tasks.select import Candidate, Decision, JobSize, NoFeasiblePlacementError, decide
 
 TEN_EPOCHS = JobSize(tuning_epochs=6, final_epochs=4, evaluation_share=0.0)
 
@@ -24,8 +24,11 @@ def candidate(
     threads: int = 1,
     accelerator_gib: float = 16.0,
     out_of_memory: bool = False,
+    price: float | None = 1.0,
+    interval: tuple[float, float] | None = None,
+    **others: Any,
 ) -> Candidate:
-    """One epoch in 360 s and 0.01 kWh, so ten in 1 h and 0.1 kWh."""
+    """One epoch in 360 s and 0.01 kWh, so ten in 1 h and 0.1 kWh, at 1 an hour; `interval` as factors on the time."""
     return Candidate(
         placement=Placement(accelerator="cpu", threads=threads, precision="fp32", batch_size=batch_size),
         prediction=Prediction(
@@ -36,9 +39,13 @@ def candidate(
             samples_per_second=1.0,
             step_seconds_source="measured",
             energy_source="unavailable" if joules is None else "estimated",
+            step_seconds_interval=None if interval is None else (0.01 * interval[0], 0.01 * interval[1]),
         ),
         accelerator_memory_bytes=int(accelerator_gib * 2**30),
         out_of_memory=out_of_memory,
+        price_per_hour=price,
+        price_source=None if price is None else "given",
+        **others,
     )
 
 
@@ -65,7 +72,7 @@ MIDDLE = candidate(512)
 )
 def test_choice(limits: dict[str, float], objective: str, chosen: Candidate, binds: str | None) -> None:
     candidates = [SLOW_FRUGAL, FAST_HUNGRY, MIDDLE]
-    decision = decide(candidates, Limits(**limits), Objective(objective), TEN_EPOCHS, price_per_hour=1.0)
+    decision = decide(candidates, Limits(**limits), Objective(objective), TEN_EPOCHS)
     assert decision.placement == chosen.placement
     assert decision.binds == binds
     assert [one.rank for one in decision.table] == [1, 2, 3]
@@ -73,7 +80,7 @@ def test_choice(limits: dict[str, float], objective: str, chosen: Candidate, bin
 
 def test_totals_are_those_of_the_whole_job() -> None:
     job = JobSize(tuning_epochs=6, final_epochs=4, evaluation_share=0.1)
-    decision = decide([MIDDLE], Limits(), Objective.TIME, job, price_per_hour=2.0)
+    decision = decide([candidate(price=2.0)], Limits(), Objective.TIME, job)
     assert decision.hours == pytest.approx(1.1)
     assert decision.kwh == pytest.approx(0.11)
     assert decision.cost == pytest.approx(2.2)
@@ -116,7 +123,7 @@ def test_ties_go_to_fewer_threads() -> None:
 class TestInfeasible:
     def message(self, candidates: list[Candidate], **limits: float) -> str:
         with pytest.raises(InfeasibleError) as raised:
-            decide(candidates, Limits(**limits), Objective.TIME, TEN_EPOCHS, price_per_hour=1.0)
+            decide(candidates, Limits(**limits), Objective.TIME, TEN_EPOCHS)
         return str(raised.value)
 
     def test_nearest_candidates_are_named_with_what_each_misses(self) -> None:
@@ -128,7 +135,10 @@ class TestInfeasible:
         )
         assert message.index("cpu x1 fp32 b64 (time 2 h") > message.index(near)
         assert f"{further} (energy 0.2 kWh over the limit of 0.05 kWh by 300 %)" in message
-        assert "relax --max-hours or --max-kwh" in message
+        assert (
+            f"relax --max-hours 1 --max-kwh 0.1 (for {near}) or --max-hours 2 (for cpu x1 fp32 b64) "
+            f"or --max-kwh 0.2 (for {further}), or ask for less." in message
+        )
         assert message.count(". ") == 0, "one sentence"
 
     def test_a_limit_missed_by_a_hair_is_not_said_to_be_missed_by_nothing(self) -> None:
@@ -143,6 +153,86 @@ class TestInfeasible:
         message = self.message([candidate(1 << power) for power in range(10)], max_hours=0.1)
         assert message.startswith("None of 10 placements keeps the limits")
         assert message.count("over the limit") == 3
+
+
+class TestWhereToRent:
+    """Three machines with known times and prices: A takes 1 h at 1 an hour, B 0.5 h at 3, C 20 min at 9."""
+
+    OPTIONS = tuple(
+        candidate(batch, seconds=seconds / 10, price=price)
+        for batch, seconds, price in ((1, 3600, 1.0), (2, 1800, 3.0), (3, 1200, 9.0))
+    )
+
+    @pytest.mark.parametrize(("minutes", "batch_size", "cost"), [(60, 1, 1.0), (40, 2, 1.5), (25, 3, 3.0)])
+    def test_the_cheapest_that_is_fast_enough(self, minutes: float, batch_size: int, cost: float) -> None:
+        decision = decide(self.OPTIONS, Limits(max_hours=minutes / 60), "cost", TEN_EPOCHS)
+        assert decision.placement.batch_size == batch_size
+        assert decision.cost == pytest.approx(cost)
+        assert decision.binds == (None if minutes == 60 else "time")
+
+    def test_when_none_is_fast_enough_the_fastest_and_its_shortfall_are_named(self) -> None:
+        with pytest.raises(NoFeasiblePlacementError) as raised:
+            decide(self.OPTIONS, Limits(max_hours=0.25), "cost", TEN_EPOCHS)
+        assert raised.value.fastest.candidate.placement.batch_size == 3
+        assert raised.value.shortfall_seconds == pytest.approx(300)
+        assert [relaxation.bounds for relaxation in raised.value.relaxations] == [{"--max-hours": pytest.approx(0.334)}]
+
+    def test_all_three_are_on_the_front_of_time_and_cost(self) -> None:
+        decision = decide(self.OPTIONS, Limits(), "time", TEN_EPOCHS)
+        assert [one.on_front for one in decision.table] == [True, True, True]
+
+    def test_a_limit_on_the_price_per_hour_and_weights_in_percent(self) -> None:
+        dear = Limits(max_cost_per_hour=3)
+        assert decide(self.OPTIONS, dear, "time", TEN_EPOCHS).placement.batch_size == 2
+        # From A to B time falls to a half and cost rises by a half: worth it at equal weights, not at one to two.
+        assert decide(self.OPTIONS, dear, "time=1,cost=1", TEN_EPOCHS).placement.batch_size == 2
+        assert decide(self.OPTIONS, dear, "time=1,cost=2", TEN_EPOCHS).placement.batch_size == 1
+
+    def test_started_hours_are_charged_in_full(self) -> None:
+        decision = decide(self.OPTIONS, Limits(), "cost", TEN_EPOCHS, billing=Billing.HOUR)
+        assert [one.cost for one in decision.table] == [1.0, 3.0, 9.0]
+
+
+class TestUncertainty:
+    UNSURE = candidate(512, interval=(0.5, 2.0))
+    SURE = candidate(64, seconds=400, interval=(0.95, 1.05))
+
+    def test_a_limit_is_judged_by_the_likeliest_figure_unless_confidence_is_asked_for(self) -> None:
+        for confidence, chosen in ((0.5, 512), (0.9, 64)):
+            limits = Limits(max_hours=1.2, confidence=confidence)
+            assert decide([self.UNSURE, self.SURE], limits, "time", TEN_EPOCHS).placement.batch_size == chosen
+
+    def test_the_missed_confidence_is_said(self) -> None:
+        decision = decide([self.UNSURE, self.SURE], Limits(max_hours=1.2, confidence=0.95), "time", TEN_EPOCHS)
+        assert decision.table_rows()[1]["lost_because"] == (
+            "time 2 h at 0.95 confidence over the limit of 1.2 h by 67 %"
+        )
+
+    def test_the_explanation_says_how_sure_the_choice_and_the_limit_are(self) -> None:
+        text = decide([self.UNSURE, self.SURE], Limits(max_hours=1.2), "time", TEN_EPOCHS).explanation
+        assert "60 min, 30 min to 2 h with 90 % (step measured)" in text
+        # ln(400 / 360) over the two standard deviations together, 0.4214 and 0.0304: 60 %; ln 1.2 over 0.4214: 67 %.
+        assert "it loses with probability 60%" in text
+        assert "that on time with probability 67%" in text
+
+    def test_without_intervals_it_says_that_nobody_knows(self) -> None:
+        text = decide([MIDDLE, SLOW_FRUGAL], Limits(max_hours=1), "energy", TEN_EPOCHS).explanation
+        assert "that on time by the likeliest figure" in text
+
+
+class TestQuality:
+    def test_past_runs_exclude_what_is_unlikely_to_be_good_enough(self) -> None:
+        fast = candidate(4096, seconds=10, quality_probability=0.2)
+        good = candidate(512, quality_probability=0.8)
+        decision = decide([fast, good], Limits(min_auc=0.75), "time", TEN_EPOCHS)
+        assert decision.placement.batch_size == 512
+        assert decision.binds == "probability of AUC 0.75"
+        assert "probability of AUC 0.75 0.2 below the least of 0.5" in str(decision.table_rows()[1]["lost_because"])
+        assert "it reaches AUC 0.75 with probability 80%" in decision.explanation
+
+    def test_unknown_quality_excludes_nothing_and_is_said(self) -> None:
+        decision = decide([MIDDLE], Limits(min_auc=0.75, min_auc_probability=0.99), "time", TEN_EPOCHS)
+        assert "Whether it reaches AUC 0.75 is unknown" in decision.explanation
 
 
 class TestReason:
@@ -164,26 +254,41 @@ class TestReason:
 
 
 def test_table_rows_carry_units_and_origin() -> None:
-    rows = decide([MIDDLE, SLOW_FRUGAL], Limits(max_hours=1), Objective.TIME, TEN_EPOCHS).table_rows()
+    sure = candidate(512, interval=(0.9, 1.2))
+    rows = decide([sure, SLOW_FRUGAL], Limits(max_hours=1), Objective.TIME, TEN_EPOCHS).table_rows()
     assert rows[0] == {
         "rank": 1,
         "placement": "cpu x1 fp32 b512",
         "accelerator": "cpu",
+        "is_here": True,
         "threads": 1,
         "precision": "fp32",
         "batch_size": 512,
+        "machines": 1,
         "step_milliseconds": 10.0,
         "step_source": "measured",
         "samples_per_second": 1.0,
         "hours": 1.0,
+        "hours_low": 0.9,
+        "hours_high": 1.2,
         "kwh": 0.1,
+        "kwh_low": 0.09,
+        "kwh_high": 0.12,
         "energy_source": "estimated",
-        "cost": None,
+        "watts": 100.0,
+        "cost": 1.0,
+        "cost_low": 0.9,
+        "cost_high": 1.2,
+        "price_source": "given",
         "memory_gib": 1.0,
         "memory_source": "estimated",
+        "quality_probability": None,
+        "on_pareto_front": True,
         "excluded_by": None,
+        "lost_because": None,
     }
-    assert rows[1]["excluded_by"] == "time 2 h over the limit of 1 h by 100 %"
+    assert rows[1]["excluded_by"] == rows[1]["lost_because"] == "time 2 h over the limit of 1 h by 100 %"
+    assert (rows[1]["hours_low"], rows[1]["on_pareto_front"]) == (None, False)
 
 
 candidates_strategy = st.lists(
@@ -234,7 +339,7 @@ def test_the_chosen_one_is_feasible_and_no_feasible_one_is_better(
 ) -> None:
     feasible = [one for one in candidates if keeps(one, limits) and math.isfinite(totals(one)[objective.value])]
     try:
-        decision = decide(candidates, limits, objective, TEN_EPOCHS, price_per_hour=1.0)
+        decision = decide(candidates, limits, objective, TEN_EPOCHS)
     except InfeasibleError:
         assert not feasible
         return
@@ -252,6 +357,4 @@ def test_the_chosen_one_is_feasible_and_no_feasible_one_is_better(
 @given(st.permutations([SLOW_FRUGAL, FAST_HUNGRY, MIDDLE]), st.sampled_from(Objective))
 def test_the_order_of_candidates_does_not_matter(candidates: list[Candidate], objective: Objective) -> None:
     args: Any = (Limits(), objective, TEN_EPOCHS)
-    assert decide(candidates, *args, price_per_hour=1.0) == decide(
-        [MIDDLE, SLOW_FRUGAL, FAST_HUNGRY], *args, price_per_hour=1.0
-    )
+    assert decide(candidates, *args) == decide([MIDDLE, SLOW_FRUGAL, FAST_HUNGRY], *args)

@@ -1,0 +1,31 @@
+"""Whether an accelerator that is not here would do better, in one sentence."""
+
+from collections.abc import Sequence
+
+from tasks.select.assessment import Assessment, Candidate
+from tasks.select.ranking import Terms, rank
+from tasks.select.words import chance_of_less, figures_words
+
+LEAST_GAIN = 0.2  # of the objective: less is within what a figure from the catalogue can tell
+
+
+def better_elsewhere(best: Assessment, absent: Sequence[Candidate], terms: Terms) -> list[str]:
+    """One sentence on the best absent candidate that needs clearly less of the objective; none when there is none.
+
+    Args:
+        best: of this machine.
+        absent: candidates on accelerators of the catalogue.
+        terms: limits and objective; an absent one that breaks a limit is not named.
+    """
+    if not absent:
+        return []
+    other = rank(absent, terms).table[0]
+    less = 1 - other.score(terms.weights) / best.score(terms.weights)
+    if other.excluded_by or (less < LEAST_GAIN and not best.excluded_by):
+        return []
+    chance = chance_of_less(other, best, terms.weights)
+    sure = "" if chance is None else f", with probability {chance:.0%}"
+    return [
+        f"Not in this machine, {other.candidate.placement.accelerator} is expected from the catalogue to need "
+        f"{less:.0%} less{sure}: {figures_words(other)}."
+    ]

@@ -1,0 +1,211 @@
+"""A decision in plain words: one sentence, one paragraph, or why there is none."""
+
+import math
+from collections.abc import Callable, Sequence
+from statistics import NormalDist
+
+from tasks.request import Objective, Weights
+from tasks.select.assessment import Assessment, Interval
+from tasks.select.ranking import JOULES_PER_KWH, Z90, Terms
+from tasks.select.relaxation import Relaxation
+from tasks.select.table import objective_words
+
+NEAREST_SHOWN = 3
+
+
+def reason(table: Sequence[Assessment], terms: Terms, binds: str | None) -> str:
+    """Why the first row won, in one sentence."""
+    best, weights, limits = table[0], terms.weights, terms.limits
+    feasible = sum(not one.excluded_by for one in table)
+    amounts = [_amount(best, one) for one in Objective if one in weights.used or one is not Objective.COST]
+    runner_up = ""
+    if feasible > 1:
+        more = table[1].score(weights) / best.score(weights) - 1
+        runner_up = f" ({table[1].candidate.placement.label} needs {more:.1%} more)"
+    within = "" if feasible == len(table) else f" that keep the limits (of {len(table)})"
+    binding = "no limit binds" if binds is None else f"without the limit on {binds} another would have won"
+    quality = "" if limits.min_auc is None else f", and the least AUC of {limits.min_auc:g} is checked after training"
+    return (
+        f"{best.candidate.placement.label} needs the least {objective_words(weights)} of {feasible} placement(s)"
+        f"{within}{runner_up}: {' and '.join(amounts)} for an upper estimate of {terms.job.epochs:.3g} epochs; "
+        f"{binding}{quality}."
+    )
+
+
+def explain(table: Sequence[Assessment], terms: Terms, barred: Assessment | None, notes: Sequence[str]) -> str:
+    """Why this one, what it beats and by how much, how sure, what binds, and what would change the choice."""
+    best, feasible = table[0], [one for one in table if not one.excluded_by]
+    sentences = [
+        _what(best, len(feasible), len(table), terms.weights),
+        *_beaten(best, feasible[1:], terms.weights),
+        *_kept(best, terms),
+        _binding(best, barred, terms.weights),
+        *_quality(best, terms),
+        *notes,
+    ]
+    return " ".join(sentences)
+
+
+def infeasible_words(table: Sequence[Assessment], relaxations: Sequence[Relaxation]) -> str:
+    """The nearest candidates and what each misses, and what to do, in one sentence."""
+    nearest = "; ".join(
+        f"{one.candidate.placement.label} ({', '.join(miss.words for miss in one.excluded_by)})"
+        for one in table[:NEAREST_SHOWN]
+    )
+    remedy = "use a machine with more memory or one whose energy and price are known"
+    if relaxations:
+        remedy = f"relax {' or '.join(relaxation.words for relaxation in relaxations)}"
+    return f"None of {len(table)} placements keeps the limits, the nearest are {nearest}: {remedy}, or ask for less."
+
+
+def _what(best: Assessment, feasible: int, total: int, weights: Weights) -> str:
+    where = "" if best.candidate.is_here else ", which is not in this machine,"
+    least = f"{weights.words} product" if len(weights.used) > 1 else weights.words
+    among = (
+        f"all {total} placements" if feasible == total else f"the {feasible} of {total} placements within the limits"
+    )
+    return f"{best.candidate.placement.label}{where} needs the least {least} of {among}: {figures_words(best)}."
+
+
+def figures_words(one: Assessment) -> str:
+    """Time, energy and cost of the whole job, each with its interval and its source, as far as they are known."""
+    prediction = one.candidate.prediction
+    figures = [f"{_time(one.hours)}{_range(one.hours_interval, _time)} (step {prediction.step_seconds_source})"]
+    if one.kwh is not None:
+        figures.append(f"{_energy(one.kwh)}{_range(one.kwh_interval, _energy)} (power {prediction.energy_source})")
+    if one.cost is not None:
+        figures.append(
+            f"a cost of {_money(one.cost)}{_range(one.cost_interval, _money)} (price {one.candidate.price_source})"
+        )
+    return _listed(figures)
+
+
+def _beaten(best: Assessment, losers: Sequence[Assessment], weights: Weights) -> list[str]:
+    """The runner-up, with how sure it is that it loses, and the best on the three nearest other accelerators."""
+    if not losers:
+        return []
+    runner_up, *_ = losers
+    said = [f"The next, {runner_up.candidate.placement.label}, needs {_more(runner_up, best, weights)}"]
+    chance = chance_of_less(best, runner_up, weights)
+    said[0] += "." if chance is None else f"; taking errors as independent, it loses with probability {chance:.0%}."
+    if chance is None:
+        said.append("How sure that is cannot be said, because no interval is known for one of them.")
+    seen = {best.candidate.placement.accelerator, runner_up.candidate.placement.accelerator}
+    others = []
+    for one in losers:
+        if one.candidate.placement.accelerator not in seen and len(others) < NEAREST_SHOWN:
+            seen.add(one.candidate.placement.accelerator)
+            others.append(f"{one.candidate.placement.label} ({_more(one, best, weights)})")
+    if others:
+        said.append(f"The best elsewhere are {_listed(others)}.")
+    return said
+
+
+def chance_of_less(one: Assessment, other: Assessment, weights: Weights) -> float | None:
+    """Probability that `one` really needs less of the objective than `other`; None when an interval is unknown.
+
+    Both are taken as log-normal about their point estimates and independent.
+    """
+    spreads = [_spread(each) for each in (one, other)]
+    if spreads[0] is None or spreads[1] is None:
+        return None
+    exponent = sum(weights.used.values()) if len(weights.used) > 1 else 1.0
+    spread = exponent * math.hypot(spreads[0], spreads[1])
+    gap = math.log(other.score(weights) / one.score(weights))
+    if spread == 0:
+        return 0.5 if gap == 0 else float(gap > 0)
+    return NormalDist().cdf(gap / spread)
+
+
+def _spread(one: Assessment) -> float | None:
+    """Standard deviation of the logarithm of the step time."""
+    if one.hours_interval is None or one.hours_interval[0] <= 0:
+        return None
+    low, high = one.hours_interval
+    return math.log(high / low) / (2 * Z90)
+
+
+def _kept(best: Assessment, terms: Terms) -> list[str]:
+    """With which probability each limit that follows the step time is kept."""
+    limits = terms.limits
+    asked = [
+        ("time", limits.max_hours, best.hours),
+        ("energy", limits.max_kwh, best.kwh),
+        ("cost", limits.max_cost, best.cost),
+    ]
+    words = []
+    for name, bound, value in asked:
+        if bound is None or not value:
+            continue
+        spread = _spread(best)
+        if spread is None:
+            words.append(f"that on {name} by the likeliest figure")
+        else:
+            chance = NormalDist().cdf(math.log(bound / value) / spread) if spread else float(value <= bound)
+            words.append(f"that on {name} with probability {chance:.0%}")
+    return [f"Of the limits it keeps {_listed(words)}; training stops at them in any case."] if words else []
+
+
+def _binding(best: Assessment, barred: Assessment | None, weights: Weights) -> str:
+    if barred is None:
+        return "No limit binds: without any, the choice would be the same."
+    less = 1 - barred.score(weights) / best.score(weights)
+    misses = ", ".join(miss.words for miss in barred.excluded_by)
+    return (
+        f"What binds: {barred.candidate.placement.label} would need {less:.1%} less {objective_words(weights)}, "
+        f"but is excluded ({misses}); a limit that lets it in would change the choice."
+    )
+
+
+def _quality(best: Assessment, terms: Terms) -> list[str]:
+    if terms.limits.min_auc is None:
+        return []
+    chance = best.candidate.quality_probability
+    if chance is None:
+        return [
+            f"Whether it reaches AUC {terms.limits.min_auc:g} is unknown, for no past run tells; it excludes nothing "
+            f"here and is checked after training."
+        ]
+    return [f"By past runs it reaches AUC {terms.limits.min_auc:g} with probability {chance:.0%}."]
+
+
+def _more(one: Assessment, best: Assessment, weights: Weights) -> str:
+    more = one.score(weights) / best.score(weights) - 1
+    return f"{more:.1%} more" if more else "as much"
+
+
+def _amount(one: Assessment, quantity: Objective) -> str:
+    """One total with the origin of its figure."""
+    prediction = one.candidate.prediction
+    if quantity is Objective.TIME:
+        return f"{_time(one.hours)} (step {prediction.step_seconds_source})"
+    if quantity is Objective.COST:
+        return "an unknown cost" if one.cost is None else f"a cost of {_money(one.cost)}"
+    return "an unknown energy" if one.kwh is None else f"{_energy(one.kwh)} (power {prediction.energy_source})"
+
+
+def _time(hours: float) -> str:
+    seconds = hours * 3600
+    value, unit = (seconds, "s") if seconds < 120 else (seconds / 60, "min") if hours < 2 else (hours, "h")
+    return f"{value:.3g} {unit}"
+
+
+def _energy(kwh: float) -> str:
+    value, unit = (kwh, "kWh") if kwh >= 0.01 else (kwh * JOULES_PER_KWH, "J")
+    return f"{value:.3g} {unit}"
+
+
+def _money(cost: float) -> str:
+    return f"{cost:.3g}"
+
+
+def _range(interval: Interval | None, words: Callable[[float], str]) -> str:
+    """For instance `, 35 s to 47 s with 90 %`."""
+    if interval is None:
+        return ""
+    low, high = interval
+    return f", {words(low)} to {words(high)} with 90 %"
+
+
+def _listed(items: Sequence[str]) -> str:
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
