@@ -26,7 +26,7 @@ from engine.step import (
     seeded,
     train_step,
 )
-from models.registry import build_model
+from models.registry import Model, build_model
 from models.spec import ModelSpec
 
 
@@ -69,21 +69,50 @@ def time_steps(
             cache=embedding_cache(execution),
         ).train()
         compile_seconds = compile_layers(model, execution) if execution.compiled else None
-        optimizer = build_dense_optimizer(model, hyperparameters)
-        loader = BatchLoader(dataset, "train", execution.batch_size, shuffle=True, seed=seed)
-        seconds: list[float] = []
-        with prefetch(admitted(_full_batches(loader), model), execution) as batches:
-            for _ in range(warmup_steps):
-                train_step(model, optimizer, next(batches), execution.precision)
+        timing = time_model(
+            model, dataset, hyperparameters, execution, steps=steps, warmup_steps=warmup_steps, seed=seed
+        )
+        return replace(timing, compile_seconds=compile_seconds)
+
+
+def time_model(
+    model: Model,
+    dataset: Dataset,
+    hyperparameters: Hyperparameters,
+    execution: Execution,
+    *,
+    steps: int,
+    warmup_steps: int = 3,
+    seed: int = 0,
+) -> StepTiming:
+    """Train a model that is there already for a few steps and measure them.
+
+    The peak of the memory counts from its last reset, and whatever else the process holds is in it.
+
+    Args:
+        model: on the device of `execution`, whose threads are in use already.
+        dataset: the data.
+        hyperparameters: which optimiser, and its settings.
+        execution: the placement to measure.
+        steps: steps to measure.
+        warmup_steps: steps before them, not measured.
+        seed: of the order of batches.
+    """
+    device = torch.device(execution.device)
+    optimizer = build_dense_optimizer(model, hyperparameters)
+    loader = BatchLoader(dataset, "train", execution.batch_size, shuffle=True, seed=seed)
+    seconds: list[float] = []
+    with prefetch(admitted(_full_batches(loader), model), execution) as batches:
+        for _ in range(warmup_steps):
+            train_step(model, optimizer, next(batches), execution.precision)
+        _synchronize(device)
+        waited, loaded = batches.wait_seconds, batches.load_seconds
+        for _ in range(steps):
+            started = time.perf_counter()
+            train_step(model, optimizer, next(batches), execution.precision)
             _synchronize(device)
-            waited, loaded = batches.wait_seconds, batches.load_seconds
-            for _ in range(steps):
-                started = time.perf_counter()
-                train_step(model, optimizer, next(batches), execution.precision)
-                _synchronize(device)
-                seconds.append(time.perf_counter() - started)
-            timing = _timing(seconds, batches, waited, loaded, peak_memory_bytes(device))
-            return replace(timing, compile_seconds=compile_seconds)
+            seconds.append(time.perf_counter() - started)
+        return _timing(seconds, batches, waited, loaded, peak_memory_bytes(device))
 
 
 def _full_batches(loader: BatchLoader) -> Iterator[Batch]:
@@ -93,9 +122,7 @@ def _full_batches(loader: BatchLoader) -> Iterator[Batch]:
         yield from (batch for batch in loader.batches(epoch=epoch) if len(batch) == size)
 
 
-def _timing(
-    seconds: list[float], batches: Prefetcher[Batch], waited: float, loaded: float, memory_bytes: int
-) -> StepTiming:
+def _timing(seconds: list[float], batches: Prefetcher[Batch], waited: float, loaded: float) -> StepTiming:
     p10, median, p90 = np.percentile(seconds, [10, 50, 90])
     return StepTiming(
         steps=len(seconds),
