@@ -1,34 +1,53 @@
-"""Where joules come from: counters that measure, and models that estimate when nothing measures.
+"""What every way to count joules has in common, and the integral of power samples.
 
-Each source counts joules since an origin of its own; a meter takes differences. They never return a made-up value: a
-source that cannot be read raises `HardwareError`, and the meter turns to the next one and says so.
+A source counts joules since an origin of its own; a meter takes differences. No source returns a made-up value: one
+that cannot be read raises `HardwareError`, and the meter turns to the next one and says so. Every source says how far
+its joules may be off, and why.
 """
 
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable
+from typing import Literal, NamedTuple
 
-import psutil
+# Power sensors of boards and packages are taken to be right within 5 %: NVIDIA states +-5 % for the readings of its
+# management library (NVML API reference, nvmlDeviceGetPowerUsage); nobody states less for the others.
+SENSOR_SHARE = 0.05
 
-from hardware.catalogue import CpuIdentity, load_catalogue
-from shunter.errors import HardwareError
+# Power samples further apart than so many intervals, and than a second, leave a gap of which nothing is known.
+GAP_INTERVALS = 5
+SHORTEST_GAP_SECONDS = 1.0
 
-if TYPE_CHECKING:
-    from zeus.device.gpu.nvidia import NVIDIAGPU
 
-# A server processor at rest draws somewhat less than a third of its peak: Barroso and Hoelzle, "The Case for
-# Energy-Proportional Computing", IEEE Computer 40(12), 2007.
-IDLE_SHARE = 0.3
+class Uncertainty(NamedTuple):
+    """How far a reading may be off.
+
+    Attributes:
+        joules: to either side.
+        words: what it follows from.
+    """
+
+    joules: float
+    words: str
 
 
 class EnergySource(ABC):
     """One way to count the joules of one component.
 
-    The meter reads it once when a window opens and again whenever the window's joules are asked for, from one thread.
+    A meter reads it once when a window opens, then every `interval_seconds` from a thread of its own, and whenever the
+    window's joules are asked for; never from two threads at once.
+
+    Attributes:
+        method: whether the joules come from a counter or sensor, or from a model.
+        words: which counter or which model.
+        interval_seconds: how often the source wants to be read.
+        needs_sampling: whether it counts wrong unless it is read that often, even while another one is trusted.
     """
 
     method: Literal["measured", "estimated"]
     words: str
+    interval_seconds: float = 0.5
+    needs_sampling: bool = False
 
     @abstractmethod
     def joules(self) -> float:
@@ -38,169 +57,98 @@ class EnergySource(ABC):
             HardwareError: the source cannot be read.
         """
 
+    def uncertainty(self, joules: float, seconds: float) -> Uncertainty | None:
+        """How far `joules`, counted in `seconds`, may be off; None when nothing is known about it.
 
-class RaplCounter(EnergySource):
-    """The processor's own counters (RAPL), through Zeus: packages and memory of the whole machine."""
-
-    method = "measured"
-    words = "RAPL counters of the processor packages and their memory, other processes of the machine included"
-
-    def __init__(self) -> None:
-        """Open the counters.
-
-        Raises:
-            HardwareError: the machine has none, or this process may not read them.
+        Args:
+            joules: difference of two readings.
+            seconds: time between them.
         """
-        from zeus.device import get_cpus
-        from zeus.exception import ZeusBaseError
-
-        try:
-            cpus = get_cpus().cpus
-        except (ZeusBaseError, OSError) as error:
-            raise HardwareError("no RAPL counter can be read here") from error
-        # The zone `psys` covers the packages once more: counting both would double the joules.
-        self._cpus = [cpu for cpu in cpus if getattr(getattr(cpu, "rapl_file", None), "name", "") != "psys"]
-        if not self._cpus:
-            raise HardwareError("no RAPL counter can be read (the machine lists no package)")
-
-    def joules(self) -> float:
-        """Sum over packages; Zeus takes care of counters that wrap around."""
-        from zeus.exception import ZeusBaseError
-
-        try:
-            readings = [cpu.get_total_energy_consumption() for cpu in self._cpus]
-        except (ZeusBaseError, OSError) as error:
-            raise HardwareError(f"the RAPL counter cannot be read ({_first_line(error)})") from error
-        return sum(reading.cpu_mj + (reading.dram_mj or 0.0) for reading in readings) / 1000
+        return None
 
 
-class NvmlCounter(EnergySource):
-    """The energy counter of one NVIDIA device (Volta and newer), through Zeus."""
+class PowerIntegral(EnergySource):
+    """Samples of a power sensor joined by trapezoids.
+
+    Its error has three parts: that of the sensor; that of the integration, taken as the difference to the integral of
+    every second sample; and the gaps, in which the power may have been anything between its extremes.
+
+    Args:
+        read_watts: asks the sensor; raises HardwareError when it does not answer.
+        words: which sensor.
+        interval_seconds: time between two samples.
+        clock: seconds; tests put their own here.
+    """
 
     method = "measured"
-    words = "NVML energy counter of the device"
+    needs_sampling = True
 
-    def __init__(self, accelerator: str) -> None:
-        self._device = _zeus_gpu(accelerator)
-
-    def joules(self) -> float:
-        """Joules since the driver was loaded."""
-        from zeus.exception import ZeusBaseError
-
-        try:
-            return self._device.get_total_energy_consumption() / 1000
-        except ZeusBaseError as error:
-            raise HardwareError(f"the NVML energy counter cannot be read ({_first_line(error)})") from error
-
-
-class NvmlPowerSamples(EnergySource):
-    """Instantaneous power of one NVIDIA device, integrated between the readings: coarse, so called an estimate."""
-
-    method = "estimated"
-    words = "NVML power readings of the device, integrated between the times at which they were asked for"
-
-    def __init__(self, accelerator: str) -> None:
-        self._device = _zeus_gpu(accelerator)
-        self._joules = 0.0
+    def __init__(
+        self,
+        read_watts: Callable[[], float],
+        words: str,
+        interval_seconds: float = 0.1,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.interval_seconds = interval_seconds
+        self._sensor = self.words = words
+        self._read_watts = read_watts
+        self._clock = clock
+        self._joules = self._coarse_joules = self._error_joules = 0.0
         self._last: tuple[float, float] | None = None
+        self._coarse_last: tuple[float, float] | None = None
+        self._samples = self._gaps = 0
+        self._gap_seconds = self._covered_seconds = 0.0
+        self._lowest, self._highest = float("inf"), float("-inf")
 
     def joules(self) -> float:
-        """Trapezoids between successive readings, since the first one."""
-        from zeus.exception import ZeusBaseError
-
-        try:
-            watts = self._device.get_instant_power_usage() / 1000
-        except ZeusBaseError as error:
-            raise HardwareError(f"the NVML power reading failed ({_first_line(error)})") from error
-        now = time.monotonic()
-        if self._last is not None:
-            then, watts_then = self._last
-            self._joules += (now - then) * (watts + watts_then) / 2
-        self._last = (now, watts)
+        """Take a sample and add the trapezoid since the one before."""
+        point = self._clock(), self._read_watts()
+        self._lowest, self._highest = min(self._lowest, point[1]), max(self._highest, point[1])
+        if self._last is not None and point[0] < self._last[0]:
+            self._gaps += 1  # The clock ran backwards: nothing is known of the time in between.
+            self._coarse_last, self._coarse_joules = None, self._joules
+        elif self._last is not None:
+            self._add(point)
+        if self._samples % 2 == 0:
+            if self._coarse_last is not None:
+                self._coarse_joules += _trapezoid(self._coarse_last, point)
+                self._error_joules = abs(self._joules - self._coarse_joules)
+            self._coarse_last = point
+        self._last = point
+        self._samples += 1
+        self.words = self._describe()
         return self._joules
 
+    def _add(self, point: tuple[float, float]) -> None:
+        assert self._last is not None
+        seconds = point[0] - self._last[0]
+        self._joules += _trapezoid(self._last, point)
+        self._covered_seconds += seconds
+        if seconds > max(SHORTEST_GAP_SECONDS, GAP_INTERVALS * self.interval_seconds):
+            self._gaps += 1
+            self._gap_seconds += seconds
 
-class CpuPowerModel:
-    """Watts of the usable cores: an idle share that always flows, and the rest for each core while it is busy.
+    def _describe(self) -> str:
+        apart = f"{self._covered_seconds / (self._samples - 1):.2g} s apart" if self._samples > 1 else "alone"
+        gaps = f", with {self._gaps} gap(s) of {self._gap_seconds:.1f} s in all" if self._gaps else ""
+        return f"{self._sensor}, samples {apart} joined by trapezoids{gaps}"
 
-    Attributes:
-        idle_watts: drawn by `cores` at rest.
-        busy_watts_per_core: drawn on top by each busy core.
-        words: the figures and where they come from.
-    """
-
-    def __init__(self, cpu: CpuIdentity, cores: int) -> None:
-        catalogue = load_catalogue()
-        row = catalogue.find_cpu(cpu)
-        per_core = catalogue.median_watts_per_core() if row is None else row.tdp_watts / row.cores
-        self.idle_watts = IDLE_SHARE * per_core * cores
-        self.busy_watts_per_core = (1 - IDLE_SHARE) * per_core
-        origin = (
-            f"{per_core:.2f} W a core, the catalogue's median, as it does not list {cpu.model_name or 'the processor'}"
-            if row is None
-            else f"{row.tdp_watts:.0f} W for {row.cores} cores, catalogue row {row.title}"
+    def uncertainty(self, joules: float, seconds: float) -> Uncertainty:
+        """Sensor, integration and gaps added up; two samples alone may be wrong altogether."""
+        integration = self._error_joules if self._samples > 2 else joules
+        gaps = self._gap_seconds * (self._highest - self._lowest) / 2
+        words = f"{SENSOR_SHARE:.0%} of the sensor, and the difference to the integral of every second sample" + (
+            ", and half the range of power during the gaps" if gaps else ""
         )
-        self.words = (
-            f"processor time of the process and its children: {self.idle_watts:.2f} W idle for {cores} core(s) "
-            f"and {self.busy_watts_per_core:.2f} W for each busy core ({origin})"
-        )
-
-    def watts(self, busy_cores: float) -> float:
-        """Power with `busy_cores` cores at work."""
-        return self.idle_watts + self.busy_watts_per_core * busy_cores
+        return Uncertainty(SENSOR_SHARE * joules + integration + gaps, words)
 
 
-class CpuTimeEstimate(EnergySource):
-    """Processor time of this process and its children, put through a `CpuPowerModel`."""
-
-    method = "estimated"
-
-    def __init__(self, model: CpuPowerModel) -> None:
-        self._model = model
-        self._process = psutil.Process()
-        self._most_core_seconds = 0.0
-        self.words = model.words
-
-    def joules(self) -> float:
-        """Idle watts since the machine's clock began, plus busy watts for the core-seconds used so far."""
-        return self._model.idle_watts * time.monotonic() + self._model.busy_watts_per_core * self._core_seconds()
-
-    def _core_seconds(self) -> float:
-        """User and system time of the process, of its ended children, and of the descendants that run now."""
-        try:
-            used = sum(self._process.cpu_times()[:4])
-            descendants = self._process.children(recursive=True)
-        except psutil.Error as error:
-            raise HardwareError(f"the processor time of the process cannot be read ({error})") from error
-        for child in descendants:
-            try:
-                used += sum(child.cpu_times()[:4])
-            except psutil.Error:
-                continue
-        # A child that ends while we look is missing from both accounts until the next reading: never count backwards.
-        self._most_core_seconds = max(self._most_core_seconds, used)
-        return self._most_core_seconds
-
-
-def _zeus_gpu(accelerator: str) -> "NVIDIAGPU":
-    """Zeus' object for torch's device `cuda:<i>`.
-
-    Raises:
-        HardwareError: NVML does not list the device or does not let this process ask it.
-    """
-    from zeus.device.gpu.nvidia import NVIDIAGPU
-    from zeus.exception import ZeusBaseError
-
-    from hardware.nvml import nvml_index
-
-    index = nvml_index(accelerator)
-    if index is None:
-        raise HardwareError(f"NVML does not list {accelerator}")
-    try:
-        return NVIDIAGPU(index)
-    except ZeusBaseError as error:
-        raise HardwareError(f"NVML refuses {accelerator} ({_first_line(error)})") from error
-
-
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """What a library says first, without the full stop."""
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+
+
+def _trapezoid(first: tuple[float, float], second: tuple[float, float]) -> float:
+    """Joules between two pairs of seconds and watts."""
+    return (second[0] - first[0]) * (first[1] + second[1]) / 2

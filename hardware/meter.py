@@ -1,24 +1,32 @@
-"""Energy of a stretch of work: measured where a counter exists, else estimated and called so, else unavailable."""
+"""Energy of a stretch of work: measured where a counter or sensor exists, else estimated, else called unavailable.
 
+For each component the best source that gives a believable answer counts: energy counter, integral of power samples,
+utilisation times design power. A thread reads them while the work runs, so that power samples are regular, counters
+that overflow are followed, and the watts can be drawn over time.
+"""
+
+import threading
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
+from hardware.component import Component
 from hardware.discovery import cpu_identity, usable_cores
-from hardware.energy import (
-    CpuPowerModel,
-    CpuTimeEstimate,
-    EnergySource,
-    NvmlCounter,
-    NvmlPowerSamples,
-    RaplCounter,
-)
-from hardware.types import EnergyReading
+from hardware.energy import EnergySource
+from hardware.energy_cpu import CpuPowerModel, CpuTimeEstimate, ProcessShare, RaplCounter
+from hardware.energy_gpu import GpuCounter, GpuUtilisationEstimate, gpu_power
+from hardware.power_series import add_up, watts_over_time
+from hardware.types import EnergyReading, Figure
 from shunter.errors import HardwareError
 
+# The thread that reads the sources takes at most this share of the time: it waits longer where reading takes long.
+MOST_SAMPLING_SHARE = 0.005
 
-def measure_energy(*accelerators: str) -> "EnergyMeter":
+
+def measure_energy(
+    *accelerators: str, scope: Literal["machine", "process"] = "machine", idle_watts: Figure | None = None
+) -> "EnergyMeter":
     """Meter of the processor, which every training keeps busy, and of the named CUDA devices.
 
     Example:
@@ -28,77 +36,36 @@ def measure_energy(*accelerators: str) -> "EnergyMeter":
 
     Args:
         accelerators: names as in `Accelerator.name`; `cpu` may be given and is counted once.
+        scope: where the processor has a counter, all that it shows, or the share of this process and its children.
+            The estimate that stands in for a counter is always that of the process.
+        idle_watts: power at rest (`measure_idle_watts`), to be subtracted; nothing is subtracted when None.
     """
-    components = [_open("processor", RaplCounter, _cpu_estimate)]
+    components = [_open("processor", _process_counter if scope == "process" else RaplCounter, _cpu_estimate)]
     for name in dict.fromkeys(accelerators):
         if name != "cpu":
-            components.append(
-                _open(name, lambda name=name: NvmlCounter(name), lambda name=name: NvmlPowerSamples(name))
-            )
-    return EnergyMeter(components)
+            openers = (GpuCounter, gpu_power, GpuUtilisationEstimate)
+            components.append(_open(name, *(lambda opener=opener, name=name: opener(name) for opener in openers)))
+    return EnergyMeter(components, idle_watts=idle_watts)
+
+
+def measure_idle_watts(*accelerators: str, seconds: float = 2.0) -> Figure | None:
+    """Power of processor and devices while this process sleeps; None when nothing can tell it.
+
+    Args:
+        accelerators: as in `measure_energy`.
+        seconds: how long to look.
+    """
+    with measure_energy(*accelerators) as meter:
+        time.sleep(seconds)
+    reading = meter.reading
+    if reading.mean_watts is None or reading.method == "unavailable":
+        return None
+    return Figure(value=reading.mean_watts, source=reading.method)
 
 
 def cpu_power_model() -> CpuPowerModel:
     """The estimate's model of this machine's processor."""
     return CpuPowerModel(cpu_identity(), usable_cores())
-
-
-class Component:
-    """One consumer of energy with the sources that may count it, the best first.
-
-    All sources run from the start, so that the next one can stand in for the whole window when a counter turns out to
-    stand still, to run backwards or to fail.
-
-    Args:
-        name: `processor` or the accelerator's name.
-        sources: in the order in which they are trusted.
-        refused: why better sources could not even be opened.
-    """
-
-    def __init__(self, name: str, sources: Sequence[EnergySource], refused: Sequence[str] = ()) -> None:
-        self.name = name
-        self._refused = list(refused)
-        self._sources = list(sources)
-        self._unread: list[str] = []
-        self._start: dict[EnergySource, float] = {}
-        self._highest: dict[EnergySource, float] = {}
-
-    def start(self) -> None:
-        """Read every source once; those that cannot be read are left out with the reason kept."""
-        self._start = {}
-        self._unread = []
-        for source in self._sources:
-            try:
-                self._start[source] = source.joules()
-            except HardwareError as error:
-                self._unread.append(str(error))
-        self._highest = dict(self._start)
-
-    def read(self, seconds: float) -> EnergyReading:
-        """Joules since `start` from the first source that gives a believable answer.
-
-        Args:
-            seconds: time since `start`.
-        """
-        reasons = [*self._refused, *self._unread]
-        for source, start in self._start.items():
-            try:
-                now = source.joules()
-            except HardwareError as error:
-                reasons.append(str(error))
-                continue
-            if now < self._highest[source]:
-                reasons.append(f"the source '{source.words}' ran backwards")
-            elif now == start:
-                reasons.append(f"the source '{source.words}' stood still")
-            else:
-                self._highest[source] = now
-                words = f"{self.name}: {source.words}" + (
-                    f", because {' and '.join(dict.fromkeys(reasons))}" if reasons else ""
-                )
-                return EnergyReading.of(now - start, seconds, source.method, words)
-        words = f"{self.name}: {' and '.join(dict.fromkeys(reasons)) or 'no source'}"
-        return EnergyReading(joules=None, seconds=seconds, mean_watts=None, method="unavailable", source=words)
 
 
 class EnergyMeter:
@@ -107,32 +74,57 @@ class EnergyMeter:
     Args:
         components: what is counted.
         clock: seconds; tests put their own here.
+        idle_watts: power at rest that is subtracted.
+        sample: whether a thread reads the sources meanwhile.
     """
 
-    def __init__(self, components: Sequence[Component], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        components: Sequence[Component],
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        idle_watts: Figure | None = None,
+        sample: bool = True,
+    ) -> None:
         self._components = list(components)
         self._clock = clock
+        self._idle_watts = idle_watts
+        self._sample = sample
         self._started_at: float | None = None
+        self._latest_seconds = 0.0
         self._reading: EnergyReading | None = None
+        self._lock = threading.RLock()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
         """Begin to count; entering again begins anew."""
         self._reading = None
+        self._latest_seconds = 0.0
         for component in self._components:
             component.start()
         self._started_at = self._clock()
+        if self._sample:
+            self._stop = threading.Event()
+            self._thread = threading.Thread(target=self._watch, args=(self._stop,), name="energy meter", daemon=True)
+            self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Take the final reading, also when the work failed."""
-        self._reading = self._read()
+        self._stop.set()
+        with self._lock:
+            self._reading = self._read(final=True)
+        if self._thread is not None:
+            self._thread.join()
 
     @property
     def reading(self) -> EnergyReading:
         """The whole stretch once it has ended, or what it has used so far."""
-        return self._reading or self._read()
+        with self._lock:
+            return self._reading or self._read()
 
     def seconds_so_far(self) -> float:
         """Seconds since the meter was entered, until it was left."""
@@ -143,26 +135,91 @@ class EnergyMeter:
         return self.reading.joules
 
     def _elapsed(self) -> float:
+        """Seconds since the start; a clock that runs backwards stands still instead."""
         assert self._started_at is not None, "the meter is read before it was entered"
-        return self._clock() - self._started_at
+        self._latest_seconds = max(self._latest_seconds, self._clock() - self._started_at)
+        return self._latest_seconds
 
-    def _read(self) -> EnergyReading:
+    def _read(self, final: bool = False) -> EnergyReading:
         seconds = self._elapsed()
-        return _sum([component.read(seconds) for component in self._components], seconds)
+        parts = [component.read(seconds) for component in self._components]
+        total = _sum(parts, seconds)
+        if final and total.joules is not None:
+            series = add_up([component.series(part) for component, part in zip(self._components, parts, strict=True)])
+            total = total.model_copy(update={"power": watts_over_time(series)})
+        return total if self._idle_watts is None else subtract_idle(total, self._idle_watts)
+
+    def _watch(self, stop: threading.Event) -> None:
+        """Read the sources at regular times until told to stop."""
+        interval = min((component.interval_seconds for component in self._components), default=1.0)
+        wait = interval
+        while not stop.wait(wait):
+            began = time.thread_time()
+            with self._lock:
+                if stop.is_set():
+                    return
+                for component in self._components:
+                    component.sample(self._elapsed())
+            wait = max(interval, (time.thread_time() - began) / MOST_SAMPLING_SHARE)
+
+
+def subtract_idle(reading: EnergyReading, idle_watts: Figure) -> EnergyReading:
+    """What the work drew beyond the power at rest; unavailable, never zero, where it cannot be told from that.
+
+    Args:
+        reading: of processor and devices.
+        idle_watts: of the same at rest.
+    """
+    if reading.joules is None:
+        return reading
+    net = reading.joules - idle_watts.value * reading.seconds
+    source = f"{reading.source}; less {idle_watts.value:.2f} W at rest ({idle_watts.source})"
+    if net <= 0:
+        return EnergyReading(
+            joules=None,
+            seconds=reading.seconds,
+            mean_watts=None,
+            method="unavailable",
+            source=f"{source}, which is more than the whole",
+        )
+    measured = reading.method == "measured" and idle_watts.source == "measured"
+    return EnergyReading.of(
+        net,
+        reading.seconds,
+        "measured" if measured else "estimated",
+        source,
+        uncertainty_joules=reading.uncertainty_joules,
+        uncertainty=reading.uncertainty,
+        power=tuple(one.model_copy(update={"watts": one.watts - idle_watts.value}) for one in reading.power),
+    )
 
 
 def _sum(parts: Sequence[EnergyReading], seconds: float) -> EnergyReading:
-    """Total of the components: as trustworthy as its weakest part, and unknown when one part is unknown."""
+    """Total of the components: as trustworthy as its weakest part, and unknown when one part is unknown.
+
+    Uncertainties add up, as one sensor's fault may well be the other's.
+    """
     source = "; ".join(part.source for part in parts)
     joules = [part.joules for part in parts]
     if not joules or None in joules:
         return EnergyReading(joules=None, seconds=seconds, mean_watts=None, method="unavailable", source=source)
-    method = "measured" if all(part.method == "measured" for part in parts) else "estimated"
-    return EnergyReading.of(sum(one for one in joules if one is not None), seconds, method, source)
+    errors = [part.uncertainty_joules for part in parts if part.uncertainty_joules is not None]
+    return EnergyReading.of(
+        sum(one for one in joules if one is not None),
+        seconds,
+        "measured" if all(part.method == "measured" for part in parts) else "estimated",
+        source,
+        uncertainty_joules=sum(errors) if len(errors) == len(parts) else None,
+        uncertainty="; ".join(part.uncertainty for part in parts if part.uncertainty),
+    )
 
 
 def _cpu_estimate() -> CpuTimeEstimate:
     return CpuTimeEstimate(cpu_power_model())
+
+
+def _process_counter() -> ProcessShare:
+    return ProcessShare(RaplCounter())
 
 
 def _open(name: str, *openers: Callable[[], EnergySource]) -> Component:

@@ -3,8 +3,9 @@
 import pytest
 
 from hardware.budget import Budget
+from hardware.component import Component
 from hardware.energy import EnergySource
-from hardware.meter import Component, EnergyMeter
+from hardware.meter import EnergyMeter
 
 
 class Watts(EnergySource):

@@ -1,18 +1,17 @@
 """Energy: counters that can be trusted, counters that cannot, and the estimate that stands in for them."""
 
-import subprocess
-import sys
+import threading
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hardware.catalogue import CpuIdentity, load_catalogue
-from hardware.energy import IDLE_SHARE, CpuPowerModel, CpuTimeEstimate, EnergySource, RaplCounter
-from hardware.meter import Component, EnergyMeter, measure_energy
+from hardware.component import Component
+from hardware.energy import EnergySource, PowerIntegral, Uncertainty
+from hardware.meter import EnergyMeter, measure_energy, measure_idle_watts, subtract_idle
+from hardware.types import EnergyReading, Figure
 from shunter.errors import HardwareError
 
 
@@ -33,7 +32,7 @@ class Replay(EnergySource):
 
 def metered(*sources: EnergySource, seconds: float = 2.0, refused: Sequence[str] = ()) -> EnergyMeter:
     times = iter((0.0, seconds))
-    with EnergyMeter([Component("processor", sources, refused)], clock=lambda: next(times)) as meter:
+    with EnergyMeter([Component("processor", sources, refused)], clock=lambda: next(times), sample=False) as meter:
         pass
     return meter
 
@@ -65,7 +64,7 @@ def test_a_counter_that_cannot_be_trusted_gives_way_to_the_estimate_and_the_read
 def test_a_counter_that_was_reset_in_between_is_noticed() -> None:
     times = iter((0.0, 1.0, 2.0))
     sources = (Replay(100.0, 150.0, 120.0), Replay(0.0, 9.0, measured=False))
-    with EnergyMeter([Component("processor", sources)], clock=lambda: next(times)) as meter:
+    with EnergyMeter([Component("processor", sources)], clock=lambda: next(times), sample=False) as meter:
         assert meter.joules_so_far() == 50.0
     assert (meter.reading.joules, meter.reading.method) == (9.0, "estimated")
 
@@ -86,16 +85,17 @@ def test_without_any_source_energy_is_unavailable_and_not_zero() -> None:
 )
 def test_a_total_is_as_trustworthy_as_its_weakest_part(second: Replay, joules: float | None, method: str) -> None:
     components = [Component("processor", [Replay(0.0, 10.0)]), Component("cuda:0", [second])]
-    with EnergyMeter(components) as meter:
+    with EnergyMeter(components, sample=False) as meter:
         pass
     assert (meter.reading.joules, meter.reading.method) == (joules, method)
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 1e9), min_size=2, max_size=20))
 def test_whatever_a_counter_shows_a_reading_is_positive_or_unavailable(values: list[float]) -> None:
     times = iter(range(len(values) + 1))
     component = Component("processor", [Replay(*values)])
-    with EnergyMeter([component], clock=lambda: float(next(times))) as meter:
+    with EnergyMeter([component], clock=lambda: float(next(times)), sample=False) as meter:
         for _ in values[2:]:
             joules = meter.joules_so_far()
             assert joules is None or joules > 0
@@ -129,86 +129,145 @@ def test_a_device_that_is_not_there_makes_the_energy_unavailable() -> None:
     assert "NVML does not list cuda:0" in meter.reading.source
 
 
-class TestEstimate:
-    def test_watts_follow_the_stated_model(self) -> None:
-        model = CpuPowerModel(CpuIdentity(model_name="AMD EPYC 7763 64-Core Processor"), cores=4)
-        per_core = 280 / 64
-        assert model.watts(0) == pytest.approx(IDLE_SHARE * 4 * per_core)
-        assert model.watts(4) == pytest.approx(4 * per_core)
-        assert "280 W for 64 cores" in model.words
+class Known(EnergySource):
+    """A counter that rises by `watts` a second of the test's own clock, and knows how far it may be off."""
 
-    def test_an_unknown_processor_gets_the_stated_default(self) -> None:
-        model = CpuPowerModel(CpuIdentity(model_name="riscv64"), cores=2)
-        assert model.watts(2) == pytest.approx(2 * load_catalogue().median_watts_per_core())
-        assert "does not list riscv64" in model.words
+    method = "measured"
+    words = "known counter"
 
-    def test_work_of_a_child_counts_while_it_runs_and_after_it_has_ended(self) -> None:
-        burn = (
-            "import time, sys\n"
-            "while time.process_time() < 0.4: sum(range(1000))\n"
-            "print('done', flush=True); sys.stdin.read()"
-        )
-        # One watt for each busy core and none at rest, so that joules are core-seconds.
-        model = CpuPowerModel(CpuIdentity(model_name=""), cores=1)
-        model.idle_watts, model.busy_watts_per_core = 0.0, 1.0
-        source = CpuTimeEstimate(model)
-        before = source.joules()
-        with subprocess.Popen(
-            [sys.executable, "-c", burn], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        ) as child:
-            assert child.stdout is not None
-            child.stdout.readline()
-            running = source.joules() - before
-            child.communicate()
-        ended = source.joules() - before
-        assert running >= 0.3, "the kernel accounts in ticks of 10 ms"
-        assert ended >= running
+    def __init__(self, clock: "Clock", watts: float, error_share: float = 0.1) -> None:
+        self._clock, self._watts, self._error_share = clock, watts, error_share
+
+    def joules(self) -> float:
+        return self._clock() * self._watts
+
+    def uncertainty(self, joules: float, seconds: float) -> Uncertainty:
+        return Uncertainty(self._error_share * joules, "a share of the counter")
 
 
-class TestRapl:
-    @pytest.fixture
-    def zones(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-        """A copy of the kernel's RAPL files, which Zeus reads as if they were the machine's."""
-        import zeus.device.cpu as zeus_cpu
-        from zeus.device.cpu import rapl
+class Clock:
+    """Seconds that the test sets."""
 
-        root = tmp_path / "intel-rapl"
-        monkeypatch.setattr(rapl, "RAPL_DIR", str(root))
-        monkeypatch.setattr(zeus_cpu, "_cpus", None)
-        rapl.rapl_is_available.cache_clear()
-        yield root
-        if zeus_cpu._cpus is not None:
-            for cpu in zeus_cpu._cpus.cpus:
-                assert isinstance(cpu, rapl.RAPLCPU)
-                for file in (cpu.rapl_file, cpu.dram):
-                    if file is not None and file._wraparound_tracker is not None:
-                        file._wraparound_tracker._stop()
-        rapl.rapl_is_available.cache_clear()
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
 
-    @staticmethod
-    def write_zone(folder: Path, name: str, energy_uj: int) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "name").write_text(f"{name}\n")
-        (folder / "energy_uj").write_text(f"{energy_uj}\n")
-        (folder / "max_energy_range_uj").write_text("262143328850\n")
+    def __call__(self) -> float:
+        return self.seconds
 
-    def test_packages_and_memory_add_up_and_the_platform_zone_is_not_counted_again(self, zones: Path) -> None:
-        package, memory = zones / "intel-rapl:0", zones / "intel-rapl:0/intel-rapl:0:0"
-        self.write_zone(package, "package-0", 1_000_000)
-        self.write_zone(memory, "dram", 500_000)
-        self.write_zone(zones / "intel-rapl:1", "psys", 9_000_000)
-        counter = RaplCounter()
-        before = counter.joules()
-        self.write_zone(package, "package-0", 4_000_000)
-        self.write_zone(memory, "dram", 1_500_000)
-        assert counter.joules() - before == pytest.approx(4.0)
 
-    def test_counters_that_are_missing_are_refused_with_the_reason(self, zones: Path) -> None:
-        with pytest.raises(HardwareError, match="no RAPL counter can be read"):
-            RaplCounter()
-        zones.mkdir()
-        from zeus.device.cpu import rapl
+def test_a_source_that_fails_for_a_moment_counts_again() -> None:
+    counter = Replay(0.0, HardwareError("busy"), 20.0)
+    component = Component("processor", [counter, Replay(0.0, 5.0, measured=False)])
+    component.start()
+    assert component.read(1.0).joules == 5.0
+    again = component.read(2.0)
+    assert again.joules == 20.0
+    assert "busy" not in again.source
 
-        rapl.rapl_is_available.cache_clear()
-        with pytest.raises(HardwareError, match="lists no package"):
-            RaplCounter()
+
+def test_a_source_that_ran_backwards_never_counts_again() -> None:
+    component = Component("processor", [Replay(10.0, 5.0, 50.0)])
+    component.start()
+    assert component.read(1.0).joules is None
+    again = component.read(2.0)
+    assert again.method == "unavailable"
+    assert "ran backwards" in again.source
+
+
+def test_a_clock_that_runs_backwards_stands_still() -> None:
+    clock = Clock(100.0)
+    with EnergyMeter([Component("processor", [Replay(0.0, 8.0)])], clock=clock, sample=False) as meter:
+        clock.seconds = 104.0
+        assert meter.seconds_so_far() == 4.0
+        clock.seconds = 90.0
+        assert meter.seconds_so_far() == 4.0
+    assert (meter.reading.seconds, meter.reading.mean_watts) == (4.0, 2.0)
+
+
+def test_uncertainties_of_the_components_add_up_and_come_with_their_reason() -> None:
+    clock = Clock()
+    components = [
+        Component("processor", [Known(clock, 10.0, error_share=0.1)]),
+        Component("cuda:0", [Known(clock, 100.0, error_share=0.05)]),
+    ]
+    with EnergyMeter(components, clock=clock, sample=False) as meter:
+        clock.seconds = 2.0
+    assert meter.reading.joules == 220.0
+    assert meter.reading.uncertainty_joules == pytest.approx(2.0 + 10.0)
+    assert meter.reading.uncertainty == "processor: a share of the counter; cuda:0: a share of the counter"
+
+
+def test_an_unknown_uncertainty_makes_that_of_the_sum_unknown() -> None:
+    clock = Clock()
+    components = [Component("processor", [Known(clock, 10.0)]), Component("cuda:0", [Replay(0.0, 5.0)])]
+    with EnergyMeter(components, clock=clock, sample=False) as meter:
+        clock.seconds = 2.0
+    assert (meter.reading.joules, meter.reading.uncertainty_joules) == (25.0, None)
+
+
+def test_watts_over_time_add_up_to_the_joules() -> None:
+    clock = Clock()
+    component = Component("processor", [Known(clock, 10.0)])
+    with EnergyMeter([component], clock=clock, sample=False) as meter:
+        for second in range(1, 8):
+            clock.seconds = float(second)
+            component.sample(clock.seconds)
+        clock.seconds = 7.5
+    power = meter.reading.power
+    assert [sample.seconds for sample in power] == [1, 2, 3, 4, 5, 6, 7, 7.5]
+    assert [sample.watts for sample in power] == pytest.approx([10.0] * 8)
+
+
+def test_the_thread_samples_the_sources_while_the_work_runs() -> None:
+    sampled = threading.Event()
+
+    class Watched(PowerIntegral):
+        def joules(self) -> float:
+            joules = super().joules()
+            if self._samples >= 4:
+                sampled.set()
+            return joules
+
+    source = Watched(lambda: 50.0, "sensor", interval_seconds=0.01)
+    with EnergyMeter([Component("cuda:0", [source])]) as meter:
+        assert sampled.wait(timeout=60)
+    assert meter.reading.method == "measured"
+    assert meter.reading.mean_watts is not None
+    assert meter.reading.power
+    assert "energy meter" not in {thread.name for thread in threading.enumerate()}
+
+
+class TestIdlePower:
+    READING = EnergyReading.of(
+        100.0, 4.0, "measured", "counter", uncertainty_joules=5.0, power=({"seconds": 4.0, "watts": 25.0},)
+    )
+
+    def test_it_is_subtracted_from_joules_and_watts(self) -> None:
+        net = subtract_idle(self.READING, Figure(value=10.0, source="measured"))
+        assert (net.joules, net.mean_watts, net.method) == (60.0, 15.0, "measured")
+        assert [sample.watts for sample in net.power] == [15.0]
+        assert net.uncertainty_joules == 5.0
+        assert "less 10.00 W at rest (measured)" in net.source
+
+    def test_an_estimate_of_it_makes_the_rest_an_estimate(self) -> None:
+        assert subtract_idle(self.READING, Figure(value=10.0, source="estimated")).method == "estimated"
+
+    @pytest.mark.parametrize("watts", [25.0, 30.0])
+    def test_more_than_the_whole_leaves_nothing_known_and_not_zero(self, watts: float) -> None:
+        net = subtract_idle(self.READING, Figure(value=watts, source="measured"))
+        assert (net.joules, net.method) == (None, "unavailable")
+        assert "more than the whole" in net.source
+
+    def test_on_request_a_meter_leaves_it_out(self) -> None:
+        clock = Clock()
+        component = Component("processor", [Known(clock, 10.0)])
+        idle = Figure(value=4.0, source="measured")
+        with EnergyMeter([component], clock=clock, idle_watts=idle, sample=False) as meter:
+            clock.seconds = 5.0
+        assert meter.reading.joules == pytest.approx(30.0)
+
+    def test_this_machine_at_rest_draws_something(self) -> None:
+        watts = measure_idle_watts("cpu", seconds=0.05)
+        assert watts is not None
+        assert watts.value > 0
+        assert watts.source in ("measured", "estimated")
