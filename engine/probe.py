@@ -122,7 +122,9 @@ def _full_batches(loader: BatchLoader) -> Iterator[Batch]:
         yield from (batch for batch in loader.batches(epoch=epoch) if len(batch) == size)
 
 
-def _timing(seconds: list[float], batches: Prefetcher[Batch], waited: float, loaded: float) -> StepTiming:
+def _timing(
+    seconds: list[float], batches: Prefetcher[Batch], waited: float, loaded: float, memory_bytes: int
+) -> StepTiming:
     p10, median, p90 = np.percentile(seconds, [10, 50, 90])
     return StepTiming(
         steps=len(seconds),
