@@ -167,7 +167,7 @@ def _failure(module: str, folder: Path, codes: Sequence[int | None]) -> ShunterE
         return getattr(shunter.errors, name)(message)
     failed = {rank: _last_words(folder / f"log{rank}.txt") for rank, code in enumerate(codes) if code}
     # The one that failed by itself, not those who lost their connection to it.
-    rank, last = min(failed.items(), key=lambda one: (codes[one[0]] != -signal.SIGKILL, "Connection closed" in one[1]))
+    rank, last = min(failed.items(), key=lambda one: (codes[one[0]] != -signal.SIGKILL, "gloo" in one[1]))
     return HardwareError(
         f"Process {rank} of {len(codes)} that ran {module} ended with code {codes[rank]} ({last}): "
         "free memory and processors, then measure again."
