@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import json
 import os
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -12,7 +13,7 @@ from rich.console import Console
 from flows.environment import check_packages, ensure_home, prepare_environment, start_temporary_server
 from flows.options import build, with_options
 from shunter.errors import ShunterError
-from tasks.request import TrainRequest
+from tasks.request import SelectRequest, TrainRequest
 
 INTERRUPTED = 130  # what a shell reports for Ctrl-C
 
@@ -71,6 +72,43 @@ def train(**options: Any) -> None:
         print_summary(console, summary)
 
 
+AS_JSON = inspect.Parameter(
+    "as_json",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=False,
+    annotation=Annotated[bool, typer.Option("--json", help="Print everything as one JSON object, errors too.")],
+)
+EVERY_ROW = inspect.Parameter(
+    "every_row",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=False,
+    annotation=Annotated[
+        bool, typer.Option("--every-row", help="Print every placement, not only the best of each accelerator.")
+    ],
+)
+
+
+@app.command()
+@with_options(SelectRequest, AS_JSON, EVERY_ROW)
+def select(**options: Any) -> None:
+    """Choose where a training should run, and say why, before anything expensive runs; the catalogue's too."""
+    as_json, every_row = options.pop("as_json"), options.pop("every_row")
+    with one_sentence_errors(as_json=as_json):
+        request = build(SelectRequest, options)
+        check_packages()
+        ensure_home()
+        from flows.selection import choose_placement, decision_as_json
+        from flows.tables import decision_table
+
+        start_temporary_server()
+        decision = choose_placement(request)
+        if as_json:
+            print_json(decision_as_json(decision))
+            return
+        console.print(decision_table(decision, every_row=every_row))
+        console.print(decision.explanation, highlight=False)
+
+
 @app.command()
 def profile(
     refresh: Annotated[
@@ -119,8 +157,13 @@ def ui(
 
 
 @contextlib.contextmanager
-def one_sentence_errors(interrupted: str = "Interrupted.") -> Iterator[None]:
-    """Turn what a user can mend into one sentence and an exit code; `--debug` keeps the traceback."""
+def one_sentence_errors(interrupted: str = "Interrupted.", *, as_json: bool = False) -> Iterator[None]:
+    """Turn what a user can mend into one sentence and an exit code; `--debug` keeps the traceback.
+
+    Args:
+        interrupted: said after Ctrl-C.
+        as_json: also print the error as a JSON object on standard output.
+    """
     try:
         yield
     except KeyboardInterrupt:
@@ -129,6 +172,10 @@ def one_sentence_errors(interrupted: str = "Interrupted.") -> Iterator[None]:
     except ShunterError as error:
         if os.environ.get("SHUNTER_DEBUG") == "1":
             raise
+        if as_json:
+            from flows.selection import error_as_json
+
+            print_json(error_as_json(error))
         say(f"Error: {error}")
         raise SystemExit(error.exit_code) from None
     except Exception as error:
@@ -136,6 +183,11 @@ def one_sentence_errors(interrupted: str = "Interrupted.") -> Iterator[None]:
             raise
         say(f"Unexpected error, please report it with the output of `shunter --debug`: {type(error).__name__}: {error}")
         raise SystemExit(1) from None
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON object on standard output, and nothing else."""
+    typer.echo(json.dumps(value, indent=1, allow_nan=False))
 
 
 def say(sentence: str) -> None:

@@ -1,7 +1,8 @@
 """What the short commands print."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.markup import escape
@@ -10,6 +11,9 @@ from rich.table import Table
 from engine.dataset import Dataset
 from hardware.types import Figure, HardwareProfile
 from shunter.settings import Settings
+
+if TYPE_CHECKING:
+    from tasks.select import Decision
 
 
 def profile_table(profiles: Sequence[HardwareProfile]) -> Table:
@@ -34,6 +38,31 @@ def profile_table(profiles: Sequence[HardwareProfile]) -> Table:
     ]
     for title, cells in rows:
         table.add_row(title, *cells)
+    return table
+
+
+def decision_table(decision: "Decision", *, every_row: bool) -> Table:
+    """The candidates in order, each with time, energy and cost of the whole job and why it lost.
+
+    Args:
+        decision: what to show.
+        every_row: every placement; else the best of each accelerator.
+    """
+    table = Table(title=f"Placements by {decision.objective}, for {decision.job.epochs:.3g} epochs", box=box.SIMPLE)
+    for title in ("placement", "hours", "kWh", "cost", "lost because"):
+        table.add_column(title, overflow="fold", justify="left")
+    shown: set[str] = set()
+    for row in decision.table_rows():
+        accelerator = str(row["accelerator"])
+        if every_row or accelerator not in shown:
+            shown.add(accelerator)
+            table.add_row(
+                escape(str(row["placement"])) + ("" if row["is_here"] else "\n(not here)"),
+                _with_interval(row, "hours", row["step_source"]),
+                _with_interval(row, "kwh", row["energy_source"]),
+                _with_interval(row, "cost", row["price_source"]),
+                escape(str(row["lost_because"] or "chosen")),
+            )
     return table
 
 
@@ -80,6 +109,15 @@ def runs_table(limit: int) -> Table:
             _text(run["registered"]) or str(run["status"]).lower(),
         )
     return table
+
+
+def _with_interval(row: Mapping[str, object], name: str, source: object) -> str:
+    """A figure over its 90 % interval and its source."""
+    value, low, high = (row[key] for key in (name, f"{name}_low", f"{name}_high"))
+    if not isinstance(value, float):
+        return "unknown"
+    interval = f"\n{low:.3g} to {high:.3g}" if isinstance(low, float) and isinstance(high, float) else ""
+    return f"{value:.3g}{interval}\n{source}"
 
 
 def _words(figure: Figure | None, unit_value: float, unit: str) -> str:

@@ -14,7 +14,7 @@ from engine.metrics import Metrics
 from engine.results import EpochReport
 from hardware.types import EnergyReading, Placement, Prediction, Workload
 from models.spec import ModelSpec
-from tasks.request import TrainRequest
+from tasks.request import JobRequest
 
 SCHEMA_VERSION = "1"
 
@@ -56,7 +56,7 @@ class TrainingFigures(Protocol):
         ...
 
 
-def request_params(request: TrainRequest) -> Values:
+def request_params(request: JobRequest) -> Values:
     """What the user asked for: `request.*`, the limits among it by their own names."""
     values = request.model_dump(mode="json")
     limits = values.pop("limits")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from engine.dataset import Dataset
 from hardware.types import EnergyReading
 from shunter.errors import TrackingError
-from tasks.request import TrainRequest
+from tasks.request import JobRequest
 from tasks.track.convention import (
     SCHEMA_VERSION,
     RunKind,
@@ -90,9 +90,14 @@ def open_run(run_id: str) -> Run:
 
 
 def start_run_tree(
-    request: TrainRequest, dataset: Dataset, *, flow_run_id: str | None = None, parent_run_id: str | None = None
+    request: JobRequest,
+    dataset: Dataset,
+    *,
+    flow_run_id: str | None = None,
+    parent_run_id: str | None = None,
+    kind: RunKind = "train",
 ) -> str:
-    """Open the parent run of one training, with the request and the data in it.
+    """Open the parent run of one flow run, with the request and the data in it.
 
     Args:
         request: what the user asked for.
@@ -100,6 +105,7 @@ def start_run_tree(
         flow_run_id: of Prefect, kept as a tag, so that one finds the other.
         parent_run_id: a run that was interrupted, to go on writing to; when it has been deleted since, a new one is
             opened. Runs below it that a kill left open are closed as KILLED.
+        kind: what the flow does.
 
     Returns:
         Id of the parent run.
@@ -112,7 +118,7 @@ def start_run_tree(
         run = Run(parent_run_id, client)
     else:
         name = f"{dataset.name} {request.model}"
-        run = _create(client, name, "train")
+        run = _create(client, name, kind)
         run.log_params({**request_params(request), **data_params(dataset)})
         _log_input(run, dataset)
     if flow_run_id is not None:

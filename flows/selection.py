@@ -1,0 +1,62 @@
+"""The flow that only chooses: where a training should run, here or on what one could rent, before any training."""
+
+from typing import Any
+
+from prefect import flow
+from prefect.runtime import flow_run
+
+from shunter.errors import ShunterError
+from tasks.ingest import ingest
+from tasks.profile import profile_hardware
+from tasks.request import SelectRequest
+from tasks.select import Decision, NoFeasiblePlacementError, select
+from tasks.track import closing, log_config, log_decision, start_run_tree
+
+
+@flow(name="select", flow_run_name="select-{request.data}")
+def choose_placement(request: SelectRequest = SelectRequest()) -> Decision:
+    """Choose a placement within the limits, from this machine and the catalogue, and keep why in MLflow.
+
+    Args:
+        request: the data, the limits, the objective, the effort, and the accelerators to compare.
+    """
+    dataset = ingest(request)
+    profiles = profile_hardware()
+    run_id = start_run_tree(request, dataset, flow_run_id=flow_run.get_id(), kind="select")
+    with closing(run_id):
+        log_config(run_id, "request", request)
+        log_config(run_id, "profiles", profiles)
+        decision = select(dataset, request, profiles, offers=request.offers, probe_seconds=request.probe_seconds)
+        log_decision(run_id, decision)
+    return decision
+
+
+def decision_as_json(decision: Decision) -> dict[str, Any]:
+    """Everything about a decision as plain values, for a script that reads `shunter select --json`."""
+    return {
+        "status": "chosen",
+        "placement": decision.placement.model_dump(mode="json"),
+        "is_here": decision.chosen.candidate.is_here,
+        "objective": decision.objective,
+        "limits": decision.limits.model_dump(mode="json"),
+        "epochs": decision.job.epochs,
+        "reason": decision.reason,
+        "explanation": decision.explanation,
+        "binds": decision.binds,
+        "notes": list(decision.notes),
+        "table": decision.table_rows(),
+    }
+
+
+def error_as_json(error: ShunterError) -> dict[str, Any]:
+    """Why there is no decision; for limits that nothing keeps, also what is nearest and what to relax."""
+    if not isinstance(error, NoFeasiblePlacementError):
+        return {"status": "error", "message": str(error)}
+    return {
+        "status": "infeasible",
+        "message": str(error),
+        "fastest": error.fastest.candidate.placement.model_dump(mode="json"),
+        "fastest_hours": error.fastest.hours,
+        "shortfall_seconds": error.shortfall_seconds,
+        "relaxations": [relaxation.model_dump(mode="json") for relaxation in error.relaxations],
+    }
