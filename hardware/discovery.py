@@ -10,15 +10,10 @@ import psutil
 
 from hardware.catalogue import CpuIdentity
 from hardware.cgroup import cpu_quota, memory_limit_bytes
+from hardware.topology import core_of, cpu_facts, cpu_topology, instruction_sets
 from hardware.types import Accelerator
 
 log = logging.getLogger(__name__)
-
-# The instruction sets that decide how fast a matrix product or a gather can be; the rest of the flags is noise.
-_TELLING_FLAGS = (
-    *("sse4_2", "avx", "avx2", "fma", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx512_fp16"),
-    *("amx_tile", "amx_bf16", "amx_int8", "asimd", "sve", "sve2", "bf16", "i8mm"),
-)
 
 
 def local_accelerators() -> list[Accelerator]:
@@ -41,7 +36,7 @@ def usable_cores(root: Path = Path("/")) -> int:
         root: where the file system begins; tests point it at a copy.
     """
     processors = _affinity()
-    cores = {_core_of(processor, root) for processor in processors}
+    cores = {core_of(processor, root) for processor in processors}
     quota = cpu_quota(root)
     return max(1, len(cores) if quota is None else min(len(cores), int(quota)))
 
@@ -55,7 +50,7 @@ def usable_memory_bytes(root: Path = Path("/")) -> int:
 
 def cpu_identity(root: Path = Path("/")) -> CpuIdentity:
     """Vendor, family, model and name of the processor, as the kernel reports them."""
-    facts = _cpu_facts(root)
+    facts = cpu_facts(root)
     return CpuIdentity(
         model_name=facts.get("model name") or platform.processor() or platform.machine(),
         vendor=facts.get("vendor_id", ""),
@@ -66,42 +61,36 @@ def cpu_identity(root: Path = Path("/")) -> CpuIdentity:
 
 def last_level_cache_bytes(root: Path = Path("/")) -> int:
     """Size of the largest cache of the first processor in bytes; 32 MiB where the kernel does not say."""
-    sizes = []
-    for path in (root / "sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-        text = path.read_text().strip()
-        if text.endswith("K") and text[:-1].isdigit():
-            sizes.append(int(text[:-1]) * 2**10)
-    return max(sizes, default=32 * 2**20)
+    return max((cache.size_bytes for cache in cpu_topology(root).caches), default=32 * 2**20)
 
 
 def _local_cpu() -> Accelerator:
-    facts = _cpu_facts(Path("/"))
-    flags = set((facts.get("flags") or facts.get("Features", "")).split())
     return Accelerator(
         name="cpu",
         model=cpu_identity().model_name,
         kind="cpu",
         cores=usable_cores(),
         memory_bytes=usable_memory_bytes(),
-        instruction_sets=tuple(flag for flag in _TELLING_FLAGS if flag in flags),
+        instruction_sets=instruction_sets(),
+        topology=cpu_topology(),
     )
 
 
 def _local_cuda_devices() -> list[Accelerator]:
-    """CUDA devices that torch can run on; what NVML sees beyond them is named in the log."""
+    """CUDA devices that torch can run on, AMD's under ROCm among them; what lies idle is named in the log."""
     import torch
 
+    from hardware.gpu import amd_device_names
     from hardware.nvml import nvml_devices
 
     usable = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    present = nvml_devices()
-    if len(present) > usable:
-        names = ", ".join(device.name for device in present)
+    names = [device.name for device in nvml_devices()] + amd_device_names()
+    if len(names) > usable:
         log.warning(
-            "NVML sees %d CUDA device(s) (%s) but torch %s can use %d: install requirements/cuda.txt, "
-            "or check CUDA_VISIBLE_DEVICES.",
-            len(present),
-            names,
+            "The machine has %d GPU(s) (%s) but torch %s can use %d: install requirements/cuda.txt, for AMD a ROCm "
+            "build of torch, or check CUDA_VISIBLE_DEVICES.",
+            len(names),
+            ", ".join(names),
             torch.__version__,
             usable,
         )
@@ -126,22 +115,3 @@ def _affinity() -> list[int]:
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
-
-
-def _core_of(processor: int, root: Path) -> tuple[str, str]:
-    """Package and core of a logical processor, so that two hardware threads of one core count once."""
-    topology = root / f"sys/devices/system/cpu/cpu{processor}/topology"
-    try:
-        return (topology / "physical_package_id").read_text().strip(), (topology / "core_id").read_text().strip()
-    except OSError:
-        return "?", str(processor)
-
-
-def _cpu_facts(root: Path) -> dict[str, str]:
-    """The first processor's block of /proc/cpuinfo; empty where there is none."""
-    try:
-        block = (root / "proc/cpuinfo").read_text().split("\n\n", 1)[0]
-    except OSError:
-        return {}
-    pairs = (line.split(":", 1) for line in block.splitlines() if ":" in line)
-    return {key.strip(): value.strip() for key, value in pairs}

@@ -76,6 +76,36 @@ class CollectiveCost(Frozen):
         return self.latency_seconds + message_bytes / self.bytes_per_second
 
 
+class Cache(Frozen):
+    """One kind of cache of a processor."""
+
+    level: int
+    kind: str = Field(description="data, instruction or unified.")
+    size_bytes: int = Field(description="Of one of them.")
+    shared_by_threads: int = Field(description="Hardware threads that share one.")
+    count: int = Field(description="How many of it the machine has.")
+
+
+class CpuTopology(Frozen):
+    """How the processor of a machine is put together, whatever part of it a process may use."""
+
+    sockets: int
+    physical_cores: int
+    threads: int = Field(description="Logical processors that are online.")
+    numa_nodes: int
+    caches: tuple[Cache, ...] = ()
+    instruction_sets: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """In one line: `2 sockets, 64 cores, 128 threads, 2 NUMA nodes, L3 8 x 32 MiB`."""
+        last = max(self.caches, key=lambda cache: cache.level, default=None)
+        cache = f", L{last.level} {last.count} x {last.size_bytes / 2**20:g} MiB" if last else ""
+        counts = {"socket": self.sockets, "core": self.physical_cores, "thread": self.threads}
+        counts["NUMA node"] = self.numa_nodes
+        return ", ".join(f"{count} {noun}{'s' if count != 1 else ''}" for noun, count in counts.items()) + cache
+
+
 class Accelerator(Frozen):
     """One device of this machine on which a training can run."""
 
@@ -87,6 +117,7 @@ class Accelerator(Frozen):
     instruction_sets: tuple[str, ...] = Field(
         default=(), description="avx2, avx512f, amx_bf16, ... or the CUDA capability."
     )
+    topology: CpuTopology | None = Field(default=None, description="Of a CPU: the whole machine's.")
 
 
 class HardwareProfile(Frozen):

@@ -11,7 +11,6 @@ import pytest
 from hardware.discovery import (
     cpu_identity,
     host_fingerprint,
-    last_level_cache_bytes,
     local_accelerators,
     usable_cores,
     usable_memory_bytes,
@@ -85,15 +84,6 @@ def test_a_machine_without_cpuinfo_still_has_an_identity(tmp_path: Path) -> None
     assert (identity.family, identity.model) == (-1, -1)
 
 
-def test_largest_cache_is_the_last_level(tmp_path: Path) -> None:
-    assert last_level_cache_bytes(tmp_path) == 32 * 2**20
-    for index, size in enumerate(("32K", "1024K", "36864K")):
-        folder = tmp_path / f"sys/devices/system/cpu/cpu0/cache/index{index}"
-        folder.mkdir(parents=True)
-        (folder / "size").write_text(f"{size}\n")
-    assert last_level_cache_bytes(tmp_path) == 36 * 2**20
-
-
 def test_fingerprint_follows_the_hardware_and_nothing_else() -> None:
     cpu = local_accelerators()[0]
     same = cpu.model_copy(
@@ -127,3 +117,11 @@ def test_a_device_that_torch_cannot_use_is_named_in_the_log(
     assert [one.name for one in accelerators] == ["cpu"]
     assert "NVIDIA T4" in caplog.text
     assert "can use 0" in caplog.text
+    assert "requirements/cuda.txt" in caplog.text
+
+
+def test_the_local_cpu_tells_its_topology() -> None:
+    topology = local_accelerators()[0].topology
+    assert topology is not None
+    assert 1 <= topology.sockets <= topology.physical_cores <= topology.threads
+    assert topology.threads >= len(os.sched_getaffinity(0))

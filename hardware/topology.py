@@ -1,0 +1,105 @@
+"""How the processor of this machine is put together, as the kernel tells it: sockets, cores, NUMA nodes, caches."""
+
+import re
+from pathlib import Path
+
+from hardware.types import Cache, CpuTopology
+
+HOST_ROOT = Path("/")
+
+# The instruction sets that decide how fast a matrix product or a gather can be; the rest of the flags is noise.
+TELLING_FLAGS = (
+    *("sse4_2", "avx", "avx2", "fma", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx512_fp16"),
+    *("amx_tile", "amx_bf16", "amx_int8", "asimd", "sve", "sve2", "bf16", "i8mm"),
+)
+
+
+def cpu_topology(root: Path = HOST_ROOT) -> CpuTopology:
+    """The whole machine's processor, whatever part of it this process may use.
+
+    What the kernel does not tell (in some containers and virtual machines) counts as one socket, one NUMA node, and
+    one thread a core.
+
+    Args:
+        root: where the file system begins; tests point it at a copy.
+    """
+    processors = _online(root)
+    cores = {core_of(processor, root) for processor in processors}
+    nodes = [path for path in (root / "sys/devices/system/node").glob("node[0-9]*") if path.is_dir()]
+    return CpuTopology(
+        sockets=len({package for package, _ in cores}),
+        physical_cores=len(cores),
+        threads=len(processors),
+        numa_nodes=max(1, len(nodes)),
+        caches=_caches(processors, root),
+        instruction_sets=instruction_sets(root),
+    )
+
+
+def instruction_sets(root: Path = HOST_ROOT) -> tuple[str, ...]:
+    """Those of `TELLING_FLAGS` that the processor has."""
+    facts = cpu_facts(root)
+    flags = set((facts.get("flags") or facts.get("Features", "")).split())
+    return tuple(flag for flag in TELLING_FLAGS if flag in flags)
+
+
+def core_of(processor: int, root: Path = HOST_ROOT) -> tuple[str, str]:
+    """Package and core of a logical processor, so that two hardware threads of one core count once."""
+    topology = root / f"sys/devices/system/cpu/cpu{processor}/topology"
+    package, core = _text(topology / "physical_package_id").strip(), _text(topology / "core_id").strip()
+    return (package, core) if package and core else ("?", str(processor))
+
+
+def cpu_facts(root: Path = HOST_ROOT) -> dict[str, str]:
+    """The first processor's block of /proc/cpuinfo; empty where there is none."""
+    block = _text(root / "proc/cpuinfo").split("\n\n", 1)[0]
+    pairs = (line.split(":", 1) for line in block.splitlines() if ":" in line)
+    return {key.strip(): value.strip() for key, value in pairs}
+
+
+def parse_list(text: str) -> list[int]:
+    """Numbers of a kernel list such as `0-3,8`."""
+    numbers: list[int] = []
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        numbers.extend(range(int(first), int(last or first) + 1))
+    return numbers
+
+
+def _online(root: Path) -> list[int]:
+    processors = parse_list(_text(root / "sys/devices/system/cpu/online"))
+    if processors:
+        return processors
+    numbers = re.findall(r"^processor\s*:\s*(\d+)", _text(root / "proc/cpuinfo"), flags=re.MULTILINE)
+    return [int(number) for number in numbers] or [0]
+
+
+def _caches(processors: list[int], root: Path) -> tuple[Cache, ...]:
+    """Each kind of cache once, with how many of it the machine has."""
+    found: dict[tuple[int, str, int, int], set[str]] = {}
+    for processor in processors:
+        for folder in (root / f"sys/devices/system/cpu/cpu{processor}/cache").glob("index[0-9]*"):
+            level, kind = _text(folder / "level").strip(), _text(folder / "type").strip()
+            size_bytes = _size_bytes(_text(folder / "size").strip())
+            if not level.isdigit() or not kind or size_bytes is None:
+                continue
+            shared = _text(folder / "shared_cpu_list").strip() or str(processor)
+            found.setdefault((int(level), kind.lower(), size_bytes, len(parse_list(shared))), set()).add(shared)
+    return tuple(
+        Cache(level=level, kind=kind, size_bytes=size, shared_by_threads=threads, count=len(instances))
+        for (level, kind, size, threads), instances in sorted(found.items())
+    )
+
+
+def _size_bytes(text: str) -> int | None:
+    units = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+    match = re.fullmatch(r"(\d+)([KMG]?)", text)
+    return int(match[1]) * units[match[2]] if match else None
+
+
+def _text(path: Path) -> str:
+    """Content of a kernel file; empty where it is not there or may not be read."""
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
