@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tasks.select.assessment import Assessment, Candidate
 from tasks.select.ranking import Terms, rank
-from tasks.select.words import chance_of_less, figures_words
+from tasks.select.words import chance_of_less, figures_words, percent
 
 LEAST_GAIN = 0.2  # of the objective: less is within what a figure from the catalogue can tell
 
@@ -24,7 +24,7 @@ def better_elsewhere(best: Assessment, absent: Sequence[Candidate], terms: Terms
     if other.excluded_by or (less < LEAST_GAIN and not best.excluded_by):
         return []
     chance = chance_of_less(other, best, terms.weights)
-    sure = "" if chance is None else f", with probability {chance:.0%}"
+    sure = "" if chance is None else f", with probability {percent(chance)}"
     return [
         f"Not in this machine, {other.candidate.placement.accelerator} is expected from the catalogue to need "
         f"{less:.0%} less{sure}: {figures_words(other)}."

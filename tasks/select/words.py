@@ -1,7 +1,7 @@
 """A decision in plain words: one sentence, one paragraph, or why there is none."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import NormalDist
 
 from tasks.request import Objective, Weights
@@ -70,13 +70,11 @@ def _what(best: Assessment, feasible: int, total: int, weights: Weights) -> str:
 def figures_words(one: Assessment) -> str:
     """Time, energy and cost of the whole job, each with its interval and its source, as far as they are known."""
     prediction = one.candidate.prediction
-    figures = [f"{_time(one.hours)}{_range(one.hours_interval, _time)} (step {prediction.step_seconds_source})"]
+    figures = [f"{_time(one.hours, one.hours_interval)} (step {prediction.step_seconds_source})"]
     if one.kwh is not None:
-        figures.append(f"{_energy(one.kwh)}{_range(one.kwh_interval, _energy)} (power {prediction.energy_source})")
+        figures.append(f"{_energy(one.kwh, one.kwh_interval)} (power {prediction.energy_source})")
     if one.cost is not None:
-        figures.append(
-            f"a cost of {_money(one.cost)}{_range(one.cost_interval, _money)} (price {one.candidate.price_source})"
-        )
+        figures.append(f"a cost of {_money(one.cost, one.cost_interval)} (price {one.candidate.price_source})")
     return _listed(figures)
 
 
@@ -86,10 +84,7 @@ def _beaten(best: Assessment, losers: Sequence[Assessment], weights: Weights) ->
         return []
     runner_up, *_ = losers
     said = [f"The next, {runner_up.candidate.placement.label}, needs {_more(runner_up, best, weights)}"]
-    chance = chance_of_less(best, runner_up, weights)
-    said[0] += "." if chance is None else f"; taking errors as independent, it loses with probability {chance:.0%}."
-    if chance is None:
-        said.append("How sure that is cannot be said, because no interval is known for one of them.")
+    said[0] += f"; {_sureness(best, runner_up, weights)}."
     seen = {best.candidate.placement.accelerator, runner_up.candidate.placement.accelerator}
     others = []
     for one in losers:
@@ -99,6 +94,23 @@ def _beaten(best: Assessment, losers: Sequence[Assessment], weights: Weights) ->
     if others:
         said.append(f"The best elsewhere are {_listed(others)}.")
     return said
+
+
+def _sureness(best: Assessment, loser: Assessment, weights: Weights) -> str:
+    """How sure it is that the loser really loses."""
+    chance = chance_of_less(best, loser, weights)
+    if chance is None:
+        return "how sure that is cannot be said, because no interval is known for one of them"
+    pair = (best.candidate, loser.candidate)
+    is_one_model = all(one.prediction.step_seconds_source == "estimated" for one in pair)
+    if is_one_model and pair[0].placement.accelerator == pair[1].placement.accelerator:
+        return "both are estimates for one accelerator, which err alike, so their order is surer than their figures"
+    return f"taking errors as independent, it loses with probability {percent(chance)}"
+
+
+def percent(chance: float) -> str:
+    """A probability in per cent, never rounded to certainty."""
+    return "over 99%" if chance > 0.99 else "under 1%" if chance < 0.01 else f"{chance:.0%}"
 
 
 def chance_of_less(one: Assessment, other: Assessment, weights: Weights) -> float | None:
@@ -142,7 +154,7 @@ def _kept(best: Assessment, terms: Terms) -> list[str]:
             words.append(f"that on {name} by the likeliest figure")
         else:
             chance = NormalDist().cdf(math.log(bound / value) / spread) if spread else float(value <= bound)
-            words.append(f"that on {name} with probability {chance:.0%}")
+            words.append(f"that on {name} with probability {percent(chance)}")
     return [f"Of the limits it keeps {_listed(words)}; training stops at them in any case."] if words else []
 
 
@@ -166,7 +178,7 @@ def _quality(best: Assessment, terms: Terms) -> list[str]:
             f"Whether it reaches AUC {terms.limits.min_auc:g} is unknown, for no past run tells; it excludes nothing "
             f"here and is checked after training."
         ]
-    return [f"By past runs it reaches AUC {terms.limits.min_auc:g} with probability {chance:.0%}."]
+    return [f"By past runs it reaches AUC {terms.limits.min_auc:g} with probability {percent(chance)}."]
 
 
 def _more(one: Assessment, best: Assessment, weights: Weights) -> str:
@@ -184,27 +196,33 @@ def _amount(one: Assessment, quantity: Objective) -> str:
     return "an unknown energy" if one.kwh is None else f"{_energy(one.kwh)} (power {prediction.energy_source})"
 
 
-def _time(hours: float) -> str:
+def _time(hours: float, interval: Interval | None = None) -> str:
     seconds = hours * 3600
-    value, unit = (seconds, "s") if seconds < 120 else (seconds / 60, "min") if hours < 2 else (hours, "h")
-    return f"{value:.3g} {unit}"
+    scale, unit = (3600.0, "s") if seconds < 120 else (60.0, "min") if hours < 2 else (1.0, "h")
+    return _figure(hours, scale, f" {unit}", interval)
 
 
-def _energy(kwh: float) -> str:
-    value, unit = (kwh, "kWh") if kwh >= 0.01 else (kwh * JOULES_PER_KWH, "J")
-    return f"{value:.3g} {unit}"
+def _energy(kwh: float, interval: Interval | None = None) -> str:
+    scale, unit = (1.0, "kWh") if kwh >= 0.01 else (JOULES_PER_KWH, "J")
+    return _figure(kwh, scale, f" {unit}", interval)
 
 
-def _money(cost: float) -> str:
-    return f"{cost:.3g}"
+def _money(cost: float, interval: Interval | None = None) -> str:
+    return _figure(cost, 1.0, "", interval)
 
 
-def _range(interval: Interval | None, words: Callable[[float], str]) -> str:
-    """For instance `, 35 s to 47 s with 90 %`."""
+def _figure(value: float, scale: float, unit: str, interval: Interval | None) -> str:
+    """For instance `40 s, 35 to 47 s with 90 %`."""
+    words = f"{_digits(value * scale)}{unit}"
     if interval is None:
-        return ""
+        return words
     low, high = interval
-    return f", {words(low)} to {words(high)} with 90 %"
+    return f"{words}, {_digits(low * scale)} to {_digits(high * scale)}{unit} with 90 %"
+
+
+def _digits(value: float) -> str:
+    """Three digits, and never an exponent for what has more before the point."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def _listed(items: Sequence[str]) -> str:

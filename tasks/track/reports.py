@@ -9,6 +9,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from engine.results import EpochReport
 from tasks.track.convention import placement_params, prediction_metrics, prediction_tags, workload_params
+from tasks.track.decision_figure import decision_figure
 from tasks.track.runs import open_run
 from tasks.track.store import tracking_errors
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from tasks.select import Decision
 
 DECISION_TABLE = "decision.json"
+DECISION_TEXT = "decision.md"
+DECISION_FIGURE = "decision.png"
 TRAINING_CURVE = "training_curve.html"
 
 
@@ -34,7 +37,7 @@ def log_config(run_id: str, name: str, config: BaseModel | Sequence[BaseModel] |
 
 
 def log_decision(parent_run_id: str, decision: "Decision") -> None:
-    """Keep which placement was chosen and why, what it was expected to take, and the table of all candidates.
+    """Keep which placement was chosen and why, what it was expected to take, and all candidates as table and figure.
 
     Raises:
         TrackingError: the store fails, or the run holds another decision.
@@ -59,6 +62,8 @@ def log_decision(parent_run_id: str, decision: "Decision") -> None:
         # MLflow appends to a table that is there, which would double the rows of a run that is resumed.
         if DECISION_TABLE not in {artifact.path for artifact in run.client.list_artifacts(parent_run_id)}:
             run.client.log_table(parent_run_id, data=columns, artifact_file=DECISION_TABLE)
+        run.client.log_text(parent_run_id, f"{decision.reason}\n\n{decision.explanation}\n", DECISION_TEXT)
+        run.client.log_figure(parent_run_id, decision_figure(decision), DECISION_FIGURE)
 
 
 def log_training_curve(parent_run_id: str, histories: Mapping[str, Sequence[EpochReport]]) -> None:

@@ -210,7 +210,7 @@ class TestUncertainty:
 
     def test_the_explanation_says_how_sure_the_choice_and_the_limit_are(self) -> None:
         text = decide([self.UNSURE, self.SURE], Limits(max_hours=1.2), "time", TEN_EPOCHS).explanation
-        assert "60 min, 30 min to 2 h with 90 % (step measured)" in text
+        assert "60 min, 30 to 120 min with 90 % (step measured)" in text
         # ln(400 / 360) over the two standard deviations together, 0.4214 and 0.0304: 60 %; ln 1.2 over 0.4214: 67 %.
         assert "it loses with probability 60%" in text
         assert "that on time with probability 67%" in text
