@@ -90,7 +90,7 @@ class GpuUtilisationEstimate(PowerIntegral):
 
         def read_watts() -> float:
             try:
-                share = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
+                share = float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu) / 100
             except pynvml.NVMLError as error:
                 raise HardwareError(f"the device's utilisation cannot be read ({first_line(error)})") from error
             return (IDLE_SHARE + (1 - IDLE_SHARE) * share) * self._design_watts

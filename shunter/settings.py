@@ -30,6 +30,11 @@ class Settings(BaseSettings):
         description="YAML file with the user's own accelerators and prices: `catalogue.yaml` of `home` when not set.",
     )
 
+    allow_power_limit: bool = Field(
+        default=False,
+        description="Whether the operator of this machine permits Shunter to lower the power limit of its GPUs.",
+    )
+
     @property
     def catalogue_path(self) -> Path:
         """The user's part of the hardware catalogue; need not exist."""
