@@ -76,9 +76,9 @@ class Budget:
 
     def _judge_energy(self, max_joules: float) -> str | None:
         limit = f"{max_joules / JOULES_PER_KWH:.4g} kWh"
-        reading = self.meter.reading
-        if reading.joules is None:
+        used = self.joules
+        if used is None:
             # A hard limit that nobody can watch would be no limit.
-            return f"The energy limit of {limit} cannot be kept, since energy is unavailable: {reading.source}."
-        used = self.used_joules + reading.joules
+            source = self.meter.reading.source
+            return f"The energy limit of {limit} cannot be kept, since energy is unavailable: {source}."
         return f"The energy limit of {limit} is used up." if used >= max_joules else None

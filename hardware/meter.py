@@ -116,23 +116,24 @@ class EnergyMeter:
         """Take the final reading, also when the work failed."""
         self._stop.set()
         with self._lock:
-            self._reading = self._read(final=True)
+            self._reading = self._read(with_power=True)
         if self._thread is not None:
             self._thread.join()
 
     @property
     def reading(self) -> EnergyReading:
-        """The whole stretch once it has ended, or what it has used so far."""
+        """The whole stretch once it has ended, or what it has used so far, with watts over time."""
         with self._lock:
-            return self._reading or self._read()
+            return self._reading or self._read(with_power=True)
 
     def seconds_so_far(self) -> float:
         """Seconds since the meter was entered, until it was left."""
         return self._reading.seconds if self._reading is not None else self._elapsed()
 
     def joules_so_far(self) -> float | None:
-        """Joules since the meter was entered, None when nothing can count them."""
-        return self.reading.joules
+        """Joules since the meter was entered, None when nothing can count them; cheaper than `reading`."""
+        with self._lock:
+            return (self._reading or self._read(with_power=False)).joules
 
     def _elapsed(self) -> float:
         """Seconds since the start; a clock that runs backwards stands still instead."""
@@ -140,11 +141,11 @@ class EnergyMeter:
         self._latest_seconds = max(self._latest_seconds, self._clock() - self._started_at)
         return self._latest_seconds
 
-    def _read(self, final: bool = False) -> EnergyReading:
+    def _read(self, with_power: bool) -> EnergyReading:
         seconds = self._elapsed()
         parts = [component.read(seconds) for component in self._components]
         total = _sum(parts, seconds)
-        if final and total.joules is not None:
+        if with_power and total.joules is not None:
             series = add_up([component.series(part) for component, part in zip(self._components, parts, strict=True)])
             total = total.model_copy(update={"power": watts_over_time(series)})
         return total if self._idle_watts is None else subtract_idle(total, self._idle_watts)

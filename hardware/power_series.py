@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from hardware.types import PowerSample
 
-# Enough for a curve on a screen; half as many are left when it is thinned out.
-MAX_POINTS = 480
+# Enough for a curve on a screen, and few enough to travel with the reading; half are left when it is thinned out.
+MAX_POINTS = 240
 
 
 class JouleSeries:
@@ -64,7 +64,7 @@ def add_up(series: Sequence[JouleSeries]) -> JouleSeries:
 def watts_over_time(series: JouleSeries, shortest_seconds: float = 1.0) -> tuple[PowerSample, ...]:
     """Mean watts between points that are at least `shortest_seconds` apart, the last stretch perhaps shorter.
 
-    The watts times their stretches add up to the joules of the series.
+    The watts times their stretches add up to the joules of the series, but for the rounding to three digits.
     """
     samples = []
     since_seconds = since_joules = 0.0
@@ -72,6 +72,6 @@ def watts_over_time(series: JouleSeries, shortest_seconds: float = 1.0) -> tuple
     for number, (seconds, joules) in enumerate(zip(series.seconds, series.joules, strict=True)):
         if number and (seconds - since_seconds >= shortest_seconds or number == last):
             watts = (joules - since_joules) / (seconds - since_seconds)
-            samples.append(PowerSample(seconds=seconds, watts=watts))
+            samples.append(PowerSample(seconds=round(seconds, 3), watts=round(watts, 3)))
             since_seconds, since_joules = seconds, joules
     return tuple(samples)

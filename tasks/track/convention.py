@@ -156,12 +156,19 @@ def energy_metrics(reading: EnergyReading) -> Values:
     """Energy of the run: `energy.*`; empty when nothing could count the joules."""
     if reading.joules is None:
         return {}
-    return _flat("energy", {"joules": reading.joules, "seconds": reading.seconds, "mean_watts": reading.mean_watts})
+    names = ("joules", "uncertainty_joules", "seconds", "mean_watts")
+    return _flat("energy", {name: getattr(reading, name) for name in names})
+
+
+def energy_series(reading: EnergyReading) -> list[tuple[str, float, int]]:
+    """Watts over time as points of a metric: name, value, and the whole seconds since the start as the step."""
+    return [("energy.watts", sample.watts, round(sample.seconds)) for sample in reading.power]
 
 
 def energy_tags(reading: EnergyReading) -> dict[str, str]:
-    """Whether the joules were measured or estimated, and how."""
-    return {"energy.source": reading.method, "energy.method": reading.source}
+    """Whether the joules were measured or estimated, how, and what their uncertainty follows from."""
+    uncertainty = {"energy.uncertainty": reading.uncertainty} if reading.uncertainty else {}
+    return {"energy.source": reading.method, "energy.method": reading.source, **uncertainty}
 
 
 def _flat(prefix: str, values: Mapping[str, Any]) -> Values:

@@ -15,6 +15,7 @@ from tasks.track.convention import (
     RunKind,
     data_params,
     energy_metrics,
+    energy_series,
     energy_tags,
     is_number,
     request_params,
@@ -63,8 +64,9 @@ class Run:
         )
 
     def log_energy(self, reading: EnergyReading) -> None:
-        """Write joules together with the word on where they come from."""
+        """Write joules, their uncertainty and the watts over time, with the word on where they come from."""
         self.log_metrics(energy_metrics(reading))
+        self._log(energy_series(reading))
         self.set_tags(energy_tags(reading))
 
     def set_tags(self, tags: Mapping[str, str]) -> None:

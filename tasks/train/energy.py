@@ -31,10 +31,27 @@ class EnergyRecord:
 
 
 def add_readings(first: EnergyReading, second: EnergyReading) -> EnergyReading:
-    """Two stretches of work as one: as trustworthy as the weaker reading, unknown when one is unknown."""
+    """Two stretches of work as one: as trustworthy as the weaker reading, unknown when one is unknown.
+
+    The watts of the second follow those of the first; time that passed between the two is no part of the work.
+    """
     seconds = first.seconds + second.seconds
-    source = first.source if first.source == second.source else f"{first.source}; then {second.source}"
+    source = _both(first.source, second.source)
     if first.joules is None or second.joules is None:
         return EnergyReading(joules=None, seconds=seconds, mean_watts=None, method="unavailable", source=source)
-    method = "measured" if first.method == second.method == "measured" else "estimated"
-    return EnergyReading.of(first.joules + second.joules, seconds, method, source)
+    errors = [one.uncertainty_joules for one in (first, second) if one.uncertainty_joules is not None]
+    later = [one.model_copy(update={"seconds": first.seconds + one.seconds}) for one in second.power]
+    return EnergyReading.of(
+        first.joules + second.joules,
+        seconds,
+        "measured" if first.method == second.method == "measured" else "estimated",
+        source,
+        uncertainty_joules=sum(errors) if len(errors) == 2 else None,
+        uncertainty=_both(first.uncertainty, second.uncertainty),
+        power=(*first.power, *later),
+    )
+
+
+def _both(first: str, second: str) -> str:
+    """Two descriptions as one, each once."""
+    return first if first == second else "; then ".join(filter(None, (first, second)))

@@ -52,9 +52,7 @@ class TestPowerIntegral:
 
     @settings(deadline=None)
     @given(st.lists(st.tuples(st.floats(0.01, 10), st.floats(0, 1000)), min_size=2, max_size=40))
-    def test_the_joules_lie_between_those_of_least_and_most_power(
-        self, steps: list[tuple[float, float]]
-    ) -> None:
+    def test_the_joules_lie_between_those_of_least_and_most_power(self, steps: list[tuple[float, float]]) -> None:
         times = itertools.accumulate(seconds for seconds, _ in steps)
         watts = [power for _, power in steps]
         integral, joules = integrate(*zip(times, watts, strict=True))
@@ -63,7 +61,7 @@ class TestPowerIntegral:
         assert integral.uncertainty(joules, seconds).joules >= SENSOR_SHARE * joules
 
 
-def series(*points: tuple[float, float], max_points: int = 480) -> JouleSeries:
+def series(*points: tuple[float, float], max_points: int = 240) -> JouleSeries:
     made = JouleSeries(max_points)
     for seconds, joules in points:
         made.add(seconds, joules)

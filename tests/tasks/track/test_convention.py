@@ -75,7 +75,14 @@ def test_every_name_is_in_the_table_for_people(tmp_path: Path) -> None:
     """`mlflow/README.md` lists each name, or its family as `prefix.*`."""
     table = (PROJECT_ROOT / "mlflow" / "README.md").read_text()
     written = set(re.findall(r"`([a-z_]+(?:\.[a-z_]+)*(?:\.\*)?)`", table))
-    reading = EnergyReading.of(1.0, 1.0, "measured", "counter")
+    reading = EnergyReading.of(
+        1.0,
+        1.0,
+        "measured",
+        "counter",
+        uncertainty_joules=0.1,
+        uncertainty="5 %",
+    )
     names = {
         *request_params(TrainRequest()),
         *data_params(write_dataset(tmp_path, rows=100)),
@@ -87,6 +94,7 @@ def test_every_name_is_in_the_table_for_people(tmp_path: Path) -> None:
         *epoch_metrics(REPORT),
         *energy_metrics(reading),
         *energy_tags(reading),
+        "energy.watts",
     }
     missing = {name for name in names if name not in written and f"{name.rpartition('.')[0]}.*" not in written}
     assert not missing

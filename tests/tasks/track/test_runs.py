@@ -9,7 +9,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run as MlflowRun
 
 from engine.dataset import Dataset
-from hardware.types import EnergyReading
+from hardware.types import EnergyReading, PowerSample
 from shunter.errors import TrackingError, TrainingError
 from tasks.request import Limits, TrainRequest
 from tasks.track import (
@@ -141,6 +141,21 @@ def test_energy_comes_with_its_origin(parent: str) -> None:
     run = read(parent)
     assert run.data.metrics["energy.joules"] == 120.0
     assert run.data.tags["energy.source"] == "estimated"
+
+
+def test_energy_comes_with_its_uncertainty_and_with_watts_by_the_second(parent: str) -> None:
+    power = tuple(
+        PowerSample(seconds=seconds, watts=watts) for seconds, watts in ((1.0, 20.0), (2.0, 40.0), (2.6, 35.0))
+    )
+    reading = EnergyReading.of(
+        81.0, 2.6, "measured", "counter", uncertainty_joules=4.0, uncertainty="processor: 5 %", power=power
+    )
+    open_run(parent).log_energy(reading)
+    run = read(parent)
+    assert run.data.metrics["energy.uncertainty_joules"] == 4.0
+    assert run.data.tags["energy.uncertainty"] == "processor: 5 %"
+    history = open_run(parent).client.get_metric_history(parent, "energy.watts")
+    assert [(point.step, point.value) for point in history] == [(1, 20.0), (2, 40.0), (3, 35.0)]
 
 
 def test_unavailable_energy_leaves_no_figure(parent: str) -> None:

@@ -13,7 +13,7 @@ from engine.config import Execution, Hyperparameters, Schedule
 from engine.dataset import Dataset
 from engine.evaluation import evaluate
 from engine.storage import load_model
-from hardware.types import EnergyReading, Placement
+from hardware.types import EnergyReading, Placement, PowerSample
 from models.spec import ModelSpec
 from shunter.errors import CheckpointError, TrainingError
 from tasks.placement import execution_of
@@ -176,6 +176,25 @@ def test_two_attempts_are_as_trustworthy_as_the_weaker() -> None:
     assert total.source == "RAPL; then model"
     assert add_readings(measured, measured).method == "measured"
     assert add_readings(measured, reading(None, "unavailable", "no source")).joules is None
+
+
+def test_two_attempts_add_their_uncertainties_and_the_watts_follow_each_other() -> None:
+    first, second = (
+        EnergyReading.of(
+            watts * 2,
+            2.0,
+            "measured",
+            "RAPL",
+            uncertainty_joules=watts / 10,
+            uncertainty="processor: 5 %",
+            power=(PowerSample(seconds=2.0, watts=watts),),
+        )
+        for watts in (10.0, 30.0)
+    )
+    total = add_readings(first, second)
+    assert (total.uncertainty_joules, total.uncertainty) == (4.0, "processor: 5 %")
+    assert [(sample.seconds, sample.watts) for sample in total.power] == [(2.0, 10.0), (4.0, 30.0)]
+    assert add_readings(first, reading(5.0, "measured", "RAPL")).uncertainty_joules is None
 
 
 def test_the_bar_is_drawn_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch, dataset: Dataset, tmp_path: Path) -> None:
