@@ -8,6 +8,7 @@ from prefect.cache_policies import NO_CACHE
 
 from engine.dataset import Dataset
 from tasks.track.convention import (
+    SCHEMA_VERSION,
     RunKind,
     data_params,
     energy_metrics,
@@ -21,16 +22,19 @@ from tasks.track.convention import (
     training_metrics,
     workload_params,
 )
-from tasks.track.history import list_runs
+from tasks.track.history import TrackedRun, list_runs, read_runs
+from tasks.track.learning import log_steps, read_steps, step_tags
 from tasks.track.registry import RegisteredModel, load_champion, register_model
 from tasks.track.reports import log_config, log_decision, log_training_curve
 from tasks.track.runs import Run, child_run, closing, finish, open_run, start_run_tree, system_metrics
 from tasks.track.store import artifact_root, tracking_uri
 
 __all__ = [
+    "SCHEMA_VERSION",
     "RegisteredModel",
     "Run",
     "RunKind",
+    "TrackedRun",
     "artifact_root",
     "child_run",
     "closing",
@@ -43,16 +47,20 @@ __all__ = [
     "load_champion",
     "log_config",
     "log_decision",
+    "log_steps",
     "log_training_curve",
     "model_params",
     "open_run",
     "placement_params",
     "quality_metrics",
+    "read_runs",
+    "read_steps",
     "register",
     "register_model",
     "request_params",
     "schedule_params",
     "start_run_tree",
+    "step_tags",
     "system_metrics",
     "tracking_uri",
     "training_metrics",

@@ -1,9 +1,18 @@
 """Past trainings, read back from MLflow."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 import pandas as pd
 
 from shunter.settings import Settings
+from tasks.track.convention import RunKind
 from tasks.track.store import EXPERIMENT, is_file_store, open_store, tracking_errors
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run as MlflowRun
 
 # Column of the list -> the kind of entry and its name in the convention.
 COLUMNS = {
@@ -57,3 +66,83 @@ def list_runs(limit: int = 20) -> pd.DataFrame:
         for run in runs
     ]
     return pd.DataFrame(rows, columns=pd.Index(["run_id", "started", "status", *COLUMNS]))
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """One run as the store holds it.
+
+    Attributes:
+        run_id: of MLflow.
+        kind: `train`, `member`, `trial`, ...; empty when the run is not one of Shunter's.
+        parent_run_id: of the run that it belongs to; None for a parent.
+        status: `FINISHED`, `FAILED`, `KILLED`, `RUNNING`, ...
+        started_at: seconds since 1970.
+        ended_at: the same; None while it runs.
+        params: as text.
+        metrics: the last value of each.
+        tags: as text.
+    """
+
+    run_id: str
+    kind: str
+    parent_run_id: str | None
+    status: str
+    started_at: float
+    ended_at: float | None
+    params: Mapping[str, str]
+    metrics: Mapping[str, float]
+    tags: Mapping[str, str]
+
+
+def read_runs(kinds: Sequence[RunKind] = ("train", "member"), *, limit: int = 1_000) -> list[TrackedRun]:
+    """Past runs kind by kind, newest first; none where there is no store yet.
+
+    Args:
+        kinds: of run.
+        limit: most runs of each kind.
+
+    Raises:
+        TrackingError: the store cannot be read.
+    """
+    if is_file_store() and not (Settings().tracking_root / "mlflow.db").exists():
+        return []
+    client = open_store()
+    with tracking_errors():
+        experiment = client.get_experiment_by_name(EXPERIMENT)
+        if experiment is None:
+            return []
+        found = [run for kind in kinds for run in _newest(client, experiment.experiment_id, kind, limit)]
+    return [
+        TrackedRun(
+            run_id=run.info.run_id,
+            kind=run.data.tags.get("run.kind", ""),
+            parent_run_id=run.data.tags.get("mlflow.parentRunId"),
+            status=run.info.status,
+            started_at=run.info.start_time / 1000,
+            ended_at=None if run.info.end_time is None else run.info.end_time / 1000,
+            params=run.data.params,
+            metrics=run.data.metrics,
+            tags=run.data.tags,
+        )
+        for run in found
+    ]
+
+
+def _newest(client: "MlflowClient", experiment_id: str, kind: RunKind, limit: int) -> list["MlflowRun"]:
+    """Runs of one kind, a page at a time."""
+    found: list[MlflowRun] = []
+    token = None
+    while len(found) < limit:
+        page = client.search_runs(
+            [experiment_id],
+            f"tags.`run.kind` = '{kind}'",
+            max_results=min(limit - len(found), 1_000),
+            order_by=["attributes.start_time DESC"],
+            page_token=token,
+        )
+        found += page
+        token = page.token
+        if not token:
+            break
+    return found

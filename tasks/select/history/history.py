@@ -1,0 +1,172 @@
+"""All that past runs teach, read from MLflow once before a choice."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from pydantic import Field
+
+from hardware.residual import Residual, StepObservation
+from hardware.types import Frozen
+from tasks.select.history.drift import inspect
+from tasks.select.history.epochs import EpochCount, estimate_epochs
+from tasks.select.history.gaussian_process import Posterior
+from tasks.select.history.quality import QualityOutlook, quality_outlook
+from tasks.select.history.runs import Exclusion, PastRun, admit, admit_step
+from tasks.track import TrackedRun, read_runs
+
+
+class Drift(Frozen):
+    """A machine whose speed has changed for good; what it did before is no guide any more."""
+
+    host: str
+    accelerator_model: str
+    since: str = Field(description="UTC time of the first step at the new speed, ISO 8601.")
+    step_ratio: float = Field(description="Step time now over step time before.")
+    dropped: int = Field(description="Older observations that are left out.")
+
+    @property
+    def words(self) -> str:
+        """For the user, one sentence."""
+        change = f"{abs(self.step_ratio - 1):.0%} {'longer' if self.step_ratio > 1 else 'shorter'}"
+        return (
+            f"Since {self.since} a step on {self.accelerator_model} of {self.host} takes {change}: "
+            f"{self.dropped} older observation(s) are left out."
+        )
+
+
+@dataclass(frozen=True)
+class History:
+    """Past runs, without those that the rules keep out.
+
+    Attributes:
+        runs: admitted.
+        excluded: what is left out, each with the reason.
+        steps: step times to learn from, in order of time.
+        drifts: machines that have changed.
+    """
+
+    runs: tuple[PastRun, ...] = ()
+    excluded: tuple[Exclusion, ...] = ()
+    steps: tuple[StepObservation, ...] = ()
+    drifts: tuple[Drift, ...] = ()
+
+    @classmethod
+    def of(cls, tracked: Sequence[TrackedRun], now: float) -> "History":
+        """Apply the rules, then look for machines that have changed.
+
+        Args:
+            tracked: runs of the kinds `train` and `member`.
+            now: seconds since 1970.
+        """
+        parents = {run.run_id: run for run in tracked}
+        judged = [admit(run, parents.get(run.parent_run_id or ""), now) for run in tracked]
+        runs = [one for one in judged if isinstance(one, PastRun)]
+        excluded = [one for one in judged if isinstance(one, Exclusion)]
+        steps: list[tuple[str, StepObservation]] = []
+        for run in runs:
+            for step in run.steps:
+                reason = admit_step(run, step)
+                excluded += [reason] if reason else []
+                steps += [] if reason else [(run.run_id, step)]
+        steady, drifts, outliers = _inspected(steps)
+        return cls(tuple(runs), (*excluded, *outliers), steady, drifts)
+
+    def residual(self) -> Residual:
+        """The cost model's errors, learned; without observations one that knows of none."""
+        return Residual.fit(self.steps)
+
+    def quality(
+        self, min_auc: float, *, data: str, family: str, batch_size: int | None = None
+    ) -> QualityOutlook | None:
+        """With what probability a training of this data reaches `min_auc`; None where no run says anything.
+
+        Args:
+            min_auc: on the validation part.
+            data: fingerprint of the data.
+            family: of the model.
+            batch_size: of the placement in question; None for whichever.
+        """
+        alike = [run for run in self.runs if run.kind == "train" and (run.data, run.family) == (data, family)]
+        return quality_outlook(alike, min_auc, batch_size=batch_size)
+
+    def epochs(
+        self, batch_sizes: Sequence[int], *, data: str, family: str, min_auc: float | None = None
+    ) -> Posterior | None:
+        """Log of the epochs until a training is best, or good enough where that is asked; None where no run came there.
+
+        Args:
+            batch_sizes: to judge, one each.
+            data: fingerprint of the data.
+            family: of the model.
+            min_auc: what is good enough; None counts the best epoch of every training that no budget ended.
+        """
+        counts = [
+            EpochCount(
+                run.placement.batch_size,
+                run.best_epoch,
+                not run.was_cut if min_auc is None else (run.auc or 0.0) >= min_auc,
+            )
+            for run in self.runs
+            if (run.kind, run.data, run.family) == ("member", data, family)
+            if run.placement is not None and run.best_epoch
+        ]
+        return estimate_epochs(counts, batch_sizes) if any(one.reached for one in counts) else None
+
+    def words(self) -> list[str]:
+        """What was left out and why, and what has changed: one sentence each, exclusions of one reason together."""
+        reasons: dict[str, list[str]] = {}
+        for one in self.excluded:
+            reasons.setdefault(one.reason, []).append(one.run_id[:8])
+        shown = {
+            reason: ", ".join([*names[:3], *(["..."] if len(names) > 3 else [])]) for reason, names in reasons.items()
+        }
+        return [drift.words for drift in self.drifts] + [
+            f"{len(names)} past run(s) are left out ({shown[reason]}): {reason}." for reason, names in reasons.items()
+        ]
+
+
+def read_history(*, limit: int = 500) -> History:
+    """What past runs teach; an empty history where there is no store yet.
+
+    Args:
+        limit: most trainings, the newest.
+
+    Raises:
+        TrackingError: the store cannot be read.
+    """
+    return History.of(read_runs(("train", "member"), limit=limit), time.time())
+
+
+def _inspected(
+    steps: Sequence[tuple[str, StepObservation]],
+) -> tuple[tuple[StepObservation, ...], tuple[Drift, ...], list[Exclusion]]:
+    """Observations since each machine's last change, the changes, and the outliers."""
+    machines: dict[tuple[str, str], list[tuple[str, StepObservation]]] = {}
+    for run_id, step in sorted(steps, key=lambda one: one[1].measured_at):
+        machines.setdefault((step.host, step.accelerator_model), []).append((run_id, step))
+    steady: list[StepObservation] = []
+    drifts: list[Drift] = []
+    outliers: list[Exclusion] = []
+    for (host, model), own in machines.items():
+        found = inspect(
+            [float(np.log(step.measured_seconds / step.predicted_seconds)) for _, step in own],
+            [(step.workload.model_dump_json(), step.placement) for _, step in own],
+        )
+        last = found.levels[-1]
+        if last.start:
+            ratio = float(np.exp(last.log_ratio - found.levels[-2].log_ratio))
+            since = own[last.start][1].measured_at
+            drifts.append(Drift(host=host, accelerator_model=model, since=since, step_ratio=ratio, dropped=last.start))
+        steady += [step for index, (_, step) in enumerate(own) if index >= last.start and index not in found.outliers]
+        outliers += [
+            Exclusion(
+                run_id=own[index][0],
+                reason=f"its step time at {own[index][1].placement.label} stands alone among its likes",
+            )
+            for index in found.outliers
+            if index >= last.start
+        ]
+    steady.sort(key=lambda step: step.measured_at)
+    return tuple(steady), tuple(drifts), outliers

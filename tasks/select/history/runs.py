@@ -1,0 +1,136 @@
+"""Past runs as values to learn from, and the rules that keep bad ones out."""
+
+import math
+from datetime import UTC, datetime
+from typing import Literal
+
+from pydantic import Field
+
+from hardware.residual import StepObservation
+from hardware.types import Frozen, Placement
+from shunter.errors import TrackingError
+from tasks.track import SCHEMA_VERSION, TrackedRun, read_steps
+
+CLOCK_TOLERANCE_SECONDS = 300.0  # Machines that share a store differ by as much.
+# Far beyond what the cost model errs by, even from the catalogue: the figure is wrong, or is of something else.
+MOST_ERROR = 30.0
+# Figures that must be positive numbers where they are there; that of the first column must be there.
+DURATION = {"train": "time.total_seconds", "member": "time.train_seconds"}
+POSITIVE = ("energy.joules", "energy.seconds", "throughput.samples_per_second", "memory.peak_bytes")
+
+
+class Exclusion(Frozen):
+    """A run, or one observation of it, that nothing is learned from."""
+
+    run_id: str
+    reason: str = Field(description="Which rule it broke, as the rest of `Run ... is left out: ...`.")
+
+
+class PastRun(Frozen):
+    """What a finished run reached and took; what was not measured is None."""
+
+    run_id: str
+    kind: Literal["train", "member"]
+    ended_at: str = Field(description="UTC time, ISO 8601.")
+    data: str | None = Field(description="Fingerprint of the data.")
+    family: str | None = Field(description="Model family.")
+    placement: Placement | None
+    auc: float | None = Field(description="On the validation part.")
+    seconds: float = Field(description="The whole flow of a `train`, one training of a `member`.")
+    joules: float | None = Field(description="None where they were not measured.")
+    cost: float | None = Field(description="By the price of the request; None where it named none.")
+    best_epoch: int | None
+    was_cut: bool = Field(default=False, description="Whether a budget ended it, so that it might have come further.")
+    steps: tuple[StepObservation, ...] = ()
+
+
+def admit(run: TrackedRun, parent: TrackedRun | None, now: float) -> PastRun | Exclusion:
+    """The run as a value, or why it is left out.
+
+    Args:
+        run: of kind `train` or `member`.
+        parent: of a member, which holds what is known of data and request; None where it is not there.
+        now: seconds since 1970.
+    """
+    reason = _broken_rule(run, now) or _broken_figure(run)
+    if reason is None:
+        try:
+            return _value(run, parent or run)
+        except (TrackingError, ValueError, TypeError) as error:
+            reason = f"its figures cannot be read ({' '.join(str(error).split())[:200]})"
+    return Exclusion(run_id=run.run_id, reason=reason)
+
+
+def _broken_rule(run: TrackedRun, now: float) -> str | None:
+    """The first rule on version, end and clock that the run breaks, in words."""
+    version = run.tags.get("schema.version", "none")
+    if version != SCHEMA_VERSION:
+        return f"it was written under schema version {version}, and version {SCHEMA_VERSION} is read"
+    if run.status in ("RUNNING", "SCHEDULED"):
+        return "it has not ended"
+    if run.status != "FINISHED":
+        return f"it ended as {run.status} ({run.tags.get('run.reason', 'no reason was kept')})"
+    if run.ended_at is None or run.ended_at < run.started_at:
+        return "its clock ran backwards: it ended before it began"
+    if run.ended_at > now + CLOCK_TOLERANCE_SECONDS:
+        return "its clock ran ahead: it ended in the future"
+    return None
+
+
+def _broken_figure(run: TrackedRun) -> str | None:
+    """The first figure that cannot be true, in words."""
+    duration = DURATION[run.kind]
+    if duration not in run.metrics:
+        return f"it has no {duration}"
+    for name in (duration, *POSITIVE):
+        value = run.metrics.get(name, 1.0)
+        if not (math.isfinite(value) and value > 0):
+            return f"its {name} is {value:g}, where a positive number was expected"
+    for name, value in run.metrics.items():
+        if name.startswith("time.") and not value >= 0:
+            return f"its {name} is {value:g}, where a time was expected"
+    auc = run.metrics.get("quality.auc")
+    if auc is not None and not 0 <= auc <= 1:
+        return f"its quality.auc is {auc:g}, where a share was expected"
+    return None
+
+
+def _value(run: TrackedRun, parent: TrackedRun) -> PastRun:
+    """The run as a value; a figure that was not measured is left out."""
+    seconds = run.metrics[DURATION[run.kind]]
+    price = parent.metrics.get("request.price_per_hour")
+    epoch = run.metrics.get("training.best_epoch")
+    assert run.ended_at is not None
+    return PastRun.model_validate(
+        {
+            "run_id": run.run_id,
+            "kind": run.kind,
+            "ended_at": datetime.fromtimestamp(run.ended_at, UTC).isoformat(timespec="seconds"),
+            "data": parent.params.get("data.fingerprint"),
+            "family": run.params.get("model.family") or parent.params.get("request.model"),
+            "placement": _placement(run),
+            "auc": run.metrics.get("quality.auc"),
+            "seconds": seconds,
+            "joules": run.metrics.get("energy.joules") if run.tags.get("energy.source") == "measured" else None,
+            "cost": None if price is None else price * seconds / 3600,
+            "best_epoch": None if epoch is None else int(epoch),
+            "was_cut": run.tags.get("training.stopped_because", "").startswith("budget"),
+            "steps": read_steps(run.tags),
+        }
+    )
+
+
+def _placement(run: TrackedRun) -> Placement | None:
+    fields = {
+        name: run.params[f"placement.{name}"] for name in Placement.model_fields if f"placement.{name}" in run.params
+    }
+    return Placement.model_validate(fields) if fields else None
+
+
+def admit_step(run: PastRun, step: StepObservation) -> Exclusion | None:
+    """Why an observation of an admitted run is left out; None where it is not."""
+    error = step.measured_seconds / step.predicted_seconds
+    if math.isfinite(error) and 1 / MOST_ERROR <= error <= MOST_ERROR:
+        return None
+    words = f"{step.measured_seconds:.3g} s a step where {step.predicted_seconds:.3g} s were predicted"
+    return Exclusion(run_id=run.run_id, reason=f"at {step.placement.label} it took {words}: no model errs as much")
