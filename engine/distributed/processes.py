@@ -96,7 +96,6 @@ class ManyProcesses(OneProcess):
     def step(self, model: Model, optimizer: torch.optim.Optimizer, batch: Any, precision: str) -> Tensor:
         """Update on one batch, together; returns the mean loss over all of it."""
         assert isinstance(batch, BatchShare)
-        assert isinstance(model.embeddings, ShardedEmbeddings)
         optimizer.zero_grad(set_to_none=True)
         with autocast(batch.labels.device, precision):
             logits = model(*batch.inputs)
@@ -106,7 +105,8 @@ class ManyProcesses(OneProcess):
         loss = loss * (self.count / batch.samples_of_all)
         loss.backward()
         _average([p.grad for p in model.parameters() if p.grad is not None], self.count)
-        model.embeddings.update_copies()
+        if isinstance(model.embeddings, ShardedEmbeddings):
+            model.embeddings.update_copies()
         optimizer.step()
         mean = loss.detach() / self.count
         dist.all_reduce(mean)

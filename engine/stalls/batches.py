@@ -1,0 +1,88 @@
+"""The batches of the stall profiler: the same ones made beforehand, read warm, and read cold."""
+
+import gc
+from collections.abc import Generator, Iterator, Sequence
+from itertools import count, islice
+
+import numpy as np
+import torch
+from torch import distributed as dist
+
+from engine.batch import Batch
+from engine.dataset import Dataset
+from engine.distributed.loader import ShareLoader
+from hardware.page_cache import drop_from_page_cache, page_cache_share
+from shunter.errors import RequestError
+
+LARGEST_CACHED_SHARE = 0.1
+
+
+class StallBatches:
+    """One process's batches of the training part, in the shuffled order of a training.
+
+    Args:
+        dataset: the data.
+        batch_size: samples of each process.
+        rank: of this process.
+        processes: how many there are.
+
+    Raises:
+        RequestError: the training part is smaller than one batch of all processes.
+    """
+
+    def __init__(self, dataset: Dataset, batch_size: int, rank: int, processes: int) -> None:
+        self._dataset, self._rank, self._processes = dataset, rank, processes
+        self._size = batch_size * processes
+        if dataset.splits["train"].rows < self._size:
+            raise RequestError(
+                f"The training part of {dataset.name} has {dataset.splits['train'].rows:,} rows, fewer than the "
+                f"{self._size:,} of one step on {processes} device(s): lower the batch size."
+            )
+
+    def read(self) -> Generator[Batch, None, None]:
+        """Read full batches, epoch after epoch without end."""
+        loader = ShareLoader(self._rank, self._processes, self._dataset, "train", self._size, shuffle=True, seed=0)
+        for epoch in count():
+            yield from map(loader.read, self._full(loader.rows_of_batches(epoch=epoch)))
+
+    def resident(self, number: int, device: torch.device) -> list[Batch]:
+        """The first batches, on the device."""
+        return [batch.to(device) for batch in islice(self.read(), number)]
+
+    def drop_files(self) -> str | None:
+        """Let the kernel forget the files of the training part; every process must call this at the same time.
+
+        Returns:
+            Why it could not be done; None when it was.
+        """
+        gc.collect()  # what is still mapped would stay
+        dist.barrier()
+        reason = [None]
+        if self._rank == 0:
+            files = sorted(self._dataset.directory.glob("train.*.npy"))
+            drop_from_page_cache(files)
+            share = page_cache_share(files)
+            if share is None or share > LARGEST_CACHED_SHARE:
+                reason = ["the files of the data set cannot be dropped from memory on this file system"]
+        dist.broadcast_object_list(reason)
+        return reason[0]
+
+    def _full(self, rows: Iterator[slice | np.ndarray]) -> Iterator[slice | np.ndarray]:
+        return (some for some in rows if not isinstance(some, slice) and len(some) == self._size)
+
+
+def largest_window_rows(batches: Sequence[Batch], rows: Sequence[int], window: int) -> int:
+    """Most embedding rows that `window` consecutive batches touch, over all tables.
+
+    Args:
+        batches: in their order.
+        rows: of each table.
+        window: batches in work at a time.
+    """
+    starts = np.cumsum((0, *rows[:-1]))
+    touched = []
+    for batch in batches:
+        ids_of_table = np.diff(batch.offsets[:: len(batch)].numpy())
+        touched.append(np.unique(batch.values.numpy() + np.repeat(starts, ids_of_table)))
+    windows = (touched[first : first + window] for first in range(max(1, len(touched) - window + 1)))
+    return max(len(np.unique(np.concatenate(some))) for some in windows)

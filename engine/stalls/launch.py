@@ -1,0 +1,42 @@
+"""Starts the processes of the stall profiler and takes their result."""
+
+import pickle
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from engine.stalls.plan import StallMeasurements, StallPlan
+from engine.stalls.worker import PLAN, RESULT
+from hardware.processes import run_group
+from shunter.errors import HardwareError
+
+MODULE = "engine.stalls.worker"
+
+
+def measure_stalls(plan: StallPlan, on_progress: Callable[[str], None] | None = None) -> StallMeasurements:
+    """Make all runs of a plan in processes of their own.
+
+    Args:
+        plan: what is measured.
+        on_progress: told in words what is being done.
+
+    Raises:
+        RequestError: the model cannot be built, or a step takes more samples than there are.
+        HardwareError: there are too few devices, or a process failed.
+    """
+    if plan.execution.device.startswith("cuda") and plan.processes > torch.cuda.device_count():
+        raise HardwareError(
+            f"{plan.processes} processes want a CUDA device each, and there are {torch.cuda.device_count()}: use fewer."
+        )
+
+    def keep(kind: str, value: str) -> None:
+        if on_progress is not None:
+            on_progress(value)
+
+    with tempfile.TemporaryDirectory(prefix="shunter-") as name:
+        folder = Path(name)
+        (folder / PLAN).write_bytes(pickle.dumps(plan))
+        run_group(MODULE, folder, plan.processes, threads=plan.execution.threads, on_report=keep)
+        return pickle.loads((folder / RESULT).read_bytes())

@@ -1,0 +1,234 @@
+"""The runs of the stall profiler, in each of its processes; all of them make the same calls at the same time."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import cycle, islice
+from typing import Any
+
+import torch
+from torch import distributed as dist
+
+from engine.batch import Batch
+from engine.config import Execution
+from engine.distributed.processes import ManyProcesses
+from engine.lookahead import admitted, embedding_cache
+from engine.stalls.batches import StallBatches, largest_window_rows
+from engine.stalls.linked import Wire
+from engine.stalls.plan import CommunicationMeasurement, StallPlan, Traffic
+from engine.step import applied, build_dense_optimizer, prefetch, train_step
+from hardware.timing import synchronize
+from models.registry import Model, build_model
+from models.sharded import ShardedEmbeddings
+from models.spec import ModelSpec
+
+Step = Callable[[Any], object]
+ONE_DEVICE = "it needs two devices, and there is one"
+
+
+class StallRuns:
+    """Makes one run after the other.
+
+    Args:
+        plan: what is measured.
+        execution: of this process, with its device.
+        wire: through which the processes' group sends; None where the group is torch's own.
+        now: the clock.
+
+    Attributes:
+        not_measurable: by run, why it cannot be made.
+        sharding: number of tables by how they are divided.
+        slow_tier_rows: rows that S7 keeps in memory, of all rows; None when it is not made.
+    """
+
+    def __init__(
+        self, plan: StallPlan, execution: Execution, wire: Wire | None, now: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self.rank, self.count = dist.get_rank(), dist.get_world_size()
+        self.not_measurable: dict[str, str] = {}
+        self.sharding: dict[str, int] = {}
+        self.slow_tier_rows: tuple[int, int] | None = None
+        self._plan, self._execution, self._wire, self._now = plan, execution, wire, now
+        self._device = torch.device(execution.device)
+        self._processes = ManyProcesses(plan.dataset, plan.sharding)
+        self._batches = StallBatches(plan.dataset, execution.batch_size, self.rank, self.count)
+        self._resident = self._batches.resident(plan.steps + plan.warmup_steps, self._device)
+        self._find_what_cannot_be_measured()
+        self._alone = self._step_alone(self._local_model(plan.spec))
+        self._together = self._step_together(self._shared_model(plan.spec)) if self.count > 1 else self._alone
+        # Copies of the tables in every process, of which only the dense gradients meet.
+        self._copies = self._step_together(self._local_model(plan.spec)) if self.count > 1 else self._alone
+        self._slow = self._slow_model() if self.rank == 0 and self.slow_tier_rows else None
+
+    def run(self, name: str) -> list[float]:
+        """Make one run, by its name in `engine.stalls.plan.RUNS`.
+
+        Returns:
+            Seconds of each step in this process; empty where it has no part in the run, or the run cannot be made.
+        """
+        if name in ("S3", "L3") and name not in self.not_measurable:
+            reason = self._batches.drop_files()
+            if reason is not None:
+                self.not_measurable[name] = reason
+        if name in self.not_measurable:
+            return []
+        dist.barrier()
+        seconds = self._make(name)
+        dist.barrier()
+        return seconds
+
+    def traffic(self) -> Traffic | None:
+        """What a step of S2 sends; None where there is no wire to count on."""
+        return None if self._wire is None or self.count == 1 else self._traffic_of(self._together)
+
+    def communication(self, spec: ModelSpec, steps: int, rounds: int, label: str) -> CommunicationMeasurement:
+        """Steps of another architecture on all devices, in turn with and without communication.
+
+        Args:
+            spec: the architecture.
+            steps: timed in each run.
+            rounds: how often both runs are made.
+            label: the architecture in short.
+        """
+        together = self._step_together(self._shared_model(spec))
+        apart = self._step_alone(self._local_model(spec))
+        seconds: tuple[list[list[float]], list[list[float]]] = ([], [])
+        for _ in range(rounds):
+            for step, kept in zip((together, apart), seconds, strict=True):
+                dist.barrier()
+                kept.append(self._timed(step, steps=steps))
+        dist.barrier()
+        return CommunicationMeasurement(
+            model=label, together=seconds[0], apart=seconds[1], traffic=self._traffic_of(together)
+        )
+
+    def _make(self, name: str) -> list[float]:
+        if name in ("S0", "S1", "S7"):
+            return self._make_on_one_device(name) if self.rank == 0 else []
+        if name in ("L3", "L4"):
+            return self._read_alone()
+        if name in ("S3", "S4"):
+            with prefetch(self._batches.read(), self._execution) as batches:
+                return self._timed(self._together, batches)
+        if name == "S5":
+            with self._between_machines():
+                return self._timed(self._together)
+        return self._timed({"S1g": self._alone, "S2": self._together, "S6": self._copies}[name])
+
+    def _make_on_one_device(self, name: str) -> list[float]:
+        if name == "S1":
+            return self._timed(self._alone)
+        if name == "S0":
+            with applied(replace(self._execution, threads=self._execution.threads * self.count)):
+                return self._timed(self._alone)
+        assert self._slow is not None
+        model, step = self._slow
+        execution = self._slow_execution()
+        with prefetch(admitted(cycle(self._resident), model), execution) as batches:
+            return self._timed(step, batches, warmup=islice(batches, self._plan.warmup_steps))
+
+    def _timed(
+        self,
+        step: Step,
+        batches: Iterator[Batch] | None = None,
+        *,
+        warmup: Iterable[Batch] | None = None,
+        steps: int | None = None,
+    ) -> list[float]:
+        """Seconds of each step; batches that are not given are those made beforehand."""
+        for batch in self._resident[: self._plan.warmup_steps] if warmup is None else warmup:
+            step(batch)
+        synchronize(self._device)
+        source = cycle(self._resident[self._plan.warmup_steps :]) if batches is None else batches
+        seconds = []
+        for _ in range(steps or self._plan.steps):
+            started = self._now()
+            step(next(source))
+            synchronize(self._device)
+            seconds.append(self._now() - started)
+        return seconds
+
+    def _read_alone(self) -> list[float]:
+        """Seconds of each batch, by one reader as in training."""
+        batches, seconds = self._batches.read(), []
+        for _ in range(self._plan.steps):
+            started = self._now()
+            next(batches)
+            seconds.append(self._now() - started)
+        batches.close()
+        return seconds
+
+    @contextmanager
+    def _between_machines(self) -> Iterator[None]:
+        assert self._wire is not None
+        self._wire.link = self._plan.link
+        try:
+            yield
+        finally:
+            self._wire.link = None
+
+    def _traffic_of(self, step: Step) -> Traffic:
+        """Counted over all batches made beforehand, for their sizes differ a little."""
+        assert self._wire is not None
+        self._wire.reset()
+        for batch in self._resident:
+            step(batch)
+        steps = len(self._resident)
+        return Traffic(
+            calls={operation: calls / steps for operation, calls in self._wire.calls.items()},
+            message_bytes={operation: size / steps for operation, size in self._wire.message_bytes.items()},
+        )
+
+    def _step_alone(self, model: Model) -> Step:
+        optimizer = build_dense_optimizer(model, self._plan.hyperparameters)
+        return lambda batch: train_step(model, optimizer, batch, self._execution.precision)
+
+    def _step_together(self, model: Model) -> Step:
+        optimizer = build_dense_optimizer(model, self._plan.hyperparameters)
+        return lambda batch: self._processes.step(model, optimizer, batch, self._execution.precision)
+
+    def _local_model(self, spec: ModelSpec) -> Model:
+        rate = self._plan.hyperparameters.embedding_learning_rate
+        return build_model(spec, self._plan.dataset.features, embedding_learning_rate=rate, device=self._device).train()
+
+    def _shared_model(self, spec: ModelSpec) -> Model:
+        execution = replace(self._execution, batch_size=self._execution.batch_size * self.count)
+        model = self._processes.build_model(
+            spec, self._plan.dataset.features, self._plan.hyperparameters, execution, seed=0, cache=None
+        )
+        assert isinstance(model.embeddings, ShardedEmbeddings)
+        if not self.sharding:
+            for module in model.embeddings.plan.plan.values():
+                for table in module.values():  # pyright: ignore[reportAttributeAccessIssue]
+                    self.sharding[table.sharding_type] = self.sharding.get(table.sharding_type, 0) + 1
+        return model.train()
+
+    def _slow_model(self) -> tuple[Model, Step]:
+        model = build_model(
+            self._plan.spec,
+            self._plan.dataset.features,
+            embedding_learning_rate=self._plan.hyperparameters.embedding_learning_rate,
+            device=self._device,
+            cache=embedding_cache(self._slow_execution()),
+        ).train()
+        return model, self._step_alone(model)
+
+    def _slow_execution(self) -> Execution:
+        assert self.slow_tier_rows is not None
+        return replace(self._execution, embedding_cache_rows=self.slow_tier_rows[0])
+
+    def _find_what_cannot_be_measured(self) -> None:
+        if self.count == 1:
+            self.not_measurable.update(dict.fromkeys(("S0", "S1g", "S2", "S5", "S6"), ONE_DEVICE))
+        elif self._wire is None:
+            self.not_measurable["S5"] = "machines are simulated between processors only"
+        if self._device.type != "cpu":
+            self.not_measurable["S7"] = "embeddings in a slower memory are trained on the processor only"
+            return
+        rows = [field.rows for field in self._plan.dataset.features.categorical]
+        needed = largest_window_rows(self._resident, rows, self._execution.prefetch_depth + 2)
+        if needed >= sum(rows):
+            self.not_measurable["S7"] = f"the batches in work touch all of the {sum(rows):,} embedding rows"
+            return
+        self.slow_tier_rows = (max(needed, int(self._plan.slow_share * sum(rows))), sum(rows))

@@ -1,0 +1,97 @@
+"""What each process of the stall profiler runs: `python -m engine.stalls.worker FOLDER`."""
+
+import os
+import pickle
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from engine.distributed.processes import broadcast_number
+from engine.stalls.linked import BACKEND, Wire, register_backend
+from engine.stalls.plan import RUNS, CommunicationMeasurement, StallMeasurements, StallPlan
+from engine.stalls.runs import StallRuns
+from engine.step import applied
+from hardware.processes import Report, join_group, run_member
+from models.spec import ModelSpec
+
+PLAN, RESULT = "plan.pickle", "result.pickle"
+COMMUNICATION_ROUNDS = 3
+
+
+def main(folder: Path, report: Report) -> None:
+    """Take part in all runs; the first process leaves the result in the folder."""
+    plan: StallPlan = pickle.loads((folder / PLAN).read_bytes())
+    rank = int(os.environ["RANK"])
+    on_cpu = plan.execution.device == "cpu"
+    wire = Wire() if on_cpu else None
+    if wire is not None:
+        register_backend(wire)
+    join_group(folder, BACKEND if on_cpu else "cpu:gloo,cuda:nccl")
+    device = "cpu" if on_cpu else f"cuda:{rank}"
+    if not on_cpu:
+        torch.cuda.set_device(rank)
+    result = measure(replace(plan, execution=replace(plan.execution, device=device)), wire, report)
+    if rank == 0:
+        (folder / RESULT).write_bytes(pickle.dumps(result))
+
+
+def measure(
+    plan: StallPlan, wire: Wire | None, report: Report, now: Callable[[], float] = time.perf_counter
+) -> StallMeasurements:
+    """Make all runs, round after round, so that what changes on the machine changes for all of them alike.
+
+    Args:
+        plan: what is measured.
+        wire: of the processes' group.
+        report: told of the progress.
+        now: the clock that steps are timed with.
+    """
+    with applied(plan.execution):
+        runs = StallRuns(plan, plan.execution, wire, now)
+        seconds: dict[str, list[list[float]]] = {name: [] for name in RUNS}
+        begun, rounds = time.perf_counter(), 0
+        while rounds < plan.rounds[0] or _goes_on(begun, rounds, plan):
+            for name in RUNS:
+                report("progress", f"round {rounds + 1}, {name}")
+                durations = runs.run(name)
+                if durations:
+                    seconds[name].append(durations)
+            rounds += 1
+        return StallMeasurements(
+            seconds={name: some for name, some in seconds.items() if some},
+            not_measurable=runs.not_measurable,
+            traffic=runs.traffic(),
+            sharding=runs.sharding,
+            slow_tier_rows=runs.slow_tier_rows,
+            communication=_communication(plan, runs, report),
+        )
+
+
+def _goes_on(begun: float, rounds: int, plan: StallPlan) -> bool:
+    """Whether one more round fits into the time; the first process decides for all."""
+    spent = time.perf_counter() - begun
+    wanted = rounds < plan.rounds[1] and spent * (rounds + 1) / rounds <= plan.seconds
+    return bool(broadcast_number(int(wanted)))
+
+
+def _communication(plan: StallPlan, runs: StallRuns, report: Report) -> list[CommunicationMeasurement]:
+    measured: list[CommunicationMeasurement] = []
+    if runs.traffic() is None:
+        return measured
+    for spec in plan.communication_specs:
+        report("progress", f"communication of {label(spec)}")
+        measured.append(runs.communication(spec, plan.communication_steps, COMMUNICATION_ROUNDS, label(spec)))
+    return measured
+
+
+def label(spec: ModelSpec) -> str:
+    """An architecture in short: `dlrm d16 64 128-64`."""
+    bottom, top = ("-".join(map(str, widths)) for widths in (spec.bottom_widths, spec.top_widths))
+    return f"{spec.family} d{spec.embedding_dim} {bottom} {top}"
+
+
+if __name__ == "__main__":
+    run_member(main)
