@@ -3,10 +3,8 @@
 Nothing here measures, reads a clock or asks a machine, so its tests are tables.
 """
 
-import math
 from collections.abc import Sequence
 
-import numpy as np
 from pydantic import Field
 
 from hardware.types import Frozen, Placement, Prediction, Workload
@@ -14,7 +12,7 @@ from shunter.errors import InfeasibleError
 from tasks.request import Billing, Limits, Weights
 from tasks.select.assessment import Assessment, Candidate, Miss
 from tasks.select.describe import JobSize
-from tasks.select.ranking import Ranking, Terms, rank
+from tasks.select.ranking import Terms, rank
 from tasks.select.relaxation import Relaxation, nearest_relaxations
 from tasks.select.table import table_row
 from tasks.select.words import explain, infeasible_words, reason
@@ -36,7 +34,9 @@ class Decision(Frozen):
     kwh: float | None
     cost: float | None
     memory_gib: float
-    table: tuple[Assessment, ...]
+    table: tuple[Assessment, ...] = Field(description="Every candidate; of very many the first, as `Ranking` says.")
+    considered: int = Field(description="Number of candidates.")
+    feasible: int = Field(description="How many of them keep all limits.")
     binds: str | None = Field(description="The limit that excluded a candidate better in the objective; None if none.")
     reason: str = Field(description="Why, in one sentence.")
     explanation: str = Field(
@@ -108,9 +108,8 @@ def decide(
     best = table[0]
     if best.excluded_by:
         relaxations = nearest_relaxations(table)
-        raise NoFeasiblePlacementError(infeasible_words(table, relaxations), table, relaxations)
-    barred = better_without_limits(ranking)
-    binds = None if barred is None else worst_miss(barred).limit
+        raise NoFeasiblePlacementError(infeasible_words(ranking, relaxations), table, relaxations)
+    binds = None if ranking.barred is None else _worst_miss(ranking.barred).limit
     return Decision(
         placement=best.candidate.placement,
         prediction=best.candidate.prediction,
@@ -124,20 +123,15 @@ def decide(
         cost=best.cost,
         memory_gib=best.memory_gib,
         table=table,
+        considered=ranking.considered,
+        feasible=ranking.feasible,
         binds=binds,
-        reason=reason(table, terms, binds),
-        explanation=explain(table, terms, barred, notes),
+        reason=reason(ranking, terms, binds),
+        explanation=explain(ranking, terms, notes),
         notes=tuple(notes),
     )
 
 
-def better_without_limits(ranking: Ranking) -> Assessment | None:
-    """Of the candidates that a limit excluded although they need less of the objective, the one nearest to feasible."""
-    better = np.flatnonzero((ranking.excess > 0) & (ranking.scores < ranking.scores[0]))
-    better = better[np.isfinite(ranking.excess[better])] if np.isfinite(ranking.excess[better]).any() else better
-    return ranking.table[min(better.tolist(), key=lambda index: ranking.excess[index])] if better.size else None
-
-
-def worst_miss(one: Assessment) -> Miss:
+def _worst_miss(one: Assessment) -> Miss:
     """The broken limit that is missed by the largest share."""
-    return max(one.excluded_by, key=lambda miss: -math.inf if math.isnan(miss.excess) else miss.excess)
+    return max(one.excluded_by, key=lambda miss: miss.excess)

@@ -21,6 +21,8 @@ JOULES_PER_KWH = 3.6e6
 Z90 = NormalDist().inv_cdf(0.95)  # half width of a 90 % interval, in standard deviations
 BILLED_UNIT_SECONDS = {Billing.SECOND: 1, Billing.MINUTE: 60, Billing.HOUR: 3600}
 SHORTEST_BILLED_SECONDS = 60
+MEMORY_OF = "memory of"
+MOST_ROWS = 1_000
 
 Column = NDArray[np.float64]
 
@@ -47,14 +49,17 @@ class Ranking:
     """All candidates in order, the best first.
 
     Attributes:
-        table: one row a candidate.
-        scores: what is minimised, in the order of the table.
-        excess: by which share the worst broken limit is missed; 0 for feasible ones.
+        table: one row a candidate, in order. Of more than `MOST_ROWS` the first ones, the best of each accelerator, the
+            fastest, and for each limit the one that needs its smallest change alone.
+        considered: how many candidates there were.
+        feasible: how many of them keep all limits.
+        barred: of those that a limit excludes although they need less of the objective, the one nearest to feasible.
     """
 
     table: tuple[Assessment, ...]
-    scores: Column
-    excess: Column
+    considered: int
+    feasible: int
+    barred: Assessment | None
 
 
 def rank(candidates: Sequence[Candidate], terms: Terms) -> Ranking:
@@ -78,8 +83,30 @@ def rank(candidates: Sequence[Candidate], terms: Terms) -> Ranking:
     on_front = np.zeros(len(candidates), dtype=bool)
     feasible = np.flatnonzero(~is_excluded)
     on_front[feasible] = front(np.stack([totals.hours, totals.kwh, totals.cost], axis=1)[feasible])
-    misses = {index: _misses(candidates[index], checks, index) for index in np.flatnonzero(is_excluded).tolist()}
-    return Ranking(table=_rows(candidates, totals, order, on_front, misses), scores=scores[order], excess=excess[order])
+    rows = _Rows(candidates, totals, checks, broken, on_front)
+    # Excluded ones are in the order of their excess, so the first that would do better is the nearest.
+    barred = np.flatnonzero(is_excluded[order] & (scores[order] < scores[order[0]]))
+    return Ranking(
+        table=tuple(rows.row(place, int(order[place])) for place in _shown(candidates, order, totals.hours, broken)),
+        considered=len(candidates),
+        feasible=len(feasible),
+        barred=rows.row(int(barred[0]), int(order[barred[0]])) if barred.size else None,
+    )
+
+
+def _shown(
+    candidates: Sequence[Candidate], order: NDArray[np.intp], hours: Column, broken: NDArray[np.bool_]
+) -> list[int]:
+    """Places that get a row in the table; see `Ranking`."""
+    if len(order) <= MOST_ROWS:
+        return list(range(len(order)))
+    names = np.array([candidates[index].placement.accelerator for index in order.tolist()])
+    _, best_of_each = np.unique(names, return_index=True)
+    broken = broken[:, order]
+    alone = broken.sum(axis=0) == 1
+    nearest = [places[0] for row in broken if (places := np.flatnonzero(row & alone)).size]
+    fastest = int(np.argmin(hours[order]))
+    return sorted({*range(MOST_ROWS), *best_of_each.tolist(), *map(int, nearest), fastest})
 
 
 def billed_seconds(seconds: Column, billing: Billing) -> Column:
@@ -214,7 +241,7 @@ def _checks(totals: _Totals, terms: Terms) -> list[_Check]:
         if bound is not None
     ]
     memory = np.where(totals.out_of_memory, np.nan, totals.memory_gib)
-    checks.append(_Check(name="memory of", option=None, unit=" GiB", values=memory, bounds=totals.accelerator_gib))
+    checks.append(_Check(name=MEMORY_OF, option=None, unit=" GiB", values=memory, bounds=totals.accelerator_gib))
     if limits.min_auc is not None:
         bounds = _like(totals.quality, limits.min_auc_probability)
         option = "--min-auc-probability"
@@ -249,80 +276,65 @@ def _scores(totals: _Totals, weights: Weights) -> Column:
     return np.where(np.isnan(scores), np.inf, scores)
 
 
-def _misses(candidate: Candidate, checks: Sequence[_Check], index: int) -> tuple[Miss, ...]:
-    found = []
-    for check in checks:
-        if check.broken[index]:
-            own = check.name == "memory of"
-            found.append(
-                Miss(
-                    limit=f"{check.name} {candidate.placement.accelerator}" if own else check.name,
-                    option=check.option,
-                    value=_known(check.values[index]),
-                    bound=None if np.isinf(check.bounds[index]) else float(check.bounds[index]),
-                    unit=check.unit,
-                    at_least=check.at_least,
-                    confidence=check.confidence,
-                )
-            )
-    return tuple(found)
+class _Rows:
+    """Makes the rows of the table, of those candidates that are asked for."""
 
+    def __init__(
+        self,
+        candidates: Sequence[Candidate],
+        totals: _Totals,
+        checks: Sequence[_Check],
+        broken: NDArray[np.bool_],
+        on_front: NDArray[np.bool_],
+    ) -> None:
+        self._candidates, self._totals, self._on_front = candidates, totals, on_front
+        self._checks = [(check, row, check.values, check.bounds) for check, row in zip(checks, broken, strict=True)]
 
-def _rows(
-    candidates: Sequence[Candidate],
-    totals: _Totals,
-    order: NDArray[np.intp],
-    on_front: NDArray[np.bool_],
-    misses: dict[int, tuple[Miss, ...]],
-) -> tuple[Assessment, ...]:
-    columns = (
-        totals.hours,
-        totals.kwh,
-        totals.cost,
-        totals.watts,
-        totals.memory_gib,
-        totals.low,
-        totals.high,
-        totals.cost_low,
-        totals.cost_high,
-    )
-    known = [_known_column(column[order]) for column in columns]
-    rows = []
-    for place, index, front_row, *values in zip(
-        range(1, len(order) + 1), order.tolist(), on_front[order].tolist(), *known, strict=True
-    ):
-        hours, kwh, cost, watts, memory_gib, low, high, cost_low, cost_high = values
-        has_interval = candidates[index].prediction.step_seconds_interval is not None
-        rows.append(
-            Assessment(
-                rank=place,
-                candidate=candidates[index],
-                hours=hours,
-                kwh=kwh,
-                cost=cost,
-                watts=watts,
-                memory_gib=memory_gib,
-                excluded_by=misses.get(index, ()),
-                hours_interval=_times(hours, low, high) if has_interval else None,
-                kwh_interval=_times(kwh, low, high) if has_interval else None,
-                cost_interval=(cost_low, cost_high) if has_interval and cost is not None else None,
-                on_front=front_row,
-            )
+    def row(self, place: int, index: int) -> Assessment:
+        """The candidate at `index`, which is at `place` in the order."""
+        candidate, totals = self._candidates[index], self._totals
+        hours, kwh, cost = float(totals.hours[index]), _known(totals.kwh[index]), _known(totals.cost[index])
+        factors = None
+        if candidate.prediction.step_seconds_interval is not None:
+            factors = float(totals.low[index]), float(totals.high[index])
+        has_cost_interval = factors is not None and cost is not None
+        return Assessment(
+            rank=place + 1,
+            candidate=candidate,
+            hours=hours,
+            kwh=kwh,
+            cost=cost,
+            watts=_known(totals.watts[index]),
+            memory_gib=float(totals.memory_gib[index]),
+            excluded_by=self._misses(index),
+            hours_interval=_times(hours, factors),
+            kwh_interval=_times(kwh, factors),
+            cost_interval=(float(totals.cost_low[index]), float(totals.cost_high[index]))
+            if has_cost_interval
+            else None,
+            on_front=bool(self._on_front[index]),
         )
-    return tuple(rows)
+
+    def _misses(self, index: int) -> tuple[Miss, ...]:
+        accelerator = self._candidates[index].placement.accelerator
+        return tuple(
+            Miss(
+                limit=f"{check.name} {accelerator}" if check.name == MEMORY_OF else check.name,
+                option=check.option,
+                value=_known(values[index]),
+                bound=None if np.isinf(bounds[index]) else float(bounds[index]),
+                unit=check.unit,
+                at_least=check.at_least,
+                confidence=check.confidence,
+            )
+            for check, broken, values, bounds in self._checks
+            if broken[index]
+        )
 
 
-def _times(value: float | None, low: float, high: float) -> Interval | None:
-    return None if value is None else (value * low, value * high)
+def _times(value: float | None, factors: Interval | None) -> Interval | None:
+    return None if value is None or factors is None else (value * factors[0], value * factors[1])
 
 
 def _known(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
-
-
-def _known_column(column: Column) -> list[float | None]:
-    """As a list of plain numbers, None where unknown."""
-    values: list[float | None] = column.tolist()
-    for index in np.flatnonzero(np.isnan(column)).tolist():
-        values[index] = None
-    return values

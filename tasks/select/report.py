@@ -17,7 +17,7 @@ def publish(decision: Decision) -> None:
     if flow_run.id is None:
         return
     rows = decision.table_rows()
-    left_out = "" if len(rows) <= MOST_ROWS else f" The first {MOST_ROWS} of {len(rows)} rows."
+    left_out = "" if decision.considered <= MOST_ROWS else f" The first {MOST_ROWS} of {decision.considered} rows."
     create_table_artifact(table=rows[:MOST_ROWS], key=TABLE_KEY, description=f"{decision.reason}{left_out}")
     create_markdown_artifact(markdown=as_markdown(decision), key=REASON_KEY)
 
@@ -48,7 +48,7 @@ def as_markdown(decision: Decision) -> str:
     ]
     excluded = [one for one in decision.table if one.excluded_by]
     if excluded:
-        lines += ["", f"Excluded: {len(excluded)} of {len(decision.table)}.", ""]
+        lines += ["", f"Excluded: {decision.considered - decision.feasible} of {decision.considered}.", ""]
         lines += [
             f"- {one.candidate.placement.label}: {', '.join(miss.words for miss in one.excluded_by)}"
             for one in excluded[:MOST_ROWS]

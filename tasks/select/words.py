@@ -6,23 +6,23 @@ from statistics import NormalDist
 
 from tasks.request import Objective, Weights
 from tasks.select.assessment import Assessment, Interval
-from tasks.select.ranking import JOULES_PER_KWH, Z90, Terms
+from tasks.select.ranking import JOULES_PER_KWH, Z90, Ranking, Terms
 from tasks.select.relaxation import Relaxation
 from tasks.select.table import objective_words
 
 NEAREST_SHOWN = 3
 
 
-def reason(table: Sequence[Assessment], terms: Terms, binds: str | None) -> str:
+def reason(ranking: Ranking, terms: Terms, binds: str | None) -> str:
     """Why the first row won, in one sentence."""
-    best, weights, limits = table[0], terms.weights, terms.limits
-    feasible = sum(not one.excluded_by for one in table)
+    best, weights, limits, feasible = ranking.table[0], terms.weights, terms.limits, ranking.feasible
     amounts = [_amount(best, one) for one in Objective if one in weights.used or one is not Objective.COST]
     runner_up = ""
     if feasible > 1:
-        more = table[1].score(weights) / best.score(weights) - 1
-        runner_up = f" ({table[1].candidate.placement.label} needs {more:.1%} more)"
-    within = "" if feasible == len(table) else f" that keep the limits (of {len(table)})"
+        second = ranking.table[1]
+        more = second.score(weights) / best.score(weights) - 1
+        runner_up = f" ({second.candidate.placement.label} needs {more:.1%} more)"
+    within = "" if feasible == ranking.considered else f" that keep the limits (of {ranking.considered})"
     binding = "no limit binds" if binds is None else f"without the limit on {binds} another would have won"
     quality = "" if limits.min_auc is None else f", and the least AUC of {limits.min_auc:g} is checked after training"
     return (
@@ -32,30 +32,31 @@ def reason(table: Sequence[Assessment], terms: Terms, binds: str | None) -> str:
     )
 
 
-def explain(table: Sequence[Assessment], terms: Terms, barred: Assessment | None, notes: Sequence[str]) -> str:
+def explain(ranking: Ranking, terms: Terms, notes: Sequence[str]) -> str:
     """Why this one, what it beats and by how much, how sure, what binds, and what would change the choice."""
-    best, feasible = table[0], [one for one in table if not one.excluded_by]
+    best, feasible = ranking.table[0], [one for one in ranking.table if not one.excluded_by]
     sentences = [
-        _what(best, len(feasible), len(table), terms.weights),
+        _what(best, ranking.feasible, ranking.considered, terms.weights),
         *_beaten(best, feasible[1:], terms.weights),
         *_kept(best, terms),
-        _binding(best, barred, terms.weights),
+        _binding(best, ranking.barred, terms.weights),
         *_quality(best, terms),
         *notes,
     ]
     return " ".join(sentences)
 
 
-def infeasible_words(table: Sequence[Assessment], relaxations: Sequence[Relaxation]) -> str:
+def infeasible_words(ranking: Ranking, relaxations: Sequence[Relaxation]) -> str:
     """The nearest candidates and what each misses, and what to do, in one sentence."""
     nearest = "; ".join(
         f"{one.candidate.placement.label} ({', '.join(miss.words for miss in one.excluded_by)})"
-        for one in table[:NEAREST_SHOWN]
+        for one in ranking.table[:NEAREST_SHOWN]
     )
     remedy = "use a machine with more memory or one whose energy and price are known"
     if relaxations:
         remedy = f"relax {' or '.join(relaxation.words for relaxation in relaxations)}"
-    return f"None of {len(table)} placements keeps the limits, the nearest are {nearest}: {remedy}, or ask for less."
+    head = f"None of {ranking.considered} placements keeps the limits, the nearest are {nearest}"
+    return f"{head}: {remedy}, or ask for less."
 
 
 def _what(best: Assessment, feasible: int, total: int, weights: Weights) -> str:

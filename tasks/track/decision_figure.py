@@ -45,10 +45,9 @@ def decision_figure(decision: "Decision") -> "Figure":
     for position, panel in enumerate(panels, start=1):
         axes = figure.add_subplot(1, len(panels), position)
         _draw_panel(axes, decision, time, panel, colours)
-    feasible = sum(not row.excluded_by for row in decision.table)
     figure.suptitle(
-        f"{decision.placement.label}: least {decision.objective} of {feasible} placements within the limits "
-        f"({len(decision.table)} considered)",
+        f"{decision.placement.label}: least {decision.objective} of {decision.feasible} placements within the limits "
+        f"({decision.considered} considered)",
         fontsize=11,
         x=0.01,
         ha="left",

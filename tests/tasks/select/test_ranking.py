@@ -12,6 +12,7 @@ from tasks.request import Billing, Limits, Weights
 from tasks.select import Candidate
 from tasks.select.pareto import front
 from tasks.select.ranking import Terms, billed_seconds, rank
+from tasks.select.relaxation import nearest_relaxations
 from tests.tasks.select.test_decide import TEN_EPOCHS, candidate
 
 factor = st.floats(1.0, 4.0)
@@ -114,9 +115,9 @@ def test_columns_say_the_same_as_the_plain_version(
     feasible = [one for one in candidates if plainly_kept(one, terms)]
     assert sorted(map(id, candidates)) == sorted(id(one.candidate) for one in ranking.table), "each occurs once"
     assert [one.rank for one in ranking.table] == list(range(1, len(candidates) + 1))
-    for position, one in enumerate(ranking.table):
+    assert (ranking.considered, ranking.feasible) == (len(candidates), len(feasible))
+    for one in ranking.table:
         assert (not one.excluded_by) == plainly_kept(one.candidate, terms), one
-        assert one.excess == pytest.approx(ranking.excess[position])
         if not one.excluded_by:
             assert one.score(weights) == pytest.approx(plain_score(one.candidate, terms))
             beaten = any(plainly_beaten(one.candidate, other, terms) for other in feasible)
@@ -127,6 +128,27 @@ def test_columns_say_the_same_as_the_plain_version(
     assert scores == sorted(scores)
     excesses = [one.excess for one in ranking.table[len(feasible) :]]
     assert excesses == sorted(excesses)
+
+
+@given(candidates_strategy, limits_strategy)
+def test_of_very_many_candidates_the_table_keeps_what_is_told_of_them(
+    candidates: list[Candidate], limits: Limits
+) -> None:
+    terms = Terms(limits=limits, weights=Weights.parse("time"), job=TEN_EPOCHS)
+    everything = rank(candidates, terms)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tasks.select.ranking.MOST_ROWS", 1)
+        short = rank(candidates, terms)
+    assert short.table[0] == everything.table[0]
+    assert all(one == everything.table[one.rank - 1] for one in short.table)
+    assert (short.considered, short.feasible, short.barred) == (len(candidates), everything.feasible, everything.barred)
+    if not everything.feasible:
+        found = [
+            {tuple(one.bounds) for one in nearest_relaxations(ranking.table) if len(one.bounds) == 1}
+            for ranking in (short, everything)
+        ]
+        assert found[0] == found[1]
+        assert min(one.hours for one in short.table) == min(one.hours for one in everything.table)
 
 
 figure = st.sampled_from([0.0, 1.0, 2.0, 3.0, math.inf, math.nan])
