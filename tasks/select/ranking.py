@@ -77,7 +77,7 @@ def rank(candidates: Sequence[Candidate], terms: Terms) -> Ranking:
     broken = np.stack([check.broken for check in checks])
     excess = np.max([np.where(check.broken, check.excess, 0.0) for check in checks], axis=0)
     scores = _scores(totals, terms.weights)
-    is_excluded = broken.any(axis=0)
+    is_excluded: NDArray[np.bool_] = np.any(broken, axis=0)
     ties = (totals.label_order, totals.memory_gib, totals.threads, totals.machines, totals.hours)
     order = np.lexsort((*ties, scores, excess, is_excluded))
     on_front = np.zeros(len(candidates), dtype=bool)
