@@ -16,6 +16,7 @@ from typing import Any
 
 from torch import Tensor
 from torch import distributed as dist
+from torch._C import _distributed_c10d as c10d
 
 from hardware.network import Link, transfer_seconds
 
@@ -62,59 +63,59 @@ class LinkedGroup(dist.ProcessGroup):
     """
 
     def __init__(self, inner: Any, rank: int, size: int, wire: Wire) -> None:
-        super().__init__(rank, size)
+        super().__init__(rank, size)  # pyright: ignore[reportCallIssue]
         self._inner, self._size, self._wire = inner, size, wire
 
     def allreduce(self, tensors: list[Tensor], opts: Any = None) -> Any:
         """Sum over the processes."""
-        work = self._inner.allreduce(tensors, opts or dist.AllreduceOptions())
+        work = self._inner.allreduce(tensors, opts or c10d.AllreduceOptions())
         return self._sent("all_reduce", tensors, work)
 
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> Any:
         """Sum many arrays over the processes."""
-        work = self._inner.allreduce_coalesced(tensors, opts or dist.AllreduceCoalescedOptions())
+        work = self._inner.allreduce_coalesced(tensors, opts or c10d.AllreduceCoalescedOptions())
         return self._sent("all_reduce", tensors, work)
 
     def all_to_all_single(
         self, output: Tensor, message: Tensor, output_sizes: list[int], input_sizes: list[int], opts: Any = None
     ) -> Any:
         """Send a part to each process."""
-        work = self._inner.alltoall_base(output, message, output_sizes, input_sizes, opts or dist.AllToAllOptions())
+        work = self._inner.alltoall_base(output, message, output_sizes, input_sizes, opts or c10d.AllToAllOptions())
         return self._sent("all_to_all", [message], work)
 
     def alltoall(self, outputs: list[Tensor], messages: list[Tensor], opts: Any = None) -> Any:
         """Send an array to each process."""
-        work = self._inner.alltoall(outputs, messages, opts or dist.AllToAllOptions())
+        work = self._inner.alltoall(outputs, messages, opts or c10d.AllToAllOptions())
         return self._sent("all_to_all", messages, work)
 
     def reduce_scatter(self, outputs: list[Tensor], messages: list[list[Tensor]], opts: Any = None) -> Any:
         """Sum over the processes, and keep a part."""
-        work = self._inner.reduce_scatter(outputs, messages, opts or dist.ReduceScatterOptions())
+        work = self._inner.reduce_scatter(outputs, messages, opts or c10d.ReduceScatterOptions())
         return self._sent("reduce_scatter", [one for some in messages for one in some], work)
 
     def reduce_scatter_single(self, output: Tensor, message: Tensor, opts: Any = None) -> Any:
         """Sum over the processes, and keep a part, each in one array."""
-        work = self._inner._reduce_scatter_base(output, message, opts or dist.ReduceScatterOptions())
+        work = self._inner._reduce_scatter_base(output, message, opts or c10d.ReduceScatterOptions())
         return self._sent("reduce_scatter", [message], work)
 
     def allgather(self, outputs: list[list[Tensor]], messages: list[Tensor], opts: Any = None) -> Any:
         """Collect the arrays of all processes."""
-        work = self._inner.allgather(outputs, messages, opts or dist.AllgatherOptions())
+        work = self._inner.allgather(outputs, messages, opts or c10d.AllgatherOptions())
         return self._sent("all_gather", messages, work)
 
     def all_gather_single(self, output: Tensor, message: Tensor, opts: Any = None) -> Any:
         """Collect the arrays of all processes in one."""
-        work = self._inner._allgather_base(output, message, opts or dist.AllgatherOptions())
+        work = self._inner._allgather_base(output, message, opts or c10d.AllgatherOptions())
         return self._sent("all_gather", [message], work)
 
     def broadcast(self, tensors: list[Tensor], opts: Any = None) -> Any:
         """Give one process's array to all."""
-        work = self._inner.broadcast(tensors, opts or dist.BroadcastOptions())
+        work = self._inner.broadcast(tensors, opts or c10d.BroadcastOptions())
         return self._sent("broadcast", tensors, work)
 
     def barrier(self, opts: Any = None) -> Any:
         """Wait for all processes; free of charge, since training has none."""
-        return self._inner.barrier(opts or dist.BarrierOptions())
+        return self._inner.barrier(opts or c10d.BarrierOptions())
 
     def size(self) -> int:
         """Number of processes."""
