@@ -17,6 +17,7 @@ from models.registry import Model
 # What compiling can gain and must cost at best; a training too short for these is not even measured.
 LARGEST_GAIN = 0.2
 LEAST_COMPILE_SECONDS = 10.0
+GRAPH_WARM_UPS = 3  # calls until CUDA graphs are recorded: one compiles, one settles the memory, one records
 log = logging.getLogger(__name__)
 
 
@@ -25,20 +26,30 @@ class CompiledLayers:
 
     The last batch of an epoch and evaluation have other shapes, each of which would cost a compilation of its own.
 
+    On a GPU the compiled kernels are recorded in CUDA graphs too, forward and backward: a small batch then costs a
+    launch, not a launch for each kernel.
+
     Args:
         layers: the dense part of a model; its weights stay where they are.
         batch_size: samples of the batches that are compiled for.
+        cuda_graphs: whether the layers lie on a GPU.
     """
 
-    def __init__(self, layers: nn.Module, batch_size: int) -> None:
+    def __init__(self, layers: nn.Module, batch_size: int, *, cuda_graphs: bool = False) -> None:
         self._layers = layers
         self._batch_size = batch_size
-        self._compiled = torch.compile(layers, dynamic=False, fullgraph=True)
+        self._cuda_graphs = cuda_graphs
+        mode = "reduce-overhead" if cuda_graphs else None
+        self._compiled = torch.compile(layers, dynamic=False, fullgraph=True, mode=mode)
 
     def __call__(self, dense: Tensor, pooled: Tensor) -> Tensor:
         """Score a batch, as `models.dlrm.DenseLayers`."""
         suits = self._layers.training and torch.is_grad_enabled() and len(pooled) == self._batch_size
-        return (self._compiled if suits else self._layers)(dense, pooled)
+        if not suits:
+            return self._layers(dense, pooled)
+        if self._cuda_graphs:
+            torch.compiler.cudagraph_mark_step_begin()  # the last step's logits may be overwritten: they are used up
+        return self._compiled(dense, pooled)
 
 
 def compile_layers(model: Model, execution: Execution) -> float | None:
@@ -48,14 +59,15 @@ def compile_layers(model: Model, execution: Execution) -> float | None:
         Seconds taken; None when the model is left uncompiled, since there is no compiler that works.
     """
     device = torch.device(execution.device)
-    compiled = CompiledLayers(model.layers, execution.batch_size)
+    compiled = CompiledLayers(model.layers, execution.batch_size, cuda_graphs=device.type == "cuda")
     features, dim = model.features, model.spec.embedding_dim
     dense = torch.zeros(execution.batch_size, len(features.dense), device=device)
     pooled = torch.zeros(execution.batch_size, len(features.categorical), dim, device=device, requires_grad=True)
     started = time.perf_counter()
     try:
         with seeded(0, device), autocast(device, execution.precision):
-            compiled(dense, pooled).sum().backward()
+            for _ in range(GRAPH_WARM_UPS if device.type == "cuda" else 1):
+                compiled(dense, pooled).sum().backward()
     except Exception as error:  # whatever is wrong with compiler or toolchain, training goes on without
         log.warning("The dense part stays uncompiled, since compiling failed: %s", str(error).split("\n", 1)[0])
         return None

@@ -33,6 +33,15 @@ class PairwiseProducts(torch.autograd.Function):
         return torch.bmm(symmetric, vectors), None, None
 
 
+class OutputLayer(nn.Linear):
+    """The last layer, in float32 under autocast too: bf16 keeps three digits of a logit, for one small product."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """`[batch, inputs]` to `[batch, 1]`."""
+        with torch.autocast("cuda" if input.is_cuda else "cpu", enabled=False):
+            return super().forward(input.float())
+
+
 class DenseLayers(nn.Module):
     """All of a DLRM but its tables.
 
@@ -82,7 +91,7 @@ class DenseLayers(nn.Module):
         # Under autocast too the products are of float32: of so few numbers each, they would gain nothing by casts.
         with torch.autocast("cuda" if pooled.is_cuda else "cpu", enabled=False):
             interactions = PairwiseProducts.apply(vectors, self.pairs, self.position)
-        return self.top(torch.cat([beside, interactions], dim=1)).squeeze(1).float()  # pyright: ignore[reportArgumentType]
+        return self.top(torch.cat([beside, interactions], dim=1)).squeeze(1)  # pyright: ignore[reportArgumentType]
 
 
 class Dlrm(nn.Module):
@@ -125,7 +134,7 @@ def _mlp(widths: Sequence[int], *, dropout: float = 0.0, last_relu: bool = False
     layers: list[nn.Module] = []
     for position, (inputs, outputs) in enumerate(pairwise(widths), start=1):
         is_last = position == len(widths) - 1
-        layers.append(nn.Linear(inputs, outputs))
+        layers.append(OutputLayer(inputs, outputs) if is_last and not last_relu else nn.Linear(inputs, outputs))
         if not is_last or last_relu:
             layers.append(nn.ReLU())
         if not is_last and dropout:
