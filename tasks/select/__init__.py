@@ -12,6 +12,8 @@ from tasks.select.assessment import Assessment, Candidate, Miss
 from tasks.select.choose import PROBE_SECONDS, choose
 from tasks.select.decide import Decision, NoFeasiblePlacementError, decide
 from tasks.select.describe import JobSize, describe, job_size
+from tasks.select.history import read_history
+from tasks.select.observe import expected_step, step_observation
 from tasks.select.report import publish
 
 __all__ = [
@@ -24,8 +26,10 @@ __all__ = [
     "choose",
     "decide",
     "describe",
+    "expected_step",
     "job_size",
     "select",
+    "step_observation",
 ]
 
 
@@ -39,6 +43,6 @@ def select(
     probe_seconds: float = PROBE_SECONDS,
 ) -> Decision:
     """Choose the placement of this training, and show the table of all candidates in the Prefect UI."""
-    decision = choose(dataset, request, profiles, offers=offers, probe_seconds=probe_seconds)
+    decision = choose(dataset, request, profiles, offers=offers, probe_seconds=probe_seconds, history=read_history())
     publish(decision)
     return decision

@@ -18,6 +18,8 @@ from tasks.select.correct import corrected
 from tasks.select.decide import Decision, decide
 from tasks.select.describe import describe, job_size
 from tasks.select.elsewhere import better_elsewhere
+from tasks.select.history import History
+from tasks.select.observe import probe_observations
 from tasks.select.offers import Offer, catalogue_offers, check_limits, local_offers
 from tasks.select.probe import Measurement, measure
 from tasks.select.ranking import Terms, rank
@@ -27,6 +29,7 @@ log = logging.getLogger(__name__)
 PILOTS = 4
 PILOT_STEPS = 8
 PROBE_SECONDS = 15.0
+MOST_OBSERVATIONS = 200  # the newest; the correction learned from them takes their number cubed
 MENTION_ABSENT = False
 
 
@@ -37,7 +40,7 @@ def choose(
     *,
     offers: str = LOCAL_OFFERS,
     probe_seconds: float = PROBE_SECONDS,
-    residual: Residual | None = None,
+    history: History | None = None,
 ) -> Decision:
     """Choose where and how the training runs.
 
@@ -54,7 +57,7 @@ def choose(
         probe_seconds: time after which no further measurement begins, except the first of each kind: on a crowded
             machine a step on many threads can take a hundred times as long as on one, and only measuring shows it.
             0 measures nothing.
-        residual: what past runs teach about the cost model's errors; None knows of none.
+        history: what past runs teach about times and quality; None knows of none.
 
     Raises:
         NoFeasiblePlacementError: no placement keeps the limits.
@@ -72,11 +75,15 @@ def choose(
         job=job_size(dataset, request),
         billing=request.billing,
     )
-    residual = residual or Residual.fit(())
+    history = history or History()
+    residual = Residual.fit(history.steps[-MOST_OBSERVATIONS:])
     local = predicted_candidates(workload, here, residual)
     elsewhere = predicted_candidates(workload, absent, residual)
+    found: dict[Placement, Measurement | None] = {}
     if probe_seconds > 0:
-        local = probed(local, workload, terms, probe_seconds, lambda one, steps: measure(dataset, spec, one, steps))
+        found = probe(local, workload, terms, probe_seconds, lambda one, steps: measure(dataset, spec, one, steps))
+    local = _with_quality(corrected(local, found, workload), history, dataset, request)
+    elsewhere = _with_quality(elsewhere, history, dataset, request)
     mentioned: list[str] = []
     if offers == LOCAL_OFFERS and MENTION_ABSENT:
         not_asked_for = predicted_candidates(workload, catalogue_offers(ALL_OFFERS, profiles), residual)
@@ -88,18 +95,19 @@ def choose(
         terms.job,
         billing=request.billing,
         workload=workload,
-        notes=[*_notes(here, absent), *mentioned],
+        notes=[*_notes(here, absent), *mentioned, *history.words()],
+        observations=probe_observations(found, workload, profiles),
     )
 
 
-def probed(
+def probe(
     candidates: Sequence[Candidate],
     workload: Workload,
     terms: Terms,
     probe_seconds: float,
     measured: Callable[[Placement, int], Measurement | None],
-) -> list[Candidate]:
-    """The candidates as they are after measuring the most promising of them.
+) -> dict[Placement, Measurement | None]:
+    """Measure the most promising candidates.
 
     Args:
         candidates: on this machine, with the cost model's predictions.
@@ -116,7 +124,22 @@ def probed(
             break
         found[following.placement] = measured(following.placement, probe_steps(following, found))
         log.info("Measured %s: %s.", following.placement.label, found[following.placement])
-    return corrected(candidates, found, workload)
+    return found
+
+
+def _with_quality(
+    candidates: Sequence[Candidate], history: History, dataset: Dataset, request: JobRequest
+) -> list[Candidate]:
+    """The candidates with the probability, by past runs, that the asked quality is reached there."""
+    min_auc = request.limits.min_auc
+    if min_auc is None:
+        return list(candidates)
+    outlooks = {
+        size: history.quality(min_auc, data=dataset.fingerprint, family=request.model, batch_size=size)
+        for size in {one.placement.batch_size for one in candidates}
+    }
+    chances = {size: None if outlook is None else outlook.probability for size, outlook in outlooks.items()}
+    return [one.model_copy(update={"quality_probability": chances[one.placement.batch_size]}) for one in candidates]
 
 
 def predicted_candidates(

@@ -111,6 +111,7 @@ def _measured(candidate: Candidate, measurement: Measurement, workload: Workload
     prediction = _with_step_seconds(candidate.prediction, measurement.step_seconds)
     update: dict[str, object] = {
         "step_seconds_source": "measured",
+        "step_seconds_interval": measurement.step_seconds_interval,
         "memory_bytes": measurement.memory_bytes,
         "memory_source": "measured",
     }
@@ -122,12 +123,13 @@ def _measured(candidate: Candidate, measurement: Measurement, workload: Workload
 
 def _with_step_seconds(prediction: Prediction, step_seconds: float) -> Prediction:
     """The prediction for another step time at the same power."""
-    scale = step_seconds / prediction.step_seconds
+    scale, interval = step_seconds / prediction.step_seconds, prediction.step_seconds_interval
     return prediction.model_copy(
         update={
             "step_seconds": step_seconds,
             "epoch_seconds": prediction.epoch_seconds * scale,
             "epoch_joules": None if prediction.epoch_joules is None else prediction.epoch_joules * scale,
             "samples_per_second": prediction.samples_per_second / scale,
+            "step_seconds_interval": None if interval is None else (interval[0] * scale, interval[1] * scale),
         }
     )

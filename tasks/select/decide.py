@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
+from hardware.residual import StepObservation
 from hardware.types import Frozen, Placement, Prediction, Workload
 from shunter.errors import InfeasibleError
 from tasks.request import Billing, Limits, Weights
@@ -43,6 +44,7 @@ class Decision(Frozen):
         default="", description="Why, what it beats, how sure, what binds and what would change it."
     )
     notes: tuple[str, ...] = Field(default=(), description="What else whoever decides should know, a sentence each.")
+    observations: tuple[StepObservation, ...] = Field(default=(), description="What was measured for it.")
 
     @property
     def chosen(self) -> Assessment:
@@ -84,6 +86,7 @@ def decide(
     billing: Billing = Billing.EXACT,
     workload: Workload | None = None,
     notes: Sequence[str] = (),
+    observations: Sequence[StepObservation] = (),
 ) -> Decision:
     """Choose the candidate that needs least of the objective among those that keep every limit.
 
@@ -97,6 +100,7 @@ def decide(
         billing: how time is charged.
         workload: kept in the decision for the record.
         notes: kept in the decision, and said in its explanation.
+        observations: kept in the decision, for later choices to learn from.
 
     Raises:
         NoFeasiblePlacementError: no candidate keeps the limits; the message names the nearest ones.
@@ -129,6 +133,7 @@ def decide(
         reason=reason(ranking, terms, binds),
         explanation=explain(ranking, terms, notes),
         notes=tuple(notes),
+        observations=tuple(observations),
     )
 
 

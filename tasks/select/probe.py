@@ -1,16 +1,22 @@
 """A short measurement of the real model at one placement."""
 
 import logging
+from statistics import NormalDist
+
+from pydantic import Field
 
 from engine.config import Hyperparameters
 from engine.dataset import Dataset
 from engine.probe import time_steps
+from engine.results import StepTiming
 from hardware.meter import measure_energy
 from hardware.types import Frozen, Placement
 from models.spec import ModelSpec
 from tasks.placement import execution_of
 
 log = logging.getLogger(__name__)
+
+Z90, Z95 = (NormalDist().inv_cdf(share) for share in (0.9, 0.95))
 
 
 class Measurement(Frozen):
@@ -21,6 +27,11 @@ class Measurement(Frozen):
     memory_bytes: int
     mean_watts: float | None
     watts_measured: bool
+    step_seconds_interval: tuple[float, float] | None = Field(
+        default=None,
+        description="Nine in ten of its steps, as a log-normal through their 10th and 90th percentile: a training may "
+        "be as lucky or unlucky with its neighbours on the machine as one step of the probe.",
+    )
 
 
 def measure(dataset: Dataset, spec: ModelSpec, placement: Placement, steps: int) -> Measurement | None:
@@ -46,7 +57,13 @@ def measure(dataset: Dataset, spec: ModelSpec, placement: Placement, steps: int)
         memory_bytes=timing.peak_memory_bytes,
         mean_watts=meter.reading.mean_watts,
         watts_measured=meter.reading.method == "measured",
+        step_seconds_interval=_interval(timing),
     )
+
+
+def _interval(timing: StepTiming) -> tuple[float, float]:
+    stretch = (timing.step_seconds_p90 / timing.step_seconds_p10) ** (Z95 / (2 * Z90))
+    return timing.step_seconds / stretch, timing.step_seconds * stretch
 
 
 def _is_out_of_memory(error: Exception) -> bool:

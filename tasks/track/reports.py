@@ -10,6 +10,7 @@ from pydantic import BaseModel, TypeAdapter
 from engine.results import EpochReport
 from tasks.track.convention import placement_params, prediction_metrics, prediction_tags, workload_params
 from tasks.track.decision_figure import decision_figure
+from tasks.track.learning import log_steps
 from tasks.track.runs import open_run
 from tasks.track.store import tracking_errors
 
@@ -54,6 +55,7 @@ def log_decision(parent_run_id: str, decision: "Decision") -> None:
             "decision.binds": decision.binds or "nothing",
         }
     )
+    log_steps(parent_run_id, decision.observations)
     columns: dict[str, list[Any]] = {}
     for row in decision.table_rows():
         for name, value in row.items():
