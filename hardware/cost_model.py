@@ -1,24 +1,68 @@
-"""Predicts what a placement takes, from what the workload asks and what the accelerator was measured to do.
+"""Predicts what a placement takes: time by `StepModel`, power by `PowerModel`, memory by `predict_memory_bytes`.
 
-The step is a roofline with overheads (after Williams et al., "Roofline", CACM 52(4), 2009). With B samples a step:
-
-    dense      = max(FLOPs B / matmul rate, 2 activation bytes B / copy rate)   written forward, read backward
-    embeddings = 3 lookup bytes B / gather rate                                 read forward; update reads and writes
-    overhead   = operators x operator overhead
-    step       = dense + embeddings + overhead
-
-Dense layers and embeddings run one after the other on one device; batches are made beside the step, so input is not
-added. On a CPU the measured rates belong to all usable cores: with fewer threads the matrix product and the gather are
-taken to shrink in proportion, the copy to need half the cores for its full rate. Small matrices do not reach the
-rate of large ones, so the figure tends to be too low: it ranks candidates, and measured steps correct it.
+Every figure is an estimate of a machine at its measured rates. What runs teach on top of it is `hardware.residual`'s.
 """
 
 import math
 
+from hardware.memory_model import predict_memory_bytes
+from hardware.power_model import PowerModel, busy_cores
+from hardware.step_model import StepModel
 from hardware.types import HardwareProfile, Placement, Prediction, Workload
 
-# What a CUDA context with its libraries takes of the device before the first tensor.
-CUDA_CONTEXT_BYTES = 512 * 2**20
+# Standard deviation of log(measured / predicted): two steps in three are within 40 % of the prediction for a measured
+# machine, and within a factor of two of that for a catalogue's.
+COLD_LOG_DEVIATION = 0.35
+CATALOGUE_LOG_DEVIATION = 0.7
+QUANTILE_95 = 1.645  # A symmetric interval of 90 % of a normal distribution ends here, in standard deviations.
+
+
+class CostModel:
+    """Predicts placements on one accelerator; for many of them, make it once.
+
+    Args:
+        profile: measured rates of the accelerator, or a catalogue's (`hardware.offers`).
+        power: its power; what the profile tells when None.
+    """
+
+    def __init__(self, profile: HardwareProfile, power: PowerModel | None = None) -> None:
+        self.profile = profile
+        self.step_model = StepModel(profile)
+        self.power = power or PowerModel.of(profile)
+        measured = profile.copy_bytes_per_second.source == "measured"
+        self._log_deviation = COLD_LOG_DEVIATION if measured else CATALOGUE_LOG_DEVIATION
+
+    def predict(self, workload: Workload, placement: Placement, process_bytes: int = 0) -> Prediction:
+        """What one epoch of `workload` is expected to take at `placement`; see `predict`."""
+        assert placement.accelerator == self.profile.accelerator.name, "the profile is another accelerator's"
+        parts = self.step_model.parts(workload, placement)
+        epoch_seconds = epoch_steps(workload, placement) * parts.total
+        watts = self.watts(placement)
+        return Prediction(
+            step_seconds=parts.total,
+            epoch_seconds=epoch_seconds,
+            epoch_joules=None if watts is None else watts * epoch_seconds,
+            memory_bytes=predict_memory_bytes(workload, placement, self.profile, process_bytes),
+            samples_per_second=workload.train_samples / epoch_seconds,
+            step_seconds_source="estimated",
+            energy_source="unavailable" if watts is None else "estimated",
+            memory_source="estimated",
+            step_seconds_interval=interval(parts.total, self._log_deviation),
+            parts={
+                "dense": parts.dense,
+                "embedding": parts.embedding,
+                "communication": parts.communication,
+                "input": parts.input,
+                "overhead": parts.overhead,
+            },
+        )
+
+    def watts(self, placement: Placement) -> float | None:
+        """Mean power while training, of all the devices that the placement takes; None when unknown."""
+        if self.power is None:
+            return None
+        devices = placement.processes if self.profile.accelerator.kind == "cuda" else 1
+        return devices * self.power.watts(busy_cores(placement, self.profile))
 
 
 def predict(workload: Workload, placement: Placement, profile: HardwareProfile, process_bytes: int = 0) -> Prediction:
@@ -30,20 +74,21 @@ def predict(workload: Workload, placement: Placement, profile: HardwareProfile, 
         profile: its measured rates and power.
         process_bytes: memory that the process holds before training, counted for a CPU.
     """
-    assert placement.accelerator == profile.accelerator.name, "the profile is another accelerator's"
-    step_seconds = predict_step_seconds(workload, placement, profile)
-    epoch_seconds = epoch_steps(workload, placement) * step_seconds
-    watts = predict_watts(placement, profile)
-    return Prediction(
-        step_seconds=step_seconds,
-        epoch_seconds=epoch_seconds,
-        epoch_joules=None if watts is None else watts * epoch_seconds,
-        memory_bytes=predict_memory_bytes(workload, placement, profile, process_bytes),
-        samples_per_second=workload.train_samples / epoch_seconds,
-        step_seconds_source="estimated",
-        energy_source="unavailable" if watts is None else "estimated",
-        memory_source="estimated",
-    )
+    return CostModel(profile).predict(workload, placement, process_bytes)
+
+
+def interval(seconds: float, deviation: float) -> tuple[float, float]:
+    """What holds a figure with 90 % probability, whose logarithm has this standard deviation."""
+    width = math.exp(QUANTILE_95 * deviation)
+    return seconds / width, seconds * width
+
+
+def log_deviation(prediction: Prediction) -> float:
+    """Inverse of `interval`; that of a measured machine where the prediction has none."""
+    if prediction.step_seconds_interval is None:
+        return COLD_LOG_DEVIATION
+    low, high = prediction.step_seconds_interval
+    return math.log(high / low) / (2 * QUANTILE_95)
 
 
 def epoch_steps(workload: Workload, placement: Placement) -> int:
@@ -52,44 +97,10 @@ def epoch_steps(workload: Workload, placement: Placement) -> int:
 
 
 def predict_step_seconds(workload: Workload, placement: Placement, profile: HardwareProfile) -> float:
-    """Seconds of one training step, by the formula at the head of this file."""
-    share = _busy_share(placement, profile)
-    samples = placement.batch_size
-    matmul_rate = profile.matmul_flops_per_second[placement.precision].value * share
-    copy_rate = profile.copy_bytes_per_second.value * min(1.0, 2 * share)
-    gather_rate = profile.gather_bytes_per_second.value * share
-    compute = workload.matmul_flops_per_sample * samples / matmul_rate
-    traffic = 2 * workload.activation_bytes_per_sample * samples / copy_rate
-    embeddings = 3 * workload.lookup_bytes_per_sample * samples / gather_rate
-    overhead = workload.operators_per_step * profile.operator_overhead_seconds.value
-    return max(compute, traffic) + embeddings + overhead
+    """Seconds of one training step."""
+    return StepModel(profile).parts(workload, placement).total
 
 
 def predict_watts(placement: Placement, profile: HardwareProfile) -> float | None:
     """Mean power while training: idle power, and the rest in proportion to the cores in use; None when unknown."""
-    if profile.idle_watts is None or profile.busy_watts is None:
-        return None
-    idle, busy = profile.idle_watts.value, profile.busy_watts.value
-    return idle + (busy - idle) * _busy_share(placement, profile)
-
-
-def predict_memory_bytes(
-    workload: Workload, placement: Placement, profile: HardwareProfile, process_bytes: int = 0
-) -> int:
-    """Peak memory in bytes: of the process for a CPU, of the device for a GPU.
-
-    Weights twice (in use, and the best epoch's copy), optimiser state, activations twice (kept from the forward pass,
-    and their gradients), and the batches held ready.
-    """
-    before = CUDA_CONTEXT_BYTES if profile.accelerator.kind == "cuda" else process_bytes
-    model = 2 * workload.parameter_bytes + workload.optimizer_bytes
-    batches = (placement.prefetch_depth + 1) * workload.input_bytes_per_sample * placement.batch_size
-    activations = 2 * workload.activation_bytes_per_sample * placement.batch_size
-    return math.ceil(before + model + batches + activations)
-
-
-def _busy_share(placement: Placement, profile: HardwareProfile) -> float:
-    """Share of the accelerator's cores that the placement keeps busy; a GPU is used as a whole."""
-    if profile.accelerator.kind == "cuda":
-        return 1.0
-    return min(1.0, placement.threads / profile.accelerator.cores)
+    return CostModel(profile).watts(placement)

@@ -15,16 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import Field
 
+from hardware.cost_model import COLD_LOG_DEVIATION, interval, log_deviation
 from hardware.types import Frozen, Placement, Prediction, Workload
 
 if TYPE_CHECKING:
     from sklearn.gaussian_process import GaussianProcessRegressor
 
-# Standard deviation of log(measured / predicted) where nothing was observed: two predictions in three are within 40 %.
-COLD_LOG_DEVIATION = 0.35
 # Step times of one configuration differ by as much from run to run on a quiet machine.
 SMALLEST_LOG_NOISE = 0.02
-QUANTILE_95 = 1.645  # A symmetric interval of 90 % of a normal distribution ends here, in standard deviations.
 PART_NAMES = ("dense", "embedding", "communication", "input", "overhead")
 FEWEST_FOR_SCALES = 12  # Below, the length scales stay what they are by default: so few points would be overfitted.
 
@@ -112,8 +110,9 @@ class Residual:
         self, workload: Workload, predictions: Sequence[tuple[Placement, Prediction, str]]
     ) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation of log(measured / predicted) for each."""
+        own = np.array([log_deviation(prediction) for _, prediction, _ in predictions])
         if self._process is None:
-            return np.zeros(len(predictions)), np.full(len(predictions), COLD_LOG_DEVIATION)
+            return np.zeros(len(predictions)), own
         inputs = np.array(
             [
                 [
@@ -124,7 +123,10 @@ class Residual:
             ]
         )
         answer: Any = self._process.predict(inputs, return_std=True)
-        return answer
+        means, deviations = answer
+        # What others teach about an accelerator that was never observed cannot make its own figures any surer.
+        unknown = np.array([model not in self._accelerators for _, _, model in predictions])
+        return means, np.where(unknown, np.maximum(deviations, own), deviations)
 
 
 def _features(
@@ -166,12 +168,11 @@ def _new_process(inputs: int, *, learn_scales: bool) -> "GaussianProcessRegresso
 def _scaled(prediction: Prediction, log_ratio: float, deviation: float) -> Prediction:
     """The prediction with its times multiplied, at the same power."""
     ratio = math.exp(log_ratio)
-    width = math.exp(QUANTILE_95 * deviation)
     step_seconds = prediction.step_seconds * ratio
     return prediction.model_copy(
         update={
             "step_seconds": step_seconds,
-            "step_seconds_interval": (step_seconds / width, step_seconds * width),
+            "step_seconds_interval": interval(step_seconds, deviation),
             "epoch_seconds": prediction.epoch_seconds * ratio,
             "epoch_joules": None if prediction.epoch_joules is None else prediction.epoch_joules * ratio,
             "samples_per_second": prediction.samples_per_second / ratio,

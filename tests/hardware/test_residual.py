@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from hardware.cost_model import predict
-from hardware.residual import COLD_LOG_DEVIATION, Residual, StepObservation
+from hardware.cost_model import COLD_LOG_DEVIATION, predict
+from hardware.residual import Residual, StepObservation
 from hardware.types import Placement, Precision, Prediction, Workload
 from tests.hardware.profiles import make_profile, make_workload
 

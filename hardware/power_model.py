@@ -1,0 +1,114 @@
+"""Watts of an accelerator at work, fitted to measured samples of its power.
+
+    watts = idle + a busy cores + b FLOP/s + c bytes/s
+
+Power at rest flows always; each core (or a GPU as a whole) adds while it works, and arithmetic and memory traffic add
+their own (the event-based linear models of Bellosa, "The Benefits of Event-Driven Energy Accounting", 2000, and of
+Bircher and John, "Complete System Power Estimation", ISPASS 2007). No coefficient is negative.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from pydantic import Field
+from scipy.optimize import nnls
+
+from hardware.types import Frozen, HardwareProfile, Placement, Source
+from shunter.errors import HardwareError
+
+
+class PowerSample(Frozen):
+    """Mean power over a stretch of even work."""
+
+    watts: float = Field(gt=0)
+    busy_cores: float = Field(ge=0, description="Processor seconds by seconds; for a GPU 1 at work and 0 at rest.")
+    flops_per_second: float = 0.0
+    bytes_per_second: float = 0.0
+    source: Source
+
+
+class PowerModel(Frozen):
+    """Watts as a sum of what rests and what works.
+
+    Attributes:
+        idle_watts: at rest.
+        watts_per_core: for each busy core.
+        joules_per_flop: of arithmetic.
+        joules_per_byte: of memory traffic.
+        deviation_watts: root mean square error over the samples; None where they are as few as the coefficients.
+        source: measured where every sample was.
+    """
+
+    idle_watts: float
+    watts_per_core: float
+    joules_per_flop: float = 0.0
+    joules_per_byte: float = 0.0
+    deviation_watts: float | None = None
+    source: Source
+
+    @classmethod
+    def of(cls, profile: HardwareProfile) -> "PowerModel | None":
+        """From the power at rest and at full work that a profile tells; None when it does not."""
+        if profile.idle_watts is None or profile.busy_watts is None:
+            return None
+        cores = profile.accelerator.cores if profile.accelerator.kind == "cpu" else 1
+        return cls.fit(
+            [
+                PowerSample(watts=profile.idle_watts.value, busy_cores=0, source=profile.idle_watts.source),
+                PowerSample(watts=profile.busy_watts.value, busy_cores=cores, source=profile.busy_watts.source),
+            ]
+        )
+
+    @classmethod
+    def fit(cls, samples: Sequence[PowerSample]) -> "PowerModel":
+        """Fit samples that differ in what is busy, by least squares without negative coefficients.
+
+        Args:
+            samples: at least two; arithmetic and traffic are fitted only when there are enough to tell them apart.
+
+        Raises:
+            HardwareError: the samples cannot tell rest from work.
+        """
+        if len(samples) < 2 or len({one.busy_cores for one in samples}) < 2:
+            raise HardwareError(
+                f"A power model needs samples at two loads at least, but {len(samples)} at "
+                f"{len({one.busy_cores for one in samples})} were given: measure at rest and at work."
+            )
+        columns = [
+            [1.0] * len(samples),
+            [one.busy_cores for one in samples],
+            [one.flops_per_second for one in samples],
+            [one.bytes_per_second for one in samples],
+        ]
+        design = np.array(columns).T
+        used = design.shape[1] if len(samples) > design.shape[1] else 2
+        watts = np.array([one.watts for one in samples])
+        scale = np.maximum(design.max(axis=0), 1e-30)[:used]
+        found, distance = nnls(design[:, :used] / scale, watts)
+        coefficients = np.zeros(4)
+        coefficients[:used] = found / scale
+        sources: list[Source] = [one.source for one in samples]
+        return cls(
+            idle_watts=float(coefficients[0]),
+            watts_per_core=float(coefficients[1]),
+            joules_per_flop=float(coefficients[2]),
+            joules_per_byte=float(coefficients[3]),
+            deviation_watts=float(distance / np.sqrt(len(samples) - used)) if len(samples) > used else None,
+            source=sources[0] if len(set(sources)) == 1 else "estimated",
+        )
+
+    def watts(self, busy_cores: float, flops_per_second: float = 0.0, bytes_per_second: float = 0.0) -> float:
+        """Mean power of even work."""
+        return (
+            self.idle_watts
+            + self.watts_per_core * busy_cores
+            + self.joules_per_flop * flops_per_second
+            + self.joules_per_byte * bytes_per_second
+        )
+
+
+def busy_cores(placement: Placement, profile: HardwareProfile) -> float:
+    """Cores that a training keeps at work: its threads, which wait for each other awake; a GPU counts as one."""
+    if profile.accelerator.kind == "cuda":
+        return 1.0
+    return float(min(placement.threads, profile.accelerator.cores))
