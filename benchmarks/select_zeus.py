@@ -1,0 +1,243 @@
+"""Replay of Zeus' recorded trainings: which batch size and power cap to take, run after run, and what was lost.
+
+Data: You, Chung and Chowdhury, "Zeus", NSDI 2023, their tables of time and power per epoch (by GPU, batch size, cap)
+and of epochs to a target metric (by batch size and seed). Targets, longest trainings and default batch sizes are those
+of the authors' trace-driven example. A game is a workload on a GPU, or on a choice of both, under one objective:
+seconds, joules, or money (the hourly price of the GPU with its host, so that on one GPU money goes with time). It is
+played in recurrences, each one recorded run: the strategy names GPU, batch size and cap and a spending at which it
+would stop; one recorded seed is drawn; what it took is told, and whether the target was reached. A run that misses the
+target costs what it spent until it was stopped, or until the longest training.
+
+The first run of a batch size may measure all caps in slices of its first epoch, as Zeus does; that epoch then costs the
+mean over the caps, and the rest runs at the best. The regret of a recurrence is the expected spending of what was
+chosen, plus the optimum once more for the share of seeds that miss (the run has to be repeated), over the optimum, less
+1. The optimum is the least expected spending of the configurations at which every recorded seed reaches the target.
+Cumulative regret adds what was really spent, slices and misses included, over 15 recurrences.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+Objective = Literal["time", "energy", "cost"]
+OBJECTIVES: tuple[Objective, ...] = ("time", "energy", "cost")
+GPUS = ("V100", "P100")  # the newer first: the one a user takes who does not compare
+# US dollars an hour with host, Google Cloud on demand as used by Gavel (OSDI 2020): one source for both.
+PRICE_PER_HOUR = {"V100": 2.85, "P100": 1.68, "K80": 0.52}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A workload with its target: the metric to reach, the most epochs, and the batch size a user starts from."""
+
+    dataset: str
+    optimizer: str
+    target_metric: float
+    max_epochs: int
+    default_batch_size: int
+
+
+JOBS = {
+    "NCF": Job("movielens-1m", "adam", 0.41, 100, 1024),
+    "ShuffleNet": Job("cifar100", "adadelta", 0.6, 100, 1024),
+    "ResNet-50": Job("imagenet", "adadelta", 0.65, 100, 256),
+    "DeepSpeech2": Job("librispeech", "adamw", 40.0, 16, 256),
+    "BERT SQuAD": Job("squad", "adamw", 84.0, 6, 32),
+    "BERT Sentiment140": Job("sentiment140", "adamw", 0.84, 10, 128),
+}
+
+
+@dataclass(frozen=True, order=True)
+class Arm:
+    """What is chosen once for a whole run; the cap comes beside it."""
+
+    gpu: str
+    batch_size: int
+
+
+@dataclass(frozen=True)
+class Menu:
+    """All that a strategy knows before the first run.
+
+    Attributes:
+        arms: GPUs and batch sizes on offer, and for each its caps in watts, the highest last.
+        default: where a user would start; it is known to reach the target.
+    """
+
+    arms: Mapping[Arm, tuple[int, ...]]
+    default: Arm
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a strategy asks for.
+
+    Attributes:
+        arm: GPU and batch size.
+        cap: in watts; None measures all caps in the first epoch and takes the best.
+        stop: spending at which the run ends.
+        whole_epochs: whether it can only end between two epochs, so that it ends before one that it cannot pay for.
+    """
+
+    arm: Arm
+    cap: int | None = None
+    stop: float = float("inf")
+    whole_epochs: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run told.
+
+    Attributes:
+        arm: where it ran.
+        spent: in the objective's unit, slices included; 0 when it could not pay for one epoch.
+        epochs: run, a part of one among them where the run was stopped within it.
+        reached: whether the target was reached.
+        epoch_costs: per cap, of the caps that were measured.
+    """
+
+    arm: Arm
+    spent: float
+    epochs: float
+    reached: bool
+    epoch_costs: Mapping[int, float]
+
+
+@dataclass(frozen=True)
+class Game:
+    """A workload, its GPUs and an objective, with all that was recorded; strategies never see it.
+
+    Attributes:
+        name: for tables.
+        objective: what is spent.
+        epoch_costs: objective per epoch, by arm and cap.
+        epochs: epochs to the target by batch size, one for each recorded seed; NaN where it was missed.
+        max_epochs: of a run.
+        menu: what strategies are told.
+    """
+
+    name: str
+    objective: Objective
+    epoch_costs: Mapping[Arm, Mapping[int, float]]
+    epochs: Mapping[int, np.ndarray]
+    max_epochs: int
+    menu: Menu
+
+    @cached_property
+    def optimum(self) -> tuple[Arm, int, float]:
+        """Arm, cap and expected spending of the best configuration at which all seeds reach the target.
+
+        Raises:
+            ValueError: there is none.
+        """
+        (arm, cap), cost = min(self.expected_costs().items(), key=lambda item: item[1])
+        return arm, cap, cost
+
+    def success_probability(self, batch_size: int) -> float:
+        """Share of the recorded seeds that reach the target."""
+        return float(np.isfinite(self.epochs[batch_size]).mean())
+
+    def expected_costs(self) -> dict[tuple[Arm, int], float]:
+        """Mean spending of every configuration at which all seeds reach the target."""
+        return {
+            (arm, cap): cost * float(self.epochs[arm.batch_size].mean())
+            for arm, costs in self.epoch_costs.items()
+            if self.success_probability(arm.batch_size) == 1
+            for cap, cost in costs.items()
+        }
+
+    def play(self, order: Order, measured: bool, random: np.random.Generator) -> Outcome:
+        """Run once; `measured` says whether this arm's caps are known from an earlier run."""
+        epochs = float(random.choice(self.epochs[order.arm.batch_size]))
+        costs = self.epoch_costs[order.arm]
+        cap = order.cap if order.cap is not None else min(costs, key=lambda one: costs[one])
+        ran, reached = self._length(epochs, costs[cap], order)
+        slices = 0.0 if order.cap is not None or measured else float(np.mean(list(costs.values()))) - costs[cap]
+        told = costs if order.cap is None else {cap: costs[cap]}
+        return Outcome(order.arm, ran * costs[cap] + slices * min(ran, 1.0), ran, reached, told if ran else {})
+
+    def regret(self, order: Order) -> float:
+        """Expected loss of an order against the optimum, over the optimum."""
+        costs = self.epoch_costs[order.arm]
+        cost = min(costs.values()) if order.cap is None else costs[order.cap]
+        runs = [self._length(epochs, cost, order) for epochs in self.epochs[order.arm.batch_size]]
+        spent = np.mean([ran * cost for ran, _ in runs])
+        missed = np.mean([not reached for _, reached in runs])
+        return float(spent / self.optimum[2] + missed - 1)
+
+    def _length(self, epochs: float, epoch_cost: float, order: Order) -> tuple[float, bool]:
+        """Epochs that a run of `epochs` (NaN: never) comes to, and whether it reaches the target."""
+        affordable = order.stop / epoch_cost
+        longest = min(float(np.floor(affordable)) if order.whole_epochs else affordable, self.max_epochs)
+        return (epochs, True) if epochs <= longest else (longest, False)
+
+
+def load_games(folder: Path) -> list[Game]:
+    """Every workload on V100, on P100 and on the choice of both, under the three objectives.
+
+    Args:
+        folder: of the recorded tables.
+    """
+    recorded = _read(folder)
+    return [
+        _game(name, job, gpus, objective, recorded)
+        for name, job in JOBS.items()
+        for gpus in (GPUS[:1], GPUS[1:], GPUS)
+        for objective in OBJECTIVES
+    ]
+
+
+def load_game(folder: Path, name: str, gpu: str, objective: Objective, target_metric: float | None = None) -> Game:
+    """One workload on one GPU, if need be with another target than the usual one.
+
+    Args:
+        folder: of the recorded tables.
+        name: key of `JOBS`.
+        gpu: V100 or P100.
+        objective: what is spent.
+        target_metric: to reach; the job's own when None.
+    """
+    job = JOBS[name] if target_metric is None else replace(JOBS[name], target_metric=target_metric)
+    return _game(name, job, (gpu,), objective, _read(folder))
+
+
+Recorded = tuple[pd.DataFrame, dict[str, pd.DataFrame]]
+
+
+def _read(folder: Path) -> Recorded:
+    """Epochs to the target, and by GPU time and power of an epoch."""
+    power = {gpu: pd.read_csv(folder / f"summary_power_{gpu.lower()}.csv") for gpu in GPUS}
+    return pd.read_csv(folder / "summary_train.csv"), power
+
+
+def _game(name: str, job: Job, gpus: Sequence[str], objective: Objective, recorded: Recorded) -> Game:
+    epochs, power = recorded
+    runs = epochs.loc[
+        (epochs["dataset"] == job.dataset)
+        & (epochs["optimizer"] == job.optimizer)
+        & np.isclose(epochs["target_metric"], job.target_metric)
+    ]
+    sizes, targets = runs["batch_size"].to_numpy(int), runs["target_epoch"].to_numpy(float)
+    by_batch = {int(size): targets[sizes == size] for size in np.unique(sizes)}
+    costs: dict[Arm, dict[int, float]] = {}
+    for gpu in gpus:
+        table = power[gpu]
+        table = table.loc[(table["dataset"] == job.dataset) & (table["optimizer"] == job.optimizer)]
+        for batch_size, cap, seconds, watts in zip(
+            table["batch_size"], table["power_limit"], table["time_per_epoch"], table["average_power"], strict=True
+        ):
+            if batch_size in by_batch:
+                amounts = {"time": seconds, "energy": seconds * watts, "cost": seconds * PRICE_PER_HOUR[gpu] / 3600}
+                costs.setdefault(Arm(gpu, int(batch_size)), {})[int(cap)] = amounts[objective]
+    largest = max(arm.batch_size for arm in costs if arm.gpu == gpus[0])
+    menu = Menu(
+        arms={arm: tuple(sorted(costs[arm])) for arm in sorted(costs)},
+        default=Arm(gpus[0], min(job.default_batch_size, largest)),
+    )
+    return Game(f"{name} on {' or '.join(gpus)}", objective, costs, by_batch, job.max_epochs, menu)
