@@ -16,6 +16,7 @@ from hardware.discovery import cpu_identity, usable_cores
 from hardware.energy import EnergySource
 from hardware.energy_cpu import CpuPowerModel, CpuTimeEstimate, ProcessShare, RaplCounter
 from hardware.energy_gpu import GpuCounter, GpuUtilisationEstimate, gpu_power
+from hardware.energy_node import node_power
 from hardware.power_series import add_up, watts_over_time
 from hardware.types import EnergyReading, Figure
 from shunter.errors import HardwareError
@@ -25,7 +26,7 @@ MOST_SAMPLING_SHARE = 0.005
 
 
 def measure_energy(
-    *accelerators: str, scope: Literal["machine", "process"] = "machine", idle_watts: Figure | None = None
+    *accelerators: str, scope: Literal["machine", "process", "node"] = "machine", idle_watts: Figure | None = None
 ) -> "EnergyMeter":
     """Meter of the processor, which every training keeps busy, and of the named CUDA devices.
 
@@ -36,11 +37,19 @@ def measure_energy(
 
     Args:
         accelerators: names as in `Accelerator.name`; `cpu` may be given and is counted once.
-        scope: where the processor has a counter, all that it shows, or the share of this process and its children.
-            The estimate that stands in for a counter is always that of the process.
+        scope: where the processor has a counter, all that it shows (`machine`) or the share of this process and its
+            children (`process`); the estimate that stands in for a counter is always that of the process. `node` is
+            the machine's own power meter, supplies and fans included, and `machine` where there is none.
         idle_watts: power at rest (`measure_idle_watts`), to be subtracted; nothing is subtracted when None.
     """
-    components = [_open("processor", _process_counter if scope == "process" else RaplCounter, _cpu_estimate)]
+    refused = []
+    if scope == "node":
+        try:
+            return EnergyMeter([Component("node", [node_power()])], idle_watts=idle_watts)
+        except HardwareError as error:
+            refused.append(str(error))
+    counter = _process_counter if scope == "process" else RaplCounter
+    components = [_open("processor", counter, _cpu_estimate, refused=refused)]
     for name in dict.fromkeys(accelerators):
         if name != "cpu":
             openers = (GpuCounter, gpu_power, GpuUtilisationEstimate)
@@ -223,12 +232,12 @@ def _process_counter() -> ProcessShare:
     return ProcessShare(RaplCounter())
 
 
-def _open(name: str, *openers: Callable[[], EnergySource]) -> Component:
+def _open(name: str, *openers: Callable[[], EnergySource], refused: Sequence[str] = ()) -> Component:
     """Component of the sources that can be opened, with the reasons of those that cannot."""
-    sources, refused = [], []
+    sources, reasons = [], list(refused)
     for opener in openers:
         try:
             sources.append(opener())
         except HardwareError as error:
-            refused.append(str(error))
-    return Component(name, sources, refused)
+            reasons.append(str(error))
+    return Component(name, sources, reasons)
