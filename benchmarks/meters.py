@@ -1,0 +1,180 @@
+"""What metering costs: training steps with and without a meter around them, in turn.
+
+The steps are those of `benchmarks.train_step`: a DLRM in the shape of Criteo Kaggle, in bfloat16. Blocks of steps are
+run without a meter, with one as every training has it, with one that also integrates a power sensor ten times a second,
+and with a budget that is asked after every step. A round runs each block once, in an order that rotates; the overhead
+of a meter is the median over the rounds of the time of its step over that of the bare one of the same round. So a busy
+machine slows both, and the bootstrap interval tells what noise is left; processor time, of all threads, has less.
+`sample_seconds` is what the meter's thread takes for one look at its sources, and `sampling_share` that over the time
+between two looks: the part of the overhead that no noise hides.
+
+No power sensor is asked here: its place takes a file, read as the kernel's files are.
+
+    nice -n 5 python -m benchmarks.meters [--quick]
+"""
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks import report
+from benchmarks.train_step import SEED, Shunter, batches
+from hardware.budget import Budget
+from hardware.component import Component
+from hardware.energy import PowerIntegral
+from hardware.meter import MOST_SAMPLING_SHARE, EnergyMeter, measure_energy
+
+BLOCK_SECONDS = 1.2  # of steps: a meter looks twice in it, and a busy machine changes little
+Asked = Callable[[], object]
+
+
+@contextmanager
+def bare() -> Iterator[Asked]:
+    """No meter."""
+    yield _nothing
+
+
+@contextmanager
+def metered() -> Iterator[Asked]:
+    """The meter that every training has."""
+    with measure_energy("cpu"):
+        yield _nothing
+
+
+@contextmanager
+def sensed() -> Iterator[Asked]:
+    """The meter of a training on a device whose power is sampled."""
+    with tempfile.TemporaryDirectory() as folder:
+        sensor = Path(folder) / "power1_average"
+        sensor.write_text("250000000\n")
+        source = PowerIntegral(lambda: float(sensor.read_text()) / 1e6, "file")
+        with measure_energy("cpu"), EnergyMeter([Component("device", [source])]):
+            yield _nothing
+
+
+@contextmanager
+def budgeted() -> Iterator[Asked]:
+    """A meter, and an energy limit that is looked at after every step."""
+    with measure_energy("cpu") as meter:
+        yield Budget(meter=meter, max_joules=1e12).exhausted
+
+
+VARIANTS = {
+    "bare": bare,
+    "metered": metered,
+    "metered, and a power sensor": sensed,
+    "metered, and a budget asked every step": budgeted,
+}
+
+
+def race(size: int, rounds: int) -> dict[str, dict[str, list[float]]]:
+    """Seconds a step of every block, by variant and clock."""
+    contestant = Shunter(torch.device("cpu"), "bf16")
+    steps = [contestant(batch) for batch in batches(size, torch.device("cpu"))]
+    for step in steps[:4]:
+        step()
+    watch = report.Stopwatch()
+    for step in steps:
+        step()
+    count = max(8, round(BLOCK_SECONDS / (watch.read()["wall_seconds"] / len(steps))))
+    taken: dict[str, dict[str, list[float]]] = {
+        name: {"wall_seconds": [], "processor_seconds": []} for name in VARIANTS
+    }
+    names = list(VARIANTS)
+    for turn in range(rounds):
+        order = names[turn % len(names) :] + names[: turn % len(names)]
+        for name in order:
+            with VARIANTS[name]() as ask:
+                watch = report.Stopwatch()
+                for number in range(count):
+                    steps[number % len(steps)]()
+                    ask()
+                read = watch.read()
+            for clock, seconds in read.items():
+                taken[name][clock].append(seconds / count)
+    return taken
+
+
+def overhead(taken: dict[str, dict[str, list[float]]], name: str, clock: str) -> dict[str, float]:
+    """Median over the rounds of a variant's time over the bare one, less one, with its bootstrap interval."""
+    ratios = np.array(taken[name][clock]) / np.array(taken["bare"][clock]) - 1
+    random = np.random.default_rng(SEED)
+    medians = np.median(random.choice(ratios, size=(2000, len(ratios))), axis=1)
+    low, high = np.percentile(medians, [2.5, 97.5])
+    return {"median": float(np.median(ratios)), "low": float(low), "high": float(high)}
+
+
+def main() -> None:
+    """Run and publish."""
+    quick = report.parse_arguments(__doc__).quick
+    torch.set_num_threads(2)
+    torch.manual_seed(SEED)
+    rounds = 3 if quick else 40
+    found: dict[str, Any] = {}
+    for size in (2048,) if quick else (128, 2048):
+        taken = race(size, rounds)
+        found[str(size)] = {
+            name: {clock: overhead(taken, name, clock) for clock in taken[name]} for name in VARIANTS if name != "bare"
+        } | {"bare_step_seconds": median(taken["bare"]["wall_seconds"])}
+        show(size, taken)
+    headline = {
+        "overhead": max(one["metered"]["wall_seconds"]["median"] for one in found.values()),
+        "overhead_high": max(one["metered"]["wall_seconds"]["high"] for one in found.values()),
+        "overhead_processor": max(one["metered"]["processor_seconds"]["median"] for one in found.values()),
+        "overhead_of_any_variant": max(
+            figures["wall_seconds"]["median"]
+            for one in found.values()
+            for name, figures in one.items()
+            if name != "bare_step_seconds"
+        ),
+        "rounds": rounds,
+    }
+    sample_seconds, interval_seconds, source = look()
+    headline |= {"sampling_share": sample_seconds / interval_seconds}
+    details = {
+        "overhead_by_batch_size": found,
+        "sample_seconds": sample_seconds,
+        "interval_seconds": interval_seconds,
+        "energy_source": source,
+    }
+    report.publish("meters", headline, details, seeds=[SEED], quick=quick)
+
+
+def look(times: int = 50) -> tuple[float, float, str]:
+    """Processor seconds of one look at the sources of this machine, seconds between two looks, and the sources."""
+    with measure_energy("cpu") as meter:
+        component = meter._components[0]
+        taken = []
+        for number in range(times):
+            began = time.thread_time()
+            component.sample(float(number + 1))
+            taken.append(time.thread_time() - began)
+    seconds = median(taken)
+    return seconds, max(component.interval_seconds, seconds / MOST_SAMPLING_SHARE), meter.reading.source
+
+
+def show(size: int, taken: dict[str, dict[str, list[float]]]) -> None:
+    """Print one race."""
+    rows = []
+    for name in VARIANTS:
+        cells = [f"{1e3 * median(taken[name]['wall_seconds']):.2f}"]
+        for clock in ("wall_seconds", "processor_seconds"):
+            one = overhead(taken, name, clock)
+            cells.append("" if name == "bare" else f"{one['median']:+.2%} ({one['low']:+.1%} to {one['high']:+.1%})")
+        rows.append((name, *cells))
+    report.table(f"batch {size}", ("", "ms a step", "overhead on the wall (95 %)", "overhead in processor time"), rows)
+
+
+def _nothing() -> None:
+    """What is asked after a step where nothing is."""
+
+
+if __name__ == "__main__":
+    main()
