@@ -129,7 +129,9 @@ class ProcessTime:
     def machine_seconds(self) -> float:
         """Time that all processors of the machine were busy."""
         times = psutil.cpu_times()
-        return sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0)
+        # Guests are counted in user and nice time as well.
+        resting = ("idle", "iowait", "guest", "guest_nice")
+        return sum(times) - sum(getattr(times, name, 0.0) for name in resting)
 
 
 class ProcessShare(EnergySource):

@@ -170,7 +170,17 @@ class EnergyMeter:
                     return
                 for component in self._components:
                     component.sample(self._elapsed())
-            wait = max(interval, (time.thread_time() - began) / MOST_SAMPLING_SHARE)
+            wait = wait_seconds(interval, time.thread_time() - began)
+
+
+def wait_seconds(interval_seconds: float, took_seconds: float) -> float:
+    """Time until the next look at the sources: the interval, or longer where looking would take too large a share.
+
+    Args:
+        interval_seconds: that the sources ask for.
+        took_seconds: processor time of the last look.
+    """
+    return max(interval_seconds, took_seconds / MOST_SAMPLING_SHARE)
 
 
 def subtract_idle(reading: EnergyReading, idle_watts: Figure) -> EnergyReading:

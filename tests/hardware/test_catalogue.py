@@ -152,11 +152,11 @@ class TestUserFile:
     def test_the_file_in_the_home_adds_rows_and_changes_single_fields(self, shunter_home: Path) -> None:
         shunter_home.mkdir(parents=True)
         price = {"price_per_hour": 0.5, "price_date": "2026-10-01", "price_source": "acme"}
-        user_file(shunter_home / "catalogue.yaml", NEW_ROW, {"name": "nvidia l4", **price})
+        user_file(shunter_home / "catalogue.yaml", NEW_ROW, {"name": "nvidia t4", **price})
         catalogue, shipped = load_catalogue(), load_catalogue(user_file(shunter_home / "empty.yaml"))
         added = catalogue.find_accelerator("acme x1")
         assert (added.memory_bytes, added.peak_flops_per_second["fp32"]) == (16_000_000_000, 10e12)
-        changed, before = catalogue.find_accelerator("L4"), shipped.find_accelerator("L4")
+        changed, before = catalogue.find_accelerator("T4"), shipped.find_accelerator("T4")
         assert (changed.price_per_hour, before.price_per_hour) == (0.5, None)
         assert changed.memory_bytes == before.memory_bytes
         assert len(catalogue.accelerators) == len(shipped.accelerators) + 1

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from hardware.component import Component
 from hardware.energy import EnergySource, PowerIntegral, Uncertainty
-from hardware.meter import EnergyMeter, measure_energy, measure_idle_watts, subtract_idle
+from hardware.meter import (
+    MOST_SAMPLING_SHARE,
+    EnergyMeter,
+    measure_energy,
+    measure_idle_watts,
+    subtract_idle,
+    wait_seconds,
+)
 from hardware.types import EnergyReading, Figure
 from shunter.errors import HardwareError
 
@@ -235,6 +242,13 @@ def test_the_thread_samples_the_sources_while_the_work_runs() -> None:
     assert meter.reading.mean_watts is not None
     assert meter.reading.power
     assert "energy meter" not in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.parametrize("took_seconds", [0.0, 1e-5, 1e-3, 0.1])
+def test_looking_never_takes_more_than_its_share_of_the_time(took_seconds: float) -> None:
+    wait = wait_seconds(0.5, took_seconds)
+    assert wait >= 0.5
+    assert took_seconds / wait <= MOST_SAMPLING_SHARE
 
 
 class TestIdlePower:
