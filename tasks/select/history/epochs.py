@@ -24,7 +24,7 @@ class EpochCount:
 
     Attributes:
         batch_size: samples a step.
-        epochs: until it was good enough, or until it ended without.
+        epochs: until it was good enough, or until it ended without; or anything else that is in proportion to them.
         reached: whether it was good enough.
     """
 

@@ -114,6 +114,24 @@ class History:
         ]
         return estimate_epochs(counts, batch_sizes) if any(one.reached for one in counts) else None
 
+    def work_shares(self, batch_sizes: Sequence[int], *, data: str, family: str) -> Posterior | None:
+        """Log of the share of the planned tuning and training that is needed; None where no run says anything.
+
+        How many settings are stopped early, and after how many epochs a training ends, depends on the batch size.
+
+        Args:
+            batch_sizes: to judge, one each.
+            data: fingerprint of the data.
+            family: of the model.
+        """
+        counts = [
+            EpochCount(run.placement.batch_size, run.work_share, not run.was_cut)
+            for run in self.runs
+            if (run.kind, run.data, run.family) == ("train", data, family)
+            if run.placement is not None and run.work_share is not None
+        ]
+        return estimate_epochs(counts, batch_sizes) if any(one.reached for one in counts) else None
+
     def words(self) -> list[str]:
         """What was left out and why, and what has changed: one sentence each, exclusions of one reason together."""
         reasons: dict[str, list[str]] = {}

@@ -18,7 +18,7 @@ from tasks.select.history.gaussian_process import Posterior
 
 Strategy = Literal["expected_improvement", "thompson", "optimistic", "greedy"]
 
-LEAST_GAIN = 0.01  # of the cost of one run: less is not worth a run that may be worse
+LEAST_GAIN = 0.02  # of the cost of one run: less is not worth a run that may be worse
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Past runs as values to learn from, and the rules that keep bad ones out."""
 
 import math
+import re
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -14,6 +15,8 @@ from tasks.track import SCHEMA_VERSION, TrackedRun, read_steps
 CLOCK_TOLERANCE_SECONDS = 300.0  # Machines that share a store differ by as much.
 # Far beyond what the cost model errs by, even from the catalogue: the figure is wrong, or is of something else.
 MOST_ERROR = 30.0
+LEAST_WATCHED_SHARE = 0.8  # of a flow's time that the steps of its last attempt make up, if it was the only one
+NEARLY_ALL = 0.9  # of a budget, from which on it is taken to have ended the work
 # Figures that must be positive numbers where they are there; that of the first column must be there.
 DURATION = {"train": "time.total_seconds", "member": "time.train_seconds"}
 POSITIVE = ("energy.joules", "energy.seconds", "throughput.samples_per_second", "memory.peak_bytes")
@@ -39,6 +42,9 @@ class PastRun(Frozen):
     seconds: float = Field(description="The whole flow of a `train`, one training of a `member`.")
     joules: float | None = Field(description="None where they were not measured.")
     cost: float | None = Field(description="By the price of the request; None where it named none.")
+    work_share: float | None = Field(
+        default=None, description="Of the tuning and training that was planned for, how much was needed, in time."
+    )
     best_epoch: int | None
     was_cut: bool = Field(default=False, description="Whether a budget ended it, so that it might have come further.")
     steps: tuple[StepObservation, ...] = ()
@@ -113,10 +119,32 @@ def _value(run: TrackedRun, parent: TrackedRun) -> PastRun:
             "seconds": seconds,
             "joules": run.metrics.get("energy.joules") if run.tags.get("energy.source") == "measured" else None,
             "cost": None if price is None else price * seconds / 3600,
+            "work_share": _work_share(run),
             "best_epoch": None if epoch is None else int(epoch),
-            "was_cut": run.tags.get("training.stopped_because", "").startswith("budget"),
+            "was_cut": _was_cut(run, parent),
             "steps": read_steps(run.tags),
         }
+    )
+
+
+def _work_share(run: TrackedRun) -> float | None:
+    """Seconds of tuning and training over those that were planned; None for an interrupted run, which counted less."""
+    planned = run.metrics.get("prediction.job_seconds")
+    steps = {name: value for name, value in run.metrics.items() if re.fullmatch(r"time\.\w+_step_seconds", name)}
+    worked = steps.get("time.tune_step_seconds", 0.0) + steps.get("time.train_step_seconds", 0.0)
+    whole = sum(steps.values()) > LEAST_WATCHED_SHARE * run.metrics.get("time.total_seconds", 0.0)
+    return worked / planned if planned and worked and whole else None
+
+
+def _was_cut(run: TrackedRun, parent: TrackedRun) -> bool:
+    """Whether a budget ended the training, or came near to it in a whole flow."""
+    if run.kind == "member":
+        return run.tags.get("training.stopped_because", "").startswith("budget")
+    limits = {"request.max_hours": ("time.total_seconds", 3600.0), "request.max_kwh": ("energy.joules", 3.6e6)}
+    return any(
+        run.metrics.get(metric, 0.0) > NEARLY_ALL * parent.metrics[name] * unit
+        for name, (metric, unit) in limits.items()
+        if name in parent.metrics
     )
 
 

@@ -199,6 +199,25 @@ def test_epochs_are_learned_from_members_and_those_that_a_budget_ended_are_bound
     assert history.epochs([512], data="abc", family="dlrm", min_auc=0.9) is None
 
 
+def test_share_of_the_plan_that_was_needed_is_learned_and_an_interrupted_run_says_nothing() -> None:
+    steps = {"time.select_step_seconds": 10.0, "time.tune_step_seconds": 50.0, "time.train_step_seconds": 30.0}
+
+    def night(name: str, *, total: float = 91.0, planned: float = 160.0, **more: float) -> TrackedRun:
+        return tracked(
+            name,
+            params=placement_params(PLACEMENT),
+            metrics={**steps, "time.total_seconds": total, "prediction.job_seconds": planned, **more},
+        )
+
+    whole, resumed, cut = night("whole"), night("resumed", total=200.0), night("cut", **{"request.max_hours": 0.026})
+    shares = {run.run_id: (run.work_share, run.was_cut) for run in History.of([whole, resumed, cut], NOW).runs}
+    assert shares == {"whole": (0.5, False), "resumed": (None, False), "cut": (0.5, True)}
+    belief = History.of([whole], NOW).work_shares([512], data="abc", family="dlrm")
+    assert belief is not None
+    assert np.exp(belief.mean) == pytest.approx([0.5], rel=1e-3)
+    assert History.of([resumed, cut], NOW).work_shares([512], data="abc", family="dlrm") is None
+
+
 def test_history_is_what_a_real_store_holds(tracking_root: Path, dataset: Dataset) -> None:
     parent = start_run_tree(TrainRequest(price_per_hour=3.6), dataset)
     with child_run(parent, "member-0", "member") as member:
