@@ -51,6 +51,7 @@ def train(
     on_epoch: Callable[[EpochReport], None] | None = None,
     on_step: Callable[[int, int], None] | None = None,
     should_stop: Callable[[], str | None] | None = None,
+    adapt: Callable[[float], int] | None = None,
     processes: OneProcess | None = None,
 ) -> TrainResult:
     """Train one model to the end, or on from its checkpoint.
@@ -73,6 +74,8 @@ def train(
             again. What it raises ends the training and reaches the caller.
         on_step: called after each step with the steps done and the steps of `max_epochs`.
         should_stop: called after each step, so it must be cheap; a text ends the training as `budget: <text>`.
+        adapt: called after each step with its seconds, waiting for its batch included; returns the intra-operator
+            threads of the next one. Another number rounds otherwise, so that repetitions are not bitwise equal.
         processes: those that share this training, each of which calls this function; None is this one alone.
 
     Raises:
@@ -99,7 +102,7 @@ def train(
         reset_peak_memory(device)
         cache = embedding_cache(execution, checkpoint_directory)
         run = _Run(dataset, spec, hyperparameters, execution, schedule, processes=processes, cache=cache)
-        run.on_epoch, run.on_step, run.should_stop = on_epoch, on_step, should_stop
+        run.on_epoch, run.on_step, run.should_stop, run.adapt = on_epoch, on_step, should_stop, adapt
         if checkpoint is not None:
             run.resume(checkpoint, checkpoint_seconds, checkpoint_steps)
         with deferred_interrupt() as raise_if_interrupted:
@@ -161,6 +164,7 @@ class _Run:
     on_epoch: Callable[[EpochReport], None] | None
     on_step: Callable[[int, int], None] | None
     should_stop: Callable[[], str | None] | None
+    adapt: Callable[[float], int] | None
 
     def __init__(
         self,
@@ -254,8 +258,11 @@ class _Run:
         with prefetch(source, replace(self.execution, prefetch_depth=self.read_ahead.plan.depth)) as batches:
             self.read_ahead.follow(batches)
             for batch in batches:
+                busy_before = state.compute_seconds + state.wait_seconds
                 self._train_batch(batch)
                 state.wait_seconds = waited_before + batches.wait_seconds
+                if self.adapt:
+                    _use_threads(self.adapt(state.compute_seconds + state.wait_seconds - busy_before))
                 if self.on_step:
                     self.on_step(state.step, total_steps)
                 raise_if_interrupted()
@@ -357,6 +364,11 @@ class _Run:
         now = time.perf_counter()
         self.state.train_seconds += now - self.counted_until
         self.counted_until = now
+
+
+def _use_threads(threads: int) -> None:
+    if threads != torch.get_num_threads():
+        torch.set_num_threads(threads)
 
 
 class _LossWatch:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from prefect import flow
@@ -14,19 +15,20 @@ from engine.dataset import Dataset
 from flows.summary import TrainSummary
 from hardware.budget import JOULES_PER_KWH, Budget
 from hardware.meter import EnergyMeter, measure_energy
-from hardware.types import EnergyReading, HardwareProfile
+from hardware.types import EnergyReading, HardwareProfile, Placement
 from shunter.errors import InfeasibleError
 from tasks.ensemble import EnsembleResult, build_ensemble
 from tasks.ingest import ingest
 from tasks.profile import profile_hardware
 from tasks.request import TrainRequest
 from tasks.run_state import RunIdentity, RunState, Spent
-from tasks.select import Decision, select
+from tasks.select import Decision, alternatives, expected_step, redecide, select, step_observation
 from tasks.track import (
     RegisteredModel,
     closing,
     log_config,
     log_decision,
+    log_steps,
     log_training_curve,
     open_run,
     quality_metrics,
@@ -35,8 +37,8 @@ from tasks.track import (
     system_metrics,
     tracking_uri,
 )
-from tasks.train import TrainedModel, add_readings, train_member
-from tasks.tune import TuneResult, tune
+from tasks.train import Adaptation, TrainedModel, add_readings, train_member
+from tasks.tune import Setting, TuneResult, tune
 
 PATIENCE = 2  # epochs without a better validation NE
 
@@ -85,7 +87,14 @@ def _train_on(
             )
         with clock.step("train"):
             members = _train_members(
-                request, dataset, decision, tuned, directory=state.directory, run_id=run_id, should_stop=should_stop
+                request,
+                dataset,
+                decision,
+                tuned,
+                profiles=profiles,
+                directory=state.directory,
+                run_id=run_id,
+                should_stop=should_stop,
             )
         with clock.step("ensemble"):
             result = build_ensemble(
@@ -140,6 +149,7 @@ def _train_members(
     decision: Decision,
     tuned: TuneResult,
     *,
+    profiles: list[HardwareProfile],
     directory: Path,
     run_id: str,
     should_stop: Callable[[], str | None],
@@ -147,24 +157,48 @@ def _train_members(
     """Train the best settings to the end, each from a seed of its own; when settings are few, they take turns."""
     members = []
     placement = decision.placement.model_copy(update={"processes": request.processes})
+    profile = next(one for one in profiles if one.accelerator.name == placement.accelerator)
     for position in range(request.ensemble_size):
         setting = tuned.settings[position % len(tuned.settings)]
         if members and should_stop():
             break  # the first member is trained whatever is left: without it there is no model
-        members.append(
-            train_member(
-                dataset,
-                setting.spec,
-                setting.hyperparameters,
-                placement,
-                Schedule(max_epochs=request.max_epochs, patience=PATIENCE, seed=request.seed + position),
-                directory=directory / "members" / str(position),
-                name=f"member-{position}",
-                parent_run_id=run_id,
-                should_stop=should_stop,
-            )
+        adaptation = None if request.fixed_threads else _adaptation(dataset, setting, placement, profile, decision)
+        member = train_member(
+            dataset,
+            setting.spec,
+            setting.hyperparameters,
+            placement,
+            Schedule(max_epochs=request.max_epochs, patience=PATIENCE, seed=request.seed + position),
+            directory=directory / "members" / str(position),
+            name=f"member-{position}",
+            parent_run_id=run_id,
+            should_stop=should_stop,
+            adaptation=adaptation,
         )
+        if adaptation is None or adaptation.placement == placement:
+            _keep_step_time(dataset, member, profile)
+        members.append(member)
     return members
+
+
+def _adaptation(
+    dataset: Dataset, setting: Setting, placement: Placement, profile: HardwareProfile, decision: Decision
+) -> Adaptation | None:
+    """What lets the threads follow the measured steps; None where nothing says how long these shall take."""
+    expected = expected_step(dataset, setting.spec, placement, profile, decision.observations).step_seconds_interval
+    choices = alternatives(decision, placement)
+    if expected is None or len(choices) < 2:
+        return None
+    return Adaptation(placement, expected, choices, decide=partial(redecide, decision))
+
+
+def _keep_step_time(dataset: Dataset, member: TrainedModel, profile: HardwareProfile) -> None:
+    """Let later choices learn from what a step took; a compiled one tells nothing about the others."""
+    steps = member.samples_seen / member.placement.batch_size
+    if member.run_id is None or member.compile_seconds or not steps:
+        return
+    seconds = (member.compute_seconds + member.wait_seconds) / steps
+    log_steps(member.run_id, [step_observation(dataset, member.spec, member.placement, profile, seconds)])
 
 
 def _register_if_good_enough(

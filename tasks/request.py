@@ -207,6 +207,10 @@ class TrainRequest(JobRequest):
         ge=1,
         description="Processes that train each member of the ensemble together; an interrupted run may change it.",
     )
+    fixed_threads: bool = Field(
+        default=False,
+        description="Keep the threads that were chosen, whatever the steps take: repetitions are then bitwise equal.",
+    )
     register_as: str = Field(default="shunter", min_length=1, description="Name of the registered model in MLflow.")
 
 

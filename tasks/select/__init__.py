@@ -14,6 +14,7 @@ from tasks.select.decide import Decision, NoFeasiblePlacementError, decide
 from tasks.select.describe import JobSize, describe, job_size
 from tasks.select.history import read_history
 from tasks.select.observe import expected_step, step_observation
+from tasks.select.redecide import alternatives, redecide
 from tasks.select.report import publish
 
 __all__ = [
@@ -23,11 +24,13 @@ __all__ = [
     "JobSize",
     "Miss",
     "NoFeasiblePlacementError",
+    "alternatives",
     "choose",
     "decide",
     "describe",
     "expected_step",
     "job_size",
+    "redecide",
     "select",
     "step_observation",
 ]

@@ -10,11 +10,12 @@ from engine.config import Hyperparameters, Schedule
 from engine.dataset import Dataset
 from hardware.types import Placement
 from models.spec import ModelSpec
+from tasks.train.adaptation import Adaptation
 from tasks.train.energy import add_readings
 from tasks.train.member import train_to_the_end
 from tasks.train.result import TrainedModel
 
-__all__ = ["TrainedModel", "add_readings", "train_member", "train_to_the_end"]
+__all__ = ["Adaptation", "TrainedModel", "add_readings", "train_member", "train_to_the_end"]
 
 
 @task(name="train", task_run_name="train-{name}", cache_policy=NO_CACHE)
@@ -29,6 +30,7 @@ def train_member(
     name: str = "member",
     parent_run_id: str | None = None,
     should_stop: Callable[[], str | None] | None = None,
+    adaptation: Adaptation | None = None,
     checkpoint_seconds: float = 300.0,
 ) -> TrainedModel:
     """Train one setting to the end, or on from where it stopped; a finished one is returned at once."""
@@ -42,5 +44,6 @@ def train_member(
         name=name,
         parent_run_id=parent_run_id,
         should_stop=should_stop,
+        adaptation=adaptation,
         checkpoint_seconds=checkpoint_seconds,
     )

@@ -1,9 +1,11 @@
 """Train one setting to the end: metered, tracked, resumable."""
 
+import logging
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from engine.config import Hyperparameters, Schedule
@@ -15,11 +17,14 @@ from hardware.types import Placement
 from models.spec import ModelSpec
 from tasks.placement import execution_of
 from tasks.track import Run, child_run, epoch_metrics, model_params, placement_params, quality_metrics, training_metrics
+from tasks.train.adaptation import Adaptation, Change
 from tasks.train.compilation import choose_compilation
 from tasks.train.energy import EnergyRecord
 from tasks.train.placement import is_shared, training_of
 from tasks.train.progress import training_progress
 from tasks.train.result import TrainedModel, describe, read_finished
+
+log = logging.getLogger(__name__)
 
 
 def train_to_the_end(
@@ -33,6 +38,7 @@ def train_to_the_end(
     name: str = "member",
     parent_run_id: str | None = None,
     should_stop: Callable[[], str | None] | None = None,
+    adaptation: Adaptation | None = None,
     checkpoint_seconds: float = 300.0,
 ) -> TrainedModel:
     """Train one setting, or go on with it; a finished one is returned at once.
@@ -47,6 +53,8 @@ def train_to_the_end(
         name: of the run in MLflow and of the progress bar.
         parent_run_id: MLflow run under which this one is logged; None logs nothing.
         should_stop: asked after each step; a text ends the training.
+        adaptation: lets the threads follow the measured steps, where one process trains without compiling; what a
+            compiler has made keeps its threads.
         checkpoint_seconds: longest time between two checkpoints.
 
     Raises:
@@ -74,6 +82,7 @@ def train_to_the_end(
             if run:
                 run.log_metrics(epoch_metrics(report), step=report.epoch)
 
+        shared = is_shared(placement, checkpoints)
         choice = choose_compilation(
             dataset,
             spec,
@@ -81,10 +90,14 @@ def train_to_the_end(
             execution_of(placement),
             schedule,
             directory=checkpoints,
-            shared=is_shared(placement, checkpoints),
+            shared=shared,
         )
         if run:
             run.set_tags({"training.compilation": choice.reason})
+        others = {}
+        if adaptation is not None and not choice.compiled and not shared:
+            adaptation.on_change = partial(_log_change, run)
+            others["adapt"] = adaptation.after_step
         try:
             result = training_of(placement, checkpoints)(
                 dataset,
@@ -97,6 +110,7 @@ def train_to_the_end(
                 on_epoch=on_epoch,
                 on_step=progress.on_step,
                 should_stop=should_stop,
+                **others,
             )
         except KeyboardInterrupt:
             energy.save()
@@ -129,6 +143,21 @@ def _tracked(parent_run_id: str | None, name: str) -> Iterator[Run | None]:
         return
     with child_run(parent_run_id, name, "member") as run:
         yield run
+
+
+def _log_change(run: Run | None, change: Change) -> None:
+    """Say it, and keep it: the sentence of the last trial as a tag, the figures of each at its step."""
+    log.warning("%s", change.words)
+    if run:
+        run.log_metrics(
+            {
+                "adaptation.threads": change.after.threads,
+                "adaptation.observed_step_seconds": change.observed,
+                "adaptation.step_seconds": change.tried[change.after],
+            },
+            step=change.step,
+        )
+        run.set_tags({"adaptation.reason": change.words})
 
 
 def _log_result(run: Run, trained: TrainedModel) -> None:

@@ -238,3 +238,22 @@ def test_data_without_dense_features_is_learned(tmp_path: Path, dense: int, sing
 def test_a_gpu_learns_what_the_cpu_learns(dataset: Dataset) -> None:
     gpu = train_on(dataset, execution=Execution(device="cuda:0", batch_size=64))
     assert gpu.validation.ne == pytest.approx(train_on(dataset).validation.ne, abs=0.02)
+
+
+def test_adapt_is_told_the_time_of_each_step_and_sets_the_threads_of_the_next(tmp_path: Path) -> None:
+    dataset = write_dataset(tmp_path / "data", rows=2_000)
+    told: list[tuple[float, int]] = []
+
+    def adapt(seconds: float) -> int:
+        told.append((seconds, torch.get_num_threads()))
+        return 1 + len(told) % 2
+
+    before = torch.get_num_threads()
+    execution = Execution(batch_size=100, threads=2)
+    result = train(dataset, ModelSpec(), Hyperparameters(), execution, Schedule(max_epochs=2), adapt=adapt)
+    assert len(told) == 28
+    assert [threads for _, threads in told] == [2, *(1 + number % 2 for number in range(1, 28))]
+    assert sum(seconds for seconds, _ in told) == pytest.approx(result.compute_seconds + result.wait_seconds)
+    assert torch.get_num_threads() == before
+    plain = train(dataset, ModelSpec(), Hyperparameters(), execution, Schedule(max_epochs=2))
+    assert result.validation.logloss == pytest.approx(plain.validation.logloss, rel=1e-3), "equal but for rounding"

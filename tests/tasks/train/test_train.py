@@ -1,6 +1,7 @@
 """The step on real data, a real store and real files."""
 
 import io
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from shunter.errors import CheckpointError, TrainingError
 from tasks.placement import execution_of
 from tasks.request import TrainRequest
 from tasks.track import start_run_tree, tracking_uri
-from tasks.train import TrainedModel, add_readings, train_member, train_to_the_end
+from tasks.train import Adaptation, TrainedModel, add_readings, train_member, train_to_the_end
 from tasks.train.placement import machine_of
 from tasks.train.progress import training_progress
 from tests.engine.synthetic import write_dataset
@@ -239,3 +240,30 @@ def test_processes_share_the_memory_of_a_cpu_and_have_a_gpu_each() -> None:
         machine = machine_of(profile, 4)
         assert machine.memory_bytes == profile.accelerator.memory_bytes // share
         assert machine.memory_bytes_per_second == profile.copy_bytes_per_second.value
+
+
+def test_steps_that_leave_their_predicted_time_let_other_threads_take_over_and_the_run_says_so(
+    dataset: Dataset, tmp_path: Path, tracking_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.train.adaptation.WINDOW_SECONDS", 0.0)
+    two = PLACEMENT.model_copy(update={"threads": 2})
+
+    def fewest(present: Placement, times: Mapping[Placement, float]) -> Placement:
+        return min(times, key=lambda one: one.threads)
+
+    adaptation = Adaptation(two, (1e-9, 2e-9), [PLACEMENT, two], fewest)
+    parent = start_run_tree(TrainRequest(), dataset)
+    trained = train_into(
+        tmp_path / "member",
+        dataset,
+        placement=two,
+        schedule=Schedule(max_epochs=15, patience=15),
+        adaptation=adaptation,
+        parent_run_id=parent,
+    )
+    assert adaptation.placement == PLACEMENT
+    run = MlflowClient(tracking_uri()).get_run(str(trained.run_id))
+    assert run.data.metrics["adaptation.threads"] == 1
+    assert run.data.metrics["adaptation.step_seconds"] > 0
+    assert "1 thread(s) take over from 2" in run.data.tags["adaptation.reason"]
+    assert run.data.params["placement.threads"] == "2", "what was chosen before the training"
