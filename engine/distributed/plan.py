@@ -1,10 +1,12 @@
 """How the tables are divided over the processes: TorchRec's planner, fed with what was measured of the machine."""
 
+import json
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import distributed as dist
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
 MILLISECONDS = 1e3
+LINK = "link.json"
 PROBE_FLOATS, PROBE_REPEATS = 1 << 18, 5
 FEWEST_COLUMNS = 4  # FBGEMM's rows are multiples of four floats
 BY_ROW: tuple[ShardingType, ...] = ("row_wise", "table_row_wise", "grid_shard")
@@ -31,10 +34,12 @@ class Machine:
     Attributes:
         memory_bytes: of a process's share of the main memory, or of its GPU.
         memory_bytes_per_second: of a large copy, measured.
+        link_bytes_per_second: from one process to another; None is measured where the plan is made.
     """
 
     memory_bytes: int
     memory_bytes_per_second: float
+    link_bytes_per_second: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +96,7 @@ def make_plan(
             pooling_factors=[max(ids_per_sample[table], 1.0)],
         )
     planner = EmbeddingShardingPlanner(
-        topology=build_topology(sharding, device, processes, measure_link(device)),
+        topology=build_topology(sharding, device, processes),
         batch_size=batch_size,
         constraints=constraints,
         debug=False,
@@ -116,15 +121,13 @@ def allowed_types(types: Sequence[ShardingType], rows: int, processes: int) -> t
     return tuple(one for one in types if one not in BY_ROW) or ("data_parallel",)
 
 
-def build_topology(
-    sharding: Sharding, device: torch.device, processes: int, link_bytes_per_second: float
-) -> "Topology":
+def build_topology(sharding: Sharding, device: torch.device, processes: int) -> "Topology":
     """What the planner calculates with; TorchRec counts bytes a millisecond."""
     from torchrec.distributed.planner import Topology
 
     machine = sharding.machine
     memory_rate = machine.memory_bytes_per_second / MILLISECONDS
-    link_rate = link_bytes_per_second / MILLISECONDS
+    link_rate = (machine.link_bytes_per_second or measure_link(device)) / MILLISECONDS
     return Topology(
         world_size=processes,
         local_world_size=sharding.processes_per_node or processes,
@@ -138,18 +141,44 @@ def build_topology(
     )
 
 
-def measure_link(device: torch.device) -> float:
-    """Bytes a second that a process sends in an all-to-all, rounded to a power of two.
+def with_link(sharding: Sharding, device: torch.device, directory: Path) -> Sharding:
+    """The sharding with the speed of the link as it was when the training in `directory` began.
 
-    The rounding keeps the plan the same from run to run, as a plan decides about the last bits of a result.
+    The plan follows from it, and the last bits of the result from the plan: so what was measured at the start holds for
+    as long as the training is resumed by as many processes.
+
+    Args:
+        sharding: what is free to choose; a speed that it names holds.
+        device: of this process.
+        directory: where the training's state is saved.
     """
+    if sharding.machine.link_bytes_per_second is not None:
+        return sharding
+    path, processes = directory / LINK, dist.get_world_size()
+    kept: list[Any] = [json.loads(path.read_text()) if dist.get_rank() == 0 and path.exists() else None]
+    dist.broadcast_object_list(kept, src=0)
+    found = kept[0]
+    if found is None or found["processes"] != processes:
+        found = {"processes": processes, "bytes_per_second": measure_link(device)}
+        if dist.get_rank() == 0:
+            directory.mkdir(parents=True, exist_ok=True)
+            partial = path.with_suffix(".partial")
+            partial.write_text(json.dumps(found))
+            partial.replace(path)
+    return replace(sharding, machine=replace(sharding.machine, link_bytes_per_second=found["bytes_per_second"]))
+
+
+def measure_link(device: torch.device) -> float:
+    """Bytes a second that a process sends in an all-to-all, of the fastest process."""
     processes = dist.get_world_size()
     sent = torch.zeros(PROBE_FLOATS // processes * processes, device=device)
     received = torch.empty_like(sent)
-    fastest = math.inf
+    shortest = math.inf
     for _ in range(PROBE_REPEATS):
         started = time.perf_counter()
         dist.all_to_all_single(received, sent)
         received[0].item()  # waits for a GPU
-        fastest = min(fastest, time.perf_counter() - started)
-    return 2.0 ** round(math.log2(sent.numel() * sent.element_size() / fastest))
+        shortest = min(shortest, time.perf_counter() - started)
+    seconds = torch.tensor([shortest], dtype=torch.float64)
+    dist.all_reduce(seconds, op=dist.ReduceOp.MIN)  # all must calculate with the same
+    return sent.numel() * sent.element_size() / float(seconds)

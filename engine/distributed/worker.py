@@ -23,7 +23,7 @@ from torch import distributed as dist
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.dataset import Dataset
 from engine.distributed.checkpoint import ShardedCheckpoint
-from engine.distributed.plan import Sharding
+from engine.distributed.plan import Sharding, with_link
 from engine.distributed.processes import ManyProcesses, broadcast_number
 from engine.results import EpochReport, TrainResult
 from engine.trainer import train
@@ -86,7 +86,7 @@ def _group(execution: Execution) -> Iterator[None]:
 def _train(job: Job, connection: Connection | None) -> None:
     """Train, reporting to whoever started it."""
     device = f"cuda:{os.environ['LOCAL_RANK']}" if job.execution.device.startswith("cuda") else job.execution.device
-    processes = _Reported(job.dataset, job.sharding)
+    processes = _Reported(job.dataset, with_link(job.sharding, torch.device(device), job.checkpoint_directory))
     result = train(
         job.dataset,
         job.spec,

@@ -146,8 +146,8 @@ def test_a_table_that_would_leave_a_process_empty_is_not_divided_by_row(
 
 
 def test_the_planner_is_told_bytes_a_millisecond() -> None:
-    machine = Machine(memory_bytes=5 << 30, memory_bytes_per_second=2e10)
-    topology = build_topology(Sharding(machine=machine), CPU, 4, link_bytes_per_second=1e9)
+    machine = Machine(memory_bytes=5 << 30, memory_bytes_per_second=2e10, link_bytes_per_second=1e9)
+    topology = build_topology(Sharding(machine=machine), CPU, 4)
     assert topology.ddr_mem_bw == 2e7
     assert topology.intra_host_bw == topology.inter_host_bw == 1e6
     assert [device.storage.ddr for device in topology.devices] == [5 << 30] * 4

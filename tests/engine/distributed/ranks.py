@@ -29,7 +29,7 @@ EXECUTION = Execution(threads=1, batch_size=97)  # neither divisible by 2 nor a 
 SCHEDULE = Schedule(max_epochs=2, patience=4, seed=3)
 RATES = Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate=0.1)
 LONGEST_SECONDS = 0.1  # some steps, each with a checkpoint
-MACHINE = Machine(memory_bytes=2 << 30, memory_bytes_per_second=1e10)
+MACHINE = Machine(memory_bytes=2 << 30, memory_bytes_per_second=1e10, link_bytes_per_second=1e9)
 
 
 def start(ranks: int, folder: Path, work: Callable[..., Any], *arguments: Any) -> list[BaseProcess]:

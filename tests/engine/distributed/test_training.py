@@ -1,6 +1,8 @@
 """Training in two and four processes is that in one."""
 
+import json
 import shutil
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,22 @@ import torch
 from engine.config import Hyperparameters
 from engine.dataset import Dataset
 from engine.distributed.checkpoint import gather_weights
+from engine.distributed.plan import Sharding, with_link
 from engine.results import TrainResult
 from engine.trainer import train
 from models.registry import build_model
 from models.sharded import EXACT_SHARDING_TYPES
-from tests.engine.distributed.ranks import EXECUTION, RATES, SCHEDULE, SPEC, curve, run, train_and_stop, train_here
+from tests.engine.distributed.ranks import (
+    EXECUTION,
+    MACHINE,
+    RATES,
+    SCHEDULE,
+    SPEC,
+    curve,
+    run,
+    train_and_stop,
+    train_here,
+)
 from tests.engine.synthetic import write_dataset
 
 pytest.importorskip("torchrec")
@@ -129,3 +142,21 @@ def test_shampoo_divided_over_the_processes_is_shampoo_in_one(group: list[Any], 
     for rank in group:
         assert_close(rank["shampoo"]["history"], alone)
         assert curve(rank["shampoo resumed"]["history"]) == curve(rank["shampoo"]["history"])
+
+
+def links(folder: Path) -> list[float | None]:
+    """Speeds that a training begins with, resumes with, and is told."""
+    measured = Sharding(machine=replace(MACHINE, link_bytes_per_second=None))
+    found = [with_link(measured, torch.device("cpu"), folder) for _ in range(2)]
+    found.append(with_link(Sharding(machine=MACHINE), torch.device("cpu"), folder))
+    return [one.machine.link_bytes_per_second for one in found]
+
+
+def test_a_resumed_training_plans_with_the_link_that_it_began_with(tmp_path: Path) -> None:
+    first, second = run(2, tmp_path / "two", links, tmp_path / "checkpoint")
+    assert first == second
+    assert first[0] == first[1] > 0
+    assert first[2] == MACHINE.link_bytes_per_second
+    others = run(3, tmp_path / "three", links, tmp_path / "checkpoint")
+    assert json.loads((tmp_path / "checkpoint" / "link.json").read_text())["processes"] == 3
+    assert all(other == others[0] for other in others)
