@@ -1,6 +1,7 @@
 """What the management library knows of a GPU that torch calls `cuda:<i>`: NVML or AMD SMI, through Zeus."""
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hardware.energy import first_line
@@ -25,15 +26,14 @@ def zeus_gpu(accelerator: str) -> "GPU":
 
 def amd_device_names() -> list[str]:
     """AMD GPUs that AMD SMI lists; empty without its library, and empty with the reason in the log when it fails."""
-    from zeus.device.gpu.amd import AMDGPUs, amdsmi_is_available
-    from zeus.exception import ZeusBaseError
+    from zeus.device.gpu.amd import amdsmi_is_available
 
     if not amdsmi_is_available():
         return []
     try:
-        return [gpu.get_name() for gpu in AMDGPUs().gpus]
-    except (ZeusBaseError, ValueError, RuntimeError) as error:
-        log.warning("AMD SMI is installed but lists no device (%s).", first_line(error))
+        return [gpu.get_name() for gpu in _amd_gpus()]
+    except HardwareError as error:
+        log.warning("AMD SMI is installed but lists no device (%s).", error)
         return []
 
 
@@ -53,12 +53,28 @@ def _nvidia_gpu(accelerator: str) -> "GPU":
 
 
 def _amd_gpu(accelerator: str) -> "GPU":
-    from zeus.device.gpu.amd import AMDGPU, amdsmi_is_available
-    from zeus.exception import ZeusBaseError
+    from zeus.device.gpu.amd import amdsmi_is_available
 
     if not amdsmi_is_available():
         raise HardwareError(f"AMD SMI is not installed or does not answer, so {accelerator} cannot be asked")
+    index, gpus = int(accelerator.partition(":")[2] or 0), _amd_gpus()
+    if index >= len(gpus):
+        raise HardwareError(f"AMD SMI does not list {accelerator}")
+    return gpus[index]
+
+
+def _amd_gpus() -> "Sequence[GPU]":
+    """Zeus' objects in torch's order; Zeus has tried which of their counters can be trusted.
+
+    Raises:
+        HardwareError: the library refuses.
+    """
+    from zeus.device.gpu import get_gpus
+    from zeus.device.gpu.amd import AMDGPUs
+    from zeus.exception import ZeusBaseError
+
     try:
-        return AMDGPU(int(accelerator.partition(":")[2] or 0))
-    except (ZeusBaseError, RuntimeError) as error:
-        raise HardwareError(f"AMD SMI refuses {accelerator} ({first_line(error)})") from error
+        found = get_gpus()
+        return (found if isinstance(found, AMDGPUs) else AMDGPUs()).gpus
+    except (ZeusBaseError, ValueError, RuntimeError) as error:
+        raise HardwareError(f"AMD SMI refuses this process ({first_line(error)})") from error

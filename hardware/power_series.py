@@ -34,7 +34,8 @@ class JouleSeries:
         self.joules.append(joules)
         if len(self.seconds) > self._max_points:
             self._every *= 2
-            self.seconds, self.joules = self.seconds[::2], self.joules[::2]
+            kept = [0, *range(1 + len(self.seconds) % 2, len(self.seconds), 2)]  # the first and the last among them
+            self.seconds, self.joules = [self.seconds[i] for i in kept], [self.joules[i] for i in kept]
 
     def finish(self, seconds: float, joules: float) -> None:
         """Add the last point, also where the thinning would leave it out."""

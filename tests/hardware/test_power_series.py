@@ -69,10 +69,11 @@ def series(*points: tuple[float, float], max_points: int = 240) -> JouleSeries:
 
 
 class TestSeries:
-    def test_thinning_keeps_the_energy_and_the_bound(self) -> None:
-        made = series(*((float(second), 3.0 * second) for second in range(1, 10_001)), max_points=100)
+    @pytest.mark.parametrize("most", [100, 101])
+    def test_thinning_keeps_the_energy_and_the_bound(self, most: int) -> None:
+        made = series(*((float(second), 3.0 * second) for second in range(1, 10_001)), max_points=most)
         made.finish(10_000.0, 30_000.0)
-        assert len(made.seconds) <= 101
+        assert len(made.seconds) <= most
         assert (made.seconds[0], made.seconds[-1], made.joules[-1]) == (0.0, 10_000.0, 30_000.0)
         power = watts_over_time(made)
         assert sum(
@@ -80,6 +81,14 @@ class TestSeries:
             for sample, since in zip(power, [0.0, *(one.seconds for one in power)], strict=False)
         ) == pytest.approx(30_000.0)
         assert all(sample.watts == pytest.approx(3.0) for sample in power)
+
+    @pytest.mark.parametrize("most", [10, 11])
+    def test_the_last_point_stays_whenever_it_is_thinned(self, most: int) -> None:
+        made = JouleSeries(max_points=most)
+        for second in range(1, 50):
+            made.finish(float(second), 2.0 * second)
+            assert (made.seconds[0], made.seconds[-1], made.joules[-1]) == (0.0, second, 2.0 * second)
+            assert len(made.seconds) <= most
 
     def test_a_point_that_is_not_later_is_left_out(self) -> None:
         assert series((1, 5), (1, 6), (0.5, 7)).seconds == [0.0, 1]
