@@ -128,6 +128,21 @@ def test_this_machine_gives_a_running_value_and_a_final_one_with_its_method() ->
     assert meter.reading is meter.reading, "the final reading does not change any more"
 
 
+def test_a_machine_without_a_power_meter_of_its_own_adds_its_parts_up_and_says_so() -> None:
+    with measure_energy("cpu", scope="node") as meter:
+        sum(number * number for number in range(100_000))
+    source = meter.reading.source
+    assert source.startswith("node: ") or (source.startswith("processor: ") and "no ACPI power meter" in source)
+
+
+def test_the_share_of_the_process_is_never_called_measured() -> None:
+    with measure_energy("cpu", scope="process") as meter:
+        sum(number * number for number in range(300_000))
+    assert meter.reading.method == "estimated"
+    assert meter.reading.uncertainty_joules is not None
+    assert meter.reading.uncertainty_joules > 0
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the machine has the device")
 def test_a_device_that_is_not_there_makes_the_energy_unavailable() -> None:
     with measure_energy("cuda:0") as meter:
