@@ -166,6 +166,11 @@ class JobRequest(BaseModel):
         ge=0,
         description="Seed of the split, the initial weights, the order of batches and the search.",
     )
+    explore: bool = Field(
+        default=False,
+        description="Take another batch size now and then, where past runs of this data promise that it needs less; "
+        "set --min-auc with it.",
+    )
 
     @property
     def weights(self) -> Weights:

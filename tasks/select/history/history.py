@@ -16,6 +16,8 @@ from tasks.select.history.quality import QualityOutlook, quality_outlook
 from tasks.select.history.runs import Exclusion, PastRun, admit, admit_step
 from tasks.track import TrackedRun, read_runs
 
+NEWEST = 60  # Each brings some ten step times; MLflow takes ten to twenty milliseconds to read one.
+
 
 class Drift(Frozen):
     """A machine whose speed has changed for good; what it did before is no guide any more."""
@@ -145,11 +147,11 @@ class History:
         ]
 
 
-def read_history(*, limit: int = 500) -> History:
+def read_history(*, limit: int = NEWEST) -> History:
     """What past runs teach; an empty history where there is no store yet.
 
     Args:
-        limit: most trainings, the newest.
+        limit: most flows, and most trainings in them, the newest.
 
     Raises:
         TrackingError: the store cannot be read.
