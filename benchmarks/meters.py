@@ -27,8 +27,8 @@ import torch
 from benchmarks import report
 from benchmarks.train_step import SEED, Shunter, batches
 from hardware.budget import Budget
-from hardware.component import Component
-from hardware.energy import PowerIntegral
+from hardware.energy.component import Component
+from hardware.energy.source import PowerIntegral
 from hardware.meter import MOST_SAMPLING_SHARE, EnergyMeter, measure_energy
 
 BLOCK_SECONDS = 1.2  # of steps: a meter looks twice in it, and a busy machine changes little

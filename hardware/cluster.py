@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from hardware.discovery import local_accelerators
-from hardware.energy import first_line
+from hardware.energy.source import first_line
+from hardware.energy.streams import MergedPower, PowerStream, merge_streams
 from hardware.meter import EnergyMeter, measure_energy
-from hardware.power_streams import MergedPower, PowerStream, merge_streams
 from hardware.types import Accelerator, EnergyReading, Frozen
 from shunter.errors import HardwareError
 

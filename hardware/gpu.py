@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hardware.energy import first_line
+from hardware.energy.source import first_line
 from shunter.errors import HardwareError
 
 if TYPE_CHECKING:

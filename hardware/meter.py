@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Literal, Self
 
-from hardware.component import Component
 from hardware.discovery import cpu_identity, usable_cores
-from hardware.energy import EnergySource
-from hardware.energy_cpu import CpuPowerModel, CpuTimeEstimate, ProcessShare, RaplCounter
-from hardware.energy_gpu import GpuCounter, GpuUtilisationEstimate, gpu_power
-from hardware.energy_node import node_power
-from hardware.power_series import add_up, watts_over_time
+from hardware.energy.component import Component
+from hardware.energy.cpu import CpuPowerModel, CpuTimeEstimate, ProcessShare, RaplCounter
+from hardware.energy.gpu import GpuCounter, GpuUtilisationEstimate, gpu_power
+from hardware.energy.node import node_power
+from hardware.energy.series import add_up, watts_over_time
+from hardware.energy.source import EnergySource
 from hardware.types import EnergyReading, Figure
 from shunter.errors import HardwareError
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hardware.catalogue import AcceleratorRow, CpuIdentity, load_catalogue
-from hardware.energy_cpu import IDLE_SHARE
+from hardware.energy.cpu import IDLE_SHARE
 from hardware.types import Accelerator, CollectiveCost, Figure, HardwareProfile, Precision, Source
 
 HOST = "catalogue"  # in place of a fingerprint: no machine was measured

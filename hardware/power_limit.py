@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 import psutil
 
-from hardware.energy import first_line
+from hardware.energy.source import first_line
 from hardware.gpu import zeus_gpu
 from shunter.errors import HardwareError, RequestError
 from shunter.settings import Settings

@@ -3,8 +3,8 @@
 import pytest
 
 from hardware.budget import Budget
-from hardware.component import Component
-from hardware.energy import EnergySource
+from hardware.energy.component import Component
+from hardware.energy.source import EnergySource
 from hardware.meter import EnergyMeter
 
 

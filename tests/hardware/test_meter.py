@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hardware.component import Component
-from hardware.energy import EnergySource, PowerIntegral, Uncertainty
+from hardware.energy.component import Component
+from hardware.energy.source import EnergySource, PowerIntegral, Uncertainty
 from hardware.meter import (
     MOST_SAMPLING_SHARE,
     EnergyMeter,

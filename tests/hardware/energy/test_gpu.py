@@ -6,7 +6,7 @@ import pynvml
 import pytest
 import torch
 
-from hardware.energy_gpu import IDLE_SHARE, GpuCounter, GpuUtilisationEstimate, gpu_power
+from hardware.energy.gpu import IDLE_SHARE, GpuCounter, GpuUtilisationEstimate, gpu_power
 from hardware.gpu import amd_device_names, zeus_gpu
 from hardware.meter import EnergyMeter, measure_energy
 from hardware.nvml import nvml_devices

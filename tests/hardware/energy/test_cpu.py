@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hardware.catalogue import CpuIdentity, load_catalogue
-from hardware.energy import EnergySource, Uncertainty
-from hardware.energy_cpu import (
+from hardware.energy.cpu import (
     IDLE_SHARE,
     CpuPowerModel,
     CpuTimeEstimate,
@@ -20,6 +19,7 @@ from hardware.energy_cpu import (
     RaplCounter,
     RaplZone,
 )
+from hardware.energy.source import EnergySource, Uncertainty
 from shunter.errors import HardwareError
 
 RANGE_MICROJOULES = 262_143_328_850

@@ -1,7 +1,7 @@
 """Joules of a GPU: its energy counter, the integral of its power sensor, and the estimate by its utilisation."""
 
 from hardware.catalogue import load_catalogue
-from hardware.energy import SENSOR_SHARE, EnergySource, PowerIntegral, Uncertainty, first_line
+from hardware.energy.source import SENSOR_SHARE, EnergySource, PowerIntegral, Uncertainty, first_line
 from hardware.gpu import zeus_gpu
 from shunter.errors import HardwareError, RequestError
 

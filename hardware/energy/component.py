@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from hardware.energy import EnergySource
-from hardware.power_series import JouleSeries
+from hardware.energy.series import JouleSeries
+from hardware.energy.source import EnergySource
 from hardware.types import EnergyReading
 from shunter.errors import HardwareError
 

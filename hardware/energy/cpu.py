@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from hardware.catalogue import CpuIdentity, load_catalogue
-from hardware.energy import SENSOR_SHARE, EnergySource, Uncertainty, first_line
+from hardware.energy.source import SENSOR_SHARE, EnergySource, Uncertainty, first_line
 from shunter.errors import HardwareError
 
 if TYPE_CHECKING:

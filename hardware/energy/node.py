@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hardware.energy import PowerIntegral
+from hardware.energy.source import PowerIntegral
 from shunter.errors import HardwareError
 
 HOST_ROOT = Path("/")

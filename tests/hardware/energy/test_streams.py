@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from hardware.energy_node import node_power
-from hardware.power_streams import PowerStream, merge_streams
+from hardware.energy.node import node_power
+from hardware.energy.streams import PowerStream, merge_streams
 from hardware.types import EnergyReading, PowerSample
 from shunter.errors import HardwareError
 
