@@ -106,11 +106,7 @@ def power_limit(
     if watts is None:
         yield
         return
-    if not allowed:
-        raise RequestError(
-            f"A power limit of {watts:g} W on {device.name} was asked for without permission: set "
-            "SHUNTER_ALLOW_POWER_LIMIT=true where the operator agrees, or leave the limit out."
-        )
+    _check_permission(device.name, watts, allowed)
     lowest, highest = device.limit_range_watts()
     if not lowest <= watts <= highest:
         raise RequestError(
@@ -123,6 +119,35 @@ def power_limit(
             yield
         finally:
             held.restore()
+
+
+@contextmanager
+def limited(accelerator: str, watts: float | None) -> Iterator[None]:
+    """`power_limit` on an accelerator of this machine by its name, permitted where the settings say so.
+
+    Args:
+        accelerator: `cuda:<i>`.
+        watts: the limit; None changes nothing, and asks no device.
+
+    Raises:
+        RequestError: as `power_limit`.
+        HardwareError: as `power_limit`, or the device cannot be asked.
+    """
+    if watts is None:
+        yield
+        return
+    allowed = Settings().allow_power_limit
+    _check_permission(accelerator, watts, allowed)
+    with power_limit(GpuPowerLimit(accelerator), watts, allowed=allowed):
+        yield
+
+
+def _check_permission(name: str, watts: float, allowed: bool) -> None:
+    if not allowed:
+        raise RequestError(
+            f"A power limit of {watts:g} W on {name} was asked for without permission: set "
+            "SHUNTER_ALLOW_POWER_LIMIT=true where the operator agrees, or leave the limit out."
+        )
 
 
 def default_record() -> Path:

@@ -11,7 +11,7 @@ from textwrap import dedent
 
 import pytest
 
-from hardware.power_limit import GpuPowerLimit, power_limit, restore_abandoned
+from hardware.power_limit import GpuPowerLimit, default_record, limited, power_limit, restore_abandoned
 from shunter.errors import HardwareError, RequestError
 from shunter.settings import PROJECT_ROOT, Settings
 from tests.hardware.fake_nvml import FakeNvml
@@ -215,6 +215,20 @@ class TestGpu:
         with power_limit(device, 175.0, allowed=True, record=record):
             assert nvml.limit_milliwatts == 175_000
         assert nvml.limit_milliwatts == 300_000
+
+    def test_by_name_it_needs_the_settings_to_permit_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        nvml = FakeNvml()
+        nvml.install(monkeypatch)
+        with limited("cuda:0", None):
+            assert not nvml.calls, "nothing to do, nobody to ask"
+        with pytest.raises(RequestError, match="SHUNTER_ALLOW_POWER_LIMIT"), limited("cuda:0", 150.0):
+            pytest.fail("the block must not run")
+        assert not nvml.calls
+        monkeypatch.setenv("SHUNTER_ALLOW_POWER_LIMIT", "true")
+        with limited("cuda:0", 150.0):
+            assert nvml.limit_milliwatts == 150_000
+        assert nvml.limit_milliwatts == 300_000
+        assert not default_record().exists()
 
     def test_a_driver_that_refuses_is_quoted(self, monkeypatch: pytest.MonkeyPatch, record: Path) -> None:
         nvml = FakeNvml()
