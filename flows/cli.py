@@ -13,6 +13,7 @@ from rich.console import Console
 from flows.environment import check_packages, ensure_home, prepare_environment, start_temporary_server
 from flows.options import build, with_options
 from shunter.errors import ShunterError
+from tasks.profile_request import ProfileRequest
 from tasks.request import SelectRequest, TrainRequest
 
 INTERRUPTED = 130  # what a shell reports for Ctrl-C
@@ -109,18 +110,28 @@ def select(**options: Any) -> None:
         console.print(decision.explanation, highlight=False)
 
 
-@app.command()
-def profile(
-    refresh: Annotated[
-        bool, typer.Option("--refresh", help="Measure again although today's figures are there.")
-    ] = False,
-) -> None:
-    """Measure this machine: arithmetic, memory and gather rates, power; kept for a day."""
-    with one_sentence_errors():
-        from flows.tables import profile_table
-        from tasks.profile import local_profiles
+REFRESH = inspect.Parameter(
+    "refresh",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=False,
+    annotation=Annotated[bool, typer.Option("--refresh", help="Measure again although today's figures are there.")],
+)
 
-        console.print(profile_table(local_profiles(refresh=refresh)))
+
+@app.command()
+@with_options(ProfileRequest, REFRESH)
+def profile(**options: Any) -> None:
+    """Measure this machine, kept for a day; with --data also where a training on it waits, and what to change."""
+    with one_sentence_errors():
+        refresh = options.pop("refresh")
+        request = build(ProfileRequest, options)
+        check_packages()
+        ensure_home()
+        from flows.profile_tables import print_profile
+        from flows.profiling import profile as profile_flow
+
+        start_temporary_server()
+        print_profile(console, profile_flow(request, refresh=refresh))
 
 
 @app.command()

@@ -60,7 +60,7 @@ def probe(accelerator: Accelerator, seconds_each: float = 0.5) -> ProbeResult:
             },
             matmul_curve={
                 precision: tuple(
-                    _matmul(device, dtype, (batch, width, width), seconds_each * CURVE_SHARE)
+                    measure_matmul(device, dtype, (batch, width, width), seconds_each * CURVE_SHARE)
                     for width in CURVE_WIDTHS
                     for batch in CURVE_BATCHES
                 )
@@ -82,16 +82,30 @@ def large_bytes(accelerator: Accelerator) -> int:
 def _square_matmul(device: torch.device, dtype: torch.dtype, seconds: float) -> Figure:
     # The sides at which either kind of device is near its best rate and one product still takes milliseconds.
     side = 4096 if device.type == "cuda" else 1024
-    return _matmul(device, dtype, (side, side, side), seconds).flops_per_second
+    return measure_matmul(device, dtype, (side, side, side), seconds).flops_per_second
 
 
-def _matmul(device: torch.device, dtype: torch.dtype, shape: tuple[int, int, int], seconds: float) -> MatmulRate:
+def measure_matmul(
+    device: torch.device, dtype: torch.dtype, shape: tuple[int, int, int], seconds: float, count: int = 1
+) -> MatmulRate:
+    """Rate of the product `[m, k] x [k, n]`, or of a batch of `count` of them.
+
+    Args:
+        device: where.
+        dtype: of the operands and the result.
+        shape: m, n and k.
+        seconds: time after which the measurement stops repeating.
+        count: products in one call.
+    """
     m, n, k = shape
-    left = torch.randn(m, k, device=device, dtype=dtype)
-    right = torch.randn(k, n, device=device, dtype=dtype)
-    out = torch.empty(m, n, device=device, dtype=dtype)
-    durations = repeat(lambda: torch.mm(left, right, out=out), device, seconds)
-    return MatmulRate(m=m, n=n, k=k, flops_per_second=measured_rate(2 * m * n * k, durations))
+    left = torch.randn(count, m, k, device=device, dtype=dtype)
+    right = torch.randn(count, k, n, device=device, dtype=dtype)
+    out = torch.empty(count, m, n, device=device, dtype=dtype)
+    if count == 1:
+        durations = repeat(lambda: torch.mm(left[0], right[0], out=out[0]), device, seconds)
+    else:
+        durations = repeat(lambda: torch.bmm(left, right, out=out), device, seconds)
+    return MatmulRate(m=m, n=n, k=k, flops_per_second=measured_rate(2 * count * m * n * k, durations))
 
 
 def _copy_bytes_per_second(device: torch.device, size: int, seconds: float) -> Figure:

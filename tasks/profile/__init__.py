@@ -1,21 +1,63 @@
-"""Step `profile`: what the accelerators of this machine really do."""
+"""Step `profile`: what the accelerators of this machine really do, and where a training waits on them."""
+
+from collections.abc import Callable
+from pathlib import Path
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from engine.dataset import Dataset
 from hardware.discovery import host_fingerprint, local_accelerators
 from hardware.types import HardwareProfile
 from shunter.settings import Settings
+from tasks.profile.advice import advise
 from tasks.profile.cache import ProfileKey, read_profiles, write_profiles
+from tasks.profile.machine import complete, is_complete
 from tasks.profile.measure import measure
+from tasks.profile.pictures import draw_pictures
+from tasks.profile.report import StallReport
+from tasks.profile.stalls import Stall
+from tasks.profile.training import stalls_of
+from tasks.profile_request import ProfileRequest
 
-__all__ = ["local_profiles", "profile_hardware"]
+__all__ = [
+    "Stall",
+    "StallReport",
+    "advise",
+    "draw_pictures",
+    "find_stalls",
+    "local_profiles",
+    "machine_profiles",
+    "profile_hardware",
+    "profile_machine",
+    "stalls_of",
+]
+
+Progress = Callable[[str], None]
+
+
+def _quiet(words: str) -> None:
+    """Tell nobody."""
 
 
 @task(name="profile", cache_policy=NO_CACHE)
 def profile_hardware(refresh: bool = False) -> list[HardwareProfile]:
     """Profile every accelerator of this machine, from the day's file unless `refresh`."""
     return local_profiles(refresh=refresh)
+
+
+@task(name="profile machine", cache_policy=NO_CACHE)
+def profile_machine(refresh: bool = False, on_progress: Progress = _quiet) -> list[HardwareProfile]:
+    """The same, with disk and collectives."""
+    return machine_profiles(refresh=refresh, on_progress=on_progress)
+
+
+@task(name="find stalls", cache_policy=NO_CACHE)
+def find_stalls(
+    dataset: Dataset, request: ProfileRequest, profile: HardwareProfile, on_progress: Progress = _quiet
+) -> StallReport:
+    """Find where a training of the request waits on the accelerator of `profile`."""
+    return stalls_of(dataset, request, profile, on_progress)
 
 
 def local_profiles(*, refresh: bool = False) -> list[HardwareProfile]:
@@ -29,9 +71,31 @@ def local_profiles(*, refresh: bool = False) -> list[HardwareProfile]:
     """
     accelerators = local_accelerators()
     host = host_fingerprint(accelerators)
-    path, key = Settings().profile_directory / f"{host}.json", ProfileKey.of(host)
+    path, key = _kept_at(host), ProfileKey.of(host)
     profiles = None if refresh else read_profiles(path, key)
     if profiles is None:
         profiles = [measure(accelerator, host) for accelerator in accelerators]
         write_profiles(path, key, profiles)
     return profiles
+
+
+def machine_profiles(*, refresh: bool = False, on_progress: Progress = _quiet) -> list[HardwareProfile]:
+    """Profiles with the slower measurements too, kept beside the others of the day.
+
+    Args:
+        refresh: measure even if today's figures are there.
+        on_progress: told in words what is being measured.
+
+    Raises:
+        HardwareError: something refuses to be measured.
+    """
+    on_progress("arithmetic, memory and power")
+    profiles = local_profiles(refresh=refresh)
+    if not all(is_complete(profile) for profile in profiles):
+        profiles = complete(profiles, on_progress)
+        write_profiles(_kept_at(profiles[0].host), ProfileKey.of(profiles[0].host), profiles)
+    return profiles
+
+
+def _kept_at(host: str) -> Path:
+    return Settings().profile_directory / f"{host}.json"

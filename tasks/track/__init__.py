@@ -24,9 +24,10 @@ from tasks.track.convention import (
 )
 from tasks.track.history import TrackedRun, list_runs, read_runs
 from tasks.track.learning import log_steps, read_steps, step_tags
+from tasks.track.profiles import log_pictures, log_profiles, log_stalls
 from tasks.track.registry import RegisteredModel, load_champion, register_model
 from tasks.track.reports import log_config, log_decision, log_training_curve
-from tasks.track.runs import Run, child_run, closing, finish, open_run, start_run_tree, system_metrics
+from tasks.track.runs import Run, child_run, closing, finish, open_run, start_run, start_run_tree, system_metrics
 from tasks.track.store import artifact_root, tracking_uri
 
 __all__ = [
@@ -47,6 +48,9 @@ __all__ = [
     "load_champion",
     "log_config",
     "log_decision",
+    "log_pictures",
+    "log_profiles",
+    "log_stalls",
     "log_steps",
     "log_training_curve",
     "model_params",
@@ -59,6 +63,7 @@ __all__ = [
     "register_model",
     "request_params",
     "schedule_params",
+    "start_run",
     "start_run_tree",
     "step_tags",
     "system_metrics",

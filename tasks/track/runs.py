@@ -128,6 +128,26 @@ def start_run_tree(
     return run.run_id
 
 
+def start_run(name: str, kind: RunKind, *, flow_run_id: str | None = None) -> str:
+    """Open a run that belongs to no training, for instance the profile of a machine.
+
+    Args:
+        name: what the run is called.
+        kind: of the run.
+        flow_run_id: of Prefect, kept as a tag, so that one finds the other.
+
+    Returns:
+        Id of the run.
+
+    Raises:
+        TrackingError: the store cannot be reached or written.
+    """
+    run = _create(open_store(), name, kind)
+    if flow_run_id is not None:
+        run.set_tags({"prefect.flow_run_id": flow_run_id})
+    return run.run_id
+
+
 def finish(run_id: str, status: Status = "FINISHED", reason: str | None = None) -> None:
     """Close a run.
 

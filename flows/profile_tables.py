@@ -1,0 +1,148 @@
+"""What `shunter profile` prints."""
+
+from collections.abc import Sequence
+from itertools import zip_longest
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from flows.profiling import ProfileSummary
+from flows.tables import profile_table
+from hardware.types import CollectiveCost, Figure, HardwareProfile
+from tasks.profile import Stall, StallReport
+
+RUN_TITLES = {
+    "S1": "one device, batches made beforehand",
+    "S0": "one process with all threads",
+    "S1g": "all devices, each for itself",
+    "S6": "all devices, tables copied",
+    "S2": "all devices",
+    "S4": "all devices, read from memory",
+    "S3": "all devices, read from disk",
+    "S5": "between machines (simulated)",
+    "S7": "one device, tables in slower memory",
+    "L4": "reader alone, from memory",
+    "L3": "reader alone, from disk",
+}
+
+
+def machine_tables(profiles: Sequence[HardwareProfile]) -> list[Table]:
+    """Everything that was measured of the machine."""
+    return [profile_table(profiles), *(curve_table(profile) for profile in profiles), surroundings_table(profiles[0])]
+
+
+def curve_table(profile: HardwareProfile) -> Table:
+    """Matrix products by size, embedding rows by width; medians, all measured."""
+    title = f"{profile.accelerator.name}: GFLOP/s by size of the product, million rows/s by width of the row, measured"
+    table = Table(title=title, box=box.SIMPLE, padding=(0, 1))
+    for heading in ("m x k x n", "fp32", "bf16", "row", "lookup", "update"):
+        table.add_column(heading, no_wrap=True, justify="right")
+    singles, halves = (profile.matmul_curve.get(precision, ()) for precision in ("fp32", "bf16"))
+    products = [
+        (f"{one.m} x {one.k} x {one.n}", *(_short(rate.flops_per_second.value / 1e9) for rate in (one, other)))
+        for one, other in zip(singles, halves, strict=True)
+    ]
+    rows = [
+        (f"{one.row_bytes} B", *(_short(rate.bytes_per_second.value / one.row_bytes / 1e6) for rate in (one, other)))
+        for one, other in zip(profile.gather_curve, profile.scatter_curve, strict=True)
+    ]
+    for product, row in zip_longest(products, rows, fillvalue=("", "", "")):
+        table.add_row(*product, *row)
+    return table
+
+
+def surroundings_table(profile: HardwareProfile) -> Table:
+    """Disk, copies to a device, and collectives."""
+    table = Table("", "", title="Around the accelerators, measured", box=box.SIMPLE, show_header=False)
+    if profile.disk is not None:
+        table.add_row("disk, in sequence", _rate(profile.disk.sequential_bytes_per_second, 1e9, "GB/s"))
+        table.add_row("disk, 4 KiB at random", _rate(profile.disk.random_reads_per_second, 1e3, "thousand reads/s"))
+    copied = profile.host_to_device_bytes_per_second
+    table.add_row(
+        "host to device",
+        "not measurable: a processor has no such copy" if copied is None else _rate(copied, 1e9, "GB/s"),
+    )
+    for cost in profile.collectives:
+        table.add_row(f"{cost.operation.replace('_', '-')} x {cost.processes}, {cost.link}", _line(cost))
+    return table
+
+
+def stall_table(report: StallReport) -> Table:
+    """Each stall with its interval, its share and its slow-down, or why there is no figure."""
+    table = Table(
+        title=f"Stalls of {report.model} on {report.data_name}, ms a step; with hidden: what the reader alone takes",
+        box=box.SIMPLE,
+        padding=(0, 1),
+    )
+    for heading in ("stall", "ms", "95 %", "share", "slow-down", "with hidden"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("")
+    for stall in report.stalls:
+        name = stall.name.replace("_", " ")
+        whole = "" if stall.total_seconds is None else _short(1e3 * stall.total_seconds)
+        interval = ""
+        if stall.low_seconds is not None and stall.high_seconds is not None:
+            interval = f"{_short(1e3 * stall.low_seconds)} to {_short(1e3 * stall.high_seconds)}"
+        if stall.seconds is None:
+            table.add_row(name, "", interval, "", "", whole, f"{stall.state} {_reason(stall)}")
+            continue
+        table.add_row(
+            name,
+            _short(1e3 * stall.seconds),
+            interval,
+            f"{stall.share_of_slow_run:.0%}",
+            f"{stall.slow_down:.2f}",
+            whole,
+            stall.state,
+        )
+    return table
+
+
+def run_table(report: StallReport) -> Table:
+    """The measured runs that the stalls are differences of."""
+    table = Table("run", "", "ms", "95 %", "rounds", title="Measured runs, each step or batch", box=box.SIMPLE)
+    for name, title in RUN_TITLES.items():
+        if name in report.runs:
+            time = report.runs[name]
+            interval = f"{_short(1e3 * time.low)} to {_short(1e3 * time.high)}"
+            table.add_row(name, title, _short(1e3 * time.seconds), interval, str(time.rounds))
+    return table
+
+
+def _rate(figure: Figure, unit_value: float, unit: str) -> str:
+    spread = ""
+    if figure.low is not None and figure.high is not None:
+        spread = f" ({figure.low / unit_value:,.1f} to {figure.high / unit_value:,.1f})"
+    return f"{figure.value / unit_value:,.1f}{spread} {unit}"
+
+
+def _reason(stall: Stall) -> str:
+    """Why there is no figure; an interval that holds zero stands beside it."""
+    return f"({stall.reason})" if stall.state == "not measurable" else ""
+
+
+def _short(value: float) -> str:
+    """Three digits that matter."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _line(cost: CollectiveCost) -> str:
+    return (
+        f"{1e6 * cost.latency_seconds:,.0f} µs + bytes / {cost.bytes_per_second / 1e9:,.2f} GB/s (fitted, "
+        f"R² {cost.r2:.2f})"
+    )
+
+
+def print_profile(console: Console, summary: ProfileSummary) -> None:
+    """Print everything: the machine, the stalls, the advice, and where the pictures are."""
+    for table in machine_tables(summary.profiles):
+        console.print(table)
+    if summary.report is not None:
+        console.print(run_table(summary.report))
+        console.print(stall_table(summary.report))
+        console.print(f"Communication model: {summary.report.communication_note}", highlight=False, markup=False)
+        for sentence in summary.advice or ("Nothing was found to wait for.",):
+            console.print(f"- {sentence}", highlight=False, markup=False)
+    for picture in summary.pictures:
+        console.print(f"Picture: {picture}", highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,65 @@
+"""The flow behind `shunter profile`: the machine's figures, and where a training on it waits."""
+
+from pathlib import Path
+
+from prefect import flow
+from prefect.runtime import flow_run
+from rich.console import Console
+
+from hardware.types import Frozen, HardwareProfile
+from tasks.ingest import ingest
+from tasks.profile import StallReport, advise, draw_pictures, find_stalls, profile_machine
+from tasks.profile_request import ProfileRequest
+from tasks.request import TrainRequest
+from tasks.track import closing, log_pictures, log_profiles, log_stalls, start_run
+
+
+class ProfileSummary(Frozen):
+    """What came out: the profiles, the stalls and what to do about them, the pictures, the run in MLflow."""
+
+    profiles: tuple[HardwareProfile, ...]
+    report: StallReport | None
+    advice: tuple[str, ...]
+    pictures: tuple[Path, ...]
+    run_id: str
+
+
+@flow(name="profile", flow_run_name="profile-{request.data}")
+def profile(request: ProfileRequest = ProfileRequest(), refresh: bool = False) -> ProfileSummary:  # noqa: B008
+    """Measure this machine, and where a training of the model on the data waits, if both are given.
+
+    Args:
+        request: the model and the data; without data the machine alone is measured.
+        refresh: measure the machine again although today's figures are there.
+    """
+    console = Console(stderr=True, highlight=False)
+    with console.status("Starting") as status:
+
+        def progress(words: str) -> None:
+            status.update(f"Measuring {words}")
+
+        dataset = ingest(_ingestion(request, request.data)) if request.data is not None else None
+        profiles = profile_machine(refresh=refresh, on_progress=progress)
+        run_id = start_run(_run_name(request, profiles), "profile", flow_run_id=flow_run.get_id())
+        with closing(run_id):
+            log_profiles(run_id, profiles)
+            report, advice = None, ()
+            if dataset is not None:
+                report = find_stalls(dataset, request, profiles[-1], on_progress=progress)
+                advice = advise(report, profiles[-1])
+                log_stalls(run_id, report, advice)
+            progress("the layers of the model for the roofline")
+            pictures = draw_pictures(profiles, dataset, report)
+            log_pictures(run_id, pictures)
+    return ProfileSummary(
+        profiles=tuple(profiles), report=report, advice=advice, pictures=tuple(pictures), run_id=run_id
+    )
+
+
+def _ingestion(request: ProfileRequest, data: str) -> TrainRequest:
+    return TrainRequest(data=data, format=request.format, schema_file=request.schema_file)
+
+
+def _run_name(request: ProfileRequest, profiles: list[HardwareProfile]) -> str:
+    machine = profiles[-1].accelerator.model
+    return machine if request.data is None else f"{machine} {request.data}"

@@ -1,0 +1,184 @@
+"""From measured steps to stalls: differences of runs, with the confidence that they are there at all.
+
+    interconnect  I = T2 - T1      of it: contention T1g - T1, all-reduce T6 - T1g, embedding exchange A = T2 - T6
+    prep          P = T4 - T2      reading and laying out batches, as far as the prefetch does not hide it
+    fetch         F = T3 - T4      the same from disk
+    network       N = T5 - T2      between machines, simulated
+    slow memory   M = T7 - T1      embedding tables in a file, some rows in memory
+
+so that T1 + I + P + F = T3. With one device P is T4 - T1. A run's time T is the median over the rounds of the mean of
+its steps: a stall comes in few long steps, which a median over the steps would hide.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+
+from engine.stalls.plan import StallMeasurements
+from hardware.types import Frozen
+
+StallName = Literal[
+    "interconnect", "contention", "all_reduce", "embedding_exchange", "prep", "fetch", "network", "slow_memory"
+]
+State = Literal["measured", "simulated", "not detectable", "not measurable"]
+# Name of the stall: the run with it, the run without it.
+DIFFERENCES: dict[StallName, tuple[str, str]] = {
+    "interconnect": ("S2", "S1"),
+    "contention": ("S1g", "S1"),
+    "all_reduce": ("S6", "S1g"),
+    "embedding_exchange": ("S2", "S6"),
+    "prep": ("S4", "S2"),
+    "fetch": ("S3", "S4"),
+    "network": ("S5", "S2"),
+    "slow_memory": ("S7", "S1"),
+}
+SIMULATED = ("network",)
+RESAMPLES, CONFIDENCE = 2000, 0.95
+
+
+class RunTime(Frozen):
+    """Seconds a step, with their bootstrap interval of 95 %."""
+
+    seconds: float
+    low: float
+    high: float
+    rounds: int
+    steps: int
+
+
+class Stall(Frozen):
+    """One kind of waiting, per step."""
+
+    name: StallName
+    state: State
+    slow_run: str
+    fast_run: str
+    reason: str = ""
+    difference_seconds: float | None = None  # signed; what is not detectable is never reported as a stall
+    low_seconds: float | None = None
+    high_seconds: float | None = None
+    share_of_slow_run: float | None = None
+    slow_down: float | None = None
+    total_seconds: float | None = None  # exposed and hidden together, from the reader alone
+
+    @property
+    def seconds(self) -> float | None:
+        """Exposed seconds a step; None where nothing was detected or measured."""
+        return self.difference_seconds if self.state in ("measured", "simulated") else None
+
+
+def run_times(measurements: StallMeasurements, seed: int = 0) -> tuple[dict[str, RunTime], dict[str, np.ndarray]]:
+    """Time of each run, and its bootstrap replicates, which share their rounds.
+
+    Rounds are drawn with replacement, the same for all runs since a round's runs belong together, and steps within
+    them; percentiles of the replicates are the interval (Efron and Tibshirani, "An Introduction to the Bootstrap",
+    1993, section 13.3).
+
+    Args:
+        measurements: of the profiler.
+        seed: of the draws.
+    """
+    generator = np.random.default_rng(seed)
+    rounds = max(len(some) for some in measurements.seconds.values())
+    drawn = generator.integers(0, rounds, (RESAMPLES, rounds))
+    times, replicates = {}, {}
+    for name, kept in measurements.seconds.items():
+        seconds = np.array(kept)
+        own = drawn if len(seconds) == rounds else generator.integers(0, len(seconds), (RESAMPLES, len(seconds)))
+        steps = generator.integers(0, seconds.shape[1], (*own.shape, seconds.shape[1]))
+        replicates[name] = np.median(seconds[own[..., np.newaxis], steps].mean(axis=2), axis=1)
+        low, high = _interval(replicates[name])
+        times[name] = RunTime(
+            seconds=float(np.median(seconds.mean(axis=1))), low=low, high=high, rounds=len(seconds), steps=seconds.size
+        )
+    return times, replicates
+
+
+def find_stalls(
+    measurements: StallMeasurements, times: Mapping[str, RunTime], replicates: Mapping[str, np.ndarray]
+) -> tuple[Stall, ...]:
+    """Every stall of `DIFFERENCES`, detected or with the reason why not.
+
+    Args:
+        measurements: of the profiler.
+        times: of its runs.
+        replicates: of its runs.
+    """
+    return tuple(_find(name, measurements, times, replicates) for name in DIFFERENCES)
+
+
+def _find(
+    name: StallName,
+    measurements: StallMeasurements,
+    times: Mapping[str, RunTime],
+    replicates: Mapping[str, np.ndarray],
+) -> Stall:
+    slow, fast = DIFFERENCES[name]
+    if name == "prep" and "S2" in measurements.not_measurable:
+        fast = "S1"
+    for run in (slow, fast):
+        if run not in times:
+            reason = measurements.not_measurable[run]
+            return Stall(name=name, state="not measurable", slow_run=slow, fast_run=fast, reason=reason)
+    difference = times[slow].seconds - times[fast].seconds
+    low, high = _interval(replicates[slow] - replicates[fast])
+    found = low > 0
+    state: State = "not detectable"
+    if found:
+        state = "simulated" if name in SIMULATED else "measured"
+    return Stall(
+        name=name,
+        state=state,
+        slow_run=slow,
+        fast_run=fast,
+        difference_seconds=difference,
+        low_seconds=low,
+        high_seconds=high,
+        reason="" if found else f"the interval of 95 % reaches from {1e3 * low:.3g} to {1e3 * high:.3g} ms a step",
+        share_of_slow_run=difference / times[slow].seconds if found else None,
+        slow_down=times[slow].seconds / times[fast].seconds if found else None,
+        total_seconds=_total(name, times),
+    )
+
+
+def _total(name: StallName, times: Mapping[str, RunTime]) -> float | None:
+    """What the reader alone takes for a batch: of prep warm, of fetch what it takes more when cold."""
+    if name == "prep" and "L4" in times:
+        return times["L4"].seconds
+    if name == "fetch" and {"L3", "L4"} <= times.keys():
+        return max(0.0, times["L3"].seconds - times["L4"].seconds)
+    return None
+
+
+def _interval(replicates: np.ndarray) -> tuple[float, float]:
+    tail = 100 * (1 - CONFIDENCE) / 2
+    low, high = np.percentile(replicates, [tail, 100 - tail])
+    return float(low), float(high)
+
+
+def cache_what_if(
+    *, warm_step_seconds: float, warm_read_seconds: float, batch_bytes: float, disk_bytes_per_second: float
+) -> list[tuple[float, float]]:
+    """Estimated seconds a step by the share of the data that lies in memory, from 0 to 1 in steps of 0.05.
+
+    After DS-Analyzer's what-if analysis (Mohan et al., VLDB 2021, section 3.3): the rest comes from the disk, and as
+    reading runs beside the step, the slower of the two decides.
+
+    Args:
+        warm_step_seconds: a step on batches from memory.
+        warm_read_seconds: the reader alone on them.
+        batch_bytes: bytes of a batch in the files.
+        disk_bytes_per_second: in sequence.
+    """
+    shares = [round(0.05 * position, 2) for position in range(21)]
+    return [
+        (share, max(warm_step_seconds, warm_read_seconds + (1 - share) * batch_bytes / disk_bytes_per_second))
+        for share in shares
+    ]
+
+
+def median_difference(slow: Sequence[Sequence[float]], fast: Sequence[Sequence[float]]) -> float:
+    """Difference of two runs' times, not below zero."""
+    times = [float(np.median(np.array(rounds).mean(axis=1))) for rounds in (slow, fast)]
+    return max(0.0, times[0] - times[1])
