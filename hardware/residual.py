@@ -102,7 +102,7 @@ class Residual:
             return []
         means, deviations = self._log_ratios(workload, predictions)
         return [
-            prediction if prediction.step_seconds_source == "measured" else _scaled(prediction, mean, deviation)
+            prediction if prediction.step_seconds_source == "measured" else scaled(prediction, mean, deviation)
             for (_, prediction, _), mean, deviation in zip(predictions, means, deviations, strict=True)
         ]
 
@@ -165,7 +165,7 @@ def _new_process(inputs: int, *, learn_scales: bool) -> "GaussianProcessRegresso
     return GaussianProcessRegressor(similar + noise, optimizer=optimizer)
 
 
-def _scaled(prediction: Prediction, log_ratio: float, deviation: float) -> Prediction:
+def scaled(prediction: Prediction, log_ratio: float, deviation: float) -> Prediction:
     """The prediction with its times multiplied, at the same power."""
     ratio = math.exp(log_ratio)
     step_seconds = prediction.step_seconds * ratio

@@ -1,6 +1,7 @@
 """What past runs teach: how far predictions err, how good models become, and whether to use the best or to try."""
 
 from tasks.select.history.epochs import EpochCount, estimate_epochs
+from tasks.select.history.fleet import with_fleet
 from tasks.select.history.gaussian_process import Posterior
 from tasks.select.history.history import Drift, History, read_history
 from tasks.select.history.policy import Choice, Strategy, choose_under_uncertainty, expected_improvement
@@ -26,4 +27,5 @@ __all__ = [
     "estimate_epochs",
     "expected_improvement",
     "read_history",
+    "with_fleet",
 ]

@@ -17,10 +17,6 @@ import numpy as np
 from hardware.catalogue import AcceleratorRow
 from tasks.select.history.gaussian_process import Observations, Posterior, regress, similarity
 
-# A step takes between the same whatever its batch and in proportion to it, so what a sample takes falls with an
-# exponent between 1 and 0; large batches, of which most are measured, are nearer to 0.
-BATCH_EXPONENT = -0.25
-
 
 @dataclass(frozen=True)
 class Priors:
@@ -37,6 +33,8 @@ class Priors:
         octaves: batch sizes and counts within two to this power tell of each other.
         catalogue_distance: so do accelerators whose rates are within e to this power,
         demand_distance: and workloads of one kind whose demands are.
+        batch_exponent: of the batch size, in the amount per sample. A step takes between the same whatever its batch
+            and in proportion to it, so it is between -1 and 0; large batches, of which most are measured, are near 0.
     """
 
     family: float = 2.0
@@ -49,6 +47,7 @@ class Priors:
     octaves: float = 2.0
     catalogue_distance: float = 1.0
     demand_distance: float = 1.0
+    batch_exponent: float = -0.25
 
 
 PRIORS = Priors()
@@ -105,7 +104,7 @@ def estimate(
     """
     situations = [*(situation for situation, _ in seen), *asked]
     covariance = _covariance(situations, priors)
-    slope = BATCH_EXPONENT * np.log([one.batch_size for one in situations])
+    slope = priors.batch_exponent * np.log([one.batch_size for one in situations])
     values = np.log([amount for _, amount in seen]) - slope[: len(seen)]
     index = np.arange(len(situations))[:, None]
     observations = Observations(index[: len(seen)], values, np.full(len(seen), priors.noise))
