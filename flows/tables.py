@@ -1,7 +1,7 @@
 """What the short commands print."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -14,6 +14,8 @@ from shunter.settings import Settings
 
 if TYPE_CHECKING:
     from tasks.select import Decision
+
+MOST_ACCELERATORS = 12
 
 
 def profile_table(profiles: Sequence[HardwareProfile]) -> Table:
@@ -46,23 +48,26 @@ def decision_table(decision: "Decision", *, every_row: bool) -> Table:
 
     Args:
         decision: what to show.
-        every_row: every placement; else the best of each accelerator.
+        every_row: every placement; else the best of each accelerator, of the `MOST_ACCELERATORS` first.
     """
-    table = Table(title=f"Placements by {decision.objective}, for {decision.job.epochs:.3g} epochs", box=box.SIMPLE)
-    for title in ("placement", "hours", "kWh", "cost", "lost because"):
-        table.add_column(title, overflow="fold", justify="left")
-    shown: set[str] = set()
-    for row in decision.table_rows():
-        accelerator = str(row["accelerator"])
-        if every_row or accelerator not in shown:
-            shown.add(accelerator)
-            table.add_row(
-                escape(str(row["placement"])) + ("" if row["is_here"] else "\n(not here)"),
-                _with_interval(row, "hours", row["step_source"]),
-                _with_interval(row, "kwh", row["energy_source"]),
-                _with_interval(row, "cost", row["price_source"]),
-                escape(str(row["lost_because"] or "chosen")),
-            )
+    from tasks.select import figure_cells
+
+    title = f"Placements by {decision.objective}, with 90 % intervals, for {decision.job.epochs:.3g} epochs"
+    table = Table(title=title, box=box.SIMPLE, padding=(0, 1, 0, 0))
+    for title in ("placement", "time", "energy", "cost", "lost because"):
+        table.add_column(title, overflow="fold")
+    shown: dict[str, None] = {}
+    for one, row in zip(decision.table, decision.table_rows(), strict=True):
+        accelerator = one.candidate.placement.accelerator
+        if not every_row and (accelerator in shown or len(shown) >= MOST_ACCELERATORS):
+            continue
+        shown[accelerator] = None
+        where = "" if one.candidate.is_here else " (not here)"
+        reason = str(row["lost_because"] or "chosen")
+        table.add_row(*map(escape, (one.candidate.placement.label + where, *figure_cells(one).values(), reason)))
+    left_out = len({one.candidate.placement.accelerator for one in decision.table}) - len(shown)
+    if left_out:
+        table.caption = f"and {left_out} more accelerators: --every-row or --json shows them"
     return table
 
 
@@ -109,15 +114,6 @@ def runs_table(limit: int) -> Table:
             _text(run["registered"]) or str(run["status"]).lower(),
         )
     return table
-
-
-def _with_interval(row: Mapping[str, object], name: str, source: object) -> str:
-    """A figure over its 90 % interval and its source."""
-    value, low, high = (row[key] for key in (name, f"{name}_low", f"{name}_high"))
-    if not isinstance(value, float):
-        return "unknown"
-    interval = f"\n{low:.3g} to {high:.3g}" if isinstance(low, float) and isinstance(high, float) else ""
-    return f"{value:.3g}{interval}\n{source}"
 
 
 def _words(figure: Figure | None, unit_value: float, unit: str) -> str:

@@ -79,6 +79,7 @@ class Billing(StrEnum):
     HOUR = "hour"
 
 
+LIKELY = 0.5  # more likely than not: what the likeliest figure keeps
 LOCAL_OFFERS = "local"
 ALL_OFFERS = "all"
 
@@ -109,17 +110,23 @@ class Limits(BaseModel):
         description="Lowest acceptable AUC on validation: below it nothing is registered.",
     )
     min_auc_probability: float = Field(
-        default=0.5,
+        default=LIKELY,
         gt=0,
         lt=1,
         description="Least probability of --min-auc, judged from past runs where there are any.",
     )
     confidence: float = Field(
-        default=0.5,
-        ge=0.5,
+        default=LIKELY,
+        ge=LIKELY,
         lt=1,
         description="Probability with which limits on time, energy, cost shall be kept; 0.5: by the likeliest figure.",
     )
+
+    @model_validator(mode="after")
+    def _check_probability(self) -> Self:
+        if self.min_auc is None and self.min_auc_probability != LIKELY:
+            raise ValueError(f"--min-auc-probability {self.min_auc_probability:g} means nothing without --min-auc")
+        return self
 
 
 class JobRequest(BaseModel):

@@ -12,6 +12,7 @@ from tasks.select.assessment import Assessment, Candidate, Miss
 from tasks.select.choose import PROBE_SECONDS, choose
 from tasks.select.decide import Decision, NoFeasiblePlacementError, decide
 from tasks.select.describe import JobSize, describe, job_size
+from tasks.select.figures import figure_cells
 from tasks.select.history import read_history
 from tasks.select.observe import expected_step, step_observation
 from tasks.select.redecide import alternatives, redecide
@@ -29,6 +30,7 @@ __all__ = [
     "decide",
     "describe",
     "expected_step",
+    "figure_cells",
     "job_size",
     "redecide",
     "select",

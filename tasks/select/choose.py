@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 import psutil
 
 from engine.dataset import Dataset
-from hardware.cost_model import predict
+from hardware.cost_model import CostModel
 from hardware.residual import Residual
-from hardware.types import HardwareProfile, Placement, Workload
+from hardware.types import HardwareProfile, Placement, Prediction, Workload
 from models.spec import ModelSpec
 from tasks.request import ALL_OFFERS, LOCAL_OFFERS, JobRequest
 from tasks.select.assessment import Assessment, Candidate
@@ -18,6 +18,7 @@ from tasks.select.correct import corrected
 from tasks.select.decide import Decision, decide
 from tasks.select.describe import describe, job_size
 from tasks.select.elsewhere import better_elsewhere
+from tasks.select.explore import explored
 from tasks.select.history import History
 from tasks.select.observe import probe_observations
 from tasks.select.offers import Offer, catalogue_offers, check_limits, local_offers
@@ -29,8 +30,8 @@ log = logging.getLogger(__name__)
 PILOTS = 4
 PILOT_STEPS = 8
 PROBE_SECONDS = 15.0
+COUNTS = (1, 2, 4, 8)  # of one accelerator, rented together in one machine
 MOST_OBSERVATIONS = 200  # the newest; the correction learned from them takes their number cubed
-MENTION_ABSENT = False
 
 
 def choose(
@@ -85,10 +86,10 @@ def choose(
     local = _with_quality(corrected(local, found, workload), history, dataset, request)
     elsewhere = _with_quality(elsewhere, history, dataset, request)
     mentioned: list[str] = []
-    if offers == LOCAL_OFFERS and MENTION_ABSENT:
+    if offers == LOCAL_OFFERS:
         not_asked_for = predicted_candidates(workload, catalogue_offers(ALL_OFFERS, profiles), residual)
         mentioned = better_elsewhere(rank(local, terms).table[0], not_asked_for, terms)
-    return decide(
+    decision = decide(
         [*local, *elsewhere],
         terms.limits,
         request.objective,
@@ -98,6 +99,9 @@ def choose(
         notes=[*_notes(here, absent), *mentioned, *history.words()],
         observations=probe_observations(found, workload, profiles),
     )
+    if offers != LOCAL_OFFERS or not request.explore:
+        return decision
+    return explored(decision, history, data=dataset.fingerprint, family=request.model)
 
 
 def probe(
@@ -146,25 +150,43 @@ def predicted_candidates(
     workload: Workload, offers: Sequence[Offer], residual: Residual | None = None
 ) -> list[Candidate]:
     """Every placement with the cost model's prediction, corrected by what past runs teach."""
-    by_name = {offer.name: offer for offer in offers}
     process_bytes = psutil.Process().memory_info().rss
-    found = placements(workload, [offer.profile for offer in offers])
-    profiles = [by_name[placement.accelerator].profile for placement in found]
-    predictions = [
-        (placement, predict(workload, placement, profile, process_bytes), profile.accelerator.model)
-        for placement, profile in zip(found, profiles, strict=True)
-    ]
+    found: list[tuple[Offer, Placement]] = []
+    predictions: list[tuple[Placement, Prediction, str]] = []
+    for offer in offers:
+        model = CostModel(offer.profile)
+        for placement in offer_placements(workload, offer):
+            found.append((offer, placement))
+            prediction = model.predict(workload, placement, process_bytes if offer.is_here else 0)
+            predictions.append((placement, prediction, offer.profile.accelerator.model))
     right = (residual or Residual.fit(())).correct_all(workload, predictions)
     return [
         Candidate(
             placement=placement,
             prediction=prediction,
-            accelerator_memory_bytes=by_name[placement.accelerator].profile.accelerator.memory_bytes,
-            is_here=by_name[placement.accelerator].is_here,
-            price_per_hour=by_name[placement.accelerator].price_per_hour,
-            price_source=by_name[placement.accelerator].price_source,
+            accelerator_memory_bytes=offer.profile.accelerator.memory_bytes,
+            is_here=offer.is_here,
+            machines=1 if offer.is_here else placement.processes,
+            price_per_hour=offer.price_per_hour,
+            price_source=offer.price_source,
         )
-        for placement, prediction in zip(found, right, strict=True)
+        for (offer, placement), prediction in zip(found, right, strict=True)
+    ]
+
+
+def offer_placements(workload: Workload, offer: Offer) -> list[Placement]:
+    """All candidates on one accelerator; of one that is not here, on all its cores, and on several of them together."""
+    found = placements(workload, [offer.profile])
+    if offer.is_here:
+        return found
+    most_threads = max(one.threads for one in found)
+    counts = COUNTS if offer.profile.collectives and offer.profile.accelerator.kind == "cuda" else (1,)
+    return [
+        one.model_copy(update={"processes": count})
+        for one in found
+        if one.threads == most_threads
+        for count in counts
+        if count <= one.batch_size
     ]
 
 
@@ -214,5 +236,8 @@ def _notes(here: Sequence[Offer], absent: Sequence[Offer]) -> list[str]:
         )
     elif absent:
         notes.append("Prices from the catalogue are in US dollars, and --price-per-hour is taken to be as well.")
-    notes += [offer.note for offer in absent if offer.note is not None]
+    doubtful = [offer.note for offer in absent if offer.note is not None]
+    if doubtful:
+        more = f" (and {len(doubtful) - 1} more such rows)" if len(doubtful) > 1 else ""
+        notes.append(f"In the catalogue {doubtful[0]}{more}.")
     return notes

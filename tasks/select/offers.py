@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from hardware.catalogue import AcceleratorRow, Catalogue, load_catalogue
+from hardware.offers import catalogue_profile
 from hardware.types import Frozen, HardwareProfile
 from shunter.errors import RequestError
 from tasks.request import ALL_OFFERS, LOCAL_OFFERS, JobRequest, Limits
@@ -19,7 +20,7 @@ class Offer(Frozen):
     is_here: bool = Field(description="Whether it is in this machine; else its figures are the catalogue's.")
     price_per_hour: float | None = None
     price_source: PriceSource | None = None
-    note: str | None = Field(default=None, description="What is doubtful about its figures, in one sentence.")
+    note: str | None = Field(default=None, description="What of its row is too old to rely on, in words.")
 
     @property
     def name(self) -> str:
@@ -61,8 +62,9 @@ def catalogue_offers(
     if asked.strip().lower() == LOCAL_OFFERS:
         return []
     catalogue = catalogue or load_catalogue()
-    rows = _asked_rows(asked, profiles, catalogue)
-    return [_offer(row, today or datetime.datetime.now(datetime.UTC).date()) for row in rows]
+    local = _local_rows(profiles, catalogue)
+    day = today or datetime.datetime.now(datetime.UTC).date()
+    return [_offer(row, local, day) for row in _asked_rows(asked, local, catalogue)]
 
 
 def check_limits(request: JobRequest, offers: Sequence[Offer]) -> None:
@@ -90,28 +92,33 @@ def check_limits(request: JobRequest, offers: Sequence[Offer]) -> None:
         )
 
 
-def _asked_rows(asked: str, profiles: Sequence[HardwareProfile], catalogue: Catalogue) -> list[AcceleratorRow]:
-    if asked.strip().lower() != ALL_OFFERS:
-        names = [name.strip() for name in asked.split(",") if name.strip()]
-        found = [catalogue.find_accelerator(name) for name in names]
-        return list({row.name: row for row in found}.values())
-    here = set()
+LocalRows = list[tuple[HardwareProfile, AcceleratorRow]]
+
+
+def _local_rows(profiles: Sequence[HardwareProfile], catalogue: Catalogue) -> LocalRows:
+    """This machine's profiles beside their rows of the catalogue, of those that are in it."""
+    found = []
     for profile in profiles:
         try:
-            here.add(catalogue.find_accelerator(profile.accelerator.model).name)
+            found.append((profile, catalogue.find_accelerator(profile.accelerator.model)))
         except RequestError:
-            continue  # not in the catalogue, so nothing there is the same
-    return [row for row in catalogue.accelerators if row.name not in here]
+            continue  # then it teaches nothing about the others
+    return found
 
 
-def _offer(row: AcceleratorRow, today: datetime.date) -> Offer:
-    from hardware.offers import catalogue_profile  # pyright: ignore[reportMissingImports]
+def _asked_rows(asked: str, local: LocalRows, catalogue: Catalogue) -> list[AcceleratorRow]:
+    if asked.strip().lower() == ALL_OFFERS:
+        here = {row.name for _, row in local}
+        return [row for row in catalogue.accelerators if row.name not in here]
+    names = [name.strip() for name in asked.split(",") if name.strip()]
+    return list({row.name: row for row in map(catalogue.find_accelerator, names)}.values())
 
-    stale = row.staleness(today)
+
+def _offer(row: AcceleratorRow, local: LocalRows, today: datetime.date) -> Offer:
     return Offer(
-        profile=catalogue_profile(row),
+        profile=catalogue_profile(row, local),
         is_here=False,
         price_per_hour=row.price_per_hour,
         price_source=None if row.price_per_hour is None else "catalogue",
-        note=None if stale is None else f"{stale[0].upper()}{stale[1:]}.",
+        note=row.staleness(today),
     )

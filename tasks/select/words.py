@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from statistics import NormalDist
 
 from tasks.request import Objective, Weights
-from tasks.select.assessment import Assessment, Interval
-from tasks.select.ranking import JOULES_PER_KWH, Z90, Ranking, Terms
+from tasks.select.assessment import Assessment
+from tasks.select.figures import energy_words, money_words, time_words
+from tasks.select.ranking import Z90, Ranking, Terms
 from tasks.select.relaxation import Relaxation
 from tasks.select.table import objective_words
 
@@ -38,6 +39,7 @@ def explain(ranking: Ranking, terms: Terms, notes: Sequence[str]) -> str:
     sentences = [
         _what(best, ranking.feasible, ranking.considered, terms.weights),
         *_beaten(best, feasible[1:], terms.weights),
+        *_best_here(best, ranking.table, terms.weights),
         *_kept(best, terms),
         _binding(best, ranking.barred, terms.weights),
         *_quality(best, terms),
@@ -48,10 +50,7 @@ def explain(ranking: Ranking, terms: Terms, notes: Sequence[str]) -> str:
 
 def infeasible_words(ranking: Ranking, relaxations: Sequence[Relaxation]) -> str:
     """The nearest candidates and what each misses, and what to do, in one sentence."""
-    nearest = "; ".join(
-        f"{one.candidate.placement.label} ({', '.join(miss.words for miss in one.excluded_by)})"
-        for one in ranking.table[:NEAREST_SHOWN]
-    )
+    nearest = "; ".join(f"{one.candidate.placement.label} ({_misses(one)})" for one in ranking.table[:NEAREST_SHOWN])
     remedy = "use a machine with more memory or one whose energy and price are known"
     if relaxations:
         remedy = f"relax {' or '.join(relaxation.words for relaxation in relaxations)}"
@@ -71,11 +70,11 @@ def _what(best: Assessment, feasible: int, total: int, weights: Weights) -> str:
 def figures_words(one: Assessment) -> str:
     """Time, energy and cost of the whole job, each with its interval and its source, as far as they are known."""
     prediction = one.candidate.prediction
-    figures = [f"{_time(one.hours, one.hours_interval)} (step {prediction.step_seconds_source})"]
+    figures = [f"{time_words(one.hours, one.hours_interval)} (step {prediction.step_seconds_source})"]
     if one.kwh is not None:
-        figures.append(f"{_energy(one.kwh, one.kwh_interval)} (power {prediction.energy_source})")
+        figures.append(f"{energy_words(one.kwh, one.kwh_interval)} (power {prediction.energy_source})")
     if one.cost is not None:
-        figures.append(f"a cost of {_money(one.cost, one.cost_interval)} (price {one.candidate.price_source})")
+        figures.append(f"a cost of {money_words(one.cost, one.cost_interval)} (price {one.candidate.price_source})")
     return _listed(figures)
 
 
@@ -95,6 +94,21 @@ def _beaten(best: Assessment, losers: Sequence[Assessment], weights: Weights) ->
     if others:
         said.append(f"The best elsewhere are {_listed(others)}.")
     return said
+
+
+def _best_here(best: Assessment, table: Sequence[Assessment], weights: Weights) -> list[str]:
+    """What this machine can do, where another one was chosen."""
+    here = next((one for one in table if one.candidate.is_here), None)
+    if best.candidate.is_here or here is None:
+        return []
+    label = here.candidate.placement.label
+    if here.excluded_by:
+        return [f"Nothing in this machine is within the limits, the nearest is {label} ({_misses(here)})."]
+    return [f"In this machine {label} is best, with {_more(here, best, weights)}: {figures_words(here)}."]
+
+
+def _misses(one: Assessment) -> str:
+    return ", ".join(miss.words for miss in one.excluded_by)
 
 
 def _sureness(best: Assessment, loser: Assessment, weights: Weights) -> str:
@@ -163,10 +177,9 @@ def _binding(best: Assessment, barred: Assessment | None, weights: Weights) -> s
     if barred is None:
         return "No limit binds: without any, the choice would be the same."
     less = 1 - barred.score(weights) / best.score(weights)
-    misses = ", ".join(miss.words for miss in barred.excluded_by)
     return (
         f"What binds: {barred.candidate.placement.label} would need {less:.1%} less {objective_words(weights)}, "
-        f"but is excluded ({misses}); a limit that lets it in would change the choice."
+        f"but is excluded ({_misses(barred)}); a limit that lets it in would change the choice."
     )
 
 
@@ -191,39 +204,10 @@ def _amount(one: Assessment, quantity: Objective) -> str:
     """One total with the origin of its figure."""
     prediction = one.candidate.prediction
     if quantity is Objective.TIME:
-        return f"{_time(one.hours)} (step {prediction.step_seconds_source})"
+        return f"{time_words(one.hours)} (step {prediction.step_seconds_source})"
     if quantity is Objective.COST:
-        return "an unknown cost" if one.cost is None else f"a cost of {_money(one.cost)}"
-    return "an unknown energy" if one.kwh is None else f"{_energy(one.kwh)} (power {prediction.energy_source})"
-
-
-def _time(hours: float, interval: Interval | None = None) -> str:
-    seconds = hours * 3600
-    scale, unit = (3600.0, "s") if seconds < 120 else (60.0, "min") if hours < 2 else (1.0, "h")
-    return _figure(hours, scale, f" {unit}", interval)
-
-
-def _energy(kwh: float, interval: Interval | None = None) -> str:
-    scale, unit = (1.0, "kWh") if kwh >= 0.01 else (JOULES_PER_KWH, "J")
-    return _figure(kwh, scale, f" {unit}", interval)
-
-
-def _money(cost: float, interval: Interval | None = None) -> str:
-    return _figure(cost, 1.0, "", interval)
-
-
-def _figure(value: float, scale: float, unit: str, interval: Interval | None) -> str:
-    """For instance `40 s, 35 to 47 s with 90 %`."""
-    words = f"{_digits(value * scale)}{unit}"
-    if interval is None:
-        return words
-    low, high = interval
-    return f"{words}, {_digits(low * scale)} to {_digits(high * scale)}{unit} with 90 %"
-
-
-def _digits(value: float) -> str:
-    """Three digits, and never an exponent for what has more before the point."""
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+        return "an unknown cost" if one.cost is None else f"a cost of {money_words(one.cost)}"
+    return "an unknown energy" if one.kwh is None else f"{energy_words(one.kwh)} (power {prediction.energy_source})"
 
 
 def _listed(items: Sequence[str]) -> str:

@@ -47,7 +47,7 @@ def log_decision(parent_run_id: str, decision: "Decision") -> None:
     run.log_params(placement_params(decision.placement))
     if decision.workload is not None:
         run.log_params(workload_params(decision.workload))
-    run.log_metrics(prediction_metrics(decision.prediction))
+    run.log_metrics({**prediction_metrics(decision.prediction), "prediction.job_seconds": decision.hours * 3600})
     run.set_tags(
         {
             **prediction_tags(decision.prediction),

@@ -1,0 +1,64 @@
+"""What a user may ask for, and what contradicts itself."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from tasks.request import Limits, Objective, SelectRequest, TrainRequest, Weights
+
+weight = st.floats(1e-3, 1e3).map(lambda number: float(f"{number:g}"))
+
+
+@given(st.dictionaries(st.sampled_from(Objective), weight, min_size=1))
+def test_weights_are_read_back_as_they_are_written(weights: dict[Objective, float]) -> None:
+    text = ",".join(f"{name}={value:g}" for name, value in weights.items())
+    parsed = Weights.parse(text)
+    assert parsed.used == weights
+    if len(weights) > 1:
+        assert Weights.parse(parsed.words) == parsed
+    assert TrainRequest(objective=text, price_per_hour=1).objective == parsed.words
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("speed", "'speed' is unknown, use one of time, energy, cost"),
+        ("", "'' is unknown"),
+        ("time,time=2", "time is weighted twice"),
+        ("time=fast", "the weight 'fast' of time is not a number"),
+        ("time=-1", "the weight -1 of time must be positive"),
+        ("energy=inf", "the weight inf of energy must be positive"),
+    ],
+)
+def test_weights_that_mean_nothing_are_named(text: str, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        TrainRequest(objective=text)
+
+
+@pytest.mark.parametrize(
+    "options", [{"objective": "cost"}, {"objective": "time=1,cost=1"}, {"limits": Limits(max_cost_per_hour=1)}]
+)
+def test_what_concerns_cost_needs_a_price_where_only_this_machine_can_be_chosen(options: dict[str, Any]) -> None:
+    here: dict[str, Any] = {**options, "offers": "local"}
+    with pytest.raises(ValidationError, match="needs the price of this machine: add --price-per-hour"):
+        TrainRequest(**options)
+    with pytest.raises(ValidationError, match="needs the price of this machine: add --price-per-hour"):
+        SelectRequest(**here)
+    TrainRequest(**options, price_per_hour=1)
+    SelectRequest(**here, price_per_hour=1)
+    SelectRequest(**options)  # the catalogue's have prices of their own
+
+
+def test_a_price_limit_below_the_only_price_is_a_contradiction() -> None:
+    limits = Limits(max_cost_per_hour=2)
+    with pytest.raises(ValidationError, match="--max-cost-per-hour 2 is below the --price-per-hour of 3"):
+        TrainRequest(limits=limits, price_per_hour=3)
+    SelectRequest(limits=limits, price_per_hour=3)
+
+
+def test_a_probability_without_the_quality_it_is_of_means_nothing() -> None:
+    with pytest.raises(ValidationError, match=r"--min-auc-probability 0\.9 means nothing without --min-auc"):
+        Limits(min_auc_probability=0.9)
