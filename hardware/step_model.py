@@ -4,8 +4,9 @@ The step is a roofline with overheads (after Williams et al., "Roofline", CACM 5
 instead of one for all. With B samples a step on a share s of the cores:
 
     dense          each matrix product by `MatmulModel`; other operators read and write at the rate of a copy
-    embedding      lookups B (seconds of a row's lookup + seconds of its update), by the width of the row
-    overhead       operators x operator overhead
+    embedding      bags, rows and bytes by the costs of the short probes, where the skew of the lookups tells what comes
+                   from the caches; without probes, lookups B (seconds of a row's lookup + of its update), by its width
+    overhead       the start of a step, and operators x operator overhead
     communication  of several processes: the layers' gradients are summed, the pooled rows and their gradients exchanged
     input          what making the batches costs beyond what happens beside the step
 
@@ -20,7 +21,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from hardware.matmul_model import MatmulModel
-from hardware.types import Collective, CollectiveCost, HardwareProfile, Placement, Precision, RowRate, Workload
+from hardware.types import (
+    Collective,
+    CollectiveCost,
+    HardwareProfile,
+    Placement,
+    Precision,
+    RowRate,
+    StepCosts,
+    Workload,
+)
 
 FLOAT_BYTES = 4
 # Without measured collectives: what a message through the kernel's loopback starts with, and the share of a copy's rate
@@ -58,6 +68,7 @@ class StepModel:
     def __init__(self, profile: HardwareProfile) -> None:
         self.profile = profile
         self._matmul: dict[Precision, MatmulModel] = {}
+        self._cores = profile.accelerator.cores if profile.accelerator.kind == "cpu" else 1
 
     def parts(self, workload: Workload, placement: Placement) -> StepParts:
         """Seconds of one step, by the formulas at the head of this file."""
@@ -66,6 +77,9 @@ class StepModel:
         dense = self._dense_seconds(workload, placement.precision, samples, share)
         embedding = self._embedding_seconds(workload, samples, share)
         overhead = operators(workload, placement.precision) * self.profile.operator_overhead_seconds.value
+        overhead += scaled_seconds(
+            [(one.threads / self._cores, one.start_seconds) for one in self.profile.step_costs], share
+        )
         communication = self._communication_seconds(workload, placement)
         waiting = self._input_seconds(workload, placement, dense + embedding + overhead + communication)
         return StepParts(
@@ -98,6 +112,12 @@ class StepModel:
     def _embedding_seconds(self, workload: Workload, samples: int, share: float) -> float:
         if not workload.lookups_per_sample:
             return 0.0
+        if self.profile.step_costs:
+            costs = [
+                (one.threads / self._cores, table_seconds(one, workload, samples, self.profile.cache_bytes))
+                for one in self.profile.step_costs
+            ]
+            return scaled_seconds(costs, share)
         row_bytes = workload.lookup_bytes_per_sample / workload.lookups_per_sample
         gather = self.profile.gather_bytes_per_second.value
         lookup = row_seconds(self.profile.gather_curve, row_bytes) or row_bytes / gather
@@ -137,6 +157,41 @@ class StepModel:
             return wait
         free_cores = self.profile.accelerator.cores - placement.threads
         return wait if free_cores >= 1 else max(wait, making / placement.threads)
+
+
+def table_seconds(costs: StepCosts, workload: Workload, samples: int, cache_bytes: int) -> float:
+    """Seconds of looking up and updating the tables once, with the threads that `costs` was measured with.
+
+    Args:
+        costs: of bags, rows and bytes.
+        workload: its skew tells which share of the rows comes from the caches.
+        samples: of the step.
+        cache_bytes: of the last cache.
+    """
+    bags = workload.tables or workload.lookups_per_sample
+    cached = workload.cached_share(cache_bytes)
+    byte_seconds = cached * costs.cached_byte_seconds + (1 - cached) * costs.byte_seconds
+    a_sample = (
+        bags * costs.bag_seconds
+        + workload.lookups_per_sample * costs.lookup_seconds
+        + workload.lookup_bytes_per_sample * byte_seconds
+    )
+    return samples * a_sample
+
+
+def scaled_seconds(measured: Sequence[tuple[float, float]], share: float) -> float:
+    """Seconds at a share of the cores, between measured shares by a power law; 0 where nothing was measured.
+
+    Args:
+        measured: (share of the cores, seconds), rising.
+        share: of the cores.
+    """
+    if not measured:
+        return 0.0
+    if len(measured) == 1 or min(seconds for _, seconds in measured) <= 0:
+        return min(measured, key=lambda one: abs(one[0] - share))[1]
+    shares, seconds = np.log(measured).T
+    return float(np.exp(np.interp(np.log(share), shares, seconds)))
 
 
 def operators(workload: Workload, precision: Precision) -> int:

@@ -39,6 +39,17 @@ class RowRate(Frozen):
     bytes_per_second: Figure = Field(description="Payload: each row counted once, also where it is read and written.")
 
 
+class StepCosts(Frozen):
+    """What a training step costs beyond arithmetic and copies, with one number of threads; fitted to short probes."""
+
+    threads: int
+    start_seconds: float = Field(description="Of a step that computes nothing, the cost of its operators taken off.")
+    bag_seconds: float = Field(description="To pool one bag, look-up and update together.")
+    lookup_seconds: float = Field(description="For each row of a bag.")
+    cached_byte_seconds: float = Field(description="For each byte of a row that comes from the caches.")
+    byte_seconds: float = Field(description="For each byte of a row that comes from memory.")
+
+
 class DiskRates(Frozen):
     """Reading a file that is not in the page cache."""
 
@@ -141,6 +152,10 @@ class HardwareProfile(Frozen):
     scatter_curve: tuple[RowRate, ...] = Field(
         default=(), description="Row-wise Adagrad update of embedding rows, by width of a row."
     )
+    step_costs: tuple[StepCosts, ...] = Field(
+        default=(), description="From short probes, by number of threads; empty when there were none."
+    )
+    cache_bytes: int = Field(default=0, description="Size of the last-level cache; 0 when unknown.")
     host_to_device_bytes_per_second: Figure | None = Field(
         default=None, description="From page-locked memory; None for a CPU, which has no such copy."
     )

@@ -14,7 +14,7 @@ from hardware.types import Frozen, HardwareProfile
 log = logging.getLogger(__name__)
 
 MAX_AGE = timedelta(days=1)
-FORMAT = 2  # Raised when a probe changes, so that figures of the old one are not taken for figures of the new one.
+FORMAT = 3  # Raised when a probe changes, so that figures of the old one are not taken for figures of the new one.
 
 
 class ProfileKey(Frozen):

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from hardware.figures import measured_rate
 from hardware.measure import measure_profile
 from hardware.types import Accelerator, HardwareProfile, RowRate
+from tasks.profile.step_costs import measure_step_costs
 
 
 def measure(accelerator: Accelerator, host: str, seconds_each: float = 0.5) -> HardwareProfile:
@@ -32,7 +33,10 @@ def measure(accelerator: Accelerator, host: str, seconds_each: float = 0.5) -> H
     )
     gather = tuple(_rate(one.row_bytes, one.payload_bytes, one.lookup_seconds) for one in times)
     scatter = tuple(_rate(one.row_bytes, one.payload_bytes, one.update_seconds) for one in times)
-    return profile.model_copy(update={"gather_curve": gather, "scatter_curve": scatter})
+    costs, cache_bytes = measure_step_costs(accelerator, profile.operator_overhead_seconds.value, seconds_each / 5)
+    return profile.model_copy(
+        update={"gather_curve": gather, "scatter_curve": scatter, "step_costs": costs, "cache_bytes": cache_bytes}
+    )
 
 
 def _rate(row_bytes: int, payload_bytes: int, durations: Sequence[float]) -> RowRate:

@@ -1,0 +1,124 @@
+"""Short probes of what no matrix product and no copy tells: what a step costs that computes nothing, and the tables.
+
+A step of the smallest model gives what every step costs whatever its size: the interpreter, the hand-over of a batch,
+the kernels' own start. Passes over tables of several shapes tell apart what a bag, a looked-up row and each byte of it
+cost, from the caches and from memory. Measured with the kernels that train.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import cycle
+from statistics import median
+
+import numpy as np
+import torch
+
+from engine.batch import Batch, make_batch
+from engine.config import Execution, Hyperparameters
+from engine.step import applied, build_dense_optimizer, prefetch, seeded, train_step
+from hardware.timing import repeat
+from models.counting import count_model
+from models.embeddings import build_embeddings
+from models.registry import build_model
+from models.spec import CategoricalFeature, Features, ModelSpec
+
+FLOAT_BYTES = 4
+CACHED_ROWS = 512  # of a table that stays in the caches
+SMALLEST = Features(dense=("dense",), categorical=(CategoricalFeature(name="id", rows=CACHED_ROWS),))
+SMALLEST_BATCH = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableShape:
+    """Tables of one width that are looked up in one operator.
+
+    Attributes:
+        tables: how many.
+        ids: of each bag.
+        dim: width of a row.
+        batch_size: bags of each table.
+        cached: whether the tables are so small that they stay in the caches, or far larger.
+    """
+
+    tables: int
+    ids: int
+    dim: int
+    batch_size: int
+    cached: bool
+
+    @property
+    def bags(self) -> int:
+        """Of all tables."""
+        return self.tables * self.batch_size
+
+    @property
+    def lookups(self) -> int:
+        """Rows that are looked up."""
+        return self.bags * self.ids
+
+
+SHAPES = (
+    TableShape(tables=1, ids=1, dim=16, batch_size=64, cached=True),
+    TableShape(tables=16, ids=1, dim=16, batch_size=512, cached=True),
+    TableShape(tables=16, ids=1, dim=64, batch_size=512, cached=True),
+    TableShape(tables=4, ids=16, dim=16, batch_size=512, cached=True),
+    TableShape(tables=16, ids=1, dim=16, batch_size=512, cached=False),
+    TableShape(tables=16, ids=1, dim=64, batch_size=512, cached=False),
+)
+
+
+def time_smallest_step(device: torch.device, *, threads: int, seconds: float = 0.3) -> tuple[float, int]:
+    """Time a training step that computes next to nothing.
+
+    Args:
+        device: where it runs.
+        threads: intra-operator threads.
+        seconds: for how long it is repeated.
+
+    Returns:
+        Its median seconds, and the operators that it dispatches, so that their part can be told from the rest.
+    """
+    execution = Execution(device=str(device), threads=threads, batch_size=SMALLEST_BATCH)
+    spec = ModelSpec()
+    with applied(execution), seeded(0, device):
+        model = build_model(spec, SMALLEST, device=device).train()
+        optimizer = build_dense_optimizer(model, Hyperparameters())
+        with prefetch(_smallest_batches(), execution) as batches:
+            durations = repeat(lambda: train_step(model, optimizer, next(batches), "fp32"), device, seconds)
+    return median(durations), count_model(spec, SMALLEST).operators_per_step
+
+
+def time_tables(device: torch.device, shape: TableShape, *, threads: int, large_bytes: int, seconds: float) -> float:
+    """Median seconds of looking up and updating tables once, with uniform ids.
+
+    Args:
+        device: where they lie.
+        shape: how many there are and how they are looked up.
+        threads: intra-operator threads.
+        large_bytes: of all tables together when they shall not fit into the caches.
+        seconds: for how long it is repeated.
+    """
+    rows = CACHED_ROWS if shape.cached else max(CACHED_ROWS, large_bytes // (shape.tables * shape.dim * FLOAT_BYTES))
+    with applied(Execution(device=str(device), threads=threads)), seeded(0, device):
+        tables = build_embeddings([rows] * shape.tables, shape.dim, learning_rate=0.01, device=device)
+        tables.weight.fill_(0.01)  # touched, so that no page is made while it is read
+        tables.adagrad_sum.zero_()
+        values = torch.randint(rows, (shape.lookups,), dtype=torch.int32, device=device)
+        offsets = torch.arange(0, shape.lookups + 1, shape.ids, dtype=torch.int32, device=device)
+        gradient = torch.full((shape.batch_size, shape.tables, shape.dim), 1e-3, device=device)
+        return median(repeat(lambda: tables(values, offsets).backward(gradient), device, seconds))
+
+
+def _smallest_batches() -> Iterator[Batch]:
+    random = np.random.default_rng(0)
+    return cycle(
+        [
+            make_batch(
+                SMALLEST,
+                dense=random.normal(size=(SMALLEST_BATCH, 1)).astype(np.float32),
+                categorical=random.integers(CACHED_ROWS, size=(SMALLEST_BATCH, 1), dtype=np.int32),
+                labels=np.zeros(SMALLEST_BATCH, dtype=np.float32),
+            )
+            for _ in range(4)
+        ]
+    )
