@@ -129,7 +129,9 @@ def profile(**options: Any) -> None:
         ensure_home()
         from flows.profile_tables import print_profile
         from flows.profiling import profile as profile_flow
+        from tasks.profile import check_request
 
+        check_request(request)
         start_temporary_server()
         print_profile(console, profile_flow(request, refresh=refresh))
 

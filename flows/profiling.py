@@ -8,7 +8,15 @@ from rich.console import Console
 
 from hardware.types import Frozen, HardwareProfile
 from tasks.ingest import ingest
-from tasks.profile import StallReport, advise, draw_pictures, find_stalls, profile_machine
+from tasks.profile import (
+    StallReport,
+    advise,
+    check_request,
+    choose_profile,
+    draw_pictures,
+    find_stalls,
+    profile_machine,
+)
 from tasks.profile_request import ProfileRequest
 from tasks.request import TrainRequest
 from tasks.track import closing, log_pictures, log_profiles, log_stalls, start_run
@@ -32,6 +40,7 @@ def profile(request: ProfileRequest = ProfileRequest(), refresh: bool = False) -
         request: the model and the data; without data the machine alone is measured.
         refresh: measure the machine again although today's figures are there.
     """
+    check_request(request)
     console = Console(stderr=True, highlight=False)
     with console.status("Starting") as status:
 
@@ -45,8 +54,9 @@ def profile(request: ProfileRequest = ProfileRequest(), refresh: bool = False) -
             log_profiles(run_id, profiles)
             report, advice = None, ()
             if dataset is not None:
-                report = find_stalls(dataset, request, profiles[-1], on_progress=progress)
-                advice = advise(report, profiles[-1])
+                chosen = choose_profile(request, profiles)
+                report = find_stalls(dataset, request, chosen, on_progress=progress)
+                advice = advise(report, chosen)
                 log_stalls(run_id, report, advice)
             progress("the layers of the model for the roofline")
             pictures = draw_pictures(profiles, dataset, report)

@@ -1,6 +1,6 @@
 """What a user asks of `shunter profile`: one model for the command line, the Prefect form and Python."""
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -23,6 +23,9 @@ class ProfileRequest(BaseModel):
     )
     schema_file: str | None = Field(
         default=None, description="YAML or JSON file that names the label, numeric, categorical and time columns."
+    )
+    accelerator: Literal["cpu", "cuda"] | None = Field(
+        default=None, description="On which to find stalls; the GPUs where there are some when absent."
     )
     batch_size: int = Field(default=512, ge=1, description="Samples a step of each device.")
     precision: Precision = Field(default="fp32", description="Of the dense part, fp32 or bf16.")

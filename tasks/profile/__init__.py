@@ -15,15 +15,18 @@ from tasks.profile.cache import ProfileKey, read_profiles, write_profiles
 from tasks.profile.machine import complete, is_complete
 from tasks.profile.measure import measure
 from tasks.profile.pictures import draw_pictures
+from tasks.profile.publish import publish
 from tasks.profile.report import StallReport
 from tasks.profile.stalls import Stall
-from tasks.profile.training import stalls_of
+from tasks.profile.training import check_request, choose_profile, stalls_of
 from tasks.profile_request import ProfileRequest
 
 __all__ = [
     "Stall",
     "StallReport",
     "advise",
+    "check_request",
+    "choose_profile",
     "draw_pictures",
     "find_stalls",
     "local_profiles",
@@ -57,7 +60,9 @@ def find_stalls(
     dataset: Dataset, request: ProfileRequest, profile: HardwareProfile, on_progress: Progress = _quiet
 ) -> StallReport:
     """Find where a training of the request waits on the accelerator of `profile`."""
-    return stalls_of(dataset, request, profile, on_progress)
+    report = stalls_of(dataset, request, profile, on_progress)
+    publish(report, advise(report, profile))
+    return report
 
 
 def local_profiles(*, refresh: bool = False) -> list[HardwareProfile]:

@@ -10,6 +10,7 @@ from hardware.types import Precision
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 DPI = 130
@@ -19,11 +20,14 @@ LABEL_DISTANCE = 0.05  # decades within which points share a label
 
 
 def draw_roofline(roofline: Roofline, path: Path) -> Path:
-    """Draw the roofs as lines and each layer as a point, the forward pass filled and the backward pass hollow.
+    """Draw the figure to a PNG file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    roofline_figure(roofline).savefig(path, dpi=DPI)
+    return path
 
-    Returns:
-        The PNG file.
-    """
+
+def roofline_figure(roofline: Roofline) -> "Figure":
+    """The roofs as lines and each layer as a point, the forward pass filled and the backward pass hollow."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 6.5), layout="constrained")
@@ -50,9 +54,7 @@ def draw_roofline(roofline: Roofline, path: Path) -> Path:
     )
     axes.grid(visible=True, which="both", alpha=0.25)
     axes.legend(handles=_roofline_legend(roofline), loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=9)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=DPI)
-    return path
+    return figure
 
 
 def _draw_roofs(axes: "Axes", roofline: Roofline) -> None:

@@ -8,6 +8,7 @@ from tasks.profile.stalls import StallName
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 DPI = 130
 COLOURS: dict[str, str] = {
@@ -33,11 +34,14 @@ BARS: tuple[tuple[str, str, str, tuple[StallName, ...]], ...] = (
 
 
 def draw_stalls(report: StallReport, path: Path) -> Path:
-    """Draw a bar for each run: compute, then the stalls that were detected, with the interval of the whole.
+    """Draw the figure to a PNG file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    stall_figure(report).savefig(path, dpi=DPI)
+    return path
 
-    Returns:
-        The PNG file.
-    """
+
+def stall_figure(report: StallReport) -> "Figure":
+    """A bar for each run: compute, then the stalls that were detected, with the interval of the whole."""
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
@@ -66,9 +70,7 @@ def draw_stalls(report: StallReport, path: Path) -> Path:
         bbox_to_anchor=(1.01, 0.5),
         fontsize=9,
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=DPI)
-    return path
+    return figure
 
 
 def _draw_bar(

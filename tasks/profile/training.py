@@ -1,6 +1,6 @@
 """The stalls of one training on this machine: from the request to the report."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from engine.config import Execution, Hyperparameters
 from engine.dataset import Dataset
@@ -10,7 +10,9 @@ from hardware.network import Link
 from hardware.types import HardwareProfile
 from models.registry import check_spec
 from models.spec import ModelSpec
+from shunter.errors import HardwareError
 from tasks.profile.report import StallReport, build_report
+from tasks.profile.roofline import REFERENCE_FEATURES
 from tasks.profile_request import ProfileRequest
 
 LATENCY_SECONDS = 50e-6  # of a message over Ethernet between machines of one site, with TCP
@@ -18,6 +20,28 @@ BYTES_PER_GBIT = 1e9 / 8
 # Beside the model itself: narrow and wide rows, small and large dense parts, so that the terms of the communication
 # model can be told apart.
 COMMUNICATION_SHAPES = ((8, (64,)), (64, (64,)), (16, (512, 256)), (64, (512, 256)), (32, (256, 128)))
+
+
+def check_request(request: ProfileRequest) -> None:
+    """Refuse an unknown model before anything is measured.
+
+    Raises:
+        RequestError: the model is unknown.
+    """
+    check_spec(_spec(request), REFERENCE_FEATURES)
+
+
+def choose_profile(request: ProfileRequest, profiles: Sequence[HardwareProfile]) -> HardwareProfile:
+    """The profile of the accelerator that the request names, or of a GPU where there is one.
+
+    Raises:
+        HardwareError: there is no such accelerator.
+    """
+    wanted = [one for one in profiles if request.accelerator in (None, one.accelerator.kind)]
+    if not wanted:
+        names = ", ".join(one.accelerator.name for one in profiles)
+        raise HardwareError(f"The accelerator {request.accelerator} is not on this machine: choose among {names}.")
+    return next((one for one in wanted if one.accelerator.kind == "cuda"), wanted[0])
 
 
 def stalls_of(
@@ -48,7 +72,7 @@ def make_plan(dataset: Dataset, request: ProfileRequest, profile: HardwareProfil
         RequestError: the model is unknown.
     """
     accelerator = profile.accelerator
-    spec = ModelSpec(family=request.model or ModelSpec().family)
+    spec = _spec(request)
     check_spec(spec, dataset.features)
     on_cpu = accelerator.kind == "cpu"
     devices = request.devices or (min(2, accelerator.cores) if on_cpu else _cuda_devices())
@@ -79,6 +103,10 @@ def make_plan(dataset: Dataset, request: ProfileRequest, profile: HardwareProfil
             ModelSpec(family=spec.family, embedding_dim=dim, top_widths=widths) for dim, widths in COMMUNICATION_SHAPES
         ),
     )
+
+
+def _spec(request: ProfileRequest) -> ModelSpec:
+    return ModelSpec(family=request.model) if request.model else ModelSpec()
 
 
 def _cuda_devices() -> int:
