@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import psutil
 
 from engine.dataset import Dataset
+from hardware.catalogue import load_catalogue
 from hardware.cost_model import CostModel
 from hardware.residual import Residual
 from hardware.types import HardwareProfile, Placement, Prediction, Workload
@@ -19,7 +20,7 @@ from tasks.select.decide import Decision, decide
 from tasks.select.describe import describe, job_size
 from tasks.select.elsewhere import better_elsewhere
 from tasks.select.explore import explored
-from tasks.select.history import History
+from tasks.select.history import History, with_fleet
 from tasks.select.observe import probe_observations
 from tasks.select.offers import Offer, catalogue_offers, check_limits, local_offers
 from tasks.select.probe import Measurement, measure
@@ -79,7 +80,7 @@ def choose(
     history = history or History()
     residual = Residual.fit(history.steps[-MOST_OBSERVATIONS:])
     local = predicted_candidates(workload, here, residual)
-    elsewhere = predicted_candidates(workload, absent, residual)
+    elsewhere = absent_candidates(workload, absent, history)
     found: dict[Placement, Measurement | None] = {}
     if probe_seconds > 0:
         found = probe(local, workload, terms, probe_seconds, lambda one, steps: measure(dataset, spec, one, steps))
@@ -87,7 +88,7 @@ def choose(
     elsewhere = _with_quality(elsewhere, history, dataset, request)
     mentioned: list[str] = []
     if offers == LOCAL_OFFERS:
-        not_asked_for = predicted_candidates(workload, catalogue_offers(ALL_OFFERS, profiles), residual)
+        not_asked_for = absent_candidates(workload, catalogue_offers(ALL_OFFERS, profiles), history)
         mentioned = better_elsewhere(rank(local, terms).table[0], not_asked_for, terms)
     decision = decide(
         [*local, *elsewhere],
@@ -172,6 +173,14 @@ def predicted_candidates(
         )
         for (offer, placement), prediction in zip(found, right, strict=True)
     ]
+
+
+def absent_candidates(workload: Workload, offers: Sequence[Offer], history: History) -> list[Candidate]:
+    """Every placement on accelerators that are not here, set right by what was measured on them elsewhere."""
+    promised = predicted_candidates(workload, offers)
+    predictions = [(one.placement, one.prediction) for one in promised]
+    right = with_fleet(workload, predictions, history.steps, load_catalogue()) if promised else []
+    return [one.model_copy(update={"prediction": found}) for one, found in zip(promised, right, strict=True)]
 
 
 def offer_placements(workload: Workload, offer: Offer) -> list[Placement]:

@@ -7,9 +7,10 @@ from tasks.select.history.history import Drift, History, read_history
 from tasks.select.history.policy import Choice, Strategy, choose_under_uncertainty, expected_improvement
 from tasks.select.history.quality import QualityOutlook
 from tasks.select.history.runs import Exclusion, PastRun
-from tasks.select.history.transfer import Priors, Situation, Traits, estimate
+from tasks.select.history.transfer import PRIORS, Priors, Situation, Traits, estimate
 
 __all__ = [
+    "PRIORS",
     "Choice",
     "Drift",
     "EpochCount",

@@ -42,8 +42,8 @@ class Priors:
     accelerator: float = 1.0
     family_on_accelerator: float = 0.5
     batch_on_accelerator: float = 0.3
-    all_three: float = 0.2
-    noise: float = 0.1
+    all_three: float = 0.4
+    noise: float = 0.15
     octaves: float = 2.0
     catalogue_distance: float = 1.0
     demand_distance: float = 1.0
