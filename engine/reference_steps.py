@@ -1,14 +1,16 @@
 """Short probes of what no matrix product and no copy tells: what a step costs that computes nothing, and the tables.
 
-A step of the smallest model gives what every step costs whatever its size: the interpreter, the hand-over of a batch,
-the kernels' own start. Passes over tables of several shapes tell apart what a bag, a looked-up row and each byte of it
-cost, from the caches and from memory. Measured with the kernels that train.
+Steps of one small model at two batch sizes give what every step costs whatever its size (the interpreter, the hand-over
+of a batch, the kernels' own start), and how much longer memory takes within a step than alone, as each tensor is new.
+Passes over tables of several shapes tell apart what a bag, a looked-up row and each byte of it cost, from the caches
+and from memory. Measured with the kernels that train.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import cycle
 from statistics import median
+from typing import Literal
 
 import numpy as np
 import torch
@@ -17,15 +19,18 @@ from engine.batch import Batch, make_batch
 from engine.config import Execution, Hyperparameters
 from engine.step import applied, build_dense_optimizer, prefetch, seeded, train_step
 from hardware.timing import repeat
-from models.counting import count_model
 from models.embeddings import build_embeddings
 from models.registry import build_model
 from models.spec import CategoricalFeature, Features, ModelSpec
 
 FLOAT_BYTES = 4
 CACHED_ROWS = 512  # of a table that stays in the caches
-SMALLEST = Features(dense=("dense",), categorical=(CategoricalFeature(name="id", rows=CACHED_ROWS),))
-SMALLEST_BATCH = 8
+REFERENCE_SPEC = ModelSpec()
+REFERENCE_FEATURES = Features(
+    dense=tuple(f"dense{i}" for i in range(13)),
+    categorical=tuple(CategoricalFeature(name=f"id{i}", rows=CACHED_ROWS) for i in range(26)),
+)
+REFERENCE_BATCHES = (64, 1024)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +57,11 @@ class TableShape:
         return self.tables * self.batch_size
 
     @property
+    def row_bytes(self) -> int:
+        """Of the weights of a row."""
+        return self.dim * FLOAT_BYTES
+
+    @property
     def lookups(self) -> int:
         """Rows that are looked up."""
         return self.bags * self.ids
@@ -67,25 +77,24 @@ SHAPES = (
 )
 
 
-def time_smallest_step(device: torch.device, *, threads: int, seconds: float = 0.3) -> tuple[float, int]:
-    """Time a training step that computes next to nothing.
+def time_reference_step(
+    device: torch.device, *, threads: int, precision: Literal["fp32", "bf16"], batch_size: int, seconds: float
+) -> float:
+    """Median seconds of a training step of the reference model, its batches in memory.
 
     Args:
         device: where it runs.
         threads: intra-operator threads.
+        precision: of the dense part.
+        batch_size: samples of the step.
         seconds: for how long it is repeated.
-
-    Returns:
-        Its median seconds, and the operators that it dispatches, so that their part can be told from the rest.
     """
-    execution = Execution(device=str(device), threads=threads, batch_size=SMALLEST_BATCH)
-    spec = ModelSpec()
+    execution = Execution(device=str(device), threads=threads, precision=precision, batch_size=batch_size)
     with applied(execution), seeded(0, device):
-        model = build_model(spec, SMALLEST, device=device).train()
+        model = build_model(REFERENCE_SPEC, REFERENCE_FEATURES, device=device).train()
         optimizer = build_dense_optimizer(model, Hyperparameters())
-        with prefetch(_smallest_batches(), execution) as batches:
-            durations = repeat(lambda: train_step(model, optimizer, next(batches), "fp32"), device, seconds)
-    return median(durations), count_model(spec, SMALLEST).operators_per_step
+        with prefetch(_reference_batches(batch_size), execution) as batches:
+            return median(repeat(lambda: train_step(model, optimizer, next(batches), precision), device, seconds))
 
 
 def time_tables(device: torch.device, shape: TableShape, *, threads: int, large_bytes: int, seconds: float) -> float:
@@ -109,15 +118,16 @@ def time_tables(device: torch.device, shape: TableShape, *, threads: int, large_
         return median(repeat(lambda: tables(values, offsets).backward(gradient), device, seconds))
 
 
-def _smallest_batches() -> Iterator[Batch]:
+def _reference_batches(batch_size: int) -> Iterator[Batch]:
     random = np.random.default_rng(0)
+    dense, fields = len(REFERENCE_FEATURES.dense), len(REFERENCE_FEATURES.categorical)
     return cycle(
         [
             make_batch(
-                SMALLEST,
-                dense=random.normal(size=(SMALLEST_BATCH, 1)).astype(np.float32),
-                categorical=random.integers(CACHED_ROWS, size=(SMALLEST_BATCH, 1), dtype=np.int32),
-                labels=np.zeros(SMALLEST_BATCH, dtype=np.float32),
+                REFERENCE_FEATURES,
+                dense=random.normal(size=(batch_size, dense)).astype(np.float32),
+                categorical=random.integers(CACHED_ROWS, size=(batch_size, fields), dtype=np.int32),
+                labels=np.zeros(batch_size, dtype=np.float32),
             )
             for _ in range(4)
         ]

@@ -1,6 +1,7 @@
 """What the tables and the step itself cost, fitted to a few short measurements.
 
     seconds of the tables = start + bags a + lookups b + bytes from the caches c + bytes from memory d
+    seconds of a step     = large products + operators + start + factor (tables + traffic + small products)
 
 No coefficient is negative, and relative errors count, so that the small ones are fitted as well as the large.
 """
@@ -33,13 +34,12 @@ class TableTime:
     seconds: float
 
 
-def fit_step_costs(threads: int, times: Sequence[TableTime], start_seconds: float) -> StepCosts:
-    """Fit the costs of bags, rows and bytes.
+def fit_table_costs(threads: int, times: Sequence[TableTime]) -> StepCosts:
+    """Fit the costs of bags, rows and bytes; those of the step itself are left at nothing.
 
     Args:
         threads: with which all was measured.
         times: passes over tables of at least four shapes.
-        start_seconds: of a step that computes nothing, the cost of its operators taken off.
     """
     seconds = np.array([one.seconds for one in times])
     design = np.array(
@@ -54,17 +54,42 @@ def fit_step_costs(threads: int, times: Sequence[TableTime], start_seconds: floa
             for one in times
         ]
     )
-    relative = design / seconds[:, np.newaxis]
-    scale = relative.max(axis=0)
-    scale[scale == 0] = 1.0
-    found, _ = nnls(relative / scale, np.ones(len(times)))
-    _, bag, lookup, cached_byte, byte = found / scale
+    _, bag, lookup, cached_byte, byte = relative_nnls(design, seconds)
     return StepCosts(
         threads=threads,
-        start_seconds=start_seconds,
-        bag_seconds=float(bag),
-        lookup_seconds=float(lookup),
-        cached_byte_seconds=float(cached_byte),
-        # Memory is never faster than the caches, whatever the noise says.
-        byte_seconds=float(max(byte, cached_byte)),
+        start_seconds=0.0,
+        bag_seconds=bag,
+        lookup_seconds=lookup,
+        cached_byte_seconds=cached_byte,
+        byte_seconds=max(byte, cached_byte),  # Memory is never faster than the caches, whatever the noise says.
     )
+
+
+def fit_start(measured: Sequence[float], arithmetic: Sequence[float], memory: Sequence[float]) -> tuple[float, float]:
+    """Fit `measured = arithmetic + start + factor memory` over some steps.
+
+    Args:
+        measured: seconds of each step.
+        arithmetic: what of it is predicted for large products and for operators.
+        memory: what is predicted for tables, traffic and small products.
+
+    Returns:
+        The start in seconds, and the factor, which is at least 1.
+    """
+    left = np.maximum(np.array(measured) - np.array(arithmetic), 0.0)
+    design = np.stack([np.ones(len(left)), np.array(memory)], axis=1)
+    weights = np.array(measured)
+    start, factor = relative_nnls(design, left, weights)
+    if factor >= 1:
+        return start, factor
+    return max(0.0, float(np.average(left - np.array(memory), weights=1 / weights**2))), 1.0
+
+
+def relative_nnls(design: np.ndarray, seconds: np.ndarray, weights: np.ndarray | None = None) -> list[float]:
+    """Coefficients, none negative, of least squares of the errors relative to `weights`, `seconds` when None."""
+    divisor = seconds if weights is None else weights
+    relative = design / divisor[:, np.newaxis]
+    scale = relative.max(axis=0)
+    scale[scale == 0] = 1.0
+    found, _ = nnls(relative / scale, seconds / divisor)
+    return [float(one) for one in found / scale]

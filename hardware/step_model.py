@@ -3,9 +3,11 @@
 The step is a roofline with overheads (after Williams et al., "Roofline", CACM 52(4), 2009), one for each operation
 instead of one for all. With B samples a step on a share s of the cores:
 
-    dense          each matrix product by `MatmulModel`; other operators read and write at the rate of a copy
+    dense          each matrix product by `MatmulModel`; other operators read and write at the rate of a copy, times the
+                   factor by which a step of a small model was slower than its traffic alone
     embedding      bags, rows and bytes by the costs of the short probes, where the skew of the lookups tells what comes
                    from the caches; without probes, lookups B (seconds of a row's lookup + of its update), by its width
+                   and the same factor
     overhead       the start of a step, and operators x operator overhead
     communication  of several processes: the layers' gradients are summed, the pooled rows and their gradients exchanged
     input          what making the batches costs beyond what happens beside the step
@@ -58,6 +60,23 @@ class StepParts:
         return self.dense + self.embedding + self.communication + self.input + self.overhead
 
 
+@dataclass(frozen=True, kw_only=True)
+class RawParts:
+    """Seconds of what is done in a step, each kind of work as if it were alone.
+
+    Attributes:
+        products: matrix products that grow with the batch as one.
+        traffic: small products, one for each sample, and operators that only read and write.
+        tables: look-up and update.
+        operators: their dispatch.
+    """
+
+    products: float
+    traffic: float
+    tables: float
+    operators: float
+
+
 class StepModel:
     """Predicts steps on one accelerator; what it fits to the profile's curves, it fits once.
 
@@ -72,13 +91,12 @@ class StepModel:
 
     def parts(self, workload: Workload, placement: Placement) -> StepParts:
         """Seconds of one step, by the formulas at the head of this file."""
-        samples = math.ceil(placement.batch_size / self._devices(placement))
+        raw = self.raw_parts(workload, placement)
         share = busy_share(placement, self.profile)
-        dense = self._dense_seconds(workload, placement.precision, samples, share)
-        embedding = self._embedding_seconds(workload, samples, share)
-        overhead = operators(workload, placement.precision) * self.profile.operator_overhead_seconds.value
-        overhead += scaled_seconds(
-            [(one.threads / self._cores, one.start_seconds) for one in self.profile.step_costs], share
+        factor = self._scaled([(one.threads, one.memory_factor) for one in self.profile.step_costs], share) or 1.0
+        dense, embedding = raw.products + factor * raw.traffic, factor * raw.tables
+        overhead = raw.operators + self._scaled(
+            [(one.threads, one.start_seconds) for one in self.profile.step_costs], share
         )
         communication = self._communication_seconds(workload, placement)
         waiting = self._input_seconds(workload, placement, dense + embedding + overhead + communication)
@@ -86,23 +104,44 @@ class StepModel:
             dense=dense, embedding=embedding, communication=communication, input=waiting, overhead=overhead
         )
 
+    def raw_parts(self, workload: Workload, placement: Placement) -> RawParts:
+        """What each kind of work takes alone; `parts` puts it together."""
+        samples = math.ceil(placement.batch_size / self._devices(placement))
+        share = busy_share(placement, self.profile)
+        products, traffic = self._dense_seconds(workload, placement.precision, samples, share)
+        return RawParts(
+            products=products,
+            traffic=traffic,
+            tables=self._embedding_seconds(workload, samples, share),
+            operators=operators(workload, placement.precision) * self.profile.operator_overhead_seconds.value,
+        )
+
+    def _scaled(self, by_threads: Sequence[tuple[int, float]], share: float) -> float:
+        return scaled_seconds([(threads / self._cores, value) for threads, value in by_threads], share)
+
     def _devices(self, placement: Placement) -> int:
         """Processes on one CPU share its cores; each of several GPUs takes its part of the batch."""
         return placement.processes if self.profile.accelerator.kind == "cuda" else 1
 
-    def _dense_seconds(self, workload: Workload, precision: Precision, samples: int, share: float) -> float:
+    def _dense_seconds(
+        self, workload: Workload, precision: Precision, samples: int, share: float
+    ) -> tuple[float, float]:
+        """Seconds of the large products; of the small ones, which are bound by memory, and of all other operators."""
         copy_rate = self.profile.copy_bytes_per_second.value * min(1.0, 2 * share)
         if not workload.matmuls:
             flops = workload.matmul_flops_per_sample * samples
             compute = flops * self._matmul_model(precision).seconds_per_flop / share
-            return max(compute, 2 * workload.activation_bytes_per_sample * samples / copy_rate)
-        products = sum(
-            self._matmul_model(precision if one.half else "fp32").seconds(*one.sizes(samples), share=share)
-            for one in workload.matmuls
-        )
+            return compute, max(0.0, 2 * workload.activation_bytes_per_sample * samples / copy_rate - compute)
+        large = small = 0.0
+        for one in workload.matmuls:
+            seconds = self._matmul_model(precision if one.half else "fp32").seconds(*one.sizes(samples), share=share)
+            if one.batch_axis == "count":
+                small += seconds
+            else:
+                large += seconds
         rest = workload.dense[precision]
         traffic = rest.traffic_bytes_per_step + rest.traffic_bytes_per_sample * samples
-        return products + traffic / copy_rate
+        return large, small + traffic / copy_rate
 
     def _matmul_model(self, precision: Precision) -> MatmulModel:
         if precision not in self._matmul:
@@ -113,11 +152,11 @@ class StepModel:
         if not workload.lookups_per_sample:
             return 0.0
         if self.profile.step_costs:
-            costs = [
-                (one.threads / self._cores, table_seconds(one, workload, samples, self.profile.cache_bytes))
-                for one in self.profile.step_costs
-            ]
-            return scaled_seconds(costs, share)
+            cache_bytes = self.profile.cache_bytes
+            return self._scaled(
+                [(one.threads, table_seconds(one, workload, samples, cache_bytes)) for one in self.profile.step_costs],
+                share,
+            )
         row_bytes = workload.lookup_bytes_per_sample / workload.lookups_per_sample
         gather = self.profile.gather_bytes_per_second.value
         lookup = row_seconds(self.profile.gather_curve, row_bytes) or row_bytes / gather

@@ -44,6 +44,10 @@ class StepCosts(Frozen):
 
     threads: int
     start_seconds: float = Field(description="Of a step that computes nothing, the cost of its operators taken off.")
+    memory_factor: float = Field(
+        default=1.0,
+        description="How much longer tables, traffic and small products take within a step than alone.",
+    )
     bag_seconds: float = Field(description="To pool one bag, look-up and update together.")
     lookup_seconds: float = Field(description="For each row of a bag.")
     cached_byte_seconds: float = Field(description="For each byte of a row that comes from the caches.")

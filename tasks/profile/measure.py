@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hardware.figures import measured_rate
 from hardware.measure import measure_profile
 from hardware.types import Accelerator, HardwareProfile, RowRate
-from tasks.profile.step_costs import measure_step_costs
+from tasks.profile.step_costs import with_step_costs
 
 
 def measure(accelerator: Accelerator, host: str, seconds_each: float = 0.5) -> HardwareProfile:
@@ -33,10 +33,8 @@ def measure(accelerator: Accelerator, host: str, seconds_each: float = 0.5) -> H
     )
     gather = tuple(_rate(one.row_bytes, one.payload_bytes, one.lookup_seconds) for one in times)
     scatter = tuple(_rate(one.row_bytes, one.payload_bytes, one.update_seconds) for one in times)
-    costs, cache_bytes = measure_step_costs(accelerator, profile.operator_overhead_seconds.value, seconds_each / 5)
-    return profile.model_copy(
-        update={"gather_curve": gather, "scatter_curve": scatter, "step_costs": costs, "cache_bytes": cache_bytes}
-    )
+    profile = profile.model_copy(update={"gather_curve": gather, "scatter_curve": scatter})
+    return with_step_costs(profile, seconds_each / 5)
 
 
 def _rate(row_bytes: int, payload_bytes: int, durations: Sequence[float]) -> RowRate:

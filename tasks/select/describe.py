@@ -2,16 +2,16 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
 from itertools import accumulate, pairwise
 
 from engine.config import Hyperparameters
 from engine.dataset import Dataset
 from engine.loader import mean_ids_per_sample
-from hardware.types import DenseDemand, Frozen, Matmul, Workload
-from models.counting import PrecisionCounts, count_model
+from hardware.types import Frozen, Workload
+from models.counting import count_model
 from models.spec import ModelSpec
 from tasks.request import JobRequest
+from tasks.workload import workload_of
 
 # Hyperband's reduction factor in the tuning step: one in three settings goes on to three times the epochs.
 REDUCTION_FACTOR = 3
@@ -52,32 +52,11 @@ def describe(
     counts = count_model(
         spec, dataset.features, ids_per_sample=ids_per_sample, dense_optimizer=hyperparameters.dense_optimizer
     )
-    return Workload(
-        matmul_flops_per_sample=counts.matmul_flops_per_sample,
-        lookups_per_sample=counts.lookups_per_sample,
-        lookup_bytes_per_sample=counts.lookup_bytes_per_sample,
-        input_bytes_per_sample=counts.input_bytes_per_sample,
-        parameter_bytes=counts.parameter_bytes,
-        optimizer_bytes=counts.optimizer_bytes,
-        activation_bytes_per_sample=counts.activation_bytes_per_sample,
-        operators_per_step=counts.operators_per_step,
+    return workload_of(
+        counts,
         train_samples=dataset.splits["train"].rows,
-        dense_parameter_bytes=counts.dense_parameter_bytes,
-        tables=counts.tables,
-        matmuls=tuple(Matmul.model_validate(asdict(one)) for one in counts.matmuls),
-        dense={"fp32": _dense_demand(counts.fp32), "bf16": _dense_demand(counts.bf16)},
         access_curve=access_curve(dataset, spec.embedding_dim, ids_per_sample),
         mapped_bytes=sum(path.stat().st_size for path in dataset.directory.glob("*.npy")),
-    )
-
-
-def _dense_demand(counts: PrecisionCounts) -> DenseDemand:
-    return DenseDemand(
-        traffic_bytes_per_sample=counts.traffic_bytes_per_sample,
-        traffic_bytes_per_step=counts.traffic_bytes_per_step,
-        operators_per_step=counts.operators_per_step,
-        peak_bytes_per_sample=counts.peak_bytes_per_sample,
-        peak_bytes_per_step=counts.peak_bytes_per_step,
     )
 
 

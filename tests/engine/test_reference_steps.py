@@ -1,18 +1,19 @@
 """The short probes run, and leave threads and random numbers as they were."""
 
+from typing import Literal
+
 import pytest
 import torch
 
-from engine.reference_steps import SHAPES, TableShape, time_smallest_step, time_tables
+from engine.reference_steps import SHAPES, TableShape, time_reference_step, time_tables
 
 CPU = torch.device("cpu")
 
 
-def test_the_smallest_step_is_timed_and_its_operators_counted() -> None:
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_the_reference_step_is_timed(precision: Literal["fp32", "bf16"]) -> None:
     threads, state = torch.get_num_threads(), torch.get_rng_state()
-    seconds, operators = time_smallest_step(CPU, threads=1, seconds=0.01)
-    assert seconds > 0
-    assert operators > 50
+    assert time_reference_step(CPU, threads=1, precision=precision, batch_size=16, seconds=0.001) > 0
     assert torch.get_num_threads() == threads
     assert torch.equal(torch.get_rng_state(), state)
 

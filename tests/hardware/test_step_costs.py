@@ -2,14 +2,14 @@
 
 import pytest
 
-from hardware.step_costs import TableTime, fit_step_costs
+from hardware.step_costs import TableTime, fit_start, fit_table_costs
 from hardware.step_model import scaled_seconds, table_seconds
 from hardware.types import StepCosts
 from tests.hardware.profiles import make_workload
 
 TRUTH = StepCosts(
     threads=1,
-    start_seconds=4e-4,
+    start_seconds=0.0,
     bag_seconds=2e-8,
     lookup_seconds=5e-9,
     cached_byte_seconds=1e-10,
@@ -34,12 +34,12 @@ TIMES = [
 
 
 def test_the_costs_behind_exact_times_are_found() -> None:
-    assert fit_step_costs(1, TIMES, 4e-4).model_dump() == pytest.approx(TRUTH.model_dump(), rel=1e-6)
+    assert fit_table_costs(1, TIMES).model_dump() == pytest.approx(TRUTH.model_dump(), rel=1e-6)
 
 
 def test_noise_makes_no_cost_negative_and_memory_no_faster_than_the_caches() -> None:
     noisy = [TableTime(**{**vars(one), "seconds": one.seconds * (1 + 0.5 * (-1) ** i)}) for i, one in enumerate(TIMES)]
-    costs = fit_step_costs(1, noisy, 0.0)
+    costs = fit_table_costs(1, noisy)
     assert min(costs.bag_seconds, costs.lookup_seconds, costs.cached_byte_seconds) >= 0
     assert costs.byte_seconds >= costs.cached_byte_seconds
 
@@ -62,3 +62,14 @@ def test_seconds_between_measured_numbers_of_threads_follow_a_power_law(share: f
 
 def test_nothing_measured_costs_nothing() -> None:
     assert scaled_seconds([], 0.5) == 0.0
+
+
+def test_start_and_factor_behind_exact_steps_are_found() -> None:
+    arithmetic, memory = (1e-4, 8e-4, 2e-4), (2e-4, 4e-3, 3e-4)
+    measured = [work + 3e-4 + 1.8 * slow for work, slow in zip(arithmetic, memory, strict=True)]
+    assert fit_start(measured, arithmetic, memory) == pytest.approx((3e-4, 1.8))
+
+
+def test_memory_is_never_faster_within_a_step_than_alone() -> None:
+    assert fit_start([1e-3, 3e-3], [0.0, 0.0], [1e-3, 6e-3])[1] == 1.0
+    assert fit_start([1e-3, 3e-3], [2e-3, 6e-3], [1e-3, 6e-3]) == (0.0, 1.0)
