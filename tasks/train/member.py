@@ -1,6 +1,5 @@
 """Train one setting to the end: metered, tracked, resumable."""
 
-import logging
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,10 +20,8 @@ from tasks.train.adaptation import Adaptation, Change
 from tasks.train.compilation import choose_compilation
 from tasks.train.energy import EnergyRecord
 from tasks.train.placement import is_shared, training_of
-from tasks.train.progress import training_progress
+from tasks.train.progress import TrainingProgress, training_progress
 from tasks.train.result import TrainedModel, describe, read_finished
-
-log = logging.getLogger(__name__)
 
 
 def train_to_the_end(
@@ -96,7 +93,7 @@ def train_to_the_end(
             run.set_tags({"training.compilation": choice.reason})
         others = {}
         if adaptation is not None and not choice.compiled and not shared:
-            adaptation.on_change = partial(_log_change, run)
+            adaptation.on_change = partial(_log_change, run, progress)
             others["adapt"] = adaptation.after_step
         try:
             result = training_of(placement, checkpoints)(
@@ -145,9 +142,9 @@ def _tracked(parent_run_id: str | None, name: str) -> Iterator[Run | None]:
         yield run
 
 
-def _log_change(run: Run | None, change: Change) -> None:
+def _log_change(run: Run | None, progress: TrainingProgress, change: Change) -> None:
     """Say it, and keep it: the sentence of the last trial as a tag, the figures of each at its step."""
-    log.warning("%s", change.words)
+    progress.say(change.words)
     if run:
         run.log_metrics(
             {

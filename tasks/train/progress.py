@@ -32,6 +32,10 @@ class TrainingProgress:
         quality = f"epoch {report.epoch}: validation NE {report.validation.ne:.4f}, AUC {report.validation.auc:.4f}"
         self._progress.update(self._bar, quality=quality)
 
+    def say(self, sentence: str) -> None:
+        """Print above the bar, on a terminal or not."""
+        self._progress.console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
 
 @contextmanager
 def training_progress(name: str, console: Console | None = None) -> Iterator[TrainingProgress]:

@@ -1,0 +1,71 @@
+"""The flow that only chooses, on real data, with a real Prefect server and a real store."""
+
+import json
+
+import pytest
+from mlflow import MlflowClient
+
+from flows.selection import choose_placement, decision_as_json, error_as_json
+from flows.tables import MOST_ACCELERATORS, decision_table
+from shunter.errors import InfeasibleError, RequestError
+from tasks.request import Limits, SelectRequest
+from tasks.select import NoFeasiblePlacementError
+from tasks.track import tracking_uri
+
+pytestmark = pytest.mark.slow
+
+QUICK = SelectRequest(data="synthetic:3000", probe_seconds=0, trials=1, max_epochs=1, ensemble_size=1)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """One home for the module: the data are ingested and the machine is measured once."""
+    return str(tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture(autouse=True)
+def in_that_home(home: str, monkeypatch: pytest.MonkeyPatch, prefect_server: None) -> None:
+    monkeypatch.setenv("SHUNTER_HOME", home)
+
+
+def test_every_accelerator_of_the_catalogue_is_compared_and_the_choice_is_kept() -> None:
+    decision = choose_placement(QUICK)
+    accelerators = {one.candidate.placement.accelerator for one in decision.table}
+    assert len(accelerators) > 25
+    assert "cpu" in accelerators
+    client = MlflowClient(tracking_uri())
+    (run,) = client.search_runs(
+        [one.experiment_id for one in client.search_experiments()], "tags.`run.kind` = 'select'", max_results=2
+    )
+    assert run.info.status == "FINISHED"
+    assert run.data.tags["decision.reason"] == decision.reason
+    assert {"decision.json", "decision.md", "decision.png"} <= {
+        one.path for one in client.list_artifacts(run.info.run_id)
+    }
+    as_json = json.loads(json.dumps(decision_as_json(decision), allow_nan=False))
+    assert as_json["status"] == "chosen"
+    assert len(as_json["table"]) == len(decision.table)
+    assert all(row["lost_because"] for row in as_json["table"][1:])
+    assert all(row["hours_low"] < row["hours"] < row["hours_high"] for row in as_json["table"])
+    assert {row["step_source"] for row in as_json["table"]} == {"estimated"}, "nothing was measured"
+    assert decision_table(decision, every_row=False).row_count == MOST_ACCELERATORS
+    assert decision_table(decision, every_row=True).row_count == len(decision.table)
+
+
+def test_when_nothing_keeps_the_limits_the_answer_says_what_to_relax() -> None:
+    request = QUICK.model_copy(update={"limits": Limits(max_hours=1e-6), "offers": "local"})
+    with pytest.raises(InfeasibleError) as raised:
+        choose_placement(request)
+    assert isinstance(raised.value, NoFeasiblePlacementError)
+    answer = json.loads(json.dumps(error_as_json(raised.value), allow_nan=False))
+    assert answer["status"] == "infeasible"
+    assert answer["shortfall_seconds"] > 0
+    (relaxation,) = answer["relaxations"]
+    relaxed = request.model_copy(update={"limits": Limits(max_hours=relaxation["bounds"]["--max-hours"] * 3)})
+    assert choose_placement(relaxed).hours > 1e-6, "noise between two predictions apart, that is enough"
+
+
+def test_an_unknown_accelerator_is_told_before_anything_is_measured() -> None:
+    with pytest.raises(RequestError, match=r"no accelerator 'H1000'") as raised:
+        choose_placement(QUICK.model_copy(update={"offers": "H1000"}))
+    assert error_as_json(raised.value) == {"status": "error", "message": str(raised.value)}
