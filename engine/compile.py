@@ -43,7 +43,7 @@ class CompiledLayers:
         self._compiled = torch.compile(layers, dynamic=False, fullgraph=True, mode=mode)
 
     def __call__(self, dense: Tensor, pooled: Tensor) -> Tensor:
-        """Score a batch, as `models.dlrm.DenseLayers`."""
+        """Score a batch, as the layers themselves (`models.registry.FAMILIES`)."""
         suits = self._layers.training and torch.is_grad_enabled() and len(pooled) == self._batch_size
         if not suits:
             return self._layers(dense, pooled)

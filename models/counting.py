@@ -7,8 +7,7 @@ from typing import Literal, get_args
 
 import torch
 
-from models.embeddings import PooledEmbeddings
-from models.registry import FAMILIES, check_spec
+from models.registry import build_layers, check_spec
 from models.spec import Features, ModelSpec
 from models.trace import Operator, Phase, StepTrace, trace_step
 
@@ -237,18 +236,9 @@ def count_layers(
     )
 
 
-class _NoTables(PooledEmbeddings):
-    """Stands for the tables while the rest of a model is traced."""
-
-    def lookup(self, values: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
-        """Never called."""
-        raise NotImplementedError("the tables are counted, not traced")
-
-
 def _trace(spec: ModelSpec, features: Features, batch_size: int, *, half: bool) -> StepTrace:
-    tables = _NoTables([field.rows for field in features.categorical], spec.embedding_dim, learning_rate=0.0)
     with torch.device("meta"):
-        layers = FAMILIES[spec.family](spec, features, tables).layers
+        layers = build_layers(spec, features)
     return trace_step(
         layers,
         batch_size=batch_size,

@@ -6,14 +6,39 @@ from functools import partial
 import torch
 from torch import nn
 
-from models.dlrm import Dlrm
+from models.dcnv2 import Dcnv2Layers
+from models.deepfm import DeepfmLayers
+from models.dhen import DhenLayers
+from models.dlrm import DlrmLayers
+from models.dnn import DnnLayers
 from models.embeddings import Kernel, PooledEmbeddings, build_embeddings
-from models.spec import Features, ModelSpec
+from models.finalmlp import FinalmlpLayers
+from models.recommender import Recommender
+from models.spec import Features, ModelSpec, nearest
 from models.tiered import EmbeddingCache, TieredEmbeddings
 from shunter.errors import RequestError
 
-Model = Dlrm
-FAMILIES: dict[str, Callable[[ModelSpec, Features, PooledEmbeddings], Model]] = {"dlrm": Dlrm}
+Model = Recommender
+# What is above the tables: `forward(dense [batch, dense features], pooled [batch, tables, dim])` returns `[batch]`
+# logits in float32. Tables, checkpoints, compilation, sharding, counting and serving are the same for all families.
+FAMILIES: dict[str, Callable[[ModelSpec, Features], nn.Module]] = {
+    "dlrm": DlrmLayers,
+    "dnn": DnnLayers,
+    "deepfm": DeepfmLayers,
+    "dcnv2": Dcnv2Layers,
+    "finalmlp": FinalmlpLayers,
+    "dhen": DhenLayers,
+}
+
+
+def build_layers(spec: ModelSpec, features: Features) -> nn.Module:
+    """Build the layers above the tables, with weights as torch draws them; see `FAMILIES`.
+
+    Raises:
+        RequestError: the model cannot be built.
+    """
+    check_spec(spec, features)
+    return FAMILIES[spec.family](spec, features)
 
 
 def build_model(
@@ -58,7 +83,7 @@ def assemble_model(
     """Build a model around tables of any kind, and draw the initial weights; see `build_model`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = FAMILIES[spec.family](spec, features, embeddings)
+        model = Recommender(spec, features, embeddings, build_layers(spec, features))
         for module in model.layers.modules():
             if isinstance(module, nn.Linear):
                 _initialise(module)
@@ -70,9 +95,14 @@ def assemble_model(
 def check_spec(spec: ModelSpec, features: Features) -> None:
     """Raise a `RequestError` for a model that cannot be built; see `build_model`."""
     if spec.family not in FAMILIES:
-        raise RequestError(
-            f"Unknown model family {spec.family!r}: the known families are {', '.join(sorted(FAMILIES))}."
-        )
+        raise RequestError(f"Unknown model family {spec.family!r}: {nearest(spec.family, FAMILIES)}.")
+    defaults = ModelSpec(family=spec.family)
+    for option, families in spec.foreign_options().items():
+        if getattr(spec, option) != getattr(defaults, option):
+            raise RequestError(
+                f"The option {option} does nothing in a model of family {spec.family!r}: leave it out, or use family "
+                f"{' or '.join(families)}."
+            )
     if spec.embedding_dim < 4 or spec.embedding_dim % 4:
         raise RequestError(
             f"The embedding width {spec.embedding_dim} does not suit the kernels: use a positive multiple of 4."
@@ -84,4 +114,5 @@ def check_spec(spec: ModelSpec, features: Features) -> None:
 def _initialise(layer: nn.Linear) -> None:
     """Normal weights with variance 2 / (inputs + outputs), biases with 1 / outputs, as in facebookresearch/dlrm."""
     nn.init.xavier_normal_(layer.weight)
-    nn.init.normal_(layer.bias, std=layer.out_features**-0.5)
+    if layer.bias is not None:
+        nn.init.normal_(layer.bias, std=layer.out_features**-0.5)

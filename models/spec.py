@@ -3,8 +3,12 @@
 Plain dataclasses, so that a machine with torch and numpy alone can build and train a model.
 """
 
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from difflib import get_close_matches
+from typing import Any, Literal
+
+from shunter.errors import RequestError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,16 +44,43 @@ class Features:
         return cls(dense=tuple(values["dense"]), categorical=categorical)
 
 
+Interaction = Literal["dot", "attention", "cross", "linear", "convolution"]
+
+
+def _option(default: Any, *families: str) -> Any:
+    """A field that only some families read."""
+    return field(default=default, metadata={"families": families})
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec:
-    """The architecture of one model.
+    """The architecture of one model: one value for every family, of which each reads what concerns it.
+
+    An option of other families must keep its default, so that none is silently ignored (`models.registry.check_spec`).
 
     Attributes:
         family: name in the registry (`models.registry`).
         embedding_dim: width of every embedding row, and of the dense vector that meets them in the interaction.
         bottom_widths: hidden widths of the MLP over the dense features, without the last layer of `embedding_dim`.
-        top_widths: hidden widths of the MLP over the interactions, without the last layer of one logit.
-        dropout: share of activations dropped in the top MLP while training.
+        top_widths: hidden widths of the main MLP, without the last layer of one logit: in a DLRM over the interactions,
+            in `deepfm` the deep part, in `dcnv2` the deep network, in `finalmlp` the first stream.
+        dropout: share of activations dropped in the main MLPs while training.
+        batch_norm: normalises the activations of the main MLPs over the batch, before each ReLU.
+        cross_layers: `dcnv2`: cross layers, each of which raises the degree of the interactions by one.
+        cross_rank: `dcnv2`: rank of each cross layer's matrix; None is full rank.
+        cross_structure: `dcnv2`: the deep network beside the cross layers or on top of them.
+        second_widths: `finalmlp`: hidden widths of the second stream; empty is those of the first.
+        gate_widths: `finalmlp`: hidden widths of the MLP that weighs the input of a stream.
+        first_gate: `finalmlp`: names of the fields that decide what the first stream sees; empty is the same for all.
+        second_gate: `finalmlp`: the same for the second stream.
+        fusion_heads: `finalmlp`: parts in which the streams meet in bilinear products; divides their last widths.
+        interactions: `dhen`: modules of every layer, each name once.
+        interaction_layers: `dhen`: how many layers are stacked.
+        interaction_ensemble: `dhen`: how the modules of a layer become one: beside each other, added, or added with
+            learned weights.
+        interaction_vectors: `dhen`: vectors that each module of a layer gives.
+        attention_heads: `dhen`: heads of the self-attention; divides `embedding_dim`.
+        convolution_channels: `dhen`: filters of the convolution.
     """
 
     family: str = "dlrm"
@@ -57,15 +88,54 @@ class ModelSpec:
     bottom_widths: tuple[int, ...] = (64,)
     top_widths: tuple[int, ...] = (128, 64)
     dropout: float = 0.0
+    batch_norm: bool = False
+    cross_layers: int = _option(3, "dcnv2")
+    cross_rank: int | None = _option(None, "dcnv2")
+    cross_structure: Literal["parallel", "stacked"] = _option("parallel", "dcnv2")
+    second_widths: tuple[int, ...] = _option((), "finalmlp")
+    gate_widths: tuple[int, ...] = _option((64,), "finalmlp")
+    first_gate: tuple[str, ...] = _option((), "finalmlp")
+    second_gate: tuple[str, ...] = _option((), "finalmlp")
+    fusion_heads: int = _option(1, "finalmlp")
+    interactions: tuple[Interaction, ...] = _option(("dot", "linear"), "dhen")
+    interaction_layers: int = _option(2, "dhen")
+    interaction_ensemble: Literal["concat", "sum", "weighted"] = _option("concat", "dhen")
+    interaction_vectors: int = _option(8, "dhen")
+    attention_heads: int = _option(2, "dhen")
+    convolution_channels: int = _option(4, "dhen")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return asdict(self)
+        """Plain values, ready for JSON; options that the family does not read are left out unless they are set."""
+        return {
+            option.name: getattr(self, option.name)
+            for option in fields(self)
+            if option.name not in self.foreign_options() or getattr(self, option.name) != option.default
+        }
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "ModelSpec":
-        """Inverse of `to_dict`; unknown keys are refused by the constructor."""
-        known = {field.name for field in fields(cls)}
-        tuples = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
-        assert known >= values.keys(), f"unknown keys {sorted(values.keys() - known)}"
-        return cls(**{**values, **tuples})
+    def from_dict(cls, values: Mapping[str, Any]) -> "ModelSpec":
+        """Inverse of `to_dict`, and what reads options that a person wrote.
+
+        Raises:
+            RequestError: a key is no option; the message names the nearest one.
+        """
+        known = {option.name for option in fields(cls)}
+        for name in values:
+            if name not in known:
+                raise RequestError(f"The model has no option {name!r}: {nearest(name, known)}.")
+        options: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+        }
+        return cls(**options)
+
+    def foreign_options(self) -> dict[str, tuple[str, ...]]:
+        """Options that this family does not read, each with the families that do."""
+        readers = {option.name: option.metadata.get("families") for option in fields(self)}
+        return {name: families for name, families in readers.items() if families and self.family not in families}
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """What to do about an unknown name: use the one most like it, or another."""
+    names = sorted(known)
+    similar = get_close_matches(name, names, n=1)
+    return f"use {similar[0]!r}, or another of {', '.join(names)}" if similar else f"use one of {', '.join(names)}"

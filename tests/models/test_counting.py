@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from models.counting import BATCHES, count_layers, count_model
-from models.dlrm import DenseLayers
+from models.dlrm import DlrmLayers
 from models.registry import build_model
 from models.spec import CategoricalFeature, Features, ModelSpec
 
@@ -100,9 +100,10 @@ def test_layers_add_up_to_the_model(batch_size: int) -> None:
 
 def test_layers_bear_the_names_of_the_model() -> None:
     layers = count_layers(SPEC, FEATURES, half=True)
-    names = [name for name, module in DenseLayers(SPEC, 3, 3).named_modules() if isinstance(module, torch.nn.Linear)]
+    names = [name for name, module in DlrmLayers(SPEC, FEATURES).named_modules() if isinstance(module, torch.nn.Linear)]
     assert {layer.name for layer in layers if layer.kind == "matmul"} == {*names, "interaction"}
-    assert {layer.dtype for layer in layers if layer.kind == "matmul" and layer.name in names} == {"bfloat16"}
+    types = {name: {layer.dtype for layer in layers if (layer.kind, layer.name) == ("matmul", name)} for name in names}
+    assert types == {name: {"float32" if name == names[-1] else "bfloat16"} for name in names}
     assert (layers[0].name, layers[-1].name) == ("embeddings", "update")
     assert all(layer.intensity > 0 for layer in layers if layer.flops)
 
@@ -110,7 +111,7 @@ def test_layers_bear_the_names_of_the_model() -> None:
 def test_the_peak_of_a_real_step_is_what_was_traced() -> None:
     spec = ModelSpec(embedding_dim=16, bottom_widths=(64,), top_widths=(256, 128))
     counts, batch = count_model(spec, FEATURES).fp32, 4096
-    layers = DenseLayers(spec, 3, 3)
+    layers = DlrmLayers(spec, FEATURES)
     dense, pooled = torch.randn(batch, 3), torch.randn(batch, 3, 16, requires_grad=True)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
         loss = torch.nn.functional.binary_cross_entropy_with_logits(layers(dense, pooled), torch.zeros(batch))

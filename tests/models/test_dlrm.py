@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.dlrm import DenseLayers, PairwiseProducts
+from models.dlrm import DlrmLayers
+from models.layers import DotInteraction
 from models.registry import Model, build_model
 from models.spec import CategoricalFeature, Features, ModelSpec
 from shunter.errors import RequestError
@@ -38,6 +39,7 @@ def score_by_hand(model: Model, dense: Tensor, values: Tensor, offsets: Tensor) 
     fields, batch = len(model.features.categorical), len(dense)
     starts = [sum(field.rows for field in model.features.categorical[:t]) for t in range(fields)]
     layers = model.layers
+    assert isinstance(layers, DlrmLayers)
     logits = []
     for b in range(batch):
         vectors = []
@@ -75,7 +77,7 @@ def test_a_step_changes_touched_rows_and_gives_every_layer_a_gradient() -> None:
     touched = {int(v) + 7 * (i // 4) for i, v in enumerate(values)}
     changed = (model.embeddings.weight != before).any(1).nonzero().flatten().tolist()
     assert set(changed) == touched
-    assert all(parameter.grad is not None and parameter.grad.any() for parameter in model.layers.top[-1].parameters())
+    assert all(parameter.grad is not None and parameter.grad.any() for parameter in model.layers.parameters())
 
 
 def test_dropout_acts_in_training_only() -> None:
@@ -130,13 +132,9 @@ def test_widths_of_the_reference_shape() -> None:
 
 @pytest.mark.parametrize("vectors", [1, 2, 5])
 def test_products_have_the_gradient_of_the_formula(vectors: int) -> None:
-    layers = DenseLayers(ModelSpec(embedding_dim=4), dense_features=0, tables=vectors)
+    products = DotInteraction(vectors)
     given = torch.randn(3, vectors, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     given.requires_grad_()
-
-    def products(values: Tensor) -> Tensor:
-        return PairwiseProducts.apply(values, layers.pairs, layers.position)  # type: ignore[return-value]
-
     assert products(given).shape == (3, vectors * (vectors - 1) // 2)
     if vectors > 1:
         assert torch.autograd.gradcheck(products, given)

@@ -1,0 +1,38 @@
+"""DeepFM: a factorisation machine and a deep network over the same embeddings (Guo et al., IJCAI 2017, 1703.04247)."""
+
+from torch import Tensor, nn
+
+from models.layers import FieldVectors, full_precision, scoring_mlp
+from models.spec import Features, ModelSpec
+
+
+class DeepfmLayers(nn.Module):
+    """All of a DeepFM but its tables: `logit = FM + DNN` (equation 1).
+
+    A row of a table holds all that DeepFM knows of an id: `embedding_dim - 1` factors, and in the last column the
+    weight of first order. So the factorisation machine (equation 2)
+
+        `FM = sum_i w_i + sum_{i<j} <v_i, v_j>`
+
+    needs no second table, and each lookup brings both. The pairwise sum is that of Rendle (2010, lemma 3.1),
+    `((sum_i v_i)^2 - sum_i v_i^2) / 2` summed over the factors, linear in the number of fields. The dense features are
+    one more field, whose vector is the output of the bottom MLP.
+
+    Args:
+        spec: `top_widths` of the deep network.
+        features: the input.
+    """
+
+    def __init__(self, spec: ModelSpec, features: Features) -> None:
+        super().__init__()
+        self.vectors = FieldVectors(spec, features)
+        self.deep = scoring_mlp(spec, self.vectors.count * (spec.embedding_dim - 1))
+
+    def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
+        """`[batch, dense features]` and `[batch, tables, dim]` to `[batch]` logits in float32."""
+        vectors = self.vectors(dense, pooled)
+        factors, weights = vectors[:, :, :-1], vectors[:, :, -1]
+        with full_precision(vectors):
+            pairs = factors.sum(1).square() - factors.square().sum(1)
+            machine = weights.sum(1) + pairs.sum(1) / 2
+        return machine + self.deep(factors.flatten(1)).squeeze(1)

@@ -1,0 +1,109 @@
+"""FinalMLP: two MLPs that see the features differently and meet bilinearly (Mao et al., AAAI 2023, 2304.00902)."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from models.layers import FieldVectors, OutputLayer, hidden_layers, mlp
+from models.spec import Features, ModelSpec, nearest
+from shunter.errors import RequestError
+
+
+class FeatureGate(nn.Module):
+    """Stream-specific feature selection: `h = 2 sigmoid(gate(x)) * e`, elementwise.
+
+    The gate weighs each number of the embeddings between 0 and 2. What it looks at is its context x: the vectors of
+    some fields, such as those of the user, through an MLP. Where no field is named, the context is the same for all
+    samples: then the gate's output is learned as it is, for an MLP over one learned vector can be nothing else.
+
+    Args:
+        width: of the input, all vectors beside each other.
+        dim: of one vector.
+        context: positions of the vectors that are looked at.
+        hidden_widths: of the gate's MLP.
+    """
+
+    def __init__(self, width: int, dim: int, context: Sequence[int], hidden_widths: Sequence[int]) -> None:
+        super().__init__()
+        self.context = tuple(context)
+        widths = (dim * len(context), *hidden_widths)
+        self.gate = nn.Sequential(mlp(widths, last_relu=True), nn.Linear(widths[-1], width)) if context else None
+        self.learned = None if context else nn.Parameter(torch.zeros(width))
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """`[batch, vectors, dim]` to `[batch, vectors * dim]`."""
+        if self.gate is None:
+            assert self.learned is not None, "a gate without context has a vector of its own"
+            return 2 * torch.sigmoid(self.learned) * vectors.flatten(1)
+        context = torch.cat([vectors[:, position] for position in self.context], dim=1)
+        return 2 * torch.sigmoid(self.gate(context).float()) * vectors.flatten(1)
+
+
+class BilinearFusion(nn.Module):
+    """Stream-level fusion by multi-head bilinear products: `b + w_1^T o_1 + w_2^T o_2 + sum_h o_1h^T W_h o_2h`.
+
+    Both outputs are cut into heads, and only equal heads meet, which divides the cost of the product by their number.
+
+    Args:
+        first: width of the first stream.
+        second: width of the second stream.
+        heads: divides both.
+    """
+
+    def __init__(self, first: int, second: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.first, self.second = OutputLayer(first, 1), OutputLayer(second, 1)
+        self.bilinear = nn.ModuleList(nn.Linear(first // heads, second // heads, bias=False) for _ in range(heads))
+
+    def forward(self, first: Tensor, second: Tensor) -> Tensor:
+        """`[batch, first]` and `[batch, second]` to `[batch]` in float32."""
+        parts = [layer(part) for layer, part in zip(self.bilinear, first.chunk(self.heads, dim=1), strict=True)]
+        products = (torch.cat(parts, dim=1).float() * second.float()).sum(1)
+        return (self.first(first) + self.second(second)).squeeze(1) + products
+
+
+class FinalmlpLayers(nn.Module):
+    """All of a FinalMLP but its tables.
+
+    Args:
+        spec: `top_widths` and `second_widths` of the streams, `first_gate`, `second_gate`, `gate_widths` and
+            `fusion_heads`.
+        features: the input.
+
+    Raises:
+        RequestError: a gate looks at a field that is not there, or the heads do not divide a stream's last width.
+    """
+
+    def __init__(self, spec: ModelSpec, features: Features) -> None:
+        super().__init__()
+        self.vectors = FieldVectors(spec, features)
+        width, dim, first = self.vectors.width, spec.embedding_dim, spec.top_widths
+        second = spec.second_widths or first
+        lasts = [widths[-1] if widths else width for widths in (first, second)]
+        if spec.fusion_heads < 1 or any(last % spec.fusion_heads for last in lasts):
+            raise RequestError(
+                f"The option fusion_heads = {spec.fusion_heads} does not divide the streams' last widths "
+                f"{lasts[0]} and {lasts[1]}: use a number that divides both."
+            )
+        contexts = [_positions(names, features) for names in (spec.first_gate, spec.second_gate)]
+        self.gates = nn.ModuleList(FeatureGate(width, dim, context, spec.gate_widths) for context in contexts)
+        self.streams = nn.ModuleList(hidden_layers(spec, width, widths) for widths in (first, second))
+        self.fusion = BilinearFusion(*lasts, heads=spec.fusion_heads)
+
+    def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
+        """`[batch, dense features]` and `[batch, tables, dim]` to `[batch]` logits in float32."""
+        vectors = self.vectors(dense, pooled)
+        first, second = (stream(gate(vectors)) for gate, stream in zip(self.gates, self.streams, strict=True))
+        return self.fusion(first, second)
+
+
+def _positions(names: Sequence[str], features: Features) -> list[int]:
+    """Where the vectors of some fields stand among all vectors."""
+    fields = [field.name for field in features.categorical]
+    for name in names:
+        if name not in fields:
+            raise RequestError(f"The gate of a stream looks at an unknown field {name!r}: {nearest(name, fields)}.")
+    offset = 1 if features.dense else 0
+    return [offset + fields.index(name) for name in names]

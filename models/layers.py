@@ -1,0 +1,155 @@
+"""Parts that several model families share."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from models.spec import Features, ModelSpec
+
+
+class OutputLayer(nn.Linear):
+    """The last layer, in float32 under autocast too: bf16 keeps three digits of a logit, for one small product."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """`[batch, inputs]` to `[batch, outputs]`."""
+        with full_precision(input):
+            return super().forward(input.float())
+
+
+class BatchNorm(nn.BatchNorm1d):
+    """Batch normalisation (Ioffe and Szegedy, 2015) that takes a batch of one sample too.
+
+    The last batch of an epoch may be one sample, which has no variance: it is normalised as in evaluation.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        """`[batch, features]` to the same."""
+        if self.training and len(input) == 1:
+            return nn.functional.batch_norm(
+                input, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
+            )
+        return super().forward(input)
+
+
+class PairwiseProducts(torch.autograd.Function):
+    """Dot product of each pair of a sample's vectors, each pair once.
+
+    Autograd on its own would compute two gradients of the matrix of all products and add them, after a scatter; as that
+    matrix is symmetric, one product with its symmetric gradient, read by index, is the same and much faster.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, vectors: Tensor, pairs: Tensor, position: Tensor) -> Tensor:
+        """`[batch, vectors, dim]` to `[batch, pairs]`; see `DotInteraction` for the two index tensors."""
+        ctx.save_for_backward(vectors, position)
+        return torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1).index_select(1, pairs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        """The gradient of the vectors."""
+        vectors, position = ctx.saved_tensors
+        count = vectors.shape[1]
+        symmetric = nn.functional.pad(gradients[0], (0, 1)).index_select(1, position).view(-1, count, count)
+        return torch.bmm(symmetric, vectors), None, None
+
+
+class DotInteraction(nn.Module):
+    """The interaction of DLRM: the dot product of each pair of a sample's vectors, each pair once.
+
+    Args:
+        vectors: of a sample.
+
+    Attributes:
+        count: number of pairs.
+        pairs: `[pairs]`, where the pair (i, j), i > j, stands in the flattened matrix of all products.
+        position: `[vectors * vectors]`, its inverse in both triangles; the diagonal points behind the last pair.
+    """
+
+    pairs: Tensor
+    position: Tensor
+
+    def __init__(self, vectors: int) -> None:
+        super().__init__()
+        left, right = torch.tril_indices(vectors, vectors, offset=-1)
+        self.count = len(left)
+        position = torch.full((vectors, vectors), len(left))
+        position[left, right] = position[right, left] = torch.arange(len(left), device=left.device)
+        self.register_buffer("pairs", left * vectors + right, persistent=False)
+        self.register_buffer("position", position.flatten(), persistent=False)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """`[batch, vectors, dim]` to `[batch, pairs]` in float32."""
+        # Under autocast too the products are of float32: of so few numbers each, they would gain nothing by casts.
+        with full_precision(vectors):
+            return PairwiseProducts.apply(vectors, self.pairs, self.position)  # pyright: ignore[reportReturnType]
+
+
+class FieldVectors(nn.Module):
+    """All features of a sample as vectors of one width: that of the dense features first, then one for each table.
+
+    The dense features become one vector by the bottom MLP, as in the DLRM.
+
+    Args:
+        spec: `embedding_dim` and `bottom_widths`.
+        features: the input.
+
+    Attributes:
+        count: vectors of a sample.
+        width: of all vectors beside each other.
+    """
+
+    def __init__(self, spec: ModelSpec, features: Features) -> None:
+        super().__init__()
+        dense, dim = len(features.dense), spec.embedding_dim
+        self.bottom = mlp((dense, *spec.bottom_widths, dim), last_relu=True) if dense else None
+        self.count = len(features.categorical) + (1 if dense else 0)
+        self.width = self.count * dim
+
+    def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
+        """`[batch, dense features]` and `[batch, tables, dim]` to `[batch, vectors, dim]` in float32."""
+        if self.bottom is None:
+            return pooled
+        return torch.cat([self.bottom(dense).float().unsqueeze(1), pooled], dim=1)
+
+
+def mlp(
+    widths: Sequence[int], *, dropout: float = 0.0, batch_norm: bool = False, last_relu: bool = False
+) -> nn.Sequential:
+    """Linear layers with ReLU between them, and what regularises.
+
+    Args:
+        widths: of the input, the hidden layers and the output.
+        dropout: share of the hidden activations dropped while training.
+        batch_norm: normalises the hidden layers before their ReLU.
+        last_relu: the output is a hidden layer of something larger; otherwise it is the score, in float32.
+    """
+    layers: list[nn.Module] = []
+    for position, (inputs, outputs) in enumerate(pairwise(widths), start=1):
+        if position == len(widths) - 1 and not last_relu:
+            layers.append(OutputLayer(inputs, outputs))
+            continue
+        layers.append(nn.Linear(inputs, outputs))
+        if batch_norm:
+            layers.append(BatchNorm(outputs))
+        layers.append(nn.ReLU())
+        if dropout:
+            layers.append(nn.Dropout(dropout))
+    return nn.Sequential(*layers)
+
+
+def hidden_layers(spec: ModelSpec, inputs: int, widths: Sequence[int]) -> nn.Sequential:
+    """The hidden layers of one of the main MLPs, regularised as the spec says; nothing at all where there are none."""
+    return mlp((inputs, *widths), dropout=spec.dropout, batch_norm=spec.batch_norm, last_relu=True)
+
+
+def scoring_mlp(spec: ModelSpec, inputs: int) -> nn.Sequential:
+    """The main MLP with its last layer of one logit."""
+    return mlp((inputs, *spec.top_widths, 1), dropout=spec.dropout, batch_norm=spec.batch_norm)
+
+
+def full_precision(like: Tensor) -> torch.autocast:
+    """Switches autocast off, on the device of a tensor."""
+    return torch.autocast("cuda" if like.is_cuda else "cpu", enabled=False)

@@ -1,0 +1,45 @@
+"""A model of any family: tables of embeddings, and the layers above them."""
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+from models.embeddings import PooledEmbeddings
+from models.spec import Features, ModelSpec
+
+
+class Recommender(nn.Module):
+    """A model over any mix of dense, single-valued and multi-valued features.
+
+    Args:
+        spec: the architecture.
+        features: the input.
+        embeddings: one table per categorical feature.
+        layers: all but the tables; from `[batch, dense features]` and `[batch, tables, dim]` to `[batch]` logits.
+
+    Attributes:
+        compiled_layers: stands in for `layers` where it is set (`engine.compile`); it shares their weights.
+    """
+
+    compiled_layers: Callable[[Tensor, Tensor], Tensor] | None = None
+
+    def __init__(self, spec: ModelSpec, features: Features, embeddings: PooledEmbeddings, layers: nn.Module) -> None:
+        super().__init__()
+        self.spec = spec
+        self.features = features
+        self.embeddings = embeddings
+        self.layers = layers
+
+    def forward(self, dense: Tensor, values: Tensor, offsets: Tensor) -> Tensor:
+        """Score a batch.
+
+        Args:
+            dense: `[batch, dense features]` float32.
+            values: ids, field by field and sample by sample within a field.
+            offsets: `[fields * batch + 1]`, where each bag starts in `values`, and the end.
+
+        Returns:
+            `[batch]` logits.
+        """
+        layers = self.compiled_layers or self.layers
+        return layers(dense, self.embeddings(values, offsets))
