@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from engine.dataset import Dataset
 from flows.summary import TrainSummary
 from hardware.budget import JOULES_PER_KWH, Budget
 from hardware.meter import EnergyMeter, measure_energy
+from hardware.power_limit import limited
 from hardware.types import EnergyReading, HardwareProfile, Placement
 from shunter.errors import InfeasibleError
 from tasks.ensemble import EnsembleResult, build_ensemble
@@ -68,13 +69,20 @@ def _train_on(
     """The steps that are tracked in one tree of MLflow runs, resumed where an earlier attempt was interrupted."""
     run_id = _open_tracking(request, dataset, profiles, state)
     accelerators = [profile.accelerator.name for profile in profiles]
-    with closing(run_id), system_metrics(run_id), measure_energy(*accelerators) as meter, _spending(state, meter):
+    with (
+        closing(run_id),
+        system_metrics(run_id),
+        measure_energy(*accelerators) as meter,
+        _spending(state, meter),
+        ExitStack() as limits,
+    ):
         decision = state.recall("decision", Decision)
         if decision is None:
             with clock.step("select"):
                 decision = select(dataset, request, profiles)
             state.remember("decision", decision)
         log_decision(run_id, decision)
+        limits.enter_context(limited(decision.placement.accelerator, decision.placement.power_limit_watts))
         should_stop = _budget(request, meter, state).exhausted
         with clock.step("tune"):
             tuned = tune(

@@ -208,12 +208,16 @@ class Placement(Frozen):
     batch_size: int = Field(ge=1, description="Samples a step.")
     prefetch_depth: int = Field(default=2, ge=1, description="Batches held ready ahead of the step.")
     processes: int = Field(default=1, ge=1, description="Processes that share each batch, the threads and the tables.")
+    power_limit_watts: float | None = Field(
+        default=None, gt=0, description="Power limit of a GPU while it trains; None leaves it as it is."
+    )
 
     @property
     def label(self) -> str:
-        """Short text for tables: `cpu x2 fp32 b512`, and `p2` for two processes."""
+        """Short text for tables: `cpu x2 fp32 b512`, `p2` for two processes, `250W` for a power limit."""
         processes = f" p{self.processes}" if self.processes > 1 else ""
-        return f"{self.accelerator} x{self.threads} {self.precision} b{self.batch_size}{processes}"
+        watts = "" if self.power_limit_watts is None else f" {self.power_limit_watts:g}W"
+        return f"{self.accelerator} x{self.threads} {self.precision} b{self.batch_size}{processes}{watts}"
 
     def __hash__(self) -> int:
         """Measurements are kept by placement; spelled out, since type checkers do not see the one pydantic makes."""

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import psutil
 
@@ -23,6 +24,7 @@ from tasks.select.explore import explored
 from tasks.select.history import History, with_fleet
 from tasks.select.observe import probe_observations
 from tasks.select.offers import Offer, catalogue_offers, check_limits, local_offers
+from tasks.select.power import limit_range_watts, power_limited, wants_power_limits
 from tasks.select.probe import Measurement, measure
 from tasks.select.ranking import Terms, rank
 
@@ -81,10 +83,16 @@ def choose(
     residual = Residual.fit(history.steps[-MOST_OBSERVATIONS:])
     local = predicted_candidates(workload, here, residual)
     elsewhere = absent_candidates(workload, absent, history)
+    take = partial(measure, dataset, spec)
     found: dict[Placement, Measurement | None] = {}
     if probe_seconds > 0:
-        found = probe(local, workload, terms, probe_seconds, lambda one, steps: measure(dataset, spec, one, steps))
-    local = _with_quality(corrected(local, found, workload), history, dataset, request)
+        found = probe(local, workload, terms, probe_seconds, take)
+    local = corrected(local, found, workload)
+    leader = rank(local, terms).table[0].candidate
+    if probe_seconds > 0 and wants_power_limits(leader, terms):
+        range_watts = limit_range_watts(leader.placement.accelerator)
+        local += power_limited(leader, range_watts, workload, take)
+    local = _with_quality(local, history, dataset, request)
     elsewhere = _with_quality(elsewhere, history, dataset, request)
     mentioned: list[str] = []
     if offers == LOCAL_OFFERS:

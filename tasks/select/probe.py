@@ -10,6 +10,7 @@ from engine.dataset import Dataset
 from engine.probe import time_steps
 from engine.results import StepTiming
 from hardware.meter import measure_energy
+from hardware.power_limit import limited
 from hardware.types import Frozen, Placement
 from models.spec import ModelSpec
 from tasks.placement import execution_of
@@ -41,10 +42,14 @@ def measure(dataset: Dataset, spec: ModelSpec, placement: Placement, steps: int)
         None when the memory did not suffice.
 
     Raises:
-        HardwareError: the placement's device cannot be used.
+        HardwareError: the placement's device cannot be used, or this process has no rights to its power limit.
+        RequestError: the placement has a power limit, and the operator does not permit any.
     """
     try:
-        with measure_energy(placement.accelerator) as meter:
+        with (
+            limited(placement.accelerator, placement.power_limit_watts),
+            measure_energy(placement.accelerator) as meter,
+        ):
             timing = time_steps(dataset, spec, Hyperparameters(), execution_of(placement), steps=steps)
     except (MemoryError, RuntimeError) as error:
         if not _is_out_of_memory(error):
