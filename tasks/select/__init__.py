@@ -15,8 +15,8 @@ from tasks.select.describe import JobSize, describe, job_size
 from tasks.select.figures import figure_cells
 from tasks.select.history import read_history
 from tasks.select.observe import expected_step, step_observation
-from tasks.select.redecide import alternatives, redecide
 from tasks.select.report import publish
+from tasks.select.second_decision import alternatives, redecide
 
 __all__ = [
     "Assessment",
