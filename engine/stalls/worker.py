@@ -19,6 +19,7 @@ from models.spec import ModelSpec
 
 PLAN, RESULT = "plan.pickle", "result.pickle"
 COMMUNICATION_ROUNDS = 3
+COMMUNICATION_SHARE = 1.5  # of the time for the runs, after which no more than one round is made
 
 
 def main(folder: Path, report: Report) -> None:
@@ -66,7 +67,7 @@ def measure(
             traffic=runs.traffic(),
             sharding=runs.sharding,
             slow_tier_rows=runs.slow_tier_rows,
-            communication=_communication(plan, runs, report),
+            communication=_communication(plan, runs, report, begun),
         )
 
 
@@ -77,13 +78,16 @@ def _goes_on(begun: float, rounds: int, plan: StallPlan) -> bool:
     return bool(broadcast_number(int(wanted)))
 
 
-def _communication(plan: StallPlan, runs: StallRuns, report: Report) -> list[CommunicationMeasurement]:
-    measured: list[CommunicationMeasurement] = []
+def _communication(plan: StallPlan, runs: StallRuns, report: Report, begun: float) -> list[CommunicationMeasurement]:
+    """Measure the other architectures, with fewer rounds where the machine is slow."""
     if runs.traffic() is None:
-        return measured
+        return []
+    measured: list[CommunicationMeasurement] = []
     for spec in plan.communication_specs:
         report("progress", f"communication of {label(spec)}")
-        measured.append(runs.communication(spec, plan.communication_steps, COMMUNICATION_ROUNDS, label(spec)))
+        in_time = time.perf_counter() - begun < COMMUNICATION_SHARE * plan.seconds
+        rounds = COMMUNICATION_ROUNDS if broadcast_number(int(in_time)) else 1
+        measured.append(runs.communication(spec, plan.communication_steps, rounds, label(spec)))
     return measured
 
 
