@@ -19,6 +19,7 @@ from benchmarks.select_gavel import (
     Table,
     choose_type,
     complete,
+    coverage,
     hold_out,
     load_table,
     prices_of,
@@ -163,7 +164,10 @@ def replay_gavel(
     recorded: Table, rows: dict[str, AcceleratorRow], seeds: tuple[int, ...], share: float
 ) -> dict[str, Any]:
     """Regret of the choice with a share of the pairs held out, beside the rules that look at no measurement."""
-    result: dict[str, Any] = {"median_error": _spread(np.array([_error(recorded, share, seed) for seed in seeds]))}
+    result: dict[str, Any] = {
+        "median_error": _spread(np.array([_error(recorded, share, seed) for seed in seeds])),
+        "interval_90_holds": _spread(np.array([coverage(recorded, hold_out(recorded, share, seed)) for seed in seeds])),
+    }
     for objective in ("time", "cost"):
         prices = prices_of(objective)
         chosen = {
@@ -271,6 +275,10 @@ def _print(zeus: dict[str, Any], gavel: dict[str, Any]) -> None:
             (name, shown(one["regret"]), f"{one['regret_11_to_15']['mean']:.2%}", shown(one["cumulative_regret"]))
             for name, one in zeus.items()
         ],
+    )
+    print(
+        f"Gavel: median error of hidden pairs {shown(gavel['median_error'])}, "
+        f"intervals of 90 % hold {shown(gavel['interval_90_holds'])}"
     )
     for objective in ("time", "cost"):
         table(

@@ -22,7 +22,8 @@ import numpy as np
 
 from benchmarks.select_zeus import PRICE_PER_HOUR
 from hardware.catalogue import AcceleratorRow
-from tasks.select.history import Situation, Traits, estimate
+from hardware.cost_model import QUANTILE_95
+from tasks.select.history import PRIORS, Situation, Traits, estimate
 
 GPUS = ("K80", "P100", "V100")  # from the oldest to the newest
 RECOMMENDATION = "Recommendation"
@@ -99,6 +100,16 @@ def complete(situations: Sequence[Sequence[Situation]], revealed: np.ndarray, fi
     measured = list(zip((flat[index] for index in np.flatnonzero(known)), revealed[known], strict=True))
     estimated = np.exp(estimate(measured, flat).mean).reshape(fits.shape)
     return np.where(fits, np.where(known, revealed, estimated), np.inf)
+
+
+def coverage(table: Table, hidden: np.ndarray) -> float:
+    """Share of the hidden pairs whose seconds lie in the interval that should hold 90 % of them."""
+    known = ~hidden & table.fits
+    flat = [one for row in table.situations for one in row]
+    measured = list(zip((flat[index] for index in np.flatnonzero(known)), table.seconds[known], strict=True))
+    belief = estimate(measured, [flat[index] for index in np.flatnonzero(hidden)])
+    deviation = np.hypot(belief.deviation, PRIORS.noise)
+    return float((np.abs(np.log(table.seconds[hidden]) - belief.mean) < QUANTILE_95 * deviation).mean())
 
 
 def choose_type(seconds: np.ndarray, prices: np.ndarray) -> np.ndarray:

@@ -24,7 +24,7 @@ def explored(decision: Decision, history: History, *, data: str, family: str) ->
     Args:
         decision: by plan, its best first.
         history: past runs.
-        data: fingerprint of the data.
+        data: which data, by `data_key`.
         family: of the model.
     """
     weights = Weights.parse(decision.objective)

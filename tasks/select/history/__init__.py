@@ -6,7 +6,7 @@ from tasks.select.history.gaussian_process import Posterior
 from tasks.select.history.history import Drift, History, read_history
 from tasks.select.history.policy import Choice, Strategy, choose_under_uncertainty, expected_improvement
 from tasks.select.history.quality import QualityOutlook
-from tasks.select.history.runs import Exclusion, PastRun
+from tasks.select.history.runs import Exclusion, PastRun, data_key
 from tasks.select.history.transfer import PRIORS, Priors, Situation, Traits, estimate
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "Strategy",
     "Traits",
     "choose_under_uncertainty",
+    "data_key",
     "estimate",
     "estimate_epochs",
     "expected_improvement",

@@ -86,12 +86,11 @@ class History:
 
         Args:
             min_auc: on the validation part.
-            data: fingerprint of the data.
+            data: which data, by `data_key`.
             family: of the model.
             batch_size: of the placement in question; None for whichever.
         """
-        alike = [run for run in self.runs if run.kind == "train" and (run.data, run.family) == (data, family)]
-        return quality_outlook(alike, min_auc, batch_size=batch_size)
+        return quality_outlook(self._alike("train", data, family), min_auc, batch_size=batch_size)
 
     def epochs(
         self, batch_sizes: Sequence[int], *, data: str, family: str, min_auc: float | None = None
@@ -100,7 +99,7 @@ class History:
 
         Args:
             batch_sizes: to judge, one each.
-            data: fingerprint of the data.
+            data: which data, by `data_key`.
             family: of the model.
             min_auc: what is good enough; None counts the best epoch of every training that no budget ended.
         """
@@ -110,8 +109,7 @@ class History:
                 run.best_epoch,
                 not run.was_cut if min_auc is None else (run.auc or 0.0) >= min_auc,
             )
-            for run in self.runs
-            if (run.kind, run.data, run.family) == ("member", data, family)
+            for run in self._alike("member", data, family)
             if run.placement is not None and run.best_epoch
         ]
         return estimate_epochs(counts, batch_sizes) if any(one.reached for one in counts) else None
@@ -123,16 +121,18 @@ class History:
 
         Args:
             batch_sizes: to judge, one each.
-            data: fingerprint of the data.
+            data: which data, by `data_key`.
             family: of the model.
         """
         counts = [
             EpochCount(run.placement.batch_size, run.work_share, not run.was_cut)
-            for run in self.runs
-            if (run.kind, run.data, run.family) == ("train", data, family)
+            for run in self._alike("train", data, family)
             if run.placement is not None and run.work_share is not None
         ]
         return estimate_epochs(counts, batch_sizes) if any(one.reached for one in counts) else None
+
+    def _alike(self, kind: str, data: str, family: str) -> list[PastRun]:
+        return [run for run in self.runs if data and (run.kind, run.data, run.family) == (kind, data, family)]
 
     def words(self) -> list[str]:
         """What was left out and why, and what has changed: one sentence each, exclusions of one reason together."""

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -35,7 +36,7 @@ class PastRun(Frozen):
     run_id: str
     kind: Literal["train", "member"]
     ended_at: str = Field(description="UTC time, ISO 8601.")
-    data: str | None = Field(description="Fingerprint of the data.")
+    data: str = Field(description="Which data, by `data_key`; empty when unknown.")
     family: str | None = Field(description="Model family.")
     placement: Placement | None
     auc: float | None = Field(description="On the validation part.")
@@ -48,6 +49,18 @@ class PastRun(Frozen):
     best_epoch: int | None
     was_cut: bool = Field(default=False, description="Whether a budget ended it, so that it might have come further.")
     steps: tuple[StepObservation, ...] = ()
+
+
+def data_key(params: Mapping[str, object]) -> str:
+    """What tells whether two runs train on the same kind of data: name and fields; empty where they are not known.
+
+    Not the fingerprint: tomorrow's log of the same source is what is learned for, and another seed splits it anew.
+
+    Args:
+        params: `data.*` of the convention.
+    """
+    names = ("data.name", "data.dense_features", "data.categorical_features")
+    return "" if any(name not in params for name in names) else " ".join(str(params[name]) for name in names)
 
 
 def admit(run: TrackedRun, parent: TrackedRun | None, now: float) -> PastRun | Exclusion:
@@ -112,7 +125,7 @@ def _value(run: TrackedRun, parent: TrackedRun) -> PastRun:
             "run_id": run.run_id,
             "kind": run.kind,
             "ended_at": datetime.fromtimestamp(run.ended_at, UTC).isoformat(timespec="seconds"),
-            "data": parent.params.get("data.fingerprint"),
+            "data": data_key(parent.params),
             "family": run.params.get("model.family") or parent.params.get("request.model"),
             "placement": _placement(run),
             "auc": run.metrics.get("quality.auc"),

@@ -14,10 +14,11 @@ from hardware.residual import StepObservation
 from hardware.types import EnergyReading, Placement, Prediction, Workload
 from shunter.errors import TrackingError
 from tasks.request import TrainRequest
-from tasks.select.history import History, read_history
+from tasks.select.history import History, data_key, read_history
 from tasks.track import (
     TrackedRun,
     child_run,
+    data_params,
     finish,
     log_steps,
     open_run,
@@ -29,6 +30,7 @@ from tasks.track import (
 )
 from tests.engine.synthetic import write_dataset
 
+DATA = "abc 13 26"
 NOW = 1_700_000_000.0
 WORKLOAD = Workload(
     matmul_flops_per_sample=1e6,
@@ -66,7 +68,12 @@ def tracked(run_id: str = "good", kind: str = "train", **changes: Any) -> Tracke
         status="FINISHED",
         started_at=NOW - 100,
         ended_at=NOW - 10,
-        params={"data.fingerprint": "abc", "request.model": "dlrm"},
+        params={
+            "data.name": "abc",
+            "data.dense_features": "13",
+            "data.categorical_features": "26",
+            "request.model": "dlrm",
+        },
         metrics={"time.total_seconds": 90.0, "time.train_seconds": 80.0, "quality.auc": 0.75},
         tags={"schema.version": "1", "run.kind": kind},
     )
@@ -164,7 +171,7 @@ def test_quality_of_the_next_run_is_judged_by_past_ones_of_the_same_data_and_fam
     history = History.of(runs, NOW)
 
     def probability(min_auc: float) -> float:
-        outlook = history.quality(min_auc, data="abc", family="dlrm")
+        outlook = history.quality(min_auc, data=DATA, family="dlrm")
         assert outlook is not None
         assert outlook.runs == 4
         return outlook.probability
@@ -172,10 +179,11 @@ def test_quality_of_the_next_run_is_judged_by_past_ones_of_the_same_data_and_fam
     assert probability(0.70) > 0.95
     assert probability(0.7805) == pytest.approx(0.5, abs=0.1)
     assert probability(0.85) < 0.05
-    assert history.quality(0.7, data="another", family="dlrm") is None
-    assert history.quality(0.7, data="abc", family="wide") is None
+    assert history.quality(0.7, data="another 13 26", family="dlrm") is None
+    assert history.quality(0.7, data=DATA, family="wide") is None
+    assert history.quality(0.7, data="", family="dlrm") is None
     (alone,) = History.of(runs[:1], NOW).runs
-    one_run = History(runs=(alone,)).quality(0.70, data="abc", family="dlrm")
+    one_run = History(runs=(alone,)).quality(0.70, data=DATA, family="dlrm")
     assert one_run is not None
     assert 0.5 < one_run.probability < probability(0.70)  # one run makes less sure than four
 
@@ -192,11 +200,11 @@ def test_epochs_are_learned_from_members_and_those_that_a_budget_ended_are_bound
 
     members = [member("one", 512, 3), member("two", 512, 3), member("three", 8192, 9, cut=True)]
     history = History.of([tracked("parent"), *members], NOW)
-    belief = history.epochs([512, 8192], data="abc", family="dlrm")
+    belief = history.epochs([512, 8192], data=DATA, family="dlrm")
     assert belief is not None
     assert np.exp(belief.mean[0]) == pytest.approx(3, rel=0.1)
     assert np.exp(belief.mean[1]) > 8
-    assert history.epochs([512], data="abc", family="dlrm", min_auc=0.9) is None
+    assert history.epochs([512], data=DATA, family="dlrm", min_auc=0.9) is None
 
 
 def test_share_of_the_plan_that_was_needed_is_learned_and_an_interrupted_run_says_nothing() -> None:
@@ -212,10 +220,10 @@ def test_share_of_the_plan_that_was_needed_is_learned_and_an_interrupted_run_say
     whole, resumed, cut = night("whole"), night("resumed", total=200.0), night("cut", **{"request.max_hours": 0.026})
     shares = {run.run_id: (run.work_share, run.was_cut) for run in History.of([whole, resumed, cut], NOW).runs}
     assert shares == {"whole": (0.5, False), "resumed": (None, False), "cut": (0.5, True)}
-    belief = History.of([whole], NOW).work_shares([512], data="abc", family="dlrm")
+    belief = History.of([whole], NOW).work_shares([512], data=DATA, family="dlrm")
     assert belief is not None
     assert np.exp(belief.mean) == pytest.approx([0.5], rel=1e-3)
-    assert History.of([resumed, cut], NOW).work_shares([512], data="abc", family="dlrm") is None
+    assert History.of([resumed, cut], NOW).work_shares([512], data=DATA, family="dlrm") is None
 
 
 def test_history_is_what_a_real_store_holds(tracking_root: Path, dataset: Dataset) -> None:
@@ -236,13 +244,13 @@ def test_history_is_what_a_real_store_holds(tracking_root: Path, dataset: Datase
     history = read_history()
     kinds = {one.kind: one for one in history.runs}
     assert kinds["member"].joules == 100.0
-    assert kinds["member"].data == dataset.fingerprint
+    assert kinds["member"].data == data_key(data_params(dataset))
     assert kinds["member"].placement == PLACEMENT
     assert kinds["train"].cost == pytest.approx(0.01)
     assert [(one.run_id, one.reason) for one in history.excluded] == [(killed, "it ended as KILLED (Ctrl-C)")]
     assert [one.placement.batch_size for one in history.steps] == [512, 1024]
     assert history.steps[0].measured_seconds == pytest.approx(0.0123456, rel=1e-4)
-    assert history.quality(0.7, data=dataset.fingerprint, family="dlrm") is not None
+    assert history.quality(0.7, data=kinds["train"].data, family="dlrm") is not None
     assert {one.kind for one in read_runs()} == {"train", "member"}
     assert len(read_runs(("train",), limit=1)) == 1
 
