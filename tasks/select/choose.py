@@ -21,12 +21,14 @@ from tasks.select.decide import Decision, decide
 from tasks.select.describe import describe, job_size
 from tasks.select.elsewhere import better_elsewhere
 from tasks.select.explore import explored
-from tasks.select.history import History, with_fleet
+from tasks.select.history import History, data_key, with_fleet
 from tasks.select.observe import probe_observations
 from tasks.select.offers import Offer, catalogue_offers, check_limits, local_offers
 from tasks.select.power import limit_range_watts, power_limited, wants_power_limits
 from tasks.select.probe import Measurement, measure
-from tasks.select.ranking import Terms, rank
+from tasks.select.ranking import rank
+from tasks.select.totals import Terms
+from tasks.track import data_params
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +112,7 @@ def choose(
     )
     if offers != LOCAL_OFFERS or not request.explore:
         return decision
-    return explored(decision, history, data=dataset.fingerprint, family=request.model)
+    return explored(decision, history, data=data_key(data_params(dataset)), family=request.model)
 
 
 def probe(
@@ -148,7 +150,7 @@ def _with_quality(
     if min_auc is None:
         return list(candidates)
     outlooks = {
-        size: history.quality(min_auc, data=dataset.fingerprint, family=request.model, batch_size=size)
+        size: history.quality(min_auc, data=data_key(data_params(dataset)), family=request.model, batch_size=size)
         for size in {one.placement.batch_size for one in candidates}
     }
     chances = {size: None if outlook is None else outlook.probability for size, outlook in outlooks.items()}

@@ -13,9 +13,10 @@ from shunter.errors import InfeasibleError
 from tasks.request import Billing, Limits, Weights
 from tasks.select.assessment import Assessment, Candidate, Miss
 from tasks.select.describe import JobSize
-from tasks.select.ranking import Terms, rank
+from tasks.select.ranking import rank
 from tasks.select.relaxation import Relaxation, nearest_relaxations
 from tasks.select.table import table_row
+from tasks.select.totals import Terms
 from tasks.select.words import explain, infeasible_words, reason
 
 __all__ = ["Assessment", "Candidate", "Decision", "Miss", "NoFeasiblePlacementError", "decide"]

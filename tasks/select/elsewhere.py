@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from tasks.select.assessment import Assessment, Candidate
-from tasks.select.ranking import Terms, rank
+from tasks.select.ranking import rank
+from tasks.select.totals import Terms
 from tasks.select.words import chance_of_less, figures_words, percent
 
 LEAST_GAIN = 0.2  # of the objective: less is within what a figure from the catalogue can tell

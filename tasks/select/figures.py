@@ -1,9 +1,8 @@
 """Figures in words, each with three digits and a unit of a fitting size."""
 
+from hardware.budget import JOULES_PER_KWH
 from tasks.request import Objective
 from tasks.select.assessment import Assessment, Interval
-
-JOULES_PER_KWH = 3.6e6
 
 
 def figure_cells(one: Assessment) -> dict[Objective, str]:

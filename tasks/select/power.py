@@ -14,7 +14,7 @@ from shunter.settings import Settings
 from tasks.select.assessment import Candidate
 from tasks.select.correct import corrected
 from tasks.select.probe import Measurement
-from tasks.select.ranking import Terms
+from tasks.select.totals import Terms
 
 LIMITS_TRIED = 5
 PROBE_STEPS = 50  # a power limit takes effect within some tens of milliseconds

@@ -6,10 +6,12 @@ from statistics import NormalDist
 
 from tasks.request import Objective, Weights
 from tasks.select.assessment import Assessment
+from tasks.select.checks import Z90
 from tasks.select.figures import energy_words, money_words, time_words
-from tasks.select.ranking import Z90, Ranking, Terms
+from tasks.select.ranking import Ranking
 from tasks.select.relaxation import Relaxation
 from tasks.select.table import objective_words
+from tasks.select.totals import Terms
 
 NEAREST_SHOWN = 3
 

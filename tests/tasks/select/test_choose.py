@@ -14,7 +14,8 @@ from tasks.select.correct import corrected
 from tasks.select.describe import JobSize
 from tasks.select.offers import local_offers
 from tasks.select.probe import Measurement
-from tasks.select.ranking import Terms, rank
+from tasks.select.ranking import rank
+from tasks.select.totals import Terms
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile, make_workload
 

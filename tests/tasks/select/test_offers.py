@@ -13,7 +13,8 @@ from tasks.select.decide import decide
 from tasks.select.describe import JobSize
 from tasks.select.elsewhere import better_elsewhere
 from tasks.select.offers import catalogue_offers, check_limits, local_offers
-from tasks.select.ranking import Terms, rank
+from tasks.select.ranking import rank
+from tasks.select.totals import Terms
 from tests.hardware.profiles import make_profile, make_workload
 
 JOB = JobSize(tuning_epochs=6, final_epochs=4, evaluation_share=0)

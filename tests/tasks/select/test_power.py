@@ -8,7 +8,7 @@ from tasks.request import Limits, Weights
 from tasks.select import Candidate, decide
 from tasks.select.power import LIMITS_TRIED, power_limited, wants_power_limits
 from tasks.select.probe import Measurement
-from tasks.select.ranking import Terms
+from tasks.select.totals import Terms
 from tests.hardware.profiles import make_workload
 from tests.tasks.select.test_decide import TEN_EPOCHS, candidate
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from tasks.request import Billing, Limits, Weights
 from tasks.select import Candidate
 from tasks.select.pareto import front
-from tasks.select.ranking import Terms, billed_seconds, rank
+from tasks.select.ranking import rank
 from tasks.select.relaxation import nearest_relaxations
+from tasks.select.totals import Terms, billed_seconds
 from tests.tasks.select.test_decide import TEN_EPOCHS, candidate
 
 factor = st.floats(1.0, 4.0)
