@@ -92,28 +92,6 @@ class History:
         """
         return quality_outlook(self._alike("train", data, family), min_auc, batch_size=batch_size)
 
-    def epochs(
-        self, batch_sizes: Sequence[int], *, data: str, family: str, min_auc: float | None = None
-    ) -> Posterior | None:
-        """Log of the epochs until a training is best, or good enough where that is asked; None where no run came there.
-
-        Args:
-            batch_sizes: to judge, one each.
-            data: which data, by `data_key`.
-            family: of the model.
-            min_auc: what is good enough; None counts the best epoch of every training that no budget ended.
-        """
-        counts = [
-            EpochCount(
-                run.placement.batch_size,
-                run.best_epoch,
-                not run.was_cut if min_auc is None else (run.auc or 0.0) >= min_auc,
-            )
-            for run in self._alike("member", data, family)
-            if run.placement is not None and run.best_epoch
-        ]
-        return estimate_epochs(counts, batch_sizes) if any(one.reached for one in counts) else None
-
     def work_shares(self, batch_sizes: Sequence[int], *, data: str, family: str) -> Posterior | None:
         """Log of the share of the planned tuning and training that is needed; None where no run says anything.
 

@@ -46,8 +46,7 @@ class PastRun(Frozen):
     work_share: float | None = Field(
         default=None, description="Of the tuning and training that was planned for, how much was needed, in time."
     )
-    best_epoch: int | None
-    was_cut: bool = Field(default=False, description="Whether a budget ended it, so that it might have come further.")
+    was_cut: bool = Field(default=False, description="Whether a budget may have ended it, so that more was needed.")
     steps: tuple[StepObservation, ...] = ()
 
 
@@ -118,7 +117,6 @@ def _value(run: TrackedRun, parent: TrackedRun) -> PastRun:
     """The run as a value; a figure that was not measured is left out."""
     seconds = run.metrics[DURATION[run.kind]]
     price = parent.metrics.get("request.price_per_hour")
-    epoch = run.metrics.get("training.best_epoch")
     assert run.ended_at is not None
     return PastRun.model_validate(
         {
@@ -133,8 +131,7 @@ def _value(run: TrackedRun, parent: TrackedRun) -> PastRun:
             "joules": run.metrics.get("energy.joules") if run.tags.get("energy.source") == "measured" else None,
             "cost": None if price is None else price * seconds / 3600,
             "work_share": _work_share(run),
-            "best_epoch": None if epoch is None else int(epoch),
-            "was_cut": _was_cut(run, parent),
+            "was_cut": _was_cut(run),
             "steps": read_steps(run.tags),
         }
     )
@@ -149,15 +146,13 @@ def _work_share(run: TrackedRun) -> float | None:
     return worked / planned if planned and worked and whole else None
 
 
-def _was_cut(run: TrackedRun, parent: TrackedRun) -> bool:
-    """Whether a budget ended the training, or came near to it in a whole flow."""
-    if run.kind == "member":
-        return run.tags.get("training.stopped_because", "").startswith("budget")
+def _was_cut(run: TrackedRun) -> bool:
+    """Whether the flow came near to a limit that ends the work."""
     limits = {"request.max_hours": ("time.total_seconds", 3600.0), "request.max_kwh": ("energy.joules", 3.6e6)}
     return any(
-        run.metrics.get(metric, 0.0) > NEARLY_ALL * parent.metrics[name] * unit
+        run.metrics.get(metric, 0.0) > NEARLY_ALL * run.metrics[name] * unit
         for name, (metric, unit) in limits.items()
-        if name in parent.metrics
+        if name in run.metrics
     )
 
 

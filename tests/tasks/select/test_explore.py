@@ -55,7 +55,6 @@ def night(decision: Decision, number: int) -> PastRun:
         seconds=10 * EPOCH_SECONDS[size],
         joules=None,
         cost=None,
-        best_epoch=None,
         work_share=WORK_SHARE[size] * noise,
     )
 

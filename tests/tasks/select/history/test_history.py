@@ -188,25 +188,6 @@ def test_quality_of_the_next_run_is_judged_by_past_ones_of_the_same_data_and_fam
     assert 0.5 < one_run.probability < probability(0.70)  # one run makes less sure than four
 
 
-def test_epochs_are_learned_from_members_and_those_that_a_budget_ended_are_bounds() -> None:
-    def member(name: str, batch_size: int, epoch: int, *, cut: bool = False) -> TrackedRun:
-        return tracked(
-            name,
-            "member",
-            params=placement_params(PLACEMENT.model_copy(update={"batch_size": batch_size})),
-            metrics={"training.best_epoch": float(epoch)},
-            tags={"training.stopped_because": "budget: no time is left" if cut else "patience"},
-        )
-
-    members = [member("one", 512, 3), member("two", 512, 3), member("three", 8192, 9, cut=True)]
-    history = History.of([tracked("parent"), *members], NOW)
-    belief = history.epochs([512, 8192], data=DATA, family="dlrm")
-    assert belief is not None
-    assert np.exp(belief.mean[0]) == pytest.approx(3, rel=0.1)
-    assert np.exp(belief.mean[1]) > 8
-    assert history.epochs([512], data=DATA, family="dlrm", min_auc=0.9) is None
-
-
 def test_share_of_the_plan_that_was_needed_is_learned_and_an_interrupted_run_says_nothing() -> None:
     steps = {"time.select_step_seconds": 10.0, "time.tune_step_seconds": 50.0, "time.train_step_seconds": 30.0}
 
