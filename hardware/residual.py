@@ -63,6 +63,8 @@ class Residual:
         """
         if not observations:
             return cls(None, (), 0)
+        from threadpoolctl import threadpool_limits
+
         accelerators = sorted({one.accelerator_model for one in observations})
         inputs = np.array(
             [
@@ -75,7 +77,8 @@ class Residual:
         )
         targets = np.log([one.measured_seconds / one.predicted_seconds for one in observations])
         process = _new_process(inputs.shape[1], learn_scales=len(observations) >= FEWEST_FOR_SCALES)
-        with warnings.catch_warnings():
+        # Matrices of a few hundred rows gain nothing from threads, and lose much where others use the cores.
+        with threadpool_limits(1), warnings.catch_warnings():
             # A scale that ends at its bound is what the bounds are for: that input hardly matters.
             warnings.filterwarnings("ignore", message="The optimal value found", category=UserWarning)
             process.fit(inputs, targets)
