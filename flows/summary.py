@@ -83,6 +83,8 @@ def _lines(summary: TrainSummary) -> list[tuple[str, str]]:
         ("Run", f"{summary.run_id} in {summary.tracking_uri}"),
         ("Look at it", ".venv/bin/shunter ui"),
     ]
+    if decision.notes:
+        lines.insert(7, ("Of note", "\n".join(decision.notes)))
     if summary.stopped_because:
         lines.insert(4, ("Stopped early", summary.stopped_because))
     if summary.resumed:

@@ -23,7 +23,7 @@ from tasks.ingest import ingest
 from tasks.profile import profile_hardware
 from tasks.request import TrainRequest
 from tasks.run_state import RunIdentity, RunState, Spent
-from tasks.select import Decision, alternatives, expected_step, redecide, select, step_observation
+from tasks.select import Decision, affordable_seconds, alternatives, expected_step, redecide, select, step_observation
 from tasks.track import (
     RegisteredModel,
     closing,
@@ -236,11 +236,19 @@ def _budget(request: TrainRequest, meter: EnergyMeter, state: RunState) -> Budge
         meter=meter,
         max_seconds=None if limits.max_hours is None else limits.max_hours * 3600,
         max_joules=None if limits.max_kwh is None else limits.max_kwh * JOULES_PER_KWH,
-        max_cost=limits.max_cost,
+        max_cost=_affordable_cost(request),
         price_per_hour=request.price_per_hour,
         used_seconds=spent.energy.seconds if spent else 0.0,
         used_joules=(spent.energy.joules or 0.0) if spent else 0.0,
     )
+
+
+def _affordable_cost(request: TrainRequest) -> float | None:
+    """What may be spent by the exact time, so that with each started unit charged in full the limit is kept."""
+    limit, price = request.limits.max_cost, request.price_per_hour
+    if limit is None or price is None:
+        return limit
+    return affordable_seconds(limit, price, request.billing) * price / 3600
 
 
 @contextmanager

@@ -100,8 +100,12 @@ class Limits(BaseModel):
     max_hours: float | None = Field(default=None, gt=0, description="Wall-clock hours for tuning and training.")
     max_kwh: float | None = Field(default=None, gt=0, description="Energy of tuning and training, in kilowatt hours.")
     max_cost: float | None = Field(default=None, gt=0, description="Money, in the currency of --price-per-hour.")
-    max_cost_per_hour: float | None = Field(default=None, gt=0, description="Money per hour, in the same currency.")
-    max_watts: float | None = Field(default=None, gt=0, description="Mean power while training, in watts.")
+    max_cost_per_hour: float | None = Field(
+        default=None, gt=0, description="Price of the accelerators per hour, in the same currency."
+    )
+    max_watts: float | None = Field(
+        default=None, gt=0, description="Mean power while training, in watts, as it is predicted."
+    )
     max_memory_gib: float | None = Field(default=None, gt=0, description="Memory of the training process, in GiB.")
     min_auc: float | None = Field(
         default=None,

@@ -17,6 +17,7 @@ from tasks.select.history import read_history
 from tasks.select.observe import expected_step, step_observation
 from tasks.select.report import publish
 from tasks.select.second_decision import alternatives, redecide
+from tasks.select.totals import affordable_seconds
 
 __all__ = [
     "Assessment",
@@ -25,6 +26,7 @@ __all__ = [
     "JobSize",
     "Miss",
     "NoFeasiblePlacementError",
+    "affordable_seconds",
     "alternatives",
     "choose",
     "decide",

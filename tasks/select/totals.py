@@ -1,5 +1,6 @@
 """Figures of the whole job at every candidate, one numpy column each: there may be tens of thousands of candidates."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -115,6 +116,16 @@ def billed_seconds(seconds: Column, billing: Billing) -> Column:
     if unit is None:
         return seconds
     return np.maximum(SHORTEST_BILLED_SECONDS, np.ceil(seconds / unit - 1e-9) * unit)
+
+
+def affordable_seconds(max_cost: float, price_per_hour: float, billing: Billing) -> float:
+    """The longest time that is charged at most `max_cost`: whole units, and nothing where the shortest bill is more."""
+    seconds = max_cost / price_per_hour * 3600
+    unit = BILLED_UNIT_SECONDS.get(billing)
+    if unit is None:
+        return seconds
+    whole = math.floor(seconds / unit + 1e-9) * float(unit)
+    return whole if whole >= SHORTEST_BILLED_SECONDS else 0.0
 
 
 def scores_of(totals: Totals, weights: Weights) -> Column:

@@ -1,5 +1,6 @@
 """The command as a person meets it: help, mistakes, exit codes."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,16 @@ def test_unknown_objective_lists_the_known_ones() -> None:
     assert done.returncode == 2
     assert "time" in done.stderr
     assert "energy" in done.stderr
+
+
+def test_an_error_is_json_too_where_json_was_asked_for() -> None:
+    done = shunter("select", "--objective", "time=2,speed=1", "--json")
+    assert done.returncode == 2
+    message = "--objective time=2,speed=1: 'speed' is unknown, use one of time, energy, cost, or weights such as"
+    answer = json.loads(done.stdout)
+    assert answer["status"] == "error"
+    assert answer["message"].startswith(message)
+    assert message in done.stderr
 
 
 def test_packages_of_another_project_are_refused(tmp_path: Path) -> None:

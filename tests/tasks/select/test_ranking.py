@@ -13,7 +13,7 @@ from tasks.select import Candidate
 from tasks.select.pareto import front
 from tasks.select.ranking import rank
 from tasks.select.relaxation import nearest_relaxations
-from tasks.select.totals import Terms, billed_seconds
+from tasks.select.totals import Terms, affordable_seconds, billed_seconds
 from tests.tasks.select.test_decide import TEN_EPOCHS, candidate
 
 factor = st.floats(1.0, 4.0)
@@ -161,6 +161,18 @@ def test_front_is_what_nobody_beats_in_everything(rows: list[tuple[float, float,
     known = np.where(np.isnan(figures), np.inf, figures)
     beaten = [any((other <= row).all() and (other < row).any() for other in known) for row in known]
     assert front(figures).tolist() == [not one for one in beaten]
+
+
+@given(st.floats(0.01, 100), st.floats(0.01, 100), st.sampled_from(Billing))
+def test_what_is_affordable_is_charged_at_most_the_limit_and_a_unit_more_is_not(
+    max_cost: float, price: float, billing: Billing
+) -> None:
+    def cost(seconds: float) -> float:
+        return billed_seconds(np.array([seconds]), billing)[0] * price / 3600
+
+    seconds = affordable_seconds(max_cost, price, billing)
+    assert seconds == 0 or cost(seconds) <= max_cost * (1 + 1e-6)
+    assert cost(max(seconds, 60) + 3600) > max_cost
 
 
 @pytest.mark.parametrize(
