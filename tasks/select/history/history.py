@@ -13,10 +13,12 @@ from tasks.select.history.drift import inspect
 from tasks.select.history.epochs import EpochCount, estimate_epochs
 from tasks.select.history.gaussian_process import Posterior
 from tasks.select.history.quality import QualityOutlook, quality_outlook
-from tasks.select.history.runs import Exclusion, PastRun, admit, admit_step
+from tasks.select.history.runs import Exclusion, PastRun, admit, admit_step, is_under_way
 from tasks.track import TrackedRun, read_runs
 
 NEWEST = 60  # Each brings some ten step times; MLflow takes ten to twenty milliseconds to read one.
+
+MOST_SENTENCES = 5
 
 
 class Drift(Frozen):
@@ -59,11 +61,12 @@ class History:
         """Apply the rules, then look for machines that have changed.
 
         Args:
-            tracked: runs of the kinds `train` and `member`.
+            tracked: runs of the kinds `train`, `member` and `select`.
             now: seconds since 1970.
         """
         parents = {run.run_id: run for run in tracked}
-        judged = [admit(run, parents.get(run.parent_run_id or ""), now) for run in tracked]
+        past = [run for run in tracked if not is_under_way(run, now)]
+        judged = [admit(run, parents.get(run.parent_run_id or ""), now) for run in past]
         runs = [one for one in judged if isinstance(one, PastRun)]
         excluded = [one for one in judged if isinstance(one, Exclusion)]
         steps: list[tuple[str, StepObservation]] = []
@@ -117,24 +120,25 @@ class History:
         reasons: dict[str, list[str]] = {}
         for one in self.excluded:
             reasons.setdefault(one.reason, []).append(one.run_id[:8])
-        shown = {
-            reason: ", ".join([*names[:3], *(["..."] if len(names) > 3 else [])]) for reason, names in reasons.items()
-        }
-        return [drift.words for drift in self.drifts] + [
-            f"{len(names)} past run(s) are left out ({shown[reason]}): {reason}." for reason, names in reasons.items()
-        ]
+        said = sorted(reasons.items(), key=lambda item: -len(item[1]))
+        sentences = [drift.words for drift in self.drifts]
+        for reason, names in said[:MOST_SENTENCES]:
+            shown = ", ".join([*names[:3], *(["..."] if len(names) > 3 else [])])
+            sentences.append(f"{len(names)} past run(s) are left out ({shown}): {reason}.")
+        others = sum(len(names) for _, names in said[MOST_SENTENCES:])
+        return sentences + ([f"{others} more are left out for other reasons."] if others else [])
 
 
 def read_history(*, limit: int = NEWEST) -> History:
     """What past runs teach; an empty history where there is no store yet.
 
     Args:
-        limit: most flows, and most trainings in them, the newest.
+        limit: most runs of each kind, the newest.
 
     Raises:
         TrackingError: the store cannot be read.
     """
-    return History.of(read_runs(("train", "member"), limit=limit), time.time())
+    return History.of(read_runs(("train", "member", "select"), limit=limit), time.time())
 
 
 def _inspected(

@@ -14,12 +14,15 @@ from shunter.errors import TrackingError
 from tasks.track import SCHEMA_VERSION, TrackedRun, read_steps
 
 CLOCK_TOLERANCE_SECONDS = 300.0  # Machines that share a store differ by as much.
+UNFINISHED = ("RUNNING", "SCHEDULED")
+LONGEST_RUN_SECONDS = 7 * 86_400.0
 # Far beyond what the cost model errs by, even from the catalogue: the figure is wrong, or is of something else.
 MOST_ERROR = 30.0
 LEAST_WATCHED_SHARE = 0.8  # of a flow's time that the steps of its last attempt make up, if it was the only one
 NEARLY_ALL = 0.9  # of a budget, from which on it is taken to have ended the work
-# Figures that must be positive numbers where they are there; that of the first column must be there.
+# What a run of a kind took, which must be there; one of kind `select` takes nothing worth learning.
 DURATION = {"train": "time.total_seconds", "member": "time.train_seconds"}
+# Figures that must be positive numbers where they are there.
 POSITIVE = ("energy.joules", "energy.seconds", "throughput.samples_per_second", "memory.peak_bytes")
 
 
@@ -34,13 +37,13 @@ class PastRun(Frozen):
     """What a finished run reached and took; what was not measured is None."""
 
     run_id: str
-    kind: Literal["train", "member"]
+    kind: Literal["train", "member", "select"]
     ended_at: str = Field(description="UTC time, ISO 8601.")
     data: str = Field(description="Which data, by `data_key`; empty when unknown.")
     family: str | None = Field(description="Model family.")
     placement: Placement | None
     auc: float | None = Field(description="On the validation part.")
-    seconds: float = Field(description="The whole flow of a `train`, one training of a `member`.")
+    seconds: float | None = Field(description="The whole flow of a `train`, one training of a `member`.")
     joules: float | None = Field(description="None where they were not measured.")
     cost: float | None = Field(description="By the price of the request; None where it named none.")
     work_share: float | None = Field(
@@ -62,11 +65,16 @@ def data_key(params: Mapping[str, object]) -> str:
     return "" if any(name not in params for name in names) else " ".join(str(params[name]) for name in names)
 
 
+def is_under_way(run: TrackedRun, now: float) -> bool:
+    """Whether the run may still be going on, as the one that asks does; an older one was killed without a word."""
+    return run.status in UNFINISHED and now - run.started_at < LONGEST_RUN_SECONDS
+
+
 def admit(run: TrackedRun, parent: TrackedRun | None, now: float) -> PastRun | Exclusion:
     """The run as a value, or why it is left out.
 
     Args:
-        run: of kind `train` or `member`.
+        run: of kind `train`, `member` or `select`.
         parent: of a member, which holds what is known of data and request; None where it is not there.
         now: seconds since 1970.
     """
@@ -84,8 +92,8 @@ def _broken_rule(run: TrackedRun, now: float) -> str | None:
     version = run.tags.get("schema.version", "none")
     if version != SCHEMA_VERSION:
         return f"it was written under schema version {version}, and version {SCHEMA_VERSION} is read"
-    if run.status in ("RUNNING", "SCHEDULED"):
-        return "it has not ended"
+    if run.status in UNFINISHED:
+        return "it never ended"
     if run.status != "FINISHED":
         return f"it ended as {run.status} ({run.tags.get('run.reason', 'no reason was kept')})"
     if run.ended_at is None or run.ended_at < run.started_at:
@@ -97,10 +105,10 @@ def _broken_rule(run: TrackedRun, now: float) -> str | None:
 
 def _broken_figure(run: TrackedRun) -> str | None:
     """The first figure that cannot be true, in words."""
-    duration = DURATION[run.kind]
-    if duration not in run.metrics:
+    duration = DURATION.get(run.kind)
+    if duration is not None and duration not in run.metrics:
         return f"it has no {duration}"
-    for name in (duration, *POSITIVE):
+    for name in (*DURATION.values(), *POSITIVE):
         value = run.metrics.get(name, 1.0)
         if not (math.isfinite(value) and value > 0):
             return f"its {name} is {value:g}, where a positive number was expected"
@@ -115,7 +123,7 @@ def _broken_figure(run: TrackedRun) -> str | None:
 
 def _value(run: TrackedRun, parent: TrackedRun) -> PastRun:
     """The run as a value; a figure that was not measured is left out."""
-    seconds = run.metrics[DURATION[run.kind]]
+    seconds = run.metrics[DURATION[run.kind]] if run.kind in DURATION else None
     price = parent.metrics.get("request.price_per_hour")
     assert run.ended_at is not None
     return PastRun.model_validate(
@@ -129,7 +137,7 @@ def _value(run: TrackedRun, parent: TrackedRun) -> PastRun:
             "auc": run.metrics.get("quality.auc"),
             "seconds": seconds,
             "joules": run.metrics.get("energy.joules") if run.tags.get("energy.source") == "measured" else None,
-            "cost": None if price is None else price * seconds / 3600,
+            "cost": None if price is None or seconds is None else price * seconds / 3600,
             "work_share": _work_share(run),
             "was_cut": _was_cut(run),
             "steps": read_steps(run.tags),

@@ -90,7 +90,7 @@ def reasons(*runs: TrackedRun) -> list[str]:
     ("changes", "expected"),
     [
         ({"tags": {"schema.version": "0"}}, "schema version 0, and version 1 is read"),
-        ({"status": "RUNNING", "ended_at": None}, "has not ended"),
+        ({"status": "RUNNING", "ended_at": None, "started_at": NOW - 10**6}, "never ended"),
         ({"status": "FAILED", "tags": {"run.reason": "TrainingError: nan"}}, r"FAILED \(TrainingError: nan\)"),
         ({"status": "KILLED"}, "KILLED"),
         ({"ended_at": NOW - 200}, "clock ran backwards"),
@@ -117,10 +117,32 @@ def test_bad_run_is_left_out_by_a_rule_that_is_said(changes: dict[str, Any], exp
     assert sentence.endswith(".")
 
 
+def test_run_that_is_under_way_is_no_past_run() -> None:
+    assert History.of([tracked(status="RUNNING", ended_at=None)], NOW) == History()
+
+
+def test_many_reasons_are_not_all_told() -> None:
+    runs = [tracked(f"run-{index}", status="FAILED", tags={"run.reason": str(index)}) for index in range(9)]
+    runs += [tracked(f"killed-{index}", status="KILLED") for index in range(4)]
+    sentences = History.of(runs, NOW).words()
+    assert len(sentences) == 6
+    assert sentences[0].startswith("4 past run(s) are left out (killed-0, killed-1, killed-2, ...): it ended as KILLED")
+    assert sentences[-1] == "5 more are left out for other reasons."
+
+
 def test_run_without_its_duration_is_left_out() -> None:
     run = tracked("member", "member")
     run = replace(run, metrics={name: value for name, value in run.metrics.items() if name != "time.train_seconds"})
     assert reasons(run) == ["it has no time.train_seconds"]
+
+
+def test_steps_of_a_mere_selection_are_learned_too() -> None:
+    run = tracked("select", "select", metrics={}, tags=step_tags([step(0.012)]))
+    run = replace(run, metrics={}, parent_run_id=None)
+    history = History.of([run], NOW)
+    assert not history.excluded
+    assert len(history.steps) == 1
+    assert history.quality(0.7, data=DATA, family="dlrm") is None
 
 
 def test_estimated_energy_teaches_nothing_and_measured_does() -> None:
