@@ -6,7 +6,7 @@ of the authors' trace-driven example. A game is a workload on a GPU, or on a cho
 seconds, joules, or money (the hourly price of the GPU with its host, so that on one GPU money goes with time). It is
 played in recurrences, each one recorded run: the strategy names GPU, batch size and cap and a spending at which it
 would stop; one recorded seed is drawn; what it took is told, and whether the target was reached. A run that misses the
-target costs what it spent until it was stopped, or until the longest training.
+target costs what it spent until it was stopped, or until the longest training, and counts as a recurrence.
 
 The first run of a batch size may measure all caps in slices of its first epoch, as Zeus does; that epoch then costs the
 mean over the caps, and the rest runs at the best. The regret of a recurrence is the expected spending of what was
