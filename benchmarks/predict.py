@@ -244,7 +244,7 @@ def judge_memory(raw: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
     for one in raw["memory"]:
         placement = Placement(accelerator="cpu", threads=1, precision=one["precision"], batch_size=one["batch_size"])
         workload = Workload.model_validate(one["workload"])
-        predicted = predict_memory_bytes(workload, placement, profile, one["process_bytes"])
+        predicted = predict_memory_bytes(workload, placement, profile, one["process_bytes"], restores=one["restored"])
         added, predicted_added = one["peak_bytes"] - one["process_bytes"], predicted - one["process_bytes"]
         rows.append(
             {

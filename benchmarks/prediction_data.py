@@ -237,10 +237,12 @@ def train_once(setting: MemorySetting, folder: Path) -> dict[str, Any]:
     workload = describe(dataset, shape.spec, hyperparameters)
     execution = Execution(threads=1, precision=setting.precision, batch_size=setting.batch_size)
     before = psutil.Process().memory_info().rss
-    train(dataset, shape.spec, hyperparameters, execution, Schedule(max_epochs=2), checkpoint_directory=folder / "kept")
+    schedule = Schedule(max_epochs=2)
+    result = train(dataset, shape.spec, hyperparameters, execution, schedule, checkpoint_directory=folder / "kept")
     return {
         "process_bytes": before,
         "peak_bytes": int(report.peak_memory_mib() * 2**20),
+        "restored": result.best_epoch < len(result.history),
         "workload": workload.model_dump(mode="json"),
     }
 

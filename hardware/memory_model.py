@@ -2,28 +2,58 @@
 
 import math
 
-from hardware.types import HardwareProfile, Placement, Workload
+from hardware.types import DenseDemand, HardwareProfile, Placement, Workload
 
 # What a CUDA context with its libraries takes of the device before the first tensor.
 CUDA_CONTEXT_BYTES = 512 * 2**20
+# What the first step loads into a process: kernels of torch and FBGEMM; and those for bf16 beside them.
+KERNEL_BYTES, HALF_KERNEL_BYTES = 24 * 2**20, 10 * 2**20
+# What the allocator of the processor keeps of freed tensors of a step, for each byte that is in use at its peak.
+HEAP_WASTE = 0.45
 
 
 def predict_memory_bytes(
-    workload: Workload, placement: Placement, profile: HardwareProfile, process_bytes: int = 0
+    workload: Workload,
+    placement: Placement,
+    profile: HardwareProfile,
+    process_bytes: int = 0,
+    *,
+    restores: bool = True,
 ) -> int:
     """Peak memory in bytes of one process, or one device, of the placement.
 
-    Weights twice (in use, and the best epoch's copy), optimiser state, activations twice (kept from the forward pass,
-    and their gradients), and the batches held ready.
+    On a CPU the peak lies in a step (weights, optimiser state, and what is alive in forward and backward, with what the
+    allocator wastes) or at the end, when the best epoch's weights are read back beside those in use. On a GPU the best
+    weights may lie there all the time.
 
     Args:
         workload: demand of one sample and of one step.
         placement: on the accelerator that `profile` describes.
         profile: tells the kind of the accelerator.
         process_bytes: memory that the process holds before training, counted for a CPU.
+        restores: whether the best epoch is not the last, so that its weights are read back; nobody knows beforehand.
     """
-    before = CUDA_CONTEXT_BYTES if profile.accelerator.kind == "cuda" else process_bytes
-    model = 2 * workload.parameter_bytes + workload.optimizer_bytes
-    batches = (placement.prefetch_depth + 1) * workload.input_bytes_per_sample * placement.batch_size
-    activations = 2 * workload.activation_bytes_per_sample * placement.batch_size
-    return math.ceil(before + model + batches + activations)
+    samples = math.ceil(placement.batch_size / placement.processes)
+    state = workload.parameter_bytes + workload.optimizer_bytes
+    batches = (placement.prefetch_depth + 1) * workload.input_bytes_per_sample * samples
+    step = step_bytes(workload, placement, samples)
+    if profile.accelerator.kind == "cuda":
+        return math.ceil(CUDA_CONTEXT_BYTES + state + workload.parameter_bytes + batches + step)
+    kernels = KERNEL_BYTES + HALF_KERNEL_BYTES * (placement.precision == "bf16")
+    transient = step + batches
+    at_work = (1 + HEAP_WASTE) * transient
+    at_end = workload.parameter_bytes * restores + transient
+    return math.ceil(process_bytes + kernels + state + workload.mapped_bytes + max(at_work, at_end))
+
+
+def step_bytes(workload: Workload, placement: Placement, samples: int) -> float:
+    """Most that is alive in a step of `samples` beyond weights, optimiser state and input.
+
+    The dense part as it was traced, and the pooled rows, which the tables' backward pass sorts by row once more.
+    """
+    demand: DenseDemand | None = workload.dense.get(placement.precision)
+    if demand is None:
+        return 2 * workload.activation_bytes_per_sample * samples
+    row_bytes = workload.lookup_bytes_per_sample / max(workload.lookups_per_sample, 1e-9)
+    pooled = 2 * workload.tables * row_bytes * samples
+    return demand.peak_bytes_per_step + demand.peak_bytes_per_sample * samples + pooled

@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 
 # Step times of one configuration differ by as much from run to run on a quiet machine.
 SMALLEST_LOG_NOISE = 0.02
+SMALLEST_LOG_SIZE = 0.07  # of the errors that can be learned
 PART_NAMES = ("dense", "embedding", "communication", "input", "overhead")
-FEWEST_FOR_SCALES = 12  # Below, the length scales stay what they are by default: so few points would be overfitted.
+FEWEST_FOR_SCALES = (
+    12  # Below, size and scale of the errors stay what they are by default: so few points would be overfitted.
+)
 
 
 class StepObservation(Frozen):
@@ -76,7 +79,7 @@ class Residual:
             ]
         )
         targets = np.log([one.measured_seconds / one.predicted_seconds for one in observations])
-        process = _new_process(inputs.shape[1], learn_scales=len(observations) >= FEWEST_FOR_SCALES)
+        process = _new_process(learn_scales=len(observations) >= FEWEST_FOR_SCALES)
         # Matrices of a few hundred rows gain nothing from threads, and lose much where others use the cores.
         with threadpool_limits(1), warnings.catch_warnings():
             # A scale that ends at its bound is what the bounds are for: that input hardly matters.
@@ -156,16 +159,19 @@ def _one_hot(accelerator: str, accelerators: Sequence[str]) -> list[float]:
     return [float(accelerator == known) for known in accelerators]
 
 
-def _new_process(inputs: int, *, learn_scales: bool) -> "GaussianProcessRegressor":
-    """An untrained process whose prior is the cost model's own uncertainty."""
+def _new_process(*, learn_scales: bool) -> "GaussianProcessRegressor":
+    """An untrained process whose prior is the cost model's own uncertainty.
+
+    One length scale serves all inputs: with one for each, a few hundred runs of a few models are overfitted, and models
+    that were never run are predicted worse than without any correction.
+    """
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
-    scales: Any = np.ones(inputs)
     optimizer: Any = "fmin_l_bfgs_b" if learn_scales else None
-    similar = ConstantKernel(COLD_LOG_DEVIATION**2, (COLD_LOG_DEVIATION**2, 1.0)) * Matern(scales, (0.3, 30.0), nu=2.5)
+    size = ConstantKernel(COLD_LOG_DEVIATION**2, (SMALLEST_LOG_SIZE**2, 1.0))
     noise = WhiteKernel(0.05**2, (SMALLEST_LOG_NOISE**2, 0.3**2))
-    return GaussianProcessRegressor(similar + noise, optimizer=optimizer)
+    return GaussianProcessRegressor(size * Matern(1.5, (0.5, 10.0), nu=2.5) + noise, optimizer=optimizer)
 
 
 def scaled(prediction: Prediction, log_ratio: float, deviation: float) -> Prediction:

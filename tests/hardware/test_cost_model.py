@@ -13,7 +13,7 @@ from hardware.cost_model import (
     predict_step_seconds,
     predict_watts,
 )
-from hardware.memory_model import CUDA_CONTEXT_BYTES
+from hardware.memory_model import CUDA_CONTEXT_BYTES, HEAP_WASTE, KERNEL_BYTES
 from hardware.types import Placement
 from tests.hardware.profiles import make_profile, make_workload
 
@@ -80,10 +80,25 @@ def test_a_prediction_never_calls_itself_measured() -> None:
 
 
 def test_memory_counts_the_process_on_a_cpu_and_the_context_on_a_gpu() -> None:
-    model = 2 * 10**8 + 10**7 + 2 * 1000 * 1000 + 3 * 100 * 1000
-    assert predict_memory_bytes(make_workload(), place(), make_profile(), process_bytes=7) == model + 7
+    model, step = 2 * 10**8 + 10**7, 2 * 1000 * 1000 + 3 * 100 * 1000
+    assert predict_memory_bytes(make_workload(), place(), make_profile(), 7) == model + step + KERNEL_BYTES + 7
     on_gpu = predict_memory_bytes(make_workload(), place(accelerator="cuda:0"), make_profile(name="cuda:0"), 7)
-    assert on_gpu == model + CUDA_CONTEXT_BYTES
+    assert on_gpu == model + step + CUDA_CONTEXT_BYTES
+
+
+def test_memory_peaks_in_the_step_where_nothing_is_read_back_at_the_end() -> None:
+    step = 2 * 1000 * 1000 + 3 * 100 * 1000
+    expected = 10**8 + 10**7 + (1 + HEAP_WASTE) * step + KERNEL_BYTES
+    assert predict_memory_bytes(make_workload(), place(), make_profile(), restores=False) == pytest.approx(expected)
+
+
+def test_several_processes_share_the_batch() -> None:
+    alone, shared = (
+        predict_memory_bytes(make_workload(activation_bytes_per_sample=10**6), placement, make_profile())
+        for placement in (place(), place().model_copy(update={"processes": 4}))
+    )
+    in_use = 2 * 10**6 * 1000 + 3 * 100 * 1000
+    assert alone - shared == pytest.approx(0.75 * (1 + HEAP_WASTE) * in_use, rel=1e-3)
 
 
 @given(st.integers(1, 4096), st.integers(1, 2))
