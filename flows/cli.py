@@ -127,13 +127,19 @@ def profile(**options: Any) -> None:
         request = build(ProfileRequest, options)
         check_packages()
         ensure_home()
+        from prefect.exceptions import TerminationSignal
+
         from flows.profile_tables import print_profile
         from flows.profiling import profile as profile_flow
         from tasks.profile import check_request
 
         check_request(request)
         start_temporary_server()
-        print_profile(console, profile_flow(request, refresh=refresh))
+        try:
+            summary = profile_flow(request, refresh=refresh)
+        except TerminationSignal as signal_received:  # SIGTERM, by Prefect's hand
+            raise KeyboardInterrupt from signal_received
+        print_profile(console, summary)
 
 
 @app.command()

@@ -10,7 +10,7 @@ from rich.table import Table
 from flows.profiling import ProfileSummary
 from flows.tables import profile_table
 from hardware.types import CollectiveCost, Figure, HardwareProfile
-from tasks.profile import Stall, StallReport
+from tasks.profile import StallReport
 
 RUN_TITLES = {
     "S1": "one device, batches made beforehand",
@@ -29,7 +29,7 @@ RUN_TITLES = {
 
 def machine_tables(profiles: Sequence[HardwareProfile]) -> list[Table]:
     """Everything that was measured of the machine."""
-    return [profile_table(profiles), *(curve_table(profile) for profile in profiles), surroundings_table(profiles[0])]
+    return [profile_table(profiles), *(curve_table(profile) for profile in profiles), surroundings_table(profiles)]
 
 
 def curve_table(profile: HardwareProfile) -> Table:
@@ -52,32 +52,35 @@ def curve_table(profile: HardwareProfile) -> Table:
     return table
 
 
-def surroundings_table(profile: HardwareProfile) -> Table:
+def surroundings_table(profiles: Sequence[HardwareProfile]) -> Table:
     """Disk, copies to a device, and collectives."""
     table = Table("", "", title="Around the accelerators, measured", box=box.SIMPLE, show_header=False)
-    if profile.disk is not None:
-        table.add_row("disk, in sequence", _rate(profile.disk.sequential_bytes_per_second, 1e9, "GB/s"))
-        table.add_row("disk, 4 KiB at random", _rate(profile.disk.random_reads_per_second, 1e3, "thousand reads/s"))
-    copied = profile.host_to_device_bytes_per_second
-    table.add_row(
-        "host to device",
-        "not measurable: a processor has no such copy" if copied is None else _rate(copied, 1e9, "GB/s"),
-    )
-    for cost in profile.collectives:
-        table.add_row(f"{cost.operation.replace('_', '-')} x {cost.processes}, {cost.link}", _line(cost))
+    disk = profiles[0].disk
+    if disk is not None:
+        table.add_row("disk, in sequence", _rate(disk.sequential_bytes_per_second, 1e9, "GB/s"))
+        table.add_row("disk, 4 KiB at random", _rate(disk.random_reads_per_second, 1e3, "thousand reads/s"))
+    copies = [(one.accelerator.name, one.host_to_device_bytes_per_second) for one in profiles]
+    for name, copied in copies:
+        if copied is not None:
+            table.add_row(f"host to {name}", _rate(copied, 1e9, "GB/s"))
+    if all(copied is None for _, copied in copies):
+        table.add_row("host to device", "not measurable: there is no device but the processor")
+    for profile in profiles:
+        for cost in profile.collectives:
+            table.add_row(f"{cost.operation.replace('_', '-')} x {cost.processes}, {cost.link}", _line(cost))
     return table
 
 
 def stall_table(report: StallReport) -> Table:
-    """Each stall with its interval, its share and its slow-down, or why there is no figure."""
+    """Each stall with its interval, its share and its slow-down, or that there is none to be seen."""
     table = Table(
-        title=f"Stalls of {report.model} on {report.data_name}, ms a step; with hidden: what the reader alone takes",
+        title=f"Stalls of {report.model} on {report.data_name}, measured where not said otherwise",
+        caption="share: of the slower run's step; times: slower run over faster; whole: hidden time included",
         box=box.SIMPLE,
         padding=(0, 1),
     )
-    for heading in ("stall", "ms", "95 %", "share", "slow-down", "with hidden"):
+    for heading in ("stall", "ms a step", "95 %", "share", "times", "whole"):
         table.add_column(heading, no_wrap=True)
-    table.add_column("")
     for stall in report.stalls:
         name = stall.name.replace("_", " ")
         whole = "" if stall.total_seconds is None else _short(1e3 * stall.total_seconds)
@@ -85,18 +88,21 @@ def stall_table(report: StallReport) -> Table:
         if stall.low_seconds is not None and stall.high_seconds is not None:
             interval = f"{_short(1e3 * stall.low_seconds)} to {_short(1e3 * stall.high_seconds)}"
         if stall.seconds is None:
-            table.add_row(name, "", interval, "", "", whole, f"{stall.state} {_reason(stall)}")
+            table.add_row(name, stall.state, interval, "", "", whole)
             continue
-        table.add_row(
-            name,
-            _short(1e3 * stall.seconds),
-            interval,
-            f"{stall.share_of_slow_run:.0%}",
-            f"{stall.slow_down:.2f}",
-            whole,
-            stall.state,
-        )
+        found = _short(1e3 * stall.seconds) + (" simulated" if stall.state == "simulated" else "")
+        table.add_row(name, found, interval, f"{stall.share_of_slow_run:.0%}", f"{stall.slow_down:.2f}", whole)
     return table
+
+
+def stall_notes(report: StallReport) -> list[str]:
+    """Why stalls are not measurable, and what else belongs below the table."""
+    reasons = {stall.reason: None for stall in report.stalls if stall.state == "not measurable"}
+    notes = [f"Not measurable: {reason}." for reason in reasons]
+    if report.sharding:
+        divided = ", ".join(f"{count} {name}" for name, count in sorted(report.sharding.items()))
+        notes.append(f"Tables over {report.devices} processes: {divided}.")
+    return [*notes, f"Communication model: {report.communication_note.rstrip('.')}."]
 
 
 def run_table(report: StallReport) -> Table:
@@ -115,11 +121,6 @@ def _rate(figure: Figure, unit_value: float, unit: str) -> str:
     if figure.low is not None and figure.high is not None:
         spread = f" ({figure.low / unit_value:,.1f} to {figure.high / unit_value:,.1f})"
     return f"{figure.value / unit_value:,.1f}{spread} {unit}"
-
-
-def _reason(stall: Stall) -> str:
-    """Why there is no figure; an interval that holds zero stands beside it."""
-    return f"({stall.reason})" if stall.state == "not measurable" else ""
 
 
 def _short(value: float) -> str:
@@ -141,7 +142,8 @@ def print_profile(console: Console, summary: ProfileSummary) -> None:
     if summary.report is not None:
         console.print(run_table(summary.report))
         console.print(stall_table(summary.report))
-        console.print(f"Communication model: {summary.report.communication_note}", highlight=False, markup=False)
+        for note in stall_notes(summary.report):
+            console.print(note, highlight=False, markup=False)
         for sentence in summary.advice or ("Nothing was found to wait for.",):
             console.print(f"- {sentence}", highlight=False, markup=False)
     for picture in summary.pictures:

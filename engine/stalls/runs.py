@@ -14,6 +14,7 @@ from engine.batch import Batch
 from engine.config import Execution
 from engine.distributed.processes import ManyProcesses
 from engine.lookahead import admitted, embedding_cache
+from engine.memory import available_memory_bytes, check_tables_fit
 from engine.stalls.batches import StallBatches, largest_window_rows
 from engine.stalls.linked import Wire
 from engine.stalls.plan import CommunicationMeasurement, StallPlan, Traffic
@@ -55,10 +56,12 @@ class StallRuns:
         self._batches = StallBatches(plan.dataset, execution.batch_size, self.rank, self.count)
         self._resident = self._batches.resident(plan.steps + plan.warmup_steps, self._device)
         self._find_what_cannot_be_measured()
-        self._alone = self._step_alone(self._local_model(plan.spec))
-        self._together = self._step_together(self._shared_model(plan.spec)) if self.count > 1 else self._alone
+        self._check_memory()
+        local = self._local_model(plan.spec)
+        self._alone = self._step_alone(local)
         # Copies of the tables in every process, of which only the dense gradients meet.
-        self._copies = self._step_together(self._local_model(plan.spec)) if self.count > 1 else self._alone
+        self._copies = self._step_together(local) if self.count > 1 else self._alone
+        self._together = self._step_together(self._shared_model(plan.spec)) if self.count > 1 else self._alone
         self._slow = self._slow_model() if self.rank == 0 and self.slow_tier_rows else None
 
     def run(self, name: str) -> list[float]:
@@ -217,6 +220,13 @@ class StallRuns:
     def _slow_execution(self) -> Execution:
         assert self.slow_tier_rows is not None
         return replace(self._execution, embedding_cache_rows=self.slow_tier_rows[0])
+
+    def _check_memory(self) -> None:
+        """Refuse tables of which every process cannot have a copy beside the divided ones."""
+        left = available_memory_bytes(self._device)
+        if self._device.type == "cpu":
+            left //= self.count + 1
+        check_tables_fit(self._plan.spec, self._plan.dataset.features, self._execution, left)
 
     def _find_what_cannot_be_measured(self) -> None:
         if self.count == 1:

@@ -97,6 +97,11 @@ def _draw_bar(
     spread = [[middle - 1e3 * time.low], [1e3 * time.high - middle]]
     axes.errorbar(middle, row, xerr=[[max(0.0, one[0])] for one in spread], color="black", capsize=4, linewidth=1)
     axes.annotate(
-        f" {middle:.2f}", (1e3 * time.high, row), va="center", fontsize=9, xytext=(4, 0), textcoords="offset points"
+        f" {middle:.2f}",
+        (max(1e3 * time.high, left, left + rest), row),
+        va="center",
+        fontsize=9,
+        xytext=(4, 0),
+        textcoords="offset points",
     )
     return drawn

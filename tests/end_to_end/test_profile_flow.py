@@ -66,6 +66,19 @@ def test_the_machine_is_measured_once_with_disk_and_collectives(profiled, monkey
     assert not list(Settings().cache_directory.glob("disk-probe*"))
 
 
+def test_without_data_the_machine_alone_is_shown(profiled, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, summary = profiled
+    monkeypatch.setenv("SHUNTER_HOME", str(home))
+    from flows.profiling import profile
+
+    alone = profile(ProfileRequest())
+    assert alone.profiles == summary.profiles, "from the day's file"
+    assert alone.report is None
+    (picture,) = alone.pictures
+    assert picture.name.endswith(".cpu.roofline.png")
+    assert picture.is_file()
+
+
 def test_what_is_printed_says_of_each_stall_what_it_is(profiled) -> None:
     from rich.console import Console
 

@@ -5,7 +5,7 @@ import torch
 
 from hardware.discovery import host_fingerprint, local_accelerators
 from hardware.measure import measure_profile
-from hardware.probe import probe
+from hardware.probe import CURVE_BATCHES, CURVE_WIDTHS, probe
 from hardware.types import Accelerator, HardwareProfile
 from shunter.errors import HardwareError
 
@@ -31,6 +31,24 @@ def test_rates_are_measured_and_of_a_possible_size(profile: HardwareProfile) -> 
 
 def test_random_rows_come_slower_than_a_copy(profile: HardwareProfile) -> None:
     assert profile.gather_bytes_per_second.value < profile.copy_bytes_per_second.value
+
+
+def test_products_are_measured_by_size_in_both_precisions(profile: HardwareProfile) -> None:
+    assert set(profile.matmul_curve) == {"fp32", "bf16"}
+    for curve in profile.matmul_curve.values():
+        assert [(point.m, point.n, point.k) for point in curve] == [
+            (batch, width, width) for width in CURVE_WIDTHS for batch in CURVE_BATCHES
+        ]
+        for point in curve:
+            rate = point.flops_per_second
+            assert rate.source == "measured"
+            assert rate.low is not None
+            assert rate.high is not None
+            assert 0 < rate.low <= rate.value <= rate.high
+
+
+def test_a_copy_to_a_device_is_not_measured_where_there_is_none(profile: HardwareProfile) -> None:
+    assert profile.host_to_device_bytes_per_second is None
 
 
 def test_power_says_where_it_comes_from(profile: HardwareProfile) -> None:

@@ -105,7 +105,7 @@ def test_layers_are_placed_under_the_roofs(tmp_path: Path) -> None:
 
 
 def test_a_request_is_checked_before_anything_is_measured() -> None:
-    with pytest.raises(RequestError, match="Unknown model family 'dlrn': the known families are dlrm"):
+    with pytest.raises(RequestError, match=r"'dlrn'.*dlrm"):
         check_request(ProfileRequest(model="dlrn", data="ml-100k"))
     with pytest.raises(ValueError, match="add --data"):
         ProfileRequest(model="dlrm")
