@@ -10,7 +10,12 @@ STEPS_PER_EPOCH = 100
 
 
 def placements(workload: Workload, profiles: Sequence[HardwareProfile]) -> list[Placement]:
-    """All candidates on the profiled accelerators; whether they fit into memory and limits is decided later."""
+    """All candidates on the profiled accelerators; whether they fit into memory and limits is decided later.
+
+    Of the server's other knobs, depth and readers of the prefetch follow the measured times while training
+    (`engine.pipeline.plan_prefetch`), a GPU's power limit is tried at the leader alone (`tasks.select.power`), and
+    interop threads are left to torch: eager training gives them no work. `benchmarks/knobs.py` measures each.
+    """
     return [
         Placement(accelerator=profile.accelerator.name, threads=threads, precision=precision, batch_size=batch_size)
         for profile in profiles

@@ -77,6 +77,11 @@ class NoFeasiblePlacementError(InfeasibleError):
         if late and late[0].value is not None and late[0].bound is not None:
             self.shortfall_seconds = (late[0].value - late[0].bound) * 3600
 
+    def hinting(self, sentences: Sequence[str]) -> "NoFeasiblePlacementError":
+        """The same with more to say, still in one sentence."""
+        more = "".join(f"; {one[0].lower()}{one[1:].removesuffix('.')}" for one in sentences)
+        return NoFeasiblePlacementError(f"{str(self).removesuffix('.')}{more}.", self.table, self.relaxations)
+
 
 def decide(
     candidates: Sequence[Candidate],

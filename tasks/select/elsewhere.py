@@ -21,12 +21,17 @@ def better_elsewhere(best: Assessment, absent: Sequence[Candidate], terms: Terms
     if not absent:
         return []
     other = rank(absent, terms).table[0]
+    if other.excluded_by:
+        return []
+    name = other.candidate.placement.accelerator
+    if best.excluded_by:
+        return [f"Not in this machine, {name} is expected from the catalogue to keep them: {figures_words(other)}."]
     less = 1 - other.score(terms.weights) / best.score(terms.weights)
-    if other.excluded_by or (less < LEAST_GAIN and not best.excluded_by):
+    if less < LEAST_GAIN:
         return []
     chance = chance_of_less(other, best, terms.weights)
     sure = "" if chance is None else f", with probability {percent(chance)}"
     return [
-        f"Not in this machine, {other.candidate.placement.accelerator} is expected from the catalogue to need "
+        f"Not in this machine, {name} is expected from the catalogue to need "
         f"{less:.0%} less{sure}: {figures_words(other)}."
     ]

@@ -3,17 +3,18 @@
 import pytest
 
 from engine.dataset import Dataset
-from hardware.types import HardwareProfile, Placement
+from hardware.types import Figure, HardwareProfile, Placement
 from models.spec import ModelSpec
 from shunter.errors import InfeasibleError, RequestError
 from tasks.request import Limits, TrainRequest, Weights
-from tasks.select import Decision, choose, describe, select
+from tasks.select import Decision, NoFeasiblePlacementError, choose, describe, select
 from tasks.select.candidates import kind
-from tasks.select.choose import PILOT_STEPS, PILOTS, next_to_probe, predicted_candidates, probe_steps
 from tasks.select.correct import corrected
 from tasks.select.describe import JobSize
 from tasks.select.offers import local_offers
+from tasks.select.predicted import predicted_candidates
 from tasks.select.probe import Measurement
+from tasks.select.probe_order import PILOT_STEPS, PILOTS, next_to_probe, probe_steps
 from tasks.select.ranking import rank
 from tasks.select.totals import Terms
 from tests.engine.synthetic import write_dataset
@@ -48,6 +49,14 @@ def test_limits_are_judged_on_measured_figures(dataset: Dataset, profiles: list[
     request = TrainRequest(limits=Limits(max_memory_gib=0.001))
     with pytest.raises(InfeasibleError, match=r"memory .* GiB over the limit of 0.001 GiB"):
         choose(dataset, request, profiles, probe_seconds=1)
+
+
+def test_where_nothing_here_keeps_the_limits_the_message_names_what_would(dataset: Dataset) -> None:
+    slow = [make_profile(cores=1, matmul_flops_per_second={"fp32": Figure(value=1e8, source="measured")})]
+    hours = choose(dataset, TrainRequest(), slow, probe_seconds=0).hours
+    request = TrainRequest(limits=Limits(max_hours=0.5 * hours))
+    with pytest.raises(NoFeasiblePlacementError, match=r"relax --max-hours .*; not in this machine, .* to keep them"):
+        choose(dataset, request, slow, probe_seconds=0)
 
 
 def test_an_unknown_model_family_is_refused_before_anything_is_measured(

@@ -8,11 +8,11 @@ from hardware.catalogue import load_catalogue
 from hardware.types import Figure
 from shunter.errors import RequestError
 from tasks.request import Limits, SelectRequest, TrainRequest, Weights
-from tasks.select.choose import COUNTS, offer_placements, predicted_candidates
 from tasks.select.decide import decide
 from tasks.select.describe import JobSize
 from tasks.select.elsewhere import better_elsewhere
 from tasks.select.offers import catalogue_offers, check_limits, local_offers
+from tasks.select.predicted import COUNTS, offer_placements, predicted_candidates
 from tasks.select.ranking import rank
 from tasks.select.totals import Terms
 from tests.hardware.profiles import make_profile, make_workload
