@@ -15,12 +15,14 @@ class Hyperparameters:
         dense_learning_rate: its step size.
         embedding_learning_rate: step size of the row-wise Adagrad that is fused into the embeddings' backward.
         weight_decay: L2 on the MLPs' weights.
+        embedding_l2: weight of half the squared length of a sample's embeddings in the loss.
     """
 
     dense_optimizer: DenseOptimizer = "adam"
     dense_learning_rate: float = 1e-3
     embedding_learning_rate: float = 0.02
     weight_decay: float = 0.0
+    embedding_l2: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""

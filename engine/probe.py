@@ -65,6 +65,7 @@ def time_steps(
             dataset.features,
             seed=seed,
             embedding_learning_rate=hyperparameters.embedding_learning_rate,
+            embedding_l2=hyperparameters.embedding_l2,
             device=device,
             cache=embedding_cache(execution),
         ).train()

@@ -52,6 +52,7 @@ class OneProcess:
             features,
             seed=seed,
             embedding_learning_rate=hyperparameters.embedding_learning_rate,
+            embedding_l2=hyperparameters.embedding_l2,
             device=execution.device,
             cache=cache,
         )

@@ -31,10 +31,14 @@ class PooledEmbeddings(nn.Module, ABC):
     Attributes:
         weight: `[rows of all tables, dim]` float32, the tables one below the other.
         adagrad_sum: `[rows of all tables]` float32, the optimiser's state; not part of the state dict.
+        l2: weight of half the squared length of all vectors of a sample, averaged over the batch, in the loss. The
+            penalty is on what is looked up and not on whole tables, so that every kernel can do it at no cost:
+            FBGEMM's optimisers have no weight decay on CPUs.
     """
 
     weight: Tensor
     adagrad_sum: Tensor
+    l2: float = 0.0
 
     def __init__(self, rows: Sequence[int], dim: int, learning_rate: float) -> None:
         super().__init__()
@@ -56,7 +60,11 @@ class PooledEmbeddings(nn.Module, ABC):
         Returns:
             `[batch, tables, dim]`; zeros for an empty bag.
         """
-        return self.lookup(values, offsets).view(-1, len(self.rows), self.dim)
+        pooled = self.lookup(values, offsets).view(-1, len(self.rows), self.dim)
+        if self.l2 and pooled.requires_grad:
+            vectors, scale = pooled.detach(), self.l2 / len(pooled)
+            pooled.register_hook(lambda gradient: torch.add(gradient, vectors, alpha=scale))
+        return pooled
 
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:

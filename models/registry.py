@@ -50,6 +50,7 @@ def build_model(
     device: str | torch.device = "cpu",
     kernel: Kernel = "auto",
     cache: EmbeddingCache | None = None,
+    embedding_l2: float = 0.0,
 ) -> Model:
     """Build a model with its initial weights.
 
@@ -63,6 +64,7 @@ def build_model(
         device: where the model shall lie.
         kernel: of the embeddings; `auto` picks the fastest that is installed.
         cache: keeps the tables in a file and as many rows in memory; None keeps all in memory.
+        embedding_l2: regularisation of the looked-up vectors, see `PooledEmbeddings.l2`.
 
     Raises:
         RequestError: the family is not known, the embedding width does not suit the kernels, there is no feature, or
@@ -74,6 +76,7 @@ def build_model(
     rows = [field.rows for field in features.categorical]
     build = build_embeddings if cache is None else partial(TieredEmbeddings, cache=cache)
     embeddings = build(rows, spec.embedding_dim, learning_rate=embedding_learning_rate, device=device, kernel=kernel)
+    embeddings.l2 = embedding_l2
     return assemble_model(spec, features, embeddings, seed=seed, device=device)
 
 

@@ -87,6 +87,7 @@ class ManyProcesses(OneProcess):
             make_plan=plan,
             precision=self._sharding.precision,
         )
+        embeddings.l2 = hyperparameters.embedding_l2
         return assemble_model(spec, features, embeddings, seed=seed, device=device)
 
     def loader(self, dataset: Dataset, batch_size: int, seed: int) -> ShareLoader:
@@ -105,6 +106,10 @@ class ManyProcesses(OneProcess):
         loss = loss * (self.count / batch.samples_of_all)
         loss.backward()
         _average([p.grad for p in model.parameters() if p.grad is not None], self.count)
+        # Each process normalises its own share of the batch; what they remember for scoring is the same in all.
+        statistics = [buffer for buffer in model.layers.buffers() if buffer.is_floating_point()]
+        if statistics:
+            _average(statistics, self.count)
         if isinstance(model.embeddings, ShardedEmbeddings):
             model.embeddings.update_copies()
         optimizer.step()
@@ -147,13 +152,13 @@ def broadcast_number(number: int) -> int:
     return int(message)
 
 
-def _average(gradients: Sequence[Tensor], processes: int) -> None:
+def _average(tensors: Sequence[Tensor], processes: int) -> None:
     """Average over the processes, as one array: one message, and always the same order of additions."""
-    flat = torch.cat([gradient.flatten() for gradient in gradients])
+    flat = torch.cat([tensor.flatten() for tensor in tensors])
     dist.all_reduce(flat)
     flat /= processes
-    for gradient, mean in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
-        gradient.copy_(mean.view_as(gradient))
+    for tensor, mean in zip(tensors, flat.split([one.numel() for one in tensors]), strict=True):
+        tensor.copy_(mean.view_as(tensor))
 
 
 def _gather(values: Tensor) -> np.ndarray:

@@ -13,6 +13,17 @@ if TYPE_CHECKING:
     from optuna import Trial
 
 Parameters = dict[str, Any]
+Choices = dict[str, tuple[int | str | None, ...]]
+# Options of the architecture that only some families have; several names in one text are joined by a plus.
+FAMILY_OPTIONS: dict[str, Choices] = {
+    "dcnv2": {"cross_layers": (1, 2, 3, 4), "cross_rank": (None, 16, 64), "cross_structure": ("parallel", "stacked")},
+    "finalmlp": {"fusion_heads": (1, 2, 4, 8)},
+    "dhen": {
+        "interactions": ("dot+linear", "attention+linear", "cross+linear", "dot+cross+linear", "linear+convolution"),
+        "interaction_layers": (1, 2, 3),
+        "interaction_ensemble": ("concat", "sum", "weighted"),
+    },
+}
 
 
 class SearchSpace(BaseModel):
@@ -36,6 +47,7 @@ class SearchSpace(BaseModel):
     embedding_learning_rates: tuple[float, float] = Field(
         default=(3e-3, 0.3), description="Range, searched in log scale."
     )
+    options: Choices = Field(default={}, description="Values of each option that the family alone has.")
 
     @classmethod
     def for_dataset(cls, dataset: Dataset, family: str = "dlrm") -> Self:
@@ -49,6 +61,7 @@ class SearchSpace(BaseModel):
         middle = 16 if rows >= 10_000_000 else 8 if rows >= 1_000_000 else 4
         return cls(
             family=family,
+            options=FAMILY_OPTIONS.get(family, {}),
             embedding_dims=(middle, 2 * middle, 4 * middle),
             top_widths=tuple(width for width in (32, 64, 128, 256, 512) if widest // 4 <= width <= widest),
             bottom_widths=(32, 64, 128) if dataset.features.dense else (),
@@ -69,6 +82,8 @@ class SearchSpace(BaseModel):
         if self.bottom_widths:
             parameters["bottom_width"] = trial.suggest_categorical("bottom_width", self.bottom_widths)
             parameters["bottom_layers"] = trial.suggest_int("bottom_layers", 1, self.most_bottom_layers)
+        for option, choices in self.options.items():
+            parameters[option] = trial.suggest_categorical(option, choices)
         return parameters
 
     def default(self) -> Parameters:
@@ -85,6 +100,9 @@ class SearchSpace(BaseModel):
         if self.bottom_widths:
             parameters["bottom_width"] = _nearest(spec.bottom_widths[0], self.bottom_widths)
             parameters["bottom_layers"] = min(len(spec.bottom_widths), self.most_bottom_layers)
+        for option, choices in self.options.items():
+            default = _as_choice(getattr(spec, option))
+            parameters[option] = default if default in choices else choices[0]
         return parameters
 
     def build(self, parameters: Parameters) -> tuple[ModelSpec, Hyperparameters]:
@@ -96,12 +114,22 @@ class SearchSpace(BaseModel):
             bottom_widths=bottom,
             top_widths=_halving(parameters["top_width"], parameters["top_layers"]),
             dropout=parameters["dropout"],
+            **{option: _from_choice(option, parameters[option]) for option in self.options},
         )
         hyperparameters = Hyperparameters(
             dense_learning_rate=parameters["dense_learning_rate"],
             embedding_learning_rate=parameters["embedding_learning_rate"],
         )
         return spec, hyperparameters
+
+
+def _as_choice(value: Any) -> int | str | None:
+    return "+".join(value) if isinstance(value, tuple) else value
+
+
+def _from_choice(option: str, choice: int | str | None) -> Any:
+    is_tuple = isinstance(getattr(ModelSpec(), option), tuple)
+    return tuple(choice.split("+")) if is_tuple and isinstance(choice, str) else choice
 
 
 def _halving(width: int, layers: int) -> tuple[int, ...]:

@@ -16,9 +16,10 @@ KERNELS = ("fbgemm", "torch")
 DIM = 4
 
 
-def build(rows: list[int], kernel: str, learning_rate: float = 0.1) -> PooledEmbeddings:
+def build(rows: list[int], kernel: str, learning_rate: float = 0.1, l2: float = 0.0) -> PooledEmbeddings:
     tables = build_embeddings(rows, DIM, learning_rate=learning_rate, device=CPU, kernel=kernel)  # type: ignore[arg-type]
     tables.initialise(torch.Generator().manual_seed(3))
+    tables.l2 = l2
     return tables
 
 
@@ -40,10 +41,11 @@ def step_by_hand(
     row_gradients: dict[int, np.ndarray] = {}
     for t, table in enumerate(bags):
         for b, bag in enumerate(table):
+            output[b, t] = sum((weight[starts[t] + i] for i in bag), np.zeros(DIM))
+            vector_gradient = gradient[b, t] + tables.l2 * output[b, t] / len(table)
             for i in bag:
                 row = starts[t] + i
-                output[b, t] += weight[row]
-                row_gradients[row] = row_gradients.get(row, np.zeros(DIM)) + gradient[b, t]
+                row_gradients[row] = row_gradients.get(row, np.zeros(DIM)) + vector_gradient
     sums = sums.copy()
     for row, row_gradient in row_gradients.items():
         sums[row] += (row_gradient**2).mean()
@@ -61,12 +63,12 @@ def jagged_batches(draw: st.DrawFn) -> tuple[list[int], list[list[list[int]]]]:
 
 @pytest.mark.parametrize("kernel", KERNELS)
 @settings(max_examples=30, deadline=None)
-@given(drawn=jagged_batches(), seed=st.integers(0, 100))
+@given(drawn=jagged_batches(), seed=st.integers(0, 100), l2=st.sampled_from([0.0, 0.3]))
 def test_two_steps_equal_the_computation_by_hand(
-    kernel: str, drawn: tuple[list[int], list[list[list[int]]]], seed: int
+    kernel: str, drawn: tuple[list[int], list[list[list[int]]]], seed: int, l2: float
 ) -> None:
     rows, bags = drawn
-    tables = build(rows, kernel)
+    tables = build(rows, kernel, l2=l2)
     values, offsets = as_tensors(bags)
     sums = np.zeros(sum(rows))
     random = np.random.default_rng(seed)

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import optuna
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.config import Hyperparameters
 from engine.dataset import Dataset, SplitStatistics
-from models.registry import check_spec
+from models.registry import FAMILIES, build_layers
 from models.spec import CategoricalFeature, Features, ModelSpec
 from tasks.tune import SearchSpace
 
@@ -32,25 +33,32 @@ def dataset_of(train_rows: int, dense: int = 2) -> Dataset:
 
 
 @settings(max_examples=25, deadline=None)
-@given(rows=st.integers(1, 10**9), dense=st.integers(0, 3), seed=st.integers(0, 1_000))
-def test_every_point_is_a_model_that_can_be_built(rows: int, dense: int, seed: int) -> None:
+@given(
+    rows=st.integers(1, 10**9),
+    dense=st.integers(0, 3),
+    seed=st.integers(0, 1_000),
+    family=st.sampled_from(sorted(FAMILIES)),
+)
+def test_every_point_is_a_model_that_can_be_built(rows: int, dense: int, seed: int, family: str) -> None:
     dataset = dataset_of(rows, dense)
-    space = SearchSpace.for_dataset(dataset)
+    space = SearchSpace.for_dataset(dataset, family)
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=seed))
     study.enqueue_trial(space.default())
     for _ in range(3):
         spec, hyperparameters = space.build(space.suggest(study.ask()))
-        check_spec(spec, dataset.features)
+        with torch.device("meta"):
+            build_layers(spec, dataset.features)
         assert all(width >= 1 for width in (*spec.bottom_widths, *spec.top_widths))
         assert bool(spec.bottom_widths) == bool(dense)
         low, high = space.dense_learning_rates
         assert low <= hyperparameters.dense_learning_rate <= high
 
 
-@pytest.mark.parametrize("rows", [1, 100, 80_000, 2_000_000, 45_000_000])
-def test_default_model_is_in_the_space_of_every_size(rows: int) -> None:
-    space = SearchSpace.for_dataset(dataset_of(rows))
-    assert space.build(space.default()) == (ModelSpec(), Hyperparameters())
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("rows", [1, 80_000, 45_000_000])
+def test_default_model_is_in_the_space_of_every_size(rows: int, family: str) -> None:
+    space = SearchSpace.for_dataset(dataset_of(rows), family)
+    assert space.build(space.default()) == (ModelSpec(family=family), Hyperparameters())
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     study.enqueue_trial(space.default())
     assert space.suggest(study.ask()) == space.default()
