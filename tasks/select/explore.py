@@ -53,8 +53,8 @@ def _taken(decision: Decision, choice: Choice) -> Decision:
     others = [one for one in decision.table if one is not chosen]
     table = [one.model_copy(update={"rank": rank}) for rank, one in enumerate([chosen, *others], start=1)]
     reason = (
-        f"{_label(chosen)} is taken although by plan {_label(first)} needs less: "
-        f"by what past runs of this data needed of their plans, {choice.words}."
+        f"{_label(chosen)} is {'tried' if choice.tries else 'taken'} although by plan {_label(first)} needs less: "
+        f"by the share of their plans that past runs of this data needed, {choice.words}."
     )
     return decision.model_copy(
         update={

@@ -99,5 +99,6 @@ def expected_improvement(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
 def _words(mean: np.ndarray, deviation: np.ndarray, position: int, best: int) -> str:
     if position == best:
         return "it is expected to need least of all, and nothing else promises a saving worth a trial"
-    more, sure = np.expm1(mean[position] - mean[best]), np.expm1(deviation[position])
-    return f"it is tried, though expected to need {more:.0%} more than the best known, as it is unsure by {sure:.0%}"
+    more, doubt = np.expm1(mean[position] - mean[best]), np.expm1(deviation[position])
+    expected = f"{more:.0%} more than the best known" if more >= 0.005 else "as much as the best known"
+    return f"it is expected to need {expected}, give or take {doubt:.0%}: it may need less, which is worth a trial"
