@@ -17,6 +17,7 @@ from engine.config import Execution, Hyperparameters, Schedule
 from engine.dataset import Dataset
 from engine.interrupt import deferred_interrupt
 from engine.lookahead import admitted, embedding_cache
+from engine.loss_watch import LossWatch
 from engine.metrics import Metrics
 from engine.pipeline import ReadAhead
 from engine.processes import OneProcess
@@ -33,9 +34,6 @@ from models.registry import Model
 from models.spec import ModelSpec
 from models.tiered import EmbeddingCache
 from shunter.errors import DataError, RequestError, TrainingError
-
-# A GPU would wait for the host whenever a loss is read, so there it is read once in a while; a CPU waits anyway.
-STEPS_BETWEEN_LOSS_CHECKS = {"cpu": 1, "cuda": 100}
 
 
 def train(
@@ -185,7 +183,7 @@ class _Run:
         self.optimizer = build_dense_optimizer(self.model, hyperparameters)
         self.loader = processes.loader(dataset, execution.batch_size, schedule.seed)
         self.read_ahead = ReadAhead(self.loader.read, depth=execution.prefetch_depth, fixed_depth=cache is not None)
-        self.losses = _LossWatch(torch.device(execution.device))
+        self.losses = LossWatch(torch.device(execution.device))
         self.state = _State(compile_seconds=compile_seconds)
         self.best_weights: dict[str, Tensor] = {}
         self.checkpoint: CheckpointDirectory | None = None
@@ -369,50 +367,6 @@ class _Run:
 def _use_threads(threads: int) -> None:
     if threads != torch.get_num_threads():
         torch.set_num_threads(threads)
-
-
-class _LossWatch:
-    """Sums the losses of an epoch on the device, and looks at them once in a while.
-
-    A loss is always added at its own step and in the order of the steps, so that the sum does not depend on when it
-    is looked at.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self.period = STEPS_BETWEEN_LOSS_CHECKS[device.type]
-        self.total = torch.zeros((), dtype=torch.float64, device=device)
-        self.recent = torch.zeros(self.period, device=device)
-        self.checked_step = 0
-
-    def restart(self, total: float, step: int) -> None:
-        """Go on from a sum."""
-        self.total.fill_(total)
-        self.checked_step = step
-
-    def add(self, loss: Tensor, samples: int, step: int) -> None:
-        """Add the mean loss of a step."""
-        self.recent[step % self.period] = loss
-        self.total.add_(loss, alpha=samples)
-        if step - self.checked_step >= self.period:
-            self.check(step)
-
-    def check(self, step: int) -> float:
-        """Return the sum after `step`.
-
-        Raises:
-            TrainingError: a loss since the last check is not finite; the message names its step.
-        """
-        total = self.total.item()
-        if not math.isfinite(total):
-            recent = self.recent.tolist()
-            steps = range(self.checked_step + 1, step + 1)
-            first = next((number for number in steps if not math.isfinite(recent[number % self.period])), step)
-            raise TrainingError(
-                f"The loss of step {first} is {recent[first % self.period]}: lower the learning rates; "
-                f"the last good checkpoint is kept."
-            )
-        self.checked_step = step
-        return total
 
 
 def _identity(

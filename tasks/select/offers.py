@@ -12,6 +12,8 @@ from shunter.errors import RequestError
 from tasks.request import ALL_OFFERS, LOCAL_OFFERS, JobRequest, Limits
 from tasks.select.assessment import PriceSource
 
+TRAINED_ON = ("gpu", "cpu")  # kinds of the catalogue's rows; others are compared when they are named
+
 
 class Offer(Frozen):
     """One accelerator at a price."""
@@ -20,7 +22,7 @@ class Offer(Frozen):
     is_here: bool = Field(description="Whether it is in this machine; else its figures are the catalogue's.")
     price_per_hour: float | None = None
     price_source: PriceSource | None = None
-    note: str | None = Field(default=None, description="What of its row is too old to rely on, in words.")
+    note: str | None = Field(default=None, description="What of its row is not to be relied on, in words.")
 
     @property
     def name(self) -> str:
@@ -51,7 +53,7 @@ def catalogue_offers(
     """The catalogue's accelerators that are asked for and are not here.
 
     Args:
-        asked: `local` for none, `all`, or names with commas.
+        asked: `local` for none, `all` for those of the kinds that are trained on, or names with commas.
         profiles: of this machine; `all` leaves out what is here already.
         catalogue: where to look; the shipped one with the user's rows when None.
         today: the day to judge the age of a row by; the current one when None.
@@ -109,7 +111,7 @@ def _local_rows(profiles: Sequence[HardwareProfile], catalogue: Catalogue) -> Lo
 def _asked_rows(asked: str, local: LocalRows, catalogue: Catalogue) -> list[AcceleratorRow]:
     if asked.strip().lower() == ALL_OFFERS:
         here = {row.name for _, row in local}
-        return [row for row in catalogue.accelerators if row.name not in here]
+        return [row for row in catalogue.accelerators if row.kind in TRAINED_ON and row.name not in here]
     names = [name.strip() for name in asked.split(",") if name.strip()]
     return list({row.name: row for row in map(catalogue.find_accelerator, names)}.values())
 
@@ -120,5 +122,5 @@ def _offer(row: AcceleratorRow, local: LocalRows, today: datetime.date) -> Offer
         is_here=False,
         price_per_hour=row.price_per_hour,
         price_source=None if row.price_per_hour is None else "catalogue",
-        note=row.staleness(today),
+        note=row.staleness(today) if row.kind in TRAINED_ON else f"{row.name} is no device that Shunter trains on yet",
     )

@@ -52,8 +52,8 @@ def lost_because(one: Assessment, chosen: Assessment, weights: Weights) -> str |
 
 
 def objective_words(weights: Weights) -> str:
-    """What is minimised, as a noun: `time`, or `of time=1,energy=0.5`."""
-    return weights.words if len(weights.used) == 1 else f"of {weights.words}"
+    """What is minimised, as a noun: `time`, or `time x energy^0.5`."""
+    return " x ".join(str(name) if weight == 1 else f"{name}^{weight:g}" for name, weight in weights.used.items())
 
 
 def _bounds(name: str, interval: Interval | None) -> Row:

@@ -62,11 +62,11 @@ def infeasible_words(ranking: Ranking, relaxations: Sequence[Relaxation]) -> str
 
 def _what(best: Assessment, feasible: int, total: int, weights: Weights) -> str:
     where = "" if best.candidate.is_here else ", which is not in this machine,"
-    least = f"{weights.words} product" if len(weights.used) > 1 else weights.words
-    among = (
-        f"all {total} placements" if feasible == total else f"the {feasible} of {total} placements within the limits"
-    )
-    return f"{best.candidate.placement.label}{where} needs the least {least} of {among}: {figures_words(best)}."
+    among = f"the {feasible} of {total} placements within the limits"
+    if feasible == total:
+        among = f"all {total} placements"
+    label, least = best.candidate.placement.label, objective_words(weights)
+    return f"{label}{where} needs the least {least} of {among}: {figures_words(best)}."
 
 
 def figures_words(one: Assessment) -> str:

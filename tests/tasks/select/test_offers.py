@@ -27,7 +27,7 @@ def named(asked: str) -> list[str]:
 
 
 def test_all_are_those_of_the_catalogue_that_are_not_here() -> None:
-    everything = load_catalogue().accelerators
+    everything = [row for row in load_catalogue().accelerators if row.kind in ("gpu", "cpu")]
     assert named("all") == [row.name for row in everything]
     gpu = make_profile(name="cuda:0")
     mine = gpu.model_copy(update={"accelerator": gpu.accelerator.model_copy(update={"model": "Tesla V100-SXM2-16GB"})})
@@ -43,6 +43,11 @@ def test_names_are_found_however_they_are_written_and_once() -> None:
 def test_an_unknown_name_is_one_sentence_with_the_nearest() -> None:
     with pytest.raises(RequestError, match=r"no accelerator 'H1000': give .*H100.* or add a row to .*\.$"):
         catalogue_offers("H1000", LOCAL)
+
+
+def test_what_is_not_trained_on_yet_is_compared_when_it_is_named_and_says_so() -> None:
+    (tpu,) = catalogue_offers("TPU v5e", LOCAL)
+    assert tpu.note == "Google TPU v5e is no device that Shunter trains on yet"
 
 
 def test_an_old_row_says_so() -> None:
