@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hardware.network import transfer_seconds, wire_bytes
 from hardware.types import HardwareProfile
 from tasks.profile.report import StallReport, detected
-from tasks.profile.stalls import Stall, StallName, cache_what_if
+from tasks.profile.stalls import Stall, StallName
 
 TOLERABLE_SHARE = 0.1  # of a step that a network may take
 
@@ -15,7 +15,7 @@ def advise(report: StallReport, profile: HardwareProfile) -> tuple[str, ...]:
 
     Args:
         report: of the stalls.
-        profile: of the accelerator; the advice on fetching needs its disk.
+        profile: of the accelerator, whose memory may hold the data.
     """
     found = sorted(detected(report.stalls), key=lambda stall: stall.seconds or 0.0, reverse=True)
     sentences = [ADVICE[stall.name](report, stall, profile) for stall in found]
@@ -85,7 +85,7 @@ def _fetch(report: StallReport, stall: Stall, profile: HardwareProfile) -> str:
             f"Read the files once before training (they are {size} and fit into memory): from disk a step takes "
             f"{_milliseconds(stall)} longer (measured), but only in the first epoch, {_epoch(report, stall)} in all."
         )
-    share = smallest_cached_share(report, profile)
+    share = smallest_cached_share(report)
     if share is None:
         return (
             f"Put the files ({size}) on a faster disk: reading holds up each step by {_milliseconds(stall)} (measured)."
@@ -96,18 +96,10 @@ def _fetch(report: StallReport, stall: Stall, profile: HardwareProfile) -> str:
     )
 
 
-def smallest_cached_share(report: StallReport, profile: HardwareProfile) -> float | None:
+def smallest_cached_share(report: StallReport) -> float | None:
     """Least share of the data in memory at which reading keeps up with the step, estimated; None when unknown."""
-    if profile.disk is None or not {"L4", "S4"} <= report.runs.keys():
-        return None
     warm = report.runs["S4"].seconds
-    steps = cache_what_if(
-        warm_step_seconds=warm,
-        warm_read_seconds=report.runs["L4"].seconds,
-        batch_bytes=report.data_bytes * report.batch_size / report.train_samples,
-        disk_bytes_per_second=profile.disk.sequential_bytes_per_second.value / report.devices,
-    )
-    return next((share for share, seconds in steps if seconds <= warm), None)
+    return next((share for share, seconds in report.cache_what_if if seconds <= warm), None)
 
 
 def _network(report: StallReport, stall: Stall, profile: HardwareProfile) -> str:

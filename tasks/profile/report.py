@@ -1,13 +1,13 @@
 """What the stall profiler found out about one training on this machine."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from engine.stalls.plan import StallMeasurements, StallPlan
+from engine.stalls.plan import CommunicationMeasurement, StallMeasurements, StallPlan
 from hardware.communication import CommunicationModel, CommunicationSample
 from hardware.network import Link
 from hardware.types import Frozen, HardwareProfile, Precision
 from shunter.errors import HardwareError
-from tasks.profile.stalls import RunTime, Stall, StallName, find_stalls, median_difference, run_times
+from tasks.profile.stalls import RunTime, Stall, StallName, cache_what_if, find_stalls, median_difference, run_times
 
 NOMINAL_BYTES_PER_SECOND = 1e9  # where no collective was measured; the fitted factors are then of this bandwidth
 
@@ -34,6 +34,7 @@ class StallReport(Frozen):
         slow_tier_rows: embedding rows in memory and all rows, of S7.
         communication: fitted to measured architectures; None when it was refused.
         communication_note: what it is good for, or why it was refused.
+        cache_what_if: share of the data in memory and estimated seconds a step; empty where disk or reader are unknown.
     """
 
     data_name: str
@@ -54,6 +55,7 @@ class StallReport(Frozen):
     slow_tier_rows: tuple[int, int] | None
     communication: CommunicationModel | None
     communication_note: str
+    cache_what_if: tuple[tuple[float, float], ...] = ()
 
     def stall(self, name: StallName) -> Stall:
         """The stall of this name."""
@@ -80,7 +82,7 @@ def build_report(plan: StallPlan, measurements: StallMeasurements, profile: Hard
     """
     times, replicates = run_times(measurements)
     model, note = _communication(plan, measurements, profile)
-    files = plan.dataset.directory.glob("train.*.npy")
+    data_bytes = sum(path.stat().st_size for path in plan.dataset.directory.glob("train.*.npy"))
     return StallReport(
         data_name=plan.dataset.name,
         model=plan.spec.family,
@@ -90,7 +92,7 @@ def build_report(plan: StallPlan, measurements: StallMeasurements, profile: Hard
         batch_size=plan.execution.batch_size,
         precision=plan.execution.precision,
         train_samples=plan.dataset.splits["train"].rows,
-        data_bytes=sum(path.stat().st_size for path in files),
+        data_bytes=data_bytes,
         runs=times,
         stalls=find_stalls(measurements, times, replicates),
         sharding=measurements.sharding,
@@ -100,6 +102,23 @@ def build_report(plan: StallPlan, measurements: StallMeasurements, profile: Hard
         slow_tier_rows=measurements.slow_tier_rows,
         communication=model,
         communication_note=note,
+        cache_what_if=_cache_what_if(plan, times, profile, data_bytes),
+    )
+
+
+def _cache_what_if(
+    plan: StallPlan, times: Mapping[str, RunTime], profile: HardwareProfile, data_bytes: int
+) -> tuple[tuple[float, float], ...]:
+    if profile.disk is None or not {"L4", "S4"} <= times.keys():
+        return ()
+    rows = plan.dataset.splits["train"].rows
+    return tuple(
+        cache_what_if(
+            warm_step_seconds=times["S4"].seconds,
+            warm_read_seconds=times["L4"].seconds,
+            batch_bytes=data_bytes * plan.execution.batch_size / rows,
+            disk_bytes_per_second=profile.disk.sequential_bytes_per_second.value / plan.processes,
+        )
     )
 
 
@@ -118,30 +137,34 @@ def _communication(
 def communication_samples(
     plan: StallPlan, measurements: StallMeasurements, profile: HardwareProfile
 ) -> list[CommunicationSample]:
-    """What each measured architecture loses to communication in a step, and what it sends.
-
-    Reduce-scatter and all-gather are counted as the all-to-all of as many bytes on the wire.
-    """
+    """What each measured architecture loses to communication in a step, and what it sends; the profiled one too."""
     bandwidth = next(
         (one.bytes_per_second for one in profile.collectives if one.operation == "all_reduce"),
         NOMINAL_BYTES_PER_SECOND,
     )
-    samples = []
-    for one in measurements.communication:
-        sent = one.traffic.message_bytes
-        others = sent.get("all_to_all", 0.0) + sent.get("reduce_scatter", 0.0)
-        samples.append(
-            CommunicationSample(
-                model=one.model,
-                buckets=round(sum(one.traffic.calls.values())),
-                allreduce_bytes=sent.get("all_reduce", 0.0),
-                alltoall_bytes=others + plan.processes * sent.get("all_gather", 0.0),
-                processes=plan.processes,
-                bytes_per_second=bandwidth,
-                seconds=median_difference(one.together, one.apart),
-            )
+    measured = list(measurements.communication)
+    if measurements.traffic is not None:
+        seconds = measurements.seconds
+        own = CommunicationMeasurement(
+            model="profiled", together=seconds["S2"], apart=seconds["S1g"], traffic=measurements.traffic
         )
-    return samples
+        measured.append(own)
+    return [_sample(one, plan.processes, bandwidth) for one in measured]
+
+
+def _sample(one: CommunicationMeasurement, processes: int, bandwidth: float) -> CommunicationSample:
+    """Reduce-scatter and all-gather are counted as the all-to-all of as many bytes on the wire."""
+    sent = one.traffic.message_bytes
+    others = sent.get("all_to_all", 0.0) + sent.get("reduce_scatter", 0.0)
+    return CommunicationSample(
+        model=one.model,
+        buckets=round(sum(one.traffic.calls.values())),
+        allreduce_bytes=sent.get("all_reduce", 0.0),
+        alltoall_bytes=others + processes * sent.get("all_gather", 0.0),
+        processes=processes,
+        bytes_per_second=bandwidth,
+        seconds=median_difference(one.together, one.apart),
+    )
 
 
 def detected(stalls: Sequence[Stall]) -> list[Stall]:

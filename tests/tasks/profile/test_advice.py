@@ -3,18 +3,10 @@
 import pytest
 
 from hardware.network import Link
-from hardware.types import DiskRates, Figure
 from tasks.profile.advice import advise, latency_seconds, required_bandwidth, smallest_cached_share
 from tasks.profile.stalls import DIFFERENCES
 from tests.hardware.profiles import make_profile
 from tests.tasks.profile.stall_values import SECONDS, make_measurements, make_report
-
-
-def disk(bytes_per_second: float) -> DiskRates:
-    return DiskRates(
-        sequential_bytes_per_second=Figure(value=bytes_per_second, source="measured"),
-        random_reads_per_second=Figure(value=1000.0, source="measured"),
-    )
 
 
 def sentence(words: str, sentences: tuple[str, ...]) -> str:
@@ -64,14 +56,12 @@ def test_the_network_is_judged_by_its_bytes_or_its_latency() -> None:
 
 
 def test_a_data_set_larger_than_memory_is_told_how_much_of_it_to_keep() -> None:
-    """A batch of a process is 250 kB; from its half of a disk of 20 MB/s that is 25 ms, beside 8 ms of preparing."""
-    profile = make_profile(memory_bytes=60_000_000, disk=disk(20e6))
-    assert smallest_cached_share(make_report(), profile) == 0.55  # 8 + 0.45 x 25 ms fit into the 20 ms of a step
-    assert "Keep 55% of the files (48 MiB) in memory" in sentence(
-        "(estimated), which saves", advise(make_report(), profile)
-    )
-    assert smallest_cached_share(make_report(), make_profile(memory_bytes=60_000_000)) is None
-    assert sentence("on a faster disk", advise(make_report(), make_profile(memory_bytes=60_000_000)))
+    profile = make_profile(memory_bytes=60_000_000)
+    known = make_report(cache_what_if=((0.0, 0.030), (0.5, 0.021), (0.55, 0.020), (1.0, 0.020)))
+    assert smallest_cached_share(known) == 0.55, "there a step takes the 20 ms of S4"
+    assert "Keep 55% of the files (48 MiB) in memory" in sentence("(estimated), which saves", advise(known, profile))
+    assert smallest_cached_share(make_report()) is None
+    assert sentence("on a faster disk", advise(make_report(), profile))
 
 
 def test_nothing_found_means_nothing_said() -> None:

@@ -7,6 +7,7 @@ import pytest
 from matplotlib.patches import Rectangle
 
 from engine.stalls.plan import CommunicationMeasurement, StallPlan, Traffic
+from hardware.types import DiskRates, Figure
 from shunter.errors import HardwareError, RequestError
 from tasks.profile.report import StallReport, build_report, communication_samples
 from tasks.profile.roofline import place_layers
@@ -47,23 +48,37 @@ def test_a_cpu_is_divided_among_its_processes(plan: StallPlan) -> None:
 def test_communication_is_explained_by_what_is_sent_or_refused_in_one_sentence(plan: StallPlan) -> None:
     profile = make_profile()
     exact = [communication(number, 1e-3 + 1e-9 * 1e6 * number) for number in range(1, 6)]
-    report = build_report(plan, replace(make_measurements(), communication=exact), profile)
+    report = build_report(plan, replace(make_measurements(), communication=exact, traffic=None), profile)
     assert report.communication is not None
     assert report.communication.r2 == pytest.approx(1.0)
     assert report.communication_note == "explains 100% of the differences between 5 measured models"
     noise = [communication(number, seconds) for number, seconds in enumerate((9e-3, 1e-3, 8e-3, 0.0, 9e-3), start=1)]
-    refused = build_report(plan, replace(make_measurements(), communication=noise), profile)
+    refused = build_report(plan, replace(make_measurements(), communication=noise, traffic=None), profile)
     assert refused.communication is None
     assert "is not used: measure again when the machine is quiet." in refused.communication_note
     assert StallReport.model_validate_json(report.model_dump_json()) == report
 
 
+def test_what_a_slow_disk_would_do_is_estimated_by_the_share_in_memory(plan: StallPlan) -> None:
+    disk = DiskRates(
+        sequential_bytes_per_second=Figure(value=1e5, source="measured"),
+        random_reads_per_second=Figure(value=1e3, source="measured"),
+    )
+    report = build_report(plan, make_measurements(), make_profile(disk=disk))
+    batch_bytes = report.data_bytes * 64 / 1400
+    # Half of the disk for each of two processes, beside 8 ms of preparing; in memory, the 20 ms of S4.
+    assert report.cache_what_if[0] == (0.0, pytest.approx(0.008 + batch_bytes / 5e4))
+    assert report.cache_what_if[-1] == (1.0, pytest.approx(0.020))
+    assert build_report(plan, make_measurements(), make_profile()).cache_what_if == ()
+
+
 def test_reduce_scatter_and_all_gather_count_as_the_all_to_all_of_as_many_bytes(plan: StallPlan) -> None:
     measurements = replace(make_measurements(), communication=[communication(3, 0.0)])
-    (sample,) = communication_samples(plan, measurements, make_profile())
+    sample, profiled = communication_samples(plan, measurements, make_profile())
     assert sample.alltoall_bytes == pytest.approx(1e5 + 2 * 5e4)
     assert sample.allreduce_bytes == pytest.approx(3e6)
     assert sample.buckets == 5
+    assert profiled.seconds == pytest.approx(0.016 - 0.011), "S2 - S1g"
 
 
 def test_bars_are_as_long_as_the_runs(tmp_path: Path) -> None:
