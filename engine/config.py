@@ -15,7 +15,7 @@ class Hyperparameters:
         dense_learning_rate: its step size.
         embedding_learning_rate: step size of the row-wise Adagrad that is fused into the embeddings' backward.
         weight_decay: L2 on the MLPs' weights.
-        embedding_l2: weight of half the squared length of a sample's embeddings in the loss.
+        embedding_l2: weight decay of the embedding rows that a step touches.
     """
 
     dense_optimizer: DenseOptimizer = "adam"

@@ -31,9 +31,10 @@ class PooledEmbeddings(nn.Module, ABC):
     Attributes:
         weight: `[rows of all tables, dim]` float32, the tables one below the other.
         adagrad_sum: `[rows of all tables]` float32, the optimiser's state; not part of the state dict.
-        l2: weight of half the squared length of all vectors of a sample, averaged over the batch, in the loss. The
-            penalty is on what is looked up and not on whole tables, so that every kernel can do it at no cost:
-            FBGEMM's optimisers have no weight decay on CPUs.
+        l2: weight decay. A row that a step touches has `l2 * row` added to its gradient, however often the batch holds
+            it, so that rare ids are held back most. Of a bag of several ids the sum decays, `l2 * sum / occurrences`
+            with those of its ids averaged. It comes by the gradient of the lookup, for FBGEMM's optimisers have no
+            weight decay on CPUs; where tables are divided, each process adds it for its own samples.
     """
 
     weight: Tensor
@@ -62,9 +63,26 @@ class PooledEmbeddings(nn.Module, ABC):
         """
         pooled = self.lookup(values, offsets).view(-1, len(self.rows), self.dim)
         if self.l2 and pooled.requires_grad:
-            vectors, scale = pooled.detach(), self.l2 / len(pooled)
-            pooled.register_hook(lambda gradient: torch.add(gradient, vectors, alpha=scale))
+            decay = pooled.detach() * (self.l2 * self._rarity(values, offsets))
+            pooled.register_hook(lambda gradient: gradient + decay)
         return pooled
+
+    def _rarity(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """One over the occurrences in the batch of each id, averaged over a bag: `[batch, tables, 1]`.
+
+        Like the update of the torch kernel, it has no shape that depends on the ids: a GPU does not wait for the host.
+        """
+        lengths = offsets.diff()
+        bags, device = len(lengths), values.device
+        bag = torch.repeat_interleave(lengths, output_size=len(values))
+        starts = torch.tensor((0, *self.rows[:-1]), device=device).cumsum(0)
+        rows = values.long() + starts[bag // (bags // len(self.rows))]
+        ordered, order = rows.sort()
+        slot = torch.zeros_like(order)
+        slot[1:] = (ordered[1:] != ordered[:-1]).cumsum(0)
+        occurrences = torch.zeros(len(rows), device=device).index_add_(0, slot, torch.ones(len(rows), device=device))
+        rarity = torch.zeros(bags, device=device).index_add_(0, bag[order], occurrences[slot].reciprocal())
+        return (rarity / lengths.clamp(min=1)).view(len(self.rows), -1).t().unsqueeze(2)
 
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:

@@ -64,7 +64,7 @@ def build_model(
         device: where the model shall lie.
         kernel: of the embeddings; `auto` picks the fastest that is installed.
         cache: keeps the tables in a file and as many rows in memory; None keeps all in memory.
-        embedding_l2: regularisation of the looked-up vectors, see `PooledEmbeddings.l2`.
+        embedding_l2: weight decay of the embedding rows that a step touches, see `PooledEmbeddings.l2`.
 
     Raises:
         RequestError: the family is not known, the embedding width does not suit the kernels, there is no feature, or

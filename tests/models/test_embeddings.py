@@ -42,7 +42,8 @@ def step_by_hand(
     for t, table in enumerate(bags):
         for b, bag in enumerate(table):
             output[b, t] = sum((weight[starts[t] + i] for i in bag), np.zeros(DIM))
-            vector_gradient = gradient[b, t] + tables.l2 * output[b, t] / len(table)
+            rarity = [1 / sum(other.count(i) for other in table) for i in bag]
+            vector_gradient = gradient[b, t] + tables.l2 * output[b, t] * (np.mean(rarity) if bag else 0)
             for i in bag:
                 row = starts[t] + i
                 row_gradients[row] = row_gradients.get(row, np.zeros(DIM)) + vector_gradient
@@ -148,3 +149,19 @@ def test_torch_is_chosen_where_fbgemm_is_missing(monkeypatch: pytest.MonkeyPatch
     assert isinstance(build([5], "auto"), TorchEmbeddings)
     with pytest.raises(RequestError, match="fbgemm"):
         build([5], "fbgemm")
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_touched_row_decays_once_a_step_however_often_it_is_looked_up(kernel: str) -> None:
+    rows = [5, 3]
+    decaying, plain = build(rows, kernel, l2=0.2), build(rows, kernel)
+    values, offsets = as_tensors([[[0], [0], [0], [4]], [[1], [2], [1], [2]]])
+    expected = decaying.weight.clone()
+    expected[[1, 2, 3, 5]] = 0.0  # what is not touched has no gradient
+    decaying(values, offsets).backward(torch.zeros(4, 2, DIM))
+    plain_weight = plain.weight.clone()
+    gradient = 0.2 * expected
+    sums = gradient.square().mean(1)
+    step = 0.1 * gradient / (sums.sqrt() + EPSILON).unsqueeze(1)
+    torch.testing.assert_close(decaying.adagrad_sum, sums)
+    torch.testing.assert_close(decaying.weight, plain_weight - step)
