@@ -157,7 +157,9 @@ def measure_steps(plan: Plan) -> dict[str, Any]:
         for _ in range(plan.rounds):
             for index in generator.permutation(len(settings)):
                 name, placement = settings[index]
-                rounds[settings[index]].append(_measure(models[name], datasets[name], placement, plan))
+                earlier = rounds[settings[index]]
+                steps = int(earlier[0]["steps"]) if earlier else None
+                earlier.append(_measure(models[name], datasets[name], placement, plan, steps))
         return {
             "workloads": {name: describe(datasets[name], SHAPES[name].spec).model_dump(mode="json") for name in SHAPES},
             "settings": [
@@ -176,13 +178,15 @@ def placements(plan: Plan) -> Iterator[Placement]:
                 yield Placement(accelerator="cpu", threads=threads, precision=precision, batch_size=batch_size)
 
 
-def _measure(model: Model, dataset: Dataset, placement: Placement, plan: Plan) -> dict[str, float]:
+def _measure(model: Model, dataset: Dataset, placement: Placement, plan: Plan, steps: int | None) -> dict[str, float]:
+    """One measurement; the number of steps is found by a pilot where it is not known from an earlier round."""
     execution = execution_of(placement)
     with applied(execution):
-        pilot = time_model(model, dataset, Hyperparameters(), execution, steps=2, warmup_steps=2)
-        steps = int(np.clip(plan.seconds / pilot.step_seconds, plan.fewest_steps, 200))
+        if steps is None:
+            pilot = time_model(model, dataset, Hyperparameters(), execution, steps=2, warmup_steps=2)
+            steps = int(np.clip(plan.seconds / pilot.step_seconds, plan.fewest_steps, 200))
         load = Load()
-        timing = time_model(model, dataset, Hyperparameters(), execution, steps=steps, warmup_steps=0)
+        timing = time_model(model, dataset, Hyperparameters(), execution, steps=steps, warmup_steps=2)
         own_seconds, others_share = load.read()
     return {
         "step_seconds": timing.step_seconds,
@@ -190,7 +194,7 @@ def _measure(model: Model, dataset: Dataset, placement: Placement, plan: Plan) -
         "step_seconds_p90": timing.step_seconds_p90,
         "wait_seconds": timing.wait_seconds,
         "load_seconds": timing.load_seconds,
-        "processor_seconds": own_seconds / steps,
+        "processor_seconds": own_seconds / (steps + 2),
         "others_share": others_share,
         "steps": timing.steps,
     }
@@ -227,8 +231,7 @@ def measure_memory(settings: Sequence[MemorySetting] = MEMORY_SETTINGS) -> list[
 
 def train_once(setting: MemorySetting, folder: Path) -> dict[str, Any]:
     """Train two short epochs and tell the peak of the memory, beside what the process held before."""
-    import psutil
-
+    from engine.memory_fit import process_bytes
     from engine.trainer import train
 
     shape = SHAPES[setting.shape]
@@ -236,7 +239,7 @@ def train_once(setting: MemorySetting, folder: Path) -> dict[str, Any]:
     hyperparameters = Hyperparameters(dense_optimizer=setting.dense_optimizer)
     workload = describe(dataset, shape.spec, hyperparameters)
     execution = Execution(threads=1, precision=setting.precision, batch_size=setting.batch_size)
-    before = psutil.Process().memory_info().rss
+    before = process_bytes()
     schedule = Schedule(max_epochs=2)
     result = train(dataset, shape.spec, hyperparameters, execution, schedule, checkpoint_directory=folder / "kept")
     return {

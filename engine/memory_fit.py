@@ -4,6 +4,7 @@ No formula knows what an allocator wastes and what a library keeps. A trial that
 kernel for it, is an answer and never an accident: the process that asks goes on.
 """
 
+import importlib
 import multiprocessing
 import resource
 import signal
@@ -19,6 +20,7 @@ import torch
 from engine.config import Execution, Hyperparameters
 from engine.dataset import Dataset
 from engine.probe import time_steps
+from models.embeddings import choose_kernel
 from models.spec import ModelSpec
 from shunter.errors import HardwareError, ShunterError
 
@@ -60,6 +62,27 @@ class _Training(NamedTuple):
     spec: ModelSpec
     hyperparameters: Hyperparameters
     execution: Execution
+
+
+def process_bytes() -> int:
+    """Memory of this process with the libraries that a training loads at its first step: what the rest comes on top of.
+
+    They are loaded here, so that they count once and for all: the embedding kernel, torch's compiler, which every
+    optimiser brings in, and the writer of checkpoints.
+    """
+    choose_kernel("auto", torch.device("cpu"))
+    for library in ("torch._dynamo", "safetensors.torch"):
+        importlib.import_module(library)
+    return _status_bytes("VmRSS")
+
+
+def _status_bytes(name: str) -> int:
+    """A figure of this process from the kernel; the peak of its memory where the kernel does not tell."""
+    try:
+        status = Path("/proc/self/status").read_text()
+        return int(status.split(f"{name}:")[1].split()[0]) * 1024
+    except (OSError, IndexError):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def fit_batch(
@@ -207,12 +230,7 @@ def _limit_memory(device: str, limit_bytes: int) -> None:
         total = torch.cuda.get_device_properties(device).total_memory
         torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total), device)
         return
-    status = dict(
-        line.split(":", 1)
-        for line in Path("/proc/self/status").read_text().splitlines()
-        if line.startswith(("Vm", "Rss"))
-    )
-    reserved, used = (int(status[name].split()[0]) * 1024 for name in ("VmData", "VmRSS"))
+    reserved, used = _status_bytes("VmData"), _status_bytes("VmRSS")
     allowed = max(reserved, limit_bytes + max(0, reserved - used))
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     soft = allowed if hard == resource.RLIM_INFINITY else min(allowed, hard)

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-import psutil
-
 from engine.dataset import Dataset
+from engine.memory_fit import process_bytes
 from hardware.catalogue import load_catalogue
 from hardware.cost_model import CostModel
 from hardware.residual import Residual
@@ -23,14 +22,14 @@ def predicted_candidates(
     workload: Workload, offers: Sequence[Offer], residual: Residual | None = None
 ) -> list[Candidate]:
     """Every placement with the cost model's prediction, corrected by what past runs teach."""
-    process_bytes = psutil.Process().memory_info().rss
+    held_bytes = process_bytes()
     found: list[tuple[Offer, Placement]] = []
     predictions: list[tuple[Placement, Prediction, str]] = []
     for offer in offers:
         model = CostModel(offer.profile)
         for placement in offer_placements(workload, offer):
             found.append((offer, placement))
-            prediction = model.predict(workload, placement, process_bytes if offer.is_here else 0)
+            prediction = model.predict(workload, placement, held_bytes if offer.is_here else 0)
             predictions.append((placement, prediction, offer.profile.accelerator.model))
     right = (residual or Residual.fit(())).correct_all(workload, predictions)
     return [
