@@ -21,8 +21,10 @@ from hardware.energy.source import EnergySource
 from hardware.types import EnergyReading, Figure
 from shunter.errors import HardwareError
 
-# The thread that reads the sources takes at most this share of the time: it waits longer where reading takes long.
+# The thread that reads the sources takes at most these shares of the time, of the processor and on the wall, and waits
+# longer where reading takes long: the training may be waiting for Python's lock meanwhile.
 MOST_SAMPLING_SHARE = 0.005
+MOST_LOOKING_SHARE = 0.02
 
 
 def measure_energy(
@@ -164,23 +166,24 @@ class EnergyMeter:
         interval = min((component.interval_seconds for component in self._components), default=1.0)
         wait = interval
         while not stop.wait(wait):
-            began = time.thread_time()
+            began, began_looking = time.thread_time(), time.perf_counter()
             with self._lock:
                 if stop.is_set():
                     return
                 for component in self._components:
                     component.sample(self._elapsed())
-            wait = wait_seconds(interval, time.thread_time() - began)
+            wait = wait_seconds(interval, time.thread_time() - began, time.perf_counter() - began_looking)
 
 
-def wait_seconds(interval_seconds: float, took_seconds: float) -> float:
+def wait_seconds(interval_seconds: float, processor_seconds: float, looking_seconds: float) -> float:
     """Time until the next look at the sources: the interval, or longer where looking would take too large a share.
 
     Args:
         interval_seconds: that the sources ask for.
-        took_seconds: processor time of the last look.
+        processor_seconds: that the last look took.
+        looking_seconds: that it took on the wall, waiting for locks and drivers included.
     """
-    return max(interval_seconds, took_seconds / MOST_SAMPLING_SHARE)
+    return max(interval_seconds, processor_seconds / MOST_SAMPLING_SHARE, looking_seconds / MOST_LOOKING_SHARE)
 
 
 def subtract_idle(reading: EnergyReading, idle_watts: Figure) -> EnergyReading:
