@@ -107,7 +107,8 @@ def select(**options: Any) -> None:
             print_json(decision_as_json(decision))
             return
         console.print(decision_table(decision, every_row=every_row))
-        console.print(decision.explanation, highlight=False)
+        for paragraph in (decision.explanation, *decision.notes):
+            console.print(paragraph, highlight=False, markup=False)
 
 
 REFRESH = inspect.Parameter(

@@ -105,7 +105,7 @@ def decide(
         job: how many epochs the whole job takes.
         billing: how time is charged.
         workload: kept in the decision for the record.
-        notes: kept in the decision, and said in its explanation.
+        notes: kept in the decision, to be shown beside its explanation.
         observations: kept in the decision, for later choices to learn from.
 
     Raises:
@@ -137,7 +137,7 @@ def decide(
         feasible=ranking.feasible,
         binds=binds,
         reason=reason(ranking, terms, binds),
-        explanation=explain(ranking, terms, notes),
+        explanation=explain(ranking, terms),
         notes=tuple(notes),
         observations=tuple(observations),
     )

@@ -34,6 +34,8 @@ def as_markdown(decision: Decision) -> str:
         "",
         decision.explanation,
         "",
+        *(f"- {note}" for note in decision.notes),
+        "",
         "| | expected for the whole job | with 90 % | figure |",
         "|---|---|---|---|",
         f"| time | {decision.hours:.4g} h | {time} | step {prediction.step_seconds_source} |",

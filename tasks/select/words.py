@@ -35,7 +35,7 @@ def reason(ranking: Ranking, terms: Terms, binds: str | None) -> str:
     )
 
 
-def explain(ranking: Ranking, terms: Terms, notes: Sequence[str]) -> str:
+def explain(ranking: Ranking, terms: Terms) -> str:
     """Why this one, what it beats and by how much, how sure, what binds, and what would change the choice."""
     best, feasible = ranking.table[0], [one for one in ranking.table if not one.excluded_by]
     sentences = [
@@ -45,7 +45,6 @@ def explain(ranking: Ranking, terms: Terms, notes: Sequence[str]) -> str:
         *_kept(best, terms),
         _binding(best, ranking.barred, terms.weights),
         *_quality(best, terms),
-        *notes,
     ]
     return " ".join(sentences)
 

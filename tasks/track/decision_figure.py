@@ -32,7 +32,7 @@ def decision_figure(decision: "Decision") -> "Figure":
     """One panel for energy and one for cost, each over time, as far as they are known; without either, for memory.
 
     Filled marks keep the limits and hollow ones do not; round ones are in this machine and triangles are not; a dark
-    rim says that the step time was measured. Bars are 90 % intervals, of the best placement of each accelerator.
+    rim says that the step time was measured. Lines are 90 % intervals, of the best placement of each named accelerator.
     """
     from matplotlib.figure import Figure
 
@@ -46,7 +46,7 @@ def decision_figure(decision: "Decision") -> "Figure":
         axes = figure.add_subplot(1, len(panels), position)
         _draw_panel(axes, decision, time, panel, colours)
     figure.suptitle(
-        f"{decision.placement.label}: least {decision.objective} of {decision.feasible} placements within the limits "
+        f"{decision.placement.label}: best by {decision.objective} of {decision.feasible} placements within the limits "
         f"({decision.considered} considered)",
         fontsize=11,
         x=0.01,
@@ -64,10 +64,11 @@ def _vertical_axes(limits: Limits) -> list[_Axis]:
 
 
 def _colours(table: Sequence["Assessment"]) -> dict[str, Any]:
-    """A colour for each accelerator, the best first; the last ones share grey."""
+    """A colour for each accelerator, those of this machine first and then the best; the last ones share grey."""
     from matplotlib import colormaps
 
-    names = list(dict.fromkeys(row.candidate.placement.accelerator for row in table))
+    here_first = sorted(table, key=lambda row: not row.candidate.is_here)
+    names = list(dict.fromkeys(row.candidate.placement.accelerator for row in here_first))
     palette = colormaps["tab10"].colors  # pyright: ignore[reportAttributeAccessIssue]
     palette = [colour for index, colour in enumerate(palette) if index != 7]  # its own grey
     colours: dict[str, Any] = dict(zip(names[:MOST_COLOURS], palette, strict=False))
@@ -83,7 +84,7 @@ def _draw_panel(axes: "Axes", decision: "Decision", time: _Axis, panel: _Axis, c
         accelerator = row.candidate.placement.accelerator
         colour: Any = colours.get(accelerator) or colours[OTHERS]
         x, y = row.hours, getattr(row, panel.name)
-        if accelerator not in seen:
+        if accelerator not in seen and accelerator in colours:
             seen.add(accelerator)
             _draw_interval(axes, row, panel, colour)
         is_measured = row.candidate.prediction.step_seconds_source == "measured"

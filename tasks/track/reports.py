@@ -64,7 +64,9 @@ def log_decision(parent_run_id: str, decision: "Decision") -> None:
         # MLflow appends to a table that is there, which would double the rows of a run that is resumed.
         if DECISION_TABLE not in {artifact.path for artifact in run.client.list_artifacts(parent_run_id)}:
             run.client.log_table(parent_run_id, data=columns, artifact_file=DECISION_TABLE)
-        run.client.log_text(parent_run_id, f"{decision.reason}\n\n{decision.explanation}\n", DECISION_TEXT)
+        notes = "".join(f"\n- {note}" for note in decision.notes)
+        text = f"{decision.reason}\n\n{decision.explanation}\n{notes}\n"
+        run.client.log_text(parent_run_id, text, DECISION_TEXT)
         run.client.log_figure(parent_run_id, decision_figure(decision), DECISION_FIGURE)
 
 
