@@ -12,7 +12,7 @@ Each run is the same training step with one thing changed. After Sharma et al., 
     S5   all         made beforehand                         divided         between machines (simulated)
     S6   all         made beforehand                         local           within the machine
     S7   one         made beforehand                         slower memory   -
-    S0   one, with   made beforehand                         local           -
+    S0   one, with   made beforehand, fewer steps            local           -
          all threads
     L3, L4           as S3 and S4, without a model: the reader alone
 

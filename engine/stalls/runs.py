@@ -25,6 +25,7 @@ from models.sharded import ShardedEmbeddings
 from models.spec import ModelSpec
 
 Step = Callable[[Any], object]
+FEWER_STEPS = 20  # where only an order of magnitude matters, or nothing is timed
 ONE_DEVICE = "it needs two devices, and there is one"
 
 
@@ -124,7 +125,7 @@ class StallRuns:
             return self._timed(self._alone)
         if name == "S0":
             with applied(replace(self._execution, threads=self._execution.threads * self.count)):
-                return self._timed(self._alone)
+                return self._timed(self._alone, steps=min(FEWER_STEPS, self._plan.steps))
         assert self._slow is not None
         model, step = self._slow
         execution = self._slow_execution()
@@ -172,12 +173,13 @@ class StallRuns:
             self._wire.link = None
 
     def _traffic_of(self, step: Step) -> Traffic:
-        """Counted over all batches made beforehand, for their sizes differ a little."""
+        """Counted over some batches, for their sizes differ a little."""
         assert self._wire is not None
         self._wire.reset()
-        for batch in self._resident:
+        batches = self._resident[:FEWER_STEPS]
+        for batch in batches:
             step(batch)
-        steps = len(self._resident)
+        steps = len(batches)
         return Traffic(
             calls={operation: calls / steps for operation, calls in self._wire.calls.items()},
             message_bytes={operation: size / steps for operation, size in self._wire.message_bytes.items()},
