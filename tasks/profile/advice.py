@@ -107,7 +107,7 @@ def _network(report: StallReport, stall: Stall, profile: HardwareProfile) -> str
     found = (
         f"between {report.link.machines} machines at {gbit:g} Gbit/s and {1e6 * report.link.latency_seconds:g} µs "
         f"(simulated) a step takes {_milliseconds(stall)} longer, {_share(stall)} of it, {_epoch(report, stall)} an "
-        f"epoch"
+        f"epoch; by its messages alone it would be {1e3 * link_seconds(report):.2f} ms (computed)"
     )
     latency = latency_seconds(report)
     if latency > (stall.seconds or 0.0) / 2:
@@ -120,6 +120,14 @@ def _network(report: StallReport, stall: Stall, profile: HardwareProfile) -> str
     return (
         f"Connect the machines by at least {needed:,.1f} Gbit/s, so that bytes on the network take at most "
         f"{TOLERABLE_SHARE:.0%} of a step (computed): {found}."
+    )
+
+
+def link_seconds(report: StallReport) -> float:
+    """What a step's messages take between machines; computed, not measured."""
+    return sum(
+        calls * transfer_seconds(name, report.collective_bytes[name] / calls, report.devices, report.link)
+        for name, calls in report.collective_calls.items()
     )
 
 

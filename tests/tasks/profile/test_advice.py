@@ -3,7 +3,7 @@
 import pytest
 
 from hardware.network import Link
-from tasks.profile.advice import advise, latency_seconds, required_bandwidth, smallest_cached_share
+from tasks.profile.advice import advise, latency_seconds, link_seconds, required_bandwidth, smallest_cached_share
 from tasks.profile.stalls import DIFFERENCES
 from tests.hardware.profiles import make_profile
 from tests.tasks.profile.stall_values import SECONDS, make_measurements, make_report
@@ -47,6 +47,7 @@ def test_the_network_is_judged_by_its_bytes_or_its_latency() -> None:
     """Of each step 100 kB are all-reduced and 300 kB exchanged: 250 kB on the wire of each of two processes."""
     report = make_report()
     assert required_bandwidth(report) == pytest.approx(250e3 / 0.0016)
+    assert link_seconds(report) == pytest.approx(8e-4 + 250e3 / 1.25e8)
     assert latency_seconds(report) == pytest.approx(2 * 2e-4 + 4 * 1e-4), "two all-reduces, four all-to-alls"
     assert "at least 1.2 Gbit/s" in sentence("(simulated)", advise(report, make_profile()))
     slow = Link(bytes_per_second=1e12, latency_seconds=1e-3, machines=2)
