@@ -9,11 +9,15 @@ interval tells what noise is left. What one look costs is far below it: `overhea
 looks, divided by how many times as many they were, and `overhead_direct` what the plain comparison shows.
 `sampling_share` counts the processor time of the looks alone.
 
+The steps run on one thread: with several, a busy machine holds them all up wherever they wait for each other.
+An idle child process runs beside the steps, as one does in most flows: to count the time of children is what is dear.
 No power sensor is asked here: its place takes a file, read as the kernel's files are.
 
     nice -n 5 python -m benchmarks.meters [--quick]
 """
 
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -34,7 +38,7 @@ from hardware.energy.source import PowerIntegral
 from hardware.meter import MOST_SAMPLING_SHARE, EnergyMeter, measure_energy
 
 AMPLIFIED = 50  # times as many looks, but for the time that they take
-BLOCK_SECONDS = 1.2  # of steps: a meter looks twice in it, and a busy machine changes little
+BLOCK_SECONDS = 2.5  # of steps: a meter looks at least once in it, and a busy machine changes little
 Asked = Callable[[], object]
 
 
@@ -163,26 +167,21 @@ def overhead(taken: dict[str, dict[str, list[float]]], name: str, clock: str) ->
 def main() -> None:
     """Run and publish."""
     quick = report.parse_arguments(__doc__).quick
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)
     torch.manual_seed(SEED)
-    rounds = 3 if quick else 20
-    found: dict[str, Any] = {}
-    for size in (2048,) if quick else (128, 2048):
-        taken = race(size, rounds)
-        found[str(size)] = {
-            name: {clock: overhead(taken, name, clock) for clock in taken[name]} for name in VARIANTS if name != "bare"
-        } | {"bare_step_seconds": median(taken["bare"]["wall_seconds"])}
-        show(size, taken)
+    rounds = 3 if quick else 12
+    with idle_child():
+        found = {str(size): compare(size, rounds) for size in ((2048,) if quick else (128, 2048))}
+        sample_seconds, interval_seconds, source = look()
     headline = {
         "overhead": worst(found, OFTEN, "median") / often.times_as_many,
         "overhead_high": worst(found, OFTEN, "high") / often.times_as_many,
         "overhead_direct": worst(found, "metered", "median"),
         "overhead_direct_low": worst(found, "metered", "low"),
         "overhead_direct_high": worst(found, "metered", "high"),
+        "sampling_share": sample_seconds / interval_seconds,
         "rounds": rounds,
     }
-    sample_seconds, interval_seconds, source = look()
-    headline |= {"sampling_share": sample_seconds / interval_seconds}
     details = {
         "overhead_by_batch_size": found,
         "sample_seconds": sample_seconds,
@@ -191,6 +190,26 @@ def main() -> None:
         "energy_source": source,
     }
     report.publish("meters", headline, details, seeds=[SEED], quick=quick)
+
+
+@contextmanager
+def idle_child() -> Iterator[None]:
+    """A process that does nothing, until the block ends."""
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1e6)"]) as child:
+        try:
+            yield
+        finally:
+            child.kill()
+
+
+def compare(size: int, rounds: int) -> dict[str, Any]:
+    """Race at one batch size: overhead of every variant by clock, and the time of the bare step."""
+    taken = race(size, rounds)
+    show(size, taken)
+    figures: dict[str, Any] = {
+        name: {clock: overhead(taken, name, clock) for clock in taken[name]} for name in VARIANTS if name != "bare"
+    }
+    return {**figures, "bare_step_seconds": median(taken["bare"]["wall_seconds"])}
 
 
 def worst(found: dict[str, Any], name: str, figure: str) -> float:

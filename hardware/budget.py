@@ -3,8 +3,8 @@
 from hardware.meter import EnergyMeter
 
 JOULES_PER_KWH = 3.6e6
-# Reading the processor time of all children takes about a millisecond, a small training step not much more.
-ENERGY_INTERVAL_SECONDS = 0.5
+# Reading the processor time of all children takes milliseconds, a small training step not much more.
+ENERGY_INTERVAL_SECONDS = 2.0
 
 
 class Budget:
