@@ -43,7 +43,7 @@ def explain(ranking: Ranking, terms: Terms) -> str:
         *_beaten(best, feasible[1:], terms.weights),
         *_best_here(best, ranking.table, terms.weights),
         *_kept(best, terms),
-        _binding(best, ranking.barred, terms.weights),
+        _binding(best, feasible[1:2], ranking.barred, terms.weights),
         *_quality(best, terms),
     ]
     return " ".join(sentences)
@@ -174,9 +174,14 @@ def _kept(best: Assessment, terms: Terms) -> list[str]:
     return [f"Of the limits it keeps {_listed(words)}; training stops at them in any case."] if words else []
 
 
-def _binding(best: Assessment, barred: Assessment | None, weights: Weights) -> str:
+def _binding(best: Assessment, next_best: Sequence[Assessment], barred: Assessment | None, weights: Weights) -> str:
+    """Which limit binds, or else what would change the choice."""
     if barred is None:
-        return "No limit binds: without any, the choice would be the same."
+        change = ""
+        if next_best:
+            gap = next_best[0].score(weights) / best.score(weights) - 1
+            change = f"; it would change if this one needed {gap:.1%} more than expected and the next no more"
+        return f"No limit binds: without any, the choice would be the same{change}."
     less = 1 - barred.score(weights) / best.score(weights)
     return (
         f"What binds: {barred.candidate.placement.label} would need {less:.1%} less {objective_words(weights)}, "

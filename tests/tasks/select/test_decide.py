@@ -358,3 +358,17 @@ def test_the_chosen_one_is_feasible_and_no_feasible_one_is_better(
 def test_the_order_of_candidates_does_not_matter(candidates: list[Candidate], objective: Objective) -> None:
     args: Any = (Limits(), objective, TEN_EPOCHS)
     assert decide(candidates, *args) == decide([MIDDLE, SLOW_FRUGAL, FAST_HUNGRY], *args)
+
+
+def test_the_explanation_is_one_paragraph_on_what_it_beats_what_binds_and_what_would_change_it() -> None:
+    free = decide([MIDDLE, SLOW_FRUGAL, FAST_HUNGRY], Limits(), "time", TEN_EPOCHS).explanation
+    assert "The next, cpu x1 fp32 b512, needs 100.0% more" in free
+    assert "No limit binds" in free
+    assert "it would change if this one needed 100.0% more than expected" in free
+    bound = decide([MIDDLE, SLOW_FRUGAL, FAST_HUNGRY], Limits(max_kwh=0.15), "time", TEN_EPOCHS).explanation
+    assert "needs the least time of the 2 of 3 placements within the limits: 60 min" in bound
+    assert (
+        "What binds: cpu x1 fp32 b4096 would need 50.0% less time, but is excluded (energy 0.2 kWh over the limit of "
+        "0.15 kWh by 34 %)" in bound
+    )
+    assert "\n" not in free + bound
