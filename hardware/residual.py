@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # Step times of one configuration differ by as much from run to run on a quiet machine.
 SMALLEST_LOG_NOISE = 0.02
+LOG_NOISE = 0.1  # of short probes, until there are enough to tell
 SMALLEST_LOG_SIZE = 0.07  # of the errors that can be learned
 PART_NAMES = ("dense", "embedding", "communication", "input", "overhead")
 FEWEST_FOR_SCALES = (
@@ -169,9 +170,12 @@ def _new_process(*, learn_scales: bool) -> "GaussianProcessRegressor":
     from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
     optimizer: Any = "fmin_l_bfgs_b" if learn_scales else None
-    size = ConstantKernel(COLD_LOG_DEVIATION**2, (SMALLEST_LOG_SIZE**2, 1.0))
-    noise = WhiteKernel(0.05**2, (SMALLEST_LOG_NOISE**2, 0.3**2))
-    return GaussianProcessRegressor(size * Matern(1.5, (0.5, 10.0), nu=2.5) + noise, optimizer=optimizer)
+    # Before anything is learned, half of the cost model's variance is common to all steps, half is each one's own.
+    half = COLD_LOG_DEVIATION**2 / 2
+    common = ConstantKernel(half, (1e-3, 0.5))
+    own = ConstantKernel(half, (SMALLEST_LOG_SIZE**2, 1.0)) * Matern(1.5, (0.5, 10.0), nu=2.5)
+    noise = WhiteKernel(LOG_NOISE**2, (SMALLEST_LOG_NOISE**2, 0.3**2))
+    return GaussianProcessRegressor(common + own + noise, optimizer=optimizer)
 
 
 def scaled(prediction: Prediction, log_ratio: float, deviation: float) -> Prediction:

@@ -112,6 +112,7 @@ def _measured(candidate: Candidate, measurement: Measurement, workload: Workload
     update: dict[str, object] = {
         "step_seconds_source": "measured",
         "step_seconds_interval": measurement.step_seconds_interval,
+        "parts": {},
         "memory_bytes": measurement.memory_bytes,
         "memory_source": "measured",
     }
@@ -131,5 +132,6 @@ def _with_step_seconds(prediction: Prediction, step_seconds: float) -> Predictio
             "epoch_joules": None if prediction.epoch_joules is None else prediction.epoch_joules * scale,
             "samples_per_second": prediction.samples_per_second / scale,
             "step_seconds_interval": None if interval is None else (interval[0] * scale, interval[1] * scale),
+            "parts": {name: seconds * scale for name, seconds in prediction.parts.items()},
         }
     )
