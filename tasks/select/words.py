@@ -89,11 +89,13 @@ def _beaten(best: Assessment, losers: Sequence[Assessment], weights: Weights) ->
     seen = {best.candidate.placement.accelerator, runner_up.candidate.placement.accelerator}
     others = []
     for one in losers:
+        if one.candidate.is_here and not best.candidate.is_here:
+            continue  # told apart, by `_best_here`
         if one.candidate.placement.accelerator not in seen and len(others) < NEAREST_SHOWN:
             seen.add(one.candidate.placement.accelerator)
             others.append(f"{one.candidate.placement.label} ({_more(one, best, weights)})")
     if others:
-        said.append(f"The best elsewhere are {_listed(others)}.")
+        said.append(f"Best on other accelerators: {_listed(others)}.")
     return said
 
 
