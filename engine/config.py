@@ -16,6 +16,7 @@ class Hyperparameters:
         embedding_learning_rate: step size of the row-wise Adagrad that is fused into the embeddings' backward.
         weight_decay: L2 on the MLPs' weights.
         embedding_l2: weight decay of the embedding rows that a step touches.
+        embedding_initial_bound: initial embeddings lie in plus and minus it; None gives each table its own.
     """
 
     dense_optimizer: DenseOptimizer = "adam"
@@ -23,6 +24,7 @@ class Hyperparameters:
     embedding_learning_rate: float = 0.02
     weight_decay: float = 0.0
     embedding_l2: float = 0.0
+    embedding_initial_bound: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""

@@ -66,6 +66,7 @@ def time_steps(
             seed=seed,
             embedding_learning_rate=hyperparameters.embedding_learning_rate,
             embedding_l2=hyperparameters.embedding_l2,
+            embedding_initial_bound=hyperparameters.embedding_initial_bound,
             device=device,
             cache=embedding_cache(execution),
         ).train()

@@ -53,6 +53,7 @@ class OneProcess:
             seed=seed,
             embedding_learning_rate=hyperparameters.embedding_learning_rate,
             embedding_l2=hyperparameters.embedding_l2,
+            embedding_initial_bound=hyperparameters.embedding_initial_bound,
             device=execution.device,
             cache=cache,
         )

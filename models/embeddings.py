@@ -35,11 +35,14 @@ class PooledEmbeddings(nn.Module, ABC):
             it, so that rare ids are held back most. Of a bag of several ids the sum decays, `l2 * sum / occurrences`
             with those of its ids averaged. It comes by the gradient of the lookup, for FBGEMM's optimisers have no
             weight decay on CPUs; where tables are divided, each process adds it for its own samples.
+        initial_bound: the initial weights lie in plus and minus it; None gives each table its own, 1 / sqrt(rows), by
+            which the fields of few ids weigh most at first.
     """
 
     weight: Tensor
     adagrad_sum: Tensor
     l2: float = 0.0
+    initial_bound: float | None = None
 
     def __init__(self, rows: Sequence[int], dim: int, learning_rate: float) -> None:
         super().__init__()
@@ -88,7 +91,7 @@ class PooledEmbeddings(nn.Module, ABC):
     def initialise(self, generator: torch.Generator) -> None:
         """Draw the weights of each table (`draw_tables`), and set the optimiser's state to zero."""
         starts = np.cumsum((0, *self.rows))
-        for table, first_row, drawn in draw_tables(self.rows, self.dim, generator):
+        for table, first_row, drawn in draw_tables(self.rows, self.dim, generator, self.initial_bound):
             start = starts[table] + first_row
             self.weight[start : start + len(drawn)].copy_(drawn)
         self.adagrad_sum.zero_()
@@ -208,8 +211,16 @@ class _PooledLookup(torch.autograd.Function):
         return None, None, None, None
 
 
-def draw_tables(rows: Sequence[int], dim: int, generator: torch.Generator) -> Iterator[tuple[int, int, Tensor]]:
-    """Draw each table from U(-1/sqrt(rows), 1/sqrt(rows)), as in facebookresearch/dlrm; equal for all kernels.
+def draw_tables(
+    rows: Sequence[int], dim: int, generator: torch.Generator, bound: float | None = None
+) -> Iterator[tuple[int, int, Tensor]]:
+    """Draw each table uniformly from plus and minus the bound; equal for all kernels.
+
+    Args:
+        rows: rows of each table.
+        dim: width of every row.
+        generator: of the random numbers.
+        bound: of all tables; None is 1 / sqrt(rows) for each, as in facebookresearch/dlrm.
 
     Yields:
         Number of the table, first row and weights of one part after the other: a table may be larger than memory. The
@@ -217,10 +228,10 @@ def draw_tables(rows: Sequence[int], dim: int, generator: torch.Generator) -> It
     """
     room = torch.empty(min(ROWS_DRAWN_AT_ONCE, max(rows)), dim)
     for table, table_rows in enumerate(rows):
-        bound = table_rows**-0.5
+        limit = table_rows**-0.5 if bound is None else bound
         for first_row in range(0, table_rows, ROWS_DRAWN_AT_ONCE):
             part = room[: table_rows - first_row]
-            yield table, first_row, part.uniform_(-bound, bound, generator=generator)
+            yield table, first_row, part.uniform_(-limit, limit, generator=generator)
 
 
 def choose_kernel(kernel: Kernel, device: torch.device) -> Literal["fbgemm", "torch"]:

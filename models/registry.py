@@ -51,6 +51,7 @@ def build_model(
     kernel: Kernel = "auto",
     cache: EmbeddingCache | None = None,
     embedding_l2: float = 0.0,
+    embedding_initial_bound: float | None = None,
 ) -> Model:
     """Build a model with its initial weights.
 
@@ -65,6 +66,7 @@ def build_model(
         kernel: of the embeddings; `auto` picks the fastest that is installed.
         cache: keeps the tables in a file and as many rows in memory; None keeps all in memory.
         embedding_l2: weight decay of the embedding rows that a step touches, see `PooledEmbeddings.l2`.
+        embedding_initial_bound: of the initial embeddings; None gives each table its own, see `PooledEmbeddings`.
 
     Raises:
         RequestError: the family is not known, the embedding width does not suit the kernels, there is no feature, or
@@ -76,7 +78,7 @@ def build_model(
     rows = [field.rows for field in features.categorical]
     build = build_embeddings if cache is None else partial(TieredEmbeddings, cache=cache)
     embeddings = build(rows, spec.embedding_dim, learning_rate=embedding_learning_rate, device=device, kernel=kernel)
-    embeddings.l2 = embedding_l2
+    embeddings.l2, embeddings.initial_bound = embedding_l2, embedding_initial_bound
     return assemble_model(spec, features, embeddings, seed=seed, device=device)
 
 

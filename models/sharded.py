@@ -145,7 +145,7 @@ class ShardedEmbeddings(PooledEmbeddings):
     def initialise(self, generator: torch.Generator) -> None:
         """Draw the same weights as every other kernel, of which this process keeps its shards."""
         shards = list(self.shards())
-        for table, first_row, drawn in draw_tables(self.rows, self.dim, generator):
+        for table, first_row, drawn in draw_tables(self.rows, self.dim, generator, self.initial_bound):
             for shard in shards:
                 if shard.table == table:
                     copy_block(drawn, first_row, 0, shard)

@@ -88,6 +88,7 @@ class ManyProcesses(OneProcess):
             precision=self._sharding.precision,
         )
         embeddings.l2 = hyperparameters.embedding_l2
+        embeddings.initial_bound = hyperparameters.embedding_initial_bound
         return assemble_model(spec, features, embeddings, seed=seed, device=device)
 
     def loader(self, dataset: Dataset, batch_size: int, seed: int) -> ShareLoader:

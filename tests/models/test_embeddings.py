@@ -165,3 +165,13 @@ def test_a_touched_row_decays_once_a_step_however_often_it_is_looked_up(kernel: 
     step = 0.1 * gradient / (sums.sqrt() + EPSILON).unsqueeze(1)
     torch.testing.assert_close(decaying.adagrad_sum, sums)
     torch.testing.assert_close(decaying.weight, plain_weight - step)
+
+
+def test_all_tables_start_within_the_bound_that_is_asked_for() -> None:
+    tables = build([4, 10_000], "torch")
+    small, large = tables.weight.split([4, 10_000])
+    assert 0.01 < float(small.abs().max()) <= 0.5
+    assert 0.009 < float(large.abs().max()) <= 0.01
+    tables.initial_bound = 0.3
+    tables.initialise(torch.Generator().manual_seed(3))
+    assert [0.2 < float(part.abs().max()) <= 0.3 for part in tables.weight.split([4, 10_000])] == [True, True]

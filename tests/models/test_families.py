@@ -295,3 +295,13 @@ def test_an_unknown_option_is_answered_with_the_nearest() -> None:
 def test_options_of_other_families_are_not_written_down() -> None:
     assert "cross_layers" in ModelSpec(family="dcnv2").to_dict()
     assert "cross_layers" not in ModelSpec(family="dlrm").to_dict()
+
+
+def test_the_example_of_how_to_add_a_model_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
+    module: dict[str, type[nn.Module]] = {}
+    exec(text.split("```python\n")[1].split("```")[0], module)
+    monkeypatch.setitem(FAMILIES, "wide", module["WideLayers"])
+    model = build_model(ModelSpec(family="wide"), FEATURES)
+    assert model(*inputs_of(FEATURES, batch=4)).shape == (4,)
+    assert count_model(ModelSpec(family="wide"), FEATURES).matmul_flops_per_sample > 0
