@@ -16,6 +16,7 @@ No power sensor is asked here: its place takes a file, read as the kernel's file
     nice -n 5 python -m benchmarks.meters [--quick]
 """
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -188,6 +189,7 @@ def main() -> None:
         "interval_seconds": interval_seconds,
         "times_as_many_looks": often.times_as_many,
         "energy_source": source,
+        "load_average": os.getloadavg(),
     }
     report.publish("meters", headline, details, seeds=[SEED], quick=quick)
 
