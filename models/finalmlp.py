@@ -49,19 +49,26 @@ class BilinearFusion(nn.Module):
         first: width of the first stream.
         second: width of the second stream.
         heads: divides both.
+
+    Attributes:
+        bilinear: `[heads, first / heads, second / heads]`, small at first, for the products add up.
     """
 
     def __init__(self, first: int, second: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
         self.first, self.second = OutputLayer(first, 1), OutputLayer(second, 1)
-        self.bilinear = nn.ModuleList(nn.Linear(first // heads, second // heads, bias=False) for _ in range(heads))
+        weights = torch.empty(heads, first // heads, second // heads)
+        self.bilinear = nn.Parameter(nn.init.normal_(weights, std=(2 / weights.numel()) ** 0.5))
 
     def forward(self, first: Tensor, second: Tensor) -> Tensor:
         """`[batch, first]` and `[batch, second]` to `[batch]` in float32."""
-        parts = [layer(part) for layer, part in zip(self.bilinear, first.chunk(self.heads, dim=1), strict=True)]
-        products = (torch.cat(parts, dim=1).float() * second.float()).sum(1)
-        return (self.first(first) + self.second(second)).squeeze(1) + products
+        parts = torch.bmm(self._by_head(first), self.bilinear).float() * self._by_head(second).float()
+        return (self.first(first) + self.second(second)).squeeze(1) + parts.sum((0, 2))
+
+    def _by_head(self, output: Tensor) -> Tensor:
+        """`[batch, width]` to `[heads, batch, width / heads]`."""
+        return output.unflatten(1, (self.heads, -1)).transpose(0, 1)
 
 
 class FinalmlpLayers(nn.Module):

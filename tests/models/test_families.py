@@ -157,12 +157,11 @@ def test_finalmlp_fuses_its_streams_head_by_head() -> None:
     first, second = (stream(flat) for stream in layers.streams)  # gates without context start at one
     for b, logit in enumerate(layers(torch.zeros(5, 0), pooled)):
         expected = fusion.first(first[b]) + fusion.second(second[b])
-        for head, bilinear in enumerate(fusion.bilinear):
-            matrix = dict(bilinear.named_parameters())["weight"]
+        for head, matrix in enumerate(fusion.bilinear):
             for i in range(2):
                 for j in range(3):
-                    expected = expected + first[b, 2 * head + i] * matrix[j, i] * second[b, 3 * head + j]
-        torch.testing.assert_close(float(logit), float(expected), rtol=1e-4, atol=1e-5)
+                    expected = expected + first[b, 2 * head + i] * matrix[i, j] * second[b, 3 * head + j]
+        torch.testing.assert_close(logit, expected[0], rtol=1e-4, atol=1e-5)
 
 
 def test_a_gate_weighs_by_its_own_fields_only() -> None:
