@@ -5,7 +5,7 @@ import torch
 
 from models.counting import BATCHES, count_layers, count_model
 from models.dlrm import DlrmLayers
-from models.registry import build_model
+from models.registry import FAMILIES, build_model
 from models.spec import CategoricalFeature, Features, ModelSpec
 
 FEATURES = Features(
@@ -122,3 +122,16 @@ def test_the_peak_of_a_real_step_is_what_was_traced() -> None:
         alive += event.nbytes()  # pyright: ignore[reportAttributeAccessIssue]
         peak = max(peak, alive)
     assert counts.peak_bytes_per_step + batch * counts.peak_bytes_per_sample == pytest.approx(peak, rel=0.05)
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+@pytest.mark.parametrize("dense", [(), ("d0", "d1")], ids=["no dense input", "dense input"])
+def test_every_family_is_counted_layer_by_layer(family: str, dense: tuple[str, ...]) -> None:
+    features = Features(dense=dense, categorical=FEATURES.categorical)
+    spec = ModelSpec(family=family)
+    counts = count_model(spec, features)
+    layers = count_layers(spec, features, batch_size=256)
+    assert sum(layer.flops for layer in layers) == 256 * counts.matmul_flops_per_sample > 0
+    assert counts.fp32.peak_bytes_per_sample >= counts.fp32.activation_bytes_per_sample > 0
+    assert counts.bf16.operators_per_step > counts.fp32.operators_per_step
+    assert all(one.m * one.n * one.k * one.count > 0 for one in counts.matmuls)
