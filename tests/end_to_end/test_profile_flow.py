@@ -10,6 +10,7 @@ import pytest
 from shunter.errors import ShunterError
 from shunter.settings import Settings
 from tasks.profile_request import ProfileRequest
+from tests.tasks.profile.short_profiles import keep_short_profiles
 
 pytestmark = pytest.mark.slow
 # Two devices are the business of tests/engine/stalls; here it matters that everything reaches the user.
@@ -24,6 +25,7 @@ def profiled(tmp_path_factory: pytest.TempPathFactory, prefect_server: None):
         patch.setenv("SHUNTER_HOME", str(home))
         from flows.profiling import profile
 
+        keep_short_profiles()
         summary = profile(QUICK)
     return home, summary
 
