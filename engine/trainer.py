@@ -344,6 +344,7 @@ class _Run:
             if self.checkpoint is not None:
                 self.checkpoint.keep_best(self.model, report.step)
             else:
+                self.best_weights = {}  # the old ones go first: both together would raise the peak of the memory
                 self.best_weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
 
     def _restore_best(self) -> None:
