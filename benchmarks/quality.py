@@ -1,11 +1,13 @@
 """Quality of every model family on Frappe_x1, beside what is published and the gates that a release must pass.
 
 The data are BARS' split of Frappe (96,203 logged uses of apps, two negatives drawn for each; Baltrunas et al., 2015):
-its training part is learned from, its validation part says when to stop and is what is reported. The published figures
-are of its test part, which is not in the file; a model that is stopped by the part it is judged on is flattered by
-some 1e-4. Recipe of BARS: Adam, batch 4,096, embeddings of 10 numbers with L2, MLP 400-400-400 with batch normalisation
+its training part is learned from; reported is the validation part, after the epoch with the highest AUC there, which is
+when BARS stops. BARS then reports the test part, which is not in the file: our figures are those of the part that chose
+the epoch, so they are flattered a little, and compare with the published ones as neighbours and not as equals.
+
+Recipe of BARS: Adam with 1e-3, batch 4,096, embeddings of 10 numbers with L2, MLP 400-400-400 with batch normalisation
 and dropout. Ours differs where the engine does: embeddings of 16 numbers, for FBGEMM takes multiples of 4, learned by
-row-wise Adagrad with weight decay on the rows of a batch; the layers run in bfloat16.
+row-wise Adagrad with weight decay on the rows of a batch, and 2e-3 for Adam; the layers run in bfloat16.
 
     python -m benchmarks.quality [--quick] [--from benchmarks/results/quality.json]
 
@@ -32,7 +34,6 @@ from models.spec import CategoricalFeature, Features, ModelSpec
 FRAPPE = Path(__file__).resolve().parents[2] / "shared" / "data" / "frappe_x1_train_valid.npz"
 FIELDS = ("user", "item", "daytime", "weekday", "isweekend", "homework", "cost", "weather", "country", "city")
 PARTS = {"train": "train", "validation": "valid"}  # names of the engine and of the file
-PARTIAL = report.RESULTS / "quality.partial.json"
 SEEDS = (0, 1, 2)
 MLP: dict[str, Any] = {"embedding_dim": 16, "top_widths": (400, 400, 400), "batch_norm": True, "dropout": 0.2}
 
@@ -96,7 +97,7 @@ class Plan:
 
     models: tuple[str, ...] = tuple(RECIPES)
     seeds: tuple[int, ...] = SEEDS
-    max_epochs: int = 12
+    max_epochs: int = 8
     patience: int = 3
     rows: int | None = None
 
@@ -109,11 +110,12 @@ def main() -> None:
     arguments = parse_arguments()
     plan = QUICK if arguments.quick else Plan(models=tuple(arguments.models), seeds=tuple(arguments.seeds))
     source: Path | None = arguments.source
-    runs = json.loads(source.read_text())["details"]["runs"] if source else train_all(plan)
+    partial = report.RESULTS / f"quality{'.quick' if arguments.quick else ''}.partial.json"
+    runs = json.loads(source.read_text())["details"]["runs"] if source else train_all(plan, partial)
     headline = judge(runs)
     report.publish("quality", headline, {"plan": asdict(plan), "runs": runs}, seeds=plan.seeds, quick=arguments.quick)
-    if not source and not arguments.quick:
-        PARTIAL.unlink(missing_ok=True)
+    if not source:
+        partial.unlink(missing_ok=True)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -126,9 +128,9 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def train_all(plan: Plan) -> list[dict[str, Any]]:
-    """Every training of the plan, those that an interrupted run has finished left out; seed by seed."""
-    done: list[dict[str, Any]] = json.loads(PARTIAL.read_text()) if PARTIAL.exists() else []
+def train_all(plan: Plan, partial: Path) -> list[dict[str, Any]]:
+    """Every training of the plan, seed by seed; those that an interrupted run wrote into `partial` are not repeated."""
+    done: list[dict[str, Any]] = json.loads(partial.read_text()) if partial.exists() else []
     with TemporaryDirectory() as folder:
         dataset = write_frappe(Path(folder), plan.rows)
         for seed in plan.seeds:
@@ -136,7 +138,7 @@ def train_all(plan: Plan) -> list[dict[str, Any]]:
                 identity = {"model": model, "seed": seed, **json.loads(json.dumps(_settings(model, plan)))}
                 if not any(identity.items() <= run.items() for run in done):
                     done.append(identity | train_one(dataset, model, seed, plan))
-                    PARTIAL.write_text(json.dumps(done))
+                    partial.write_text(json.dumps(done))
     return [run for run in done if run["model"] in plan.models and run["seed"] in plan.seeds]
 
 
@@ -151,14 +153,14 @@ def _settings(model: str, plan: Plan) -> dict[str, Any]:
 
 
 def train_one(dataset: Dataset, model: str, seed: int, plan: Plan) -> dict[str, Any]:
-    """Train one model: the validation quality after each epoch, and at the lowest log loss."""
+    """Train one model: the validation quality after each epoch, and that of the epoch with the highest AUC."""
     from engine.trainer import train
 
     recipe = RECIPES[model]
     execution = Execution(threads=len(os.sched_getaffinity(0)), precision="bf16", batch_size=4096)
     schedule = Schedule(max_epochs=plan.max_epochs, patience=plan.patience, seed=seed)
     result = train(dataset, recipe.spec, recipe.hyperparameters, execution, schedule)
-    best = result.validation
+    best = max((one.validation for one in result.history), key=lambda one: one.auc)
     print(
         f"{model} seed {seed}: AUC {best.auc:.4f}, log loss {best.logloss:.4f}, {result.train_seconds:.0f} s",
         flush=True,
@@ -167,7 +169,6 @@ def train_one(dataset: Dataset, model: str, seed: int, plan: Plan) -> dict[str, 
         "auc": best.auc,
         "logloss": best.logloss,
         "ne": best.ne,
-        "best_epoch": result.best_epoch,
         "train_seconds": result.train_seconds,
         "parameters": sum(parameter.numel() for parameter in result.model.layers.parameters()),
         "epochs": [
@@ -206,7 +207,7 @@ def judge(runs: Sequence[dict[str, Any]]) -> dict[str, float | bool]:
                 f"{fmean(run['train_seconds'] for run in own):.0f}",
             )
         )
-    columns = ("model", "AUC", "deviation", "log loss", "published (test)", "gate", "weights of layers", "seconds")
+    columns = ("model", "AUC", "sd", "log loss", "BARS, test", "gate", "weights", "s")
     seeds = len({run["seed"] for run in runs})
     report.table(f"Frappe_x1, validation part, mean of {seeds} seeds", columns, rows)
     return headline | {"frappe_gates_met": is_met}
