@@ -138,3 +138,17 @@ def test_products_have_the_gradient_of_the_formula(vectors: int) -> None:
     assert products(given).shape == (3, vectors * (vectors - 1) // 2)
     if vectors > 1:
         assert torch.autograd.gradcheck(products, given)
+
+
+def test_models_registered_before_other_families_came_still_fit() -> None:
+    written = {
+        "family": "dlrm",
+        "embedding_dim": 8,
+        "bottom_widths": [5],
+        "top_widths": [6],
+        "dropout": 0.1,
+    }
+    model = build_model(ModelSpec.from_dict(written), features_of(2, 2))
+    layers = [f"{mlp}.{place}.{part}" for mlp in ("bottom", "top") for place in (0, 2) for part in ("weight", "bias")]
+    layers = [name.replace("top.2", "top.3") for name in layers]  # behind the dropout
+    assert set(model.state_dict()) == {"embeddings.weight", *(f"layers.{name}" for name in layers)}
