@@ -116,12 +116,20 @@ def test_finished_run_leaves_no_state_behind(in_that_home) -> None:
     assert [path for path in Settings().runs_directory.iterdir() if path.is_dir()] == []
 
 
+def test_quality_that_past_runs_make_unlikely_is_refused_before_training(in_that_home) -> None:
+    from flows.train import train
+
+    with pytest.raises(InfeasibleError, match=r"probability of AUC 0\.999"):
+        train(QUICK.model_copy(update={"limits": Limits(min_auc=0.999)}))
+
+
 def test_model_below_the_quality_limit_is_not_registered(in_that_home) -> None:
     from flows.train import train
     from tasks.track import list_runs
 
+    limits = Limits(min_auc=0.999, min_auc_probability=1e-6)  # tried although past runs make it unlikely
     with pytest.raises(InfeasibleError, match=r"below --min-auc 0\.999"):
-        train(QUICK.model_copy(update={"limits": Limits(min_auc=0.999), "register_as": "never"}))
+        train(QUICK.model_copy(update={"limits": limits, "register_as": "never"}))
     newest = list_runs(1).iloc[0]
     assert newest["status"] == "FAILED"
     assert newest["registered"] is None
