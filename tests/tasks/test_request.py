@@ -62,3 +62,10 @@ def test_a_price_limit_below_the_only_price_is_a_contradiction() -> None:
 def test_a_probability_without_the_quality_it_is_of_means_nothing() -> None:
     with pytest.raises(ValidationError, match=r"--min-auc-probability 0\.9 means nothing without --min-auc"):
         Limits(min_auc_probability=0.9)
+
+
+def test_the_help_names_every_model_family() -> None:
+    from models.registry import FAMILIES
+
+    words = TrainRequest.model_fields["model"].description or ""
+    assert all(family in words for family in FAMILIES)
