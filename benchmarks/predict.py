@@ -163,6 +163,23 @@ def right_choices(settings: Sequence[Setting], predicted: Sequence[float]) -> tu
     return right / len(groups), len(groups)
 
 
+def errors_by_model(
+    settings: Sequence[Setting], predicted: Mapping[str, Sequence[float]]
+) -> dict[str, dict[str, float]]:
+    """Median error of each predictor on each model."""
+    return {
+        model: {
+            predictor: float(
+                np.median(
+                    [error for error, one in zip(errors(settings, found), settings, strict=True) if one.model == model]
+                )
+            )
+            for predictor, found in predicted.items()
+        }
+        for model in dict.fromkeys(one.model for one in settings)
+    }
+
+
 def judge_steps(raw: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Headline and details of the predictions of step time."""
     profile = HardwareProfile.model_validate(raw["profile"])
@@ -207,21 +224,7 @@ def judge_steps(raw: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
     details = {
         "by_predictor": by_name,
         "interval_coverage": covered,
-        "by_model": {
-            name: {
-                predictor: float(
-                    np.median(
-                        [
-                            error
-                            for error, one in zip(errors(settings, found), settings, strict=True)
-                            if one.model == name
-                        ]
-                    )
-                )
-                for predictor, found in predicted.items()
-            }
-            for name in dict.fromkeys(one.model for one in settings)
-        },
+        "by_model": errors_by_model(settings, predicted),
         "predicted": [
             {
                 "model": one.model,

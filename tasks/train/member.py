@@ -70,8 +70,7 @@ def train_to_the_end(
     ):
         energy = EnergyRecord(energy_path, meter)
         if run:
-            run.log_params({**model_params(spec, hyperparameters), **placement_params(placement)})
-            run.log_params({f"schedule.{key}": value for key, value in vars(schedule).items()})
+            _log_settings(run, spec, hyperparameters, placement, schedule)
 
         def on_epoch(report: EpochReport) -> None:
             energy.save()
@@ -140,6 +139,13 @@ def _tracked(parent_run_id: str | None, name: str) -> Iterator[Run | None]:
         return
     with child_run(parent_run_id, name, "member") as run:
         yield run
+
+
+def _log_settings(
+    run: Run, spec: ModelSpec, hyperparameters: Hyperparameters, placement: Placement, schedule: Schedule
+) -> None:
+    run.log_params({**model_params(spec, hyperparameters), **placement_params(placement)})
+    run.log_params({f"schedule.{key}": value for key, value in vars(schedule).items()})
 
 
 def _log_change(run: Run | None, progress: TrainingProgress, change: Change) -> None:
