@@ -49,17 +49,17 @@ def run_group(module: str, folder: Path, processes: int, *, threads: int, on_rep
     reading, writing = os.pipe()
     started: list[subprocess.Popen[bytes]] = []
     try:
-        for rank in range(processes):
-            started.append(_start(module, folder, _environment(rank, processes, threads, writing)))
-        os.close(writing)
+        try:
+            for rank in range(processes):
+                started.append(_start(module, folder, _environment(rank, processes, threads, writing)))
+        finally:
+            os.close(writing)  # once: its number may be another thread's file from here on
         _follow(started, reading, on_report)
         if any(process.returncode for process in started):
             raise _failure(module, folder, [process.returncode for process in started])
     finally:
         _end(started)
         os.close(reading)
-        with suppress(OSError):
-            os.close(writing)
 
 
 def run_member(main: Callable[[Path, Report], None]) -> NoReturn:

@@ -35,3 +35,15 @@ def test_a_crash_ends_the_others_and_says_its_last_words(tmp_path: Path) -> None
 def test_a_killed_process_ends_the_others(tmp_path: Path) -> None:
     with pytest.raises(HardwareError, match="ended with code -9"):
         run(tmp_path, "kill")
+
+
+def test_files_that_others_open_meanwhile_stay_open(tmp_path: Path) -> None:
+    (tmp_path / "behaviour").write_text("sum")
+    opened = []
+    run_group(
+        MODULE, tmp_path, 2, threads=1, on_report=lambda kind, value: opened.append((tmp_path / "behaviour").open())
+    )
+    assert len(opened) == 2
+    for file in opened:
+        with file:
+            assert file.read() == "sum"
