@@ -10,6 +10,7 @@ from models.dcnv2 import Dcnv2Layers
 from models.deepfm import DeepfmLayers
 from models.dhen import DhenLayers
 from models.dlrm import DlrmLayers
+from models.dmt import DmtLayers
 from models.dnn import DnnLayers
 from models.embeddings import Kernel, PooledEmbeddings, build_embeddings
 from models.finalmlp import FinalmlpLayers
@@ -28,6 +29,7 @@ FAMILIES: dict[str, Callable[[ModelSpec, Features], nn.Module]] = {
     "dcnv2": Dcnv2Layers,
     "finalmlp": FinalmlpLayers,
     "dhen": DhenLayers,
+    "dmt": DmtLayers,
 }
 
 

@@ -81,6 +81,13 @@ class ModelSpec:
         interaction_vectors: `dhen`: vectors that each module of a layer gives.
         attention_heads: `dhen`: heads of the self-attention; divides `embedding_dim`.
         convolution_channels: `dhen`: filters of the convolution.
+        towers: `dmt`: groups of fields, in the order of the data (`models.towers.towers_of`).
+        tower_fields: `dmt`: names of the fields of each tower instead: the partition, as a checkpoint keeps it.
+        tower_kind: `dmt`: module of a tower: linear maps, or a small cross network.
+        tower_vectors: `dmt`: vectors that a tower makes of all its fields together.
+        tower_field_vectors: `dmt`: vectors that a tower of kind `dlrm` makes of each of its fields besides.
+        tower_dim: `dmt`: width of these vectors; None is `embedding_dim`.
+        tower_cross_layers: `dmt`: cross layers of a tower of kind `dcn`.
     """
 
     family: str = "dlrm"
@@ -103,6 +110,13 @@ class ModelSpec:
     interaction_vectors: int = _option(8, "dhen")
     attention_heads: int = _option(2, "dhen")
     convolution_channels: int = _option(4, "dhen")
+    towers: int | None = _option(None, "dmt")
+    tower_fields: tuple[tuple[str, ...], ...] = _option((), "dmt")
+    tower_kind: Literal["dlrm", "dcn"] = _option("dlrm", "dmt")
+    tower_vectors: int = _option(2, "dmt")
+    tower_field_vectors: int = _option(0, "dmt")
+    tower_dim: int | None = _option(None, "dmt")
+    tower_cross_layers: int = _option(1, "dmt")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; options that the family does not read are left out unless they are set."""
@@ -123,15 +137,17 @@ class ModelSpec:
         for name in values:
             if name not in known:
                 raise RequestError(f"The model has no option {name!r}: {nearest(name, known)}.")
-        options: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
-        }
-        return cls(**options)
+        return cls(**{name: _as_tuple(value) for name, value in values.items()})
 
     def foreign_options(self) -> dict[str, tuple[str, ...]]:
         """Options that this family does not read, each with the families that do."""
         readers = {option.name: option.metadata.get("families") for option in fields(self)}
         return {name: families for name, families in readers.items() if families and self.family not in families}
+
+
+def _as_tuple(value: Any) -> Any:
+    """Lists, as JSON has them, as tuples."""
+    return tuple(map(_as_tuple, value)) if isinstance(value, list | tuple) else value
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -85,11 +85,16 @@ def data_params(dataset: Dataset) -> Values:
 
 
 def model_params(spec: ModelSpec, hyperparameters: Hyperparameters | None = None) -> Values:
-    """Architecture and, where given, what it is learned with: `model.*`; widths as `128-64`."""
+    """Architecture and, where given, what it is learned with: `model.*`; widths as `128-64`, groups as `a+b-c`."""
     values = {
-        name: "-".join(map(str, value)) if isinstance(value, tuple) else value for name, value in spec.to_dict().items()
+        name: "-".join(map(_joined, value)) if isinstance(value, tuple) else value
+        for name, value in spec.to_dict().items()
     }
     return _flat("model", {**values, **(hyperparameters.to_dict() if hyperparameters else {})})
+
+
+def _joined(value: Any) -> str:
+    return "+".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def schedule_params(schedule: Schedule) -> Values:

@@ -23,6 +23,7 @@ FAMILY_OPTIONS: dict[str, Choices] = {
         "interaction_layers": (1, 2, 3),
         "interaction_ensemble": ("concat", "sum", "weighted"),
     },
+    "dmt": {"tower_kind": ("dlrm", "dcn"), "tower_vectors": (1, 2, 4)},
 }
 
 

@@ -40,6 +40,10 @@ SPECS = {
         family="dhen", interactions=ALL_INTERACTIONS, interaction_ensemble="weighted", embedding_dim=8
     ),
     "dhen concat": ModelSpec(family="dhen", interactions=ALL_INTERACTIONS, interaction_vectors=3, embedding_dim=8),
+    "dmt of named towers": ModelSpec(
+        family="dmt", tower_fields=(("b0",), ("c1", "c0")), tower_field_vectors=1, tower_dim=8, batch_norm=True
+    ),
+    "dmt of cross networks": ModelSpec(family="dmt", towers=2, tower_kind="dcn", tower_vectors=1, tower_cross_layers=2),
 }
 every_spec = pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
 FEATURES = features_of(2, 2, 1)
@@ -110,8 +114,8 @@ def test_a_saved_model_scores_bit_by_bit_as_before(spec: ModelSpec, tmp_path: Pa
 
 @every_spec
 def test_one_field_alone_is_enough(spec: ModelSpec) -> None:
-    if spec.first_gate:
-        pytest.skip("its gates look at other fields")
+    if spec.first_gate or spec.tower_fields or spec.towers:
+        pytest.skip("it names other fields, or more towers")
     features = Features(dense=(), categorical=(CategoricalFeature(name="c0", rows=5),))
     logits = build_model(spec, features).train()(torch.zeros(2, 0), torch.tensor([0, 4]).int(), torch.arange(3).int())
     assert logits.shape == (2,)
