@@ -1,10 +1,65 @@
-"""Ctrl-C between two steps instead of within one."""
+"""Ctrl-C, SIGTERM and time limits between two steps instead of within one."""
 
+import contextvars
+import functools
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from types import FrameType
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_told_to_stop: contextvars.ContextVar[threading.Event | None] = contextvars.ContextVar("told_to_stop", default=None)
+
+
+def stopped_between_steps(training: Callable[P, R]) -> Callable[P, R]:
+    """Let whatever a signal raises end the training after its current step, with its state saved.
+
+    An orchestrator cancels a run by a signal whose handler, its own and not to be replaced, raises wherever the main
+    thread is: amid a step that would leave weights that are no state to save. So the training runs in a thread of its
+    own, the main thread waits for it and takes the signals, and what is raised there is passed on as a request to stop.
+    A second signal does not wait for the step. Called from another thread, which gets no signals, nothing changes.
+
+    Args:
+        training: uses `deferred_interrupt`.
+    """
+
+    @functools.wraps(training)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        if threading.current_thread() is not threading.main_thread():
+            return training(*args, **kwargs)
+        result: Future[R] = Future()
+        stop, ended = threading.Event(), threading.Event()
+        context = contextvars.copy_context()
+        context.run(_told_to_stop.set, stop)
+
+        def work() -> None:
+            if not result.set_running_or_notify_cancel():
+                return
+            try:
+                result.set_result(context.run(training, *args, **kwargs))
+            except BaseException as error:
+                result.set_exception(error)
+            finally:
+                ended.set()
+
+        try:
+            threading.Thread(target=work, name="training", daemon=True).start()
+            ended.wait()
+        except BaseException as signalled:
+            if result.cancel():  # it had not begun
+                raise
+            stop.set()
+            ended.wait()
+            failure = result.exception()
+            raise signalled from failure if isinstance(failure, Exception) else None
+        return result.result()
+
+    return run
 
 
 @contextmanager
@@ -12,11 +67,12 @@ def deferred_interrupt() -> Iterator[Callable[[], None]]:
     """Hold back the first Ctrl-C until the code asks for it; a second one acts at once.
 
     Yields:
-        A function that raises KeyboardInterrupt when Ctrl-C has been pressed.
+        A function that raises KeyboardInterrupt when Ctrl-C has been pressed, or `stopped_between_steps` was told to.
 
-    Outside the main thread Python delivers no Ctrl-C; there the function never raises.
+    Outside the main thread Python delivers no Ctrl-C; there the function raises for `stopped_between_steps` only.
     """
-    pressed = threading.Event()
+    told = _told_to_stop.get()
+    pressed = threading.Event() if told is None else told
 
     def check() -> None:
         if pressed.is_set():
@@ -24,6 +80,7 @@ def deferred_interrupt() -> Iterator[Callable[[], None]]:
 
     if threading.current_thread() is not threading.main_thread():
         yield check
+        check()
         return
 
     def note(number: int, frame: FrameType | None) -> None:

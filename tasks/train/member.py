@@ -108,7 +108,7 @@ def train_to_the_end(
                 should_stop=should_stop,
                 **others,
             )
-        except KeyboardInterrupt:
+        except BaseException:
             energy.save()
             raise
         save_model(result.model, directory)

@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from engine.distributed import Machine, Sharding, holds_sharded_checkpoint, train_in_processes
+from engine.interrupt import stopped_between_steps
 from engine.results import TrainResult
 from engine.trainer import train
 from hardware.types import HardwareProfile, Placement
@@ -22,9 +23,12 @@ def is_shared(placement: Placement, checkpoints: Path) -> bool:
 
 
 def training_of(placement: Placement, checkpoints: Path) -> Callable[..., TrainResult]:
-    """How the engine trains there: in this process, or in processes of its own; see `is_shared`."""
+    """How the engine trains there: in this process, or in processes of its own; see `is_shared`.
+
+    Either way, Ctrl-C, a cancelled flow and a time limit end it after a step, with its state saved.
+    """
     if not is_shared(placement, checkpoints):
-        return train
+        return stopped_between_steps(train)
     profile = next(one for one in local_profiles() if one.accelerator.name == placement.accelerator)
     sharding = Sharding(machine=machine_of(profile, placement.processes))
     return partial(train_in_processes, processes=placement.processes, sharding=sharding)
