@@ -6,6 +6,7 @@ from prefect.cache_policies import NO_CACHE
 from engine.dataset import Dataset
 from shunter.settings import Settings
 from tasks.ingest.cache import IngestReport, ingest_source
+from tasks.ingest.days import DayLog, DaysSource, arrange_for, open_day
 from tasks.ingest.encoder import EncodedRows, Encoder
 from tasks.ingest.named import NamedDataset, named_datasets
 from tasks.ingest.schema import Schema
@@ -13,15 +14,19 @@ from tasks.ingest.sources import open_source
 from tasks.request import JobRequest
 
 __all__ = [
+    "DayLog",
+    "DaysSource",
     "EncodedRows",
     "Encoder",
     "IngestReport",
     "NamedDataset",
     "Schema",
+    "arrange_for",
     "ingest",
     "ingest_request",
     "ingest_source",
     "named_datasets",
+    "open_day",
     "open_source",
 ]
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from engine.dataset import SPLITS, Dataset, FieldStatistics
 from tasks.ingest.batch import Source
 from tasks.ingest.criteo import CriteoSource
+from tasks.ingest.days import DaysSource
 from tasks.ingest.encoder import EncodedRows, Encoder
 from tasks.ingest.parallel import ordered_map
 from tasks.ingest.spill import Spill, SpilledBatch
@@ -50,7 +51,9 @@ def build(source: Source, directory: Path, fingerprint: str, seed: int, max_bad_
 
 
 def make_splitter(source: Source, seed: int) -> Splitter:
-    """Split by time where the schema names one (which takes a pass over that column), else by hash."""
+    """Split by day where days are given, by time where the schema names one (a pass over that column), else by hash."""
+    if isinstance(source, DaysSource):
+        return source.splitter(seed)
     if source.schema.time is None:
         return HashSplit(source.schema.split, seed)
     assert isinstance(source, CsvSource | ParquetSource)
@@ -61,9 +64,13 @@ def make_splitter(source: Source, seed: int) -> Splitter:
 
 def _fit(source: Source, found: Survey, spill: Spill) -> tuple[Encoder, tuple[FieldStatistics, ...]]:
     """Fit the encoder over the training part, and describe the fields."""
-    key_kind = "hexadecimal" if isinstance(source, CriteoSource | SyntheticSource) else "text"
-    numeric = found.numeric_fields()
-    categorical = found.categorical_fields(spill, key_kind)
+    base = None
+    if isinstance(source, DaysSource):
+        key_kind, base = source.key_kind, source.base
+    else:
+        key_kind = "hexadecimal" if isinstance(source, CriteoSource | SyntheticSource) else "text"
+    numeric = found.numeric_fields(base)
+    categorical = found.categorical_fields(spill, key_kind, base)
     encoder = Encoder(tuple(field for field, _ in numeric), tuple(field for field, _ in categorical))
     return encoder, tuple(statistics for _, statistics in (*numeric, *categorical))
 

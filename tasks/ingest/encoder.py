@@ -1,5 +1,6 @@
 """The transformation from raw columns to the arrays of a model: fitted once, used by ingestion and by serving."""
 
+import hashlib
 import json
 import zipfile
 from collections.abc import Iterator
@@ -132,6 +133,15 @@ class Encoder:
             categorical[:, index] = field.ids.ids(keys)
         bags = [(field.ids.ids(bag.keys), bag.offsets) for field, bag in zip(multi, columns.bags, strict=True)]
         return EncodedRows(dense, categorical, bags)
+
+    def digest(self) -> str:
+        """A hash of everything that decides about the ids and numbers it gives."""
+        found = hashlib.sha256(repr(self.numeric).encode())
+        for field in self.categorical:
+            found.update(repr((field.name, field.multi_valued, field.separator, field.key_kind)).encode())
+            ids = field.ids
+            found.update(ids.keys.tobytes() if isinstance(ids, VocabularyIds) else repr(ids.rows).encode())
+        return found.hexdigest()
 
     def save(self, directory: Path) -> None:
         """Write `encoder.json` and `vocabulary.npz` into `directory`; neither holds code."""

@@ -38,15 +38,37 @@ def open_source(data: str, data_format: DataFormat | None, schema_file: str | No
         options = read_schema(schema_file, Options) if schema_file else Options()
         return open_named(data, options, downloads)
     paths = find_files(data)
-    name = _name_of(data, paths)
+    return source_of(_name_of(data, paths), paths, data_format, schema_file, told=data)
+
+
+def source_of(
+    name: str,
+    paths: tuple[Path, ...],
+    data_format: DataFormat | None,
+    schema_file: str | None,
+    *,
+    told: str | None = None,
+) -> CriteoSource | CsvSource | ParquetSource:
+    """Find the format and the schema of files.
+
+    Args:
+        name: what the user calls the log.
+        paths: its files, in the order in which they are read.
+        data_format: None to guess it from the names.
+        schema_file: as for `open_source`.
+        told: what the user wrote for the files, for messages; the first file when absent.
+
+    Raises:
+        DataError: the format is not known, or the schema is missing or wrong.
+    """
     data_format = data_format or guess_format(paths)
     if data_format is DataFormat.CRITEO:
         options = read_schema(schema_file, Options) if schema_file else Options()
         return CriteoSource(name, criteo_schema(options), paths)
     if schema_file is None:
         raise DataError(
-            f"{data} is {data_format.value.upper() if data_format is DataFormat.CSV else 'Parquet'} and needs a "
-            f"schema: write a YAML file such as '{EXAMPLE}' (one key a line, your column names) and give it "
+            f"{told or paths[0]} is {data_format.value.upper() if data_format is DataFormat.CSV else 'Parquet'} and "
+            f"needs a schema: write a YAML file such as '{EXAMPLE}' (one key a line, your column names) and give it "
             "with --schema."
         )
     kind = CsvSource if data_format is DataFormat.CSV else ParquetSource

@@ -14,7 +14,7 @@ from engine.dataset import SPLITS, FieldStatistics, SplitStatistics
 from shunter.errors import DataError
 from tasks.ingest.batch import Batch, Source
 from tasks.ingest.columns import KeyKind
-from tasks.ingest.encoder import CategoricalField, NumericField, signed_log
+from tasks.ingest.encoder import CategoricalField, Encoder, NumericField, signed_log
 from tasks.ingest.parallel import ordered_map
 from tasks.ingest.schema import Categorical, MultiValued, Schema, Vocabulary
 from tasks.ingest.spill import Spill
@@ -115,30 +115,40 @@ class Survey:
             for split, rows, positives in zip(SPLITS, self.rows, self.positives, strict=True)
         }
 
-    def numeric_fields(self) -> list[tuple[NumericField, FieldStatistics]]:
-        """Fit the numeric columns."""
+    def numeric_fields(self, base: Encoder | None = None) -> list[tuple[NumericField, FieldStatistics]]:
+        """Fit the numeric columns; those of `base` keep its scale, which the weights of its model were learned with."""
         means, deviations = self.moments.mean_and_deviation()
         missing = 1 - self.moments.count / self.rows[0]
+        scales = {field.name: field for field in base.numeric} if base else {}
         return [
             (
-                NumericField(name, float(means[index]), float(deviations[index])),
+                scales.get(name) or NumericField(name, float(means[index]), float(deviations[index])),
                 FieldStatistics(name=name, kind="numeric", cardinality=0, missing_share=float(missing[index])),
             )
             for index, name in enumerate(self.schema.numeric)
         ]
 
-    def categorical_fields(self, spill: Spill, key_kind: KeyKind) -> list[tuple[CategoricalField, FieldStatistics]]:
-        """Fit the categorical columns one after the other, so that the values of only one are in memory."""
+    def categorical_fields(
+        self, spill: Spill, key_kind: KeyKind, base: Encoder | None = None
+    ) -> list[tuple[CategoricalField, FieldStatistics]]:
+        """Fit the categorical columns one after the other, so that the values of only one are in memory.
+
+        The values of `base` stay known although they were not seen here, as far as `max_ids` goes.
+        """
         columns = (*self.schema.categorical, *self.schema.multi_valued)
-        return [self._categorical_field(spill, index, column, key_kind) for index, column in enumerate(columns)]
+        former = {field.name: field.ids for field in base.categorical if field.key_kind == key_kind} if base else {}
+        return [
+            self._categorical_field(spill, index, column, key_kind, former.get(column.column))
+            for index, column in enumerate(columns)
+        ]
 
     def _categorical_field(
-        self, spill: Spill, index: int, column: Categorical, key_kind: KeyKind
+        self, spill: Spill, index: int, column: Categorical, key_kind: KeyKind, former: IdMap | None
     ) -> tuple[CategoricalField, FieldStatistics]:
         counter = ValueCounter()
         for keys in spill.training_keys(index):
             counter.add(*count_keys(keys))
-        ids, cardinality, curve = fit_ids(counter, column, self.schema.vocabulary)
+        ids, cardinality, curve = fit_ids(counter, column, self.schema.vocabulary, former)
         multi_valued = isinstance(column, MultiValued)
         empty = int(self.empty_bags[index - len(self.schema.categorical)]) if multi_valued else counter.missing
         statistics = FieldStatistics(
@@ -153,9 +163,15 @@ class Survey:
 
 
 def fit_ids(
-    counter: ValueCounter, column: Categorical, default: Vocabulary
+    counter: ValueCounter, column: Categorical, default: Vocabulary, former: IdMap | None = None
 ) -> tuple[IdMap, int, tuple[tuple[float, float], ...]]:
     """Give ids to the values of one column.
+
+    Args:
+        counter: the values and how often each was seen.
+        column: the column, with the settings of its own.
+        default: the settings of all columns.
+        former: ids whose values stay known, however seldom they were seen here; the most frequent here come first.
 
     Returns:
         The ids, the number of distinct values, and the access curve over the ids, id 0 among them.
@@ -167,11 +183,18 @@ def fit_ids(
         lookups = np.bincount(hashed.ids(keys), weights=counts, minlength=hashed.rows).astype(np.int64)
         lookups[0] += counter.missing
         return hashed, len(keys), access_curve(lookups)
-    frequent = int(np.searchsorted(-counts, -(column.min_count or default.min_count), side="right"))
-    kept = min(frequent, column.max_ids or default.max_ids)
+    cardinality = len(keys)
+    is_known = counts >= (column.min_count or default.min_count)
+    if isinstance(former, VocabularyIds):
+        unseen = former.keys[~np.isin(former.keys, keys)]
+        is_known |= np.isin(keys, former.keys)
+        keys, counts = np.concatenate([keys[is_known], unseen]), np.append(counts[is_known], np.zeros(len(unseen), int))
+    else:
+        keys, counts = keys[is_known], counts[is_known]
+    kept = min(len(keys), column.max_ids or default.max_ids)
     unknown = counter.total - int(counts[:kept].sum())
     curve = access_curve(np.concatenate([[unknown], counts[:kept]]))
-    return VocabularyIds(keys[:kept].copy()), len(keys), curve
+    return VocabularyIds(keys[:kept].copy()), cardinality, curve
 
 
 def survey(source: Source, splitter: Splitter, quarantine: Quarantine, spill: Spill) -> Survey:
