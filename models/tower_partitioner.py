@@ -1,0 +1,294 @@
+"""Which fields share a tower: those whose learned embeddings interact most, or least (DMT, arXiv 2403.00877).
+
+The paper's Tower Partitioner has three steps: how strongly fields interact is read from the embeddings of a flat model,
+fields are given coordinates whose distances follow from that, and clusters of equal size are the towers. It leaves the
+details open; ours are: the absolute value of the mean cosine as interaction, stress minimised by Adam for the
+coordinates (multidimensional scaling, Kruskal, 1964), and k-means whose assignment is an exact matching of fields to
+places (Bradley, Bennett and Demiriz, "Constrained K-Means Clustering", 2000).
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.towers import Towers
+from shunter.errors import RequestError
+
+Strategy = Literal["coherent", "diverse"]
+COORDINATES = 2
+STRESS_STEPS, STRESS_LEARNING_RATE = 2000, 0.05
+START_NOISE = 0.01
+RESTARTS, MOST_ROUNDS = 10, 50
+LOAD_BALANCE = 1.1
+LEAST_GAIN = 1e-9  # by which a move must lower the cost, so that rounding cannot go round in circles
+
+
+@dataclass(frozen=True, kw_only=True)
+class TowerPartition:
+    """The towers, and what speaks for them.
+
+    Attributes:
+        towers: positions of the fields of each, in ascending order; the tower of the first field comes first.
+        loads: of each tower: the sum of its fields' loads, or their number where none are given.
+        within: mean interaction of two fields of one tower; 0 where no tower has two.
+        between: mean interaction of two fields of different towers; 0 where there is one tower.
+    """
+
+    towers: Towers
+    loads: tuple[float, ...]
+    within: float
+    between: float
+
+
+@torch.no_grad()
+def interactions(pooled: Iterable[Tensor]) -> Tensor:
+    """How strongly the fields of a trained flat model interact: `|mean over samples of cos(e_i, e_j)|`.
+
+    The absolute value of the mean and not the mean of absolute values: vectors that meet by chance point either way.
+
+    Args:
+        pooled: batches `[batch, fields, dim]` of looked-up embeddings, some hundred samples in all.
+
+    Returns:
+        `[fields, fields]`, symmetric, between 0 and 1; the diagonal is 0.
+    """
+    total, samples = torch.zeros(()), 0
+    for batch in pooled:
+        unit = torch.nn.functional.normalize(batch.double(), dim=2)
+        total = total + torch.einsum("bfn,bgn->fg", unit, unit).cpu()
+        samples += len(batch)
+    assert samples, "interactions are seen in samples"
+    return ((total + total.T) / (2 * samples)).abs().clamp(max=1.0).fill_diagonal_(0.0)
+
+
+def partition_fields(
+    interaction: Tensor,
+    towers: int,
+    *,
+    strategy: Strategy = "coherent",
+    loads: Sequence[float] | None = None,
+    load_balance: float = LOAD_BALANCE,
+    seed: int = 0,
+    steps: int = STRESS_STEPS,
+) -> TowerPartition:
+    """Divide the fields into towers.
+
+    Without loads each tower has as many fields as any other, or one more. With loads no tower carries more than
+    `load_limit`.
+
+    Args:
+        interaction: `[fields, fields]`, from `interactions`.
+        towers: how many, one for each host.
+        strategy: `coherent` puts fields that interact into one tower, `diverse` those that do not.
+        loads: of each field, such as the ids that a sample has in it; None counts fields.
+        load_balance: load of the fullest tower over the mean, at most, where that is possible.
+        seed: of the coordinates and the clusters.
+        steps: of Adam on the coordinates.
+
+    Raises:
+        RequestError: there is no tower or more than fields, or a load is negative.
+    """
+    fields = len(interaction)
+    if not 1 <= towers <= fields:
+        raise RequestError(f"{fields} categorical fields cannot be divided into {towers} towers: use 1 to {fields}.")
+    if loads is not None and min(loads) < 0:
+        raise RequestError(f"The load {min(loads):g} of a field is negative: use 0 or more.")
+    distance = 1 - interaction if strategy == "coherent" else interaction
+    points = field_coordinates(distance, seed=seed, steps=steps)
+    if loads is None:
+        labels = balanced_clusters(points, towers, _match, seed=seed)
+    else:
+        weights = np.asarray(loads, dtype=float)
+        limit = load_limit(weights, towers, load_balance)
+        labels = balanced_clusters(points, towers, lambda cost: _assign_under(cost, weights, limit), seed=seed)
+    return _describe(labels, interaction.numpy(), np.ones(fields) if loads is None else np.asarray(loads, dtype=float))
+
+
+def field_coordinates(distance: Tensor, *, seed: int, steps: int = STRESS_STEPS) -> np.ndarray:
+    """Points whose distances are as near as possible to those wanted: minimises `sum_{i<j} (|x_i - x_j| - D_ij)^2`.
+
+    Adam starts from classical scaling (Torgerson, 1952), for from random points it may end with two of them on the
+    wrong sides of each other, and from there with noise, for points on one spot would never part.
+
+    Args:
+        distance: `[fields, fields]`, symmetric.
+        seed: of the noise.
+        steps: of Adam.
+
+    Returns:
+        `[fields, 2]` float64.
+    """
+    fields = len(distance)
+    generator = torch.Generator().manual_seed(seed)
+    noise = START_NOISE * torch.randn(fields, COORDINATES, generator=generator, dtype=torch.float64)
+    points = (_classical_scaling(distance.double()) + noise).requires_grad_()
+    if fields > 1:
+        left, right = torch.triu_indices(fields, fields, offset=1)
+        wanted = distance.double()[left, right]
+        optimizer = torch.optim.Adam([points], lr=STRESS_LEARNING_RATE)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            apart = (points[left] - points[right]).square().sum(1).add(1e-12).sqrt()
+            (apart - wanted).square().sum().backward()
+            optimizer.step()
+    return points.detach().numpy()
+
+
+def _classical_scaling(distance: Tensor) -> Tensor:
+    """Coordinates along the directions in which points of these distances would spread most."""
+    squares = distance.square()
+    centred = squares - squares.mean(0, keepdim=True) - squares.mean(1, keepdim=True) + squares.mean()
+    spread, directions = torch.linalg.eigh(-0.5 * centred)
+    points = directions * spread.clamp(min=0).sqrt()
+    points = points.flip(1)[:, :COORDINATES]
+    return torch.nn.functional.pad(points, (0, COORDINATES - points.shape[1]))
+
+
+def balanced_clusters(
+    points: np.ndarray, clusters: int, assign: Callable[[np.ndarray], np.ndarray], *, seed: int
+) -> np.ndarray:
+    """K-means with a constraint on the clusters, the best of several starts.
+
+    Args:
+        points: `[points, dim]`.
+        clusters: how many.
+        assign: from squared distances `[points, clusters]` to a label for each point; keeps the constraint.
+        seed: of the starts.
+
+    Returns:
+        Labels of the points.
+    """
+    random = np.random.default_rng(seed)
+    best, least = np.zeros(len(points), dtype=int), np.inf
+    for _ in range(RESTARTS):
+        labels = assign(_squared(points, points[random.choice(len(points), clusters, replace=False)]))
+        inertia = _inertia(points, labels, clusters)
+        for _ in range(MOST_ROUNDS):
+            moved = assign(_squared(points, _centroids(points, labels, clusters)))
+            lower = _inertia(points, moved, clusters)
+            if lower >= inertia - LEAST_GAIN:
+                break
+            labels, inertia = moved, lower
+        if inertia < least - LEAST_GAIN:
+            best, least = labels, inertia
+    return best
+
+
+def load_limit(loads: np.ndarray, towers: int, load_balance: float = LOAD_BALANCE) -> float:
+    """Most load of a tower: `load_balance` times the mean, or what longest-first reaches where that is more.
+
+    No division may reach the former, for instance where one field carries most; the latter always exists.
+    """
+    reached = np.bincount(_longest_first(loads, towers), weights=loads, minlength=towers).max()
+    return float(max(load_balance * loads.sum() / towers, reached))
+
+
+def _match(cost: np.ndarray) -> np.ndarray:
+    """The cheapest assignment with equally many points in each cluster, or one more.
+
+    Each cluster has places for the smaller number and one more. Places of the latter kind stand for the points that are
+    left over; that all others are taken is enforced by a price no cheaper assignment can outweigh.
+    """
+    from scipy.optimize import linear_sum_assignment  # here, so that training itself goes without scipy
+
+    points, clusters = cost.shape
+    size, left_over = divmod(points, clusters)
+    price = (cost.max() + 1.0) * points if left_over else 0.0
+    places = [cost] * size + [cost + price] * (1 if left_over else 0)
+    _, chosen = linear_sum_assignment(np.hstack(places))
+    return chosen % clusters
+
+
+def _assign_under(cost: np.ndarray, loads: np.ndarray, limit: float) -> np.ndarray:
+    """A cheap assignment in which no cluster carries more than the limit, and none is empty.
+
+    Greedy by regret, points that have most to lose first; where that ends in a blind alley, longest-first. Then single
+    moves and swaps as long as one lowers the cost.
+    """
+    labels = _greedy(cost, loads, limit)
+    if labels is None:
+        labels = _longest_first(loads, cost.shape[1])
+    return _improve(labels, cost, loads, limit)
+
+
+def _greedy(cost: np.ndarray, loads: np.ndarray, limit: float) -> np.ndarray | None:
+    """Each point to its nearest cluster that has room; None where some point has none or a cluster stays empty."""
+    nearest = np.sort(cost, axis=1)
+    regret = nearest[:, min(1, cost.shape[1] - 1)] - nearest[:, 0]
+    room = np.full(cost.shape[1], limit)
+    labels = np.zeros(len(cost), dtype=int)
+    for point in np.argsort(-regret, kind="stable"):
+        fitting = np.flatnonzero(room >= loads[point])
+        if not len(fitting):
+            return None
+        labels[point] = fitting[cost[point, fitting].argmin()]
+        room[labels[point]] -= loads[point]
+    labels_used = len(np.unique(labels))
+    carried = np.bincount(labels, weights=loads, minlength=cost.shape[1])
+    return labels if labels_used == cost.shape[1] and carried.max() <= limit else None
+
+
+def _longest_first(loads: np.ndarray, clusters: int) -> np.ndarray:
+    """The heaviest point first, each to the cluster that carries least, of those the one with fewest points."""
+    carried, members = np.zeros(clusters), np.zeros(clusters, dtype=int)
+    labels = np.zeros(len(loads), dtype=int)
+    for point in np.argsort(-loads, kind="stable"):
+        cluster = np.lexsort((members, carried))[0]
+        labels[point] = cluster
+        carried[cluster] += loads[point]
+        members[cluster] += 1
+    return labels
+
+
+def _improve(labels: np.ndarray, cost: np.ndarray, loads: np.ndarray, limit: float) -> np.ndarray:
+    """Take the best move of one point or swap of two within the limit, until none lowers the cost."""
+    labels = labels.copy()
+    clusters = cost.shape[1]
+    every = np.arange(len(labels))
+    while True:
+        carried = np.bincount(labels, weights=loads, minlength=clusters)
+        members = np.bincount(labels, minlength=clusters)
+        gain = cost[every, labels][:, None] - cost  # of moving a point to a cluster
+        may_move = (carried + loads[:, None] <= limit) & (members[labels] > 1)[:, None]
+        moves = np.where(may_move, gain, 0.0)
+        swaps = gain[:, labels] + gain[:, labels].T  # of two points that change places
+        after = carried[labels][:, None] - loads[:, None] + loads  # of the first one's cluster
+        swaps = np.where(np.maximum(after, after.T) <= limit, swaps, 0.0)
+        if max(moves.max(), swaps.max()) <= LEAST_GAIN:
+            return labels
+        if moves.max() >= swaps.max():
+            point, cluster = np.unravel_index(moves.argmax(), moves.shape)
+            labels[point] = cluster
+        else:
+            one, other = np.unravel_index(swaps.argmax(), swaps.shape)
+            labels[[one, other]] = labels[[other, one]]
+
+
+def _squared(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    return ((points[:, None] - centres) ** 2).sum(2)
+
+
+def _centroids(points: np.ndarray, labels: np.ndarray, clusters: int) -> np.ndarray:
+    return np.stack([points[labels == cluster].mean(0) for cluster in range(clusters)])
+
+
+def _inertia(points: np.ndarray, labels: np.ndarray, clusters: int) -> float:
+    return float(((points - _centroids(points, labels, clusters)[labels]) ** 2).sum())
+
+
+def _describe(labels: np.ndarray, interaction: np.ndarray, loads: np.ndarray) -> TowerPartition:
+    """Name the towers in the order of their first field, and say how they came out."""
+    first_seen = list(dict.fromkeys(labels.tolist()))
+    same = labels[:, None] == labels
+    pairs = np.triu(np.ones_like(same), k=1)
+    means = [float(interaction[chosen & pairs].mean()) if (chosen & pairs).any() else 0.0 for chosen in (same, ~same)]
+    return TowerPartition(
+        towers=tuple(tuple(np.flatnonzero(labels == label).tolist()) for label in first_seen),
+        loads=tuple(float(loads[labels == label].sum()) for label in first_seen),
+        within=means[0],
+        between=means[1],
+    )
