@@ -108,7 +108,7 @@ class ModelCounts:
         matmul_flops_per_sample: forward and backward, multiply and add counted as two.
         lookups_per_sample: embedding rows read.
         lookup_bytes_per_sample: their bytes; the update reads and writes as much.
-        input_bytes_per_sample: dense values, ids, offsets and label.
+        input_bytes_per_sample: dense values, ids, offsets and labels.
         parameter_bytes: weights of tables and layers.
         dense_parameter_bytes: of the layers alone.
         optimizer_bytes: one float a row for the tables, and what the dense optimiser keeps.
@@ -172,7 +172,7 @@ def count_model(
         matmul_flops_per_sample=sum(2 * one.count * one.m * one.n * one.k for one in matmuls),
         lookups_per_sample=lookups,
         lookup_bytes_per_sample=lookups * spec.embedding_dim * FLOAT_BYTES,
-        input_bytes_per_sample=(len(features.dense) + 1) * FLOAT_BYTES + (lookups + fields) * ID_BYTES,
+        input_bytes_per_sample=(len(features.dense) + features.outputs) * FLOAT_BYTES + (lookups + fields) * ID_BYTES,
         parameter_bytes=(rows * spec.embedding_dim + parameters) * FLOAT_BYTES,
         dense_parameter_bytes=parameters * FLOAT_BYTES,
         optimizer_bytes=(rows + parameters * DENSE_STATES[dense_optimizer]) * FLOAT_BYTES,
@@ -245,6 +245,7 @@ def _trace(spec: ModelSpec, features: Features, batch_size: int, *, half: bool) 
         dense_features=len(features.dense),
         pooled_shape=(len(features.categorical), spec.embedding_dim),
         half=half,
+        tasks=features.outputs,
     )
 
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from models.layers import FieldVectors, OutputLayer, hidden_layers
+from models.layers import FieldVectors, hidden_layers, task_heads
 from models.spec import Features, ModelSpec
 
 
@@ -52,10 +52,10 @@ class Dcnv2Layers(nn.Module):
         self.deep = hidden_layers(spec, width, spec.top_widths)
         self.stacked = spec.cross_structure == "stacked"
         deep_width = spec.top_widths[-1] if spec.top_widths else width
-        self.output = OutputLayer(deep_width if self.stacked else width + deep_width, 1)
+        self.output = task_heads(spec, deep_width if self.stacked else width + deep_width, features.outputs)
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
-        """`[batch, dense features]` and `[batch, tables, dim]` to `[batch]` logits in float32."""
+        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.registry.FAMILIES` says."""
         first = self.vectors(dense, pooled).flatten(1)
         crossed = self.cross(first)
         if self.stacked:

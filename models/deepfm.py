@@ -1,5 +1,6 @@
 """DeepFM: a factorisation machine and a deep network over the same embeddings (Guo et al., IJCAI 2017, 1703.04247)."""
 
+import torch
 from torch import Tensor, nn
 
 from models.layers import FieldVectors, full_precision, scoring_mlp
@@ -18,6 +19,9 @@ class DeepfmLayers(nn.Module):
     `((sum_i v_i)^2 - sum_i v_i^2) / 2` summed over the factors, linear in the number of fields. The dense features are
     one more field, whose vector is the output of the bottom MLP.
 
+    Several tasks share the factorisation machine, which each weighs by a number of its own; the deep network has a head
+    for each: `logit_t = a_t FM + DNN_t`, with every `a_t` one at first.
+
     Args:
         spec: `top_widths` of the deep network.
         features: the input.
@@ -26,13 +30,18 @@ class DeepfmLayers(nn.Module):
     def __init__(self, spec: ModelSpec, features: Features) -> None:
         super().__init__()
         self.vectors = FieldVectors(spec, features)
-        self.deep = scoring_mlp(spec, self.vectors.count * (spec.embedding_dim - 1))
+        tasks = features.outputs
+        self.deep = scoring_mlp(spec, self.vectors.count * (spec.embedding_dim - 1), tasks)
+        self.machine_weights = nn.Parameter(torch.ones(tasks)) if tasks > 1 else None
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
-        """`[batch, dense features]` and `[batch, tables, dim]` to `[batch]` logits in float32."""
+        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.registry.FAMILIES` says."""
         vectors = self.vectors(dense, pooled)
         factors, weights = vectors[:, :, :-1], vectors[:, :, -1]
         with full_precision(vectors):
             pairs = factors.sum(1).square() - factors.square().sum(1)
             machine = weights.sum(1) + pairs.sum(1) / 2
-        return machine + self.deep(factors.flatten(1)).squeeze(1)
+        deep = self.deep(factors.flatten(1))
+        if self.machine_weights is None:
+            return machine + deep.squeeze(1)
+        return machine.unsqueeze(1) * self.machine_weights + deep

@@ -178,10 +178,10 @@ class DhenLayers(nn.Module):
             layers.append(DhenLayer(spec, count))
             count = layers[-1].count
         self.stack = nn.Sequential(*layers)
-        self.top = scoring_mlp(spec, count * spec.embedding_dim)
+        self.top = scoring_mlp(spec, count * spec.embedding_dim, features.outputs)
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
-        """`[batch, dense features]` and `[batch, tables, dim]` to `[batch]` logits in float32."""
+        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.registry.FAMILIES` says."""
         return self.top(self.stack(self.vectors(dense, pooled)).flatten(1)).squeeze(1)
 
 

@@ -23,10 +23,10 @@ class DlrmLayers(nn.Module):
         dense, tables, dim = len(features.dense), len(features.categorical), spec.embedding_dim
         self.bottom = mlp((dense, *spec.bottom_widths, dim), last_relu=True) if dense else None
         self.interaction = DotInteraction(tables + (1 if dense else 0))
-        self.top = scoring_mlp(spec, self.interaction.count + (dim if dense else tables * dim))
+        self.top = scoring_mlp(spec, self.interaction.count + (dim if dense else tables * dim), features.outputs)
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
-        """`[batch, dense features]` and `[batch, tables, dim]` to `[batch]` logits in float32."""
+        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.registry.FAMILIES` says."""
         beside, vectors = pooled.flatten(1), pooled
         if self.bottom is not None:
             beside = self.bottom(dense).float()

@@ -37,7 +37,7 @@ class DmtLayers(nn.Module):
         self.above = TowerInteraction(spec, features, sum(tower_vectors(spec, len(tower)) for tower in self.fields))
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
-        """`[batch, dense features]` and `[batch, tables, dim]` to `[batch]` logits in float32."""
+        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.registry.FAMILIES` says."""
         grouped = pooled if self.is_ordered else pooled.index_select(1, self.order)
         parts = grouped.split([len(tower) for tower in self.fields], dim=1)
         vectors = [tower(part) for tower, part in zip(self.towers, parts, strict=True)]
@@ -62,10 +62,10 @@ class TowerInteraction(nn.Module):
         self.bottom = mlp((dense, *spec.bottom_widths, dim), last_relu=True) if dense else None
         count = vectors + (1 if dense else 0)
         self.interaction = DotInteraction(count)
-        self.top = scoring_mlp(spec, self.interaction.count + count * dim)
+        self.top = scoring_mlp(spec, self.interaction.count + count * dim, features.outputs)
 
     def forward(self, dense: Tensor, vectors: Tensor) -> Tensor:
-        """`[batch, dense features]` and `[batch, vectors, dim]` of the towers to `[batch]` logits in float32."""
+        """`[batch, dense features]` and `[batch, vectors, dim]` of the towers to logits, as `DmtLayers`."""
         if self.bottom is not None:
             vectors = torch.cat([self.bottom(dense).float().unsqueeze(1), vectors], dim=1)
         return self.top(torch.cat([vectors.flatten(1), self.interaction(vectors)], dim=1)).squeeze(1)

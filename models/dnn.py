@@ -20,8 +20,8 @@ class DnnLayers(nn.Module):
     def __init__(self, spec: ModelSpec, features: Features) -> None:
         super().__init__()
         self.vectors = FieldVectors(spec, features)
-        self.top = scoring_mlp(spec, self.vectors.width)
+        self.top = scoring_mlp(spec, self.vectors.width, features.outputs)
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
-        """`[batch, dense features]` and `[batch, tables, dim]` to `[batch]` logits in float32."""
+        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.registry.FAMILIES` says."""
         return self.top(self.vectors(dense, pooled).flatten(1)).squeeze(1)

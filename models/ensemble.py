@@ -13,23 +13,25 @@ class Ensemble(nn.Module):
 
     Args:
         models: members over the same features.
-        weights: one each, not negative; they are scaled to sum to one.
+        weights: one each, not negative; they are scaled to sum to one. With several tasks one row each, of a weight
+            for every task.
     """
 
     weights: Tensor
 
-    def __init__(self, models: Sequence[Model], weights: Sequence[float]) -> None:
+    def __init__(self, models: Sequence[Model], weights: Sequence[float] | Sequence[Sequence[float]]) -> None:
         super().__init__()
         assert models, "an ensemble has at least one member"
         assert len(models) == len(weights), "each member has one weight"
-        assert min(weights) >= 0, "no weight is negative"
-        assert sum(weights) > 0, "a weight is positive"
+        shares = torch.tensor(weights, dtype=torch.float64)
+        assert shares.shape[1:] == ((len(models[0].features.tasks),) if models[0].features.tasks else ())
+        assert shares.min() >= 0, "no weight is negative"
+        assert shares.sum(0).min() > 0, "a weight is positive"
         assert all(model.features == models[0].features for model in models), "members share their features"
         self.features = models[0].features
         self.members = nn.ModuleList(models)
         device = models[0].embeddings.weight.device
-        normalised = torch.tensor(weights, dtype=torch.float64) / sum(weights)
-        self.register_buffer("weights", normalised.float().to(device))
+        self.register_buffer("weights", (shares / shares.sum(0)).float().to(device))
 
     @property
     def models(self) -> tuple[Model, ...]:
@@ -39,4 +41,4 @@ class Ensemble(nn.Module):
     def forward(self, dense: Tensor, values: Tensor, offsets: Tensor) -> Tensor:
         """Score a batch; arguments and result are those of a member."""
         logits = torch.stack([member(dense, values, offsets) for member in self.members], dim=1)
-        return logits @ self.weights
+        return logits @ self.weights if self.weights.ndim == 1 else (logits * self.weights).sum(1)

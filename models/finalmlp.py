@@ -71,8 +71,37 @@ class BilinearFusion(nn.Module):
         return output.unflatten(1, (self.heads, -1)).transpose(0, 1)
 
 
+class TaskFusions(nn.Module):
+    """The heads of several tasks: each fuses the streams for itself, where asked for after a tower above each stream.
+
+    Args:
+        spec: `fusion_heads` and `task_tower_width`.
+        first: width of the first stream.
+        second: width of the second stream.
+        tasks: how many.
+    """
+
+    def __init__(self, spec: ModelSpec, first: int, second: int, tasks: int) -> None:
+        super().__init__()
+        width = spec.task_tower_width
+        self.towers = None
+        if width is not None:
+            self.towers = nn.ModuleList(
+                nn.ModuleList(hidden_layers(spec, last, (width,)) for last in (first, second)) for _ in range(tasks)
+            )
+            first = second = width
+        self.fusions = nn.ModuleList(BilinearFusion(first, second, spec.fusion_heads) for _ in range(tasks))
+
+    def forward(self, first: Tensor, second: Tensor) -> Tensor:
+        """`[batch, first]` and `[batch, second]` to `[batch, tasks]` in float32."""
+        pairs = [(first, second)] * len(self.fusions)
+        if self.towers is not None:
+            pairs = [(one(first), other(second)) for one, other in self.towers]  # pyright: ignore[reportGeneralTypeIssues]
+        return torch.stack([fusion(*pair) for fusion, pair in zip(self.fusions, pairs, strict=True)], dim=1)
+
+
 class FinalmlpLayers(nn.Module):
-    """All of a FinalMLP but its tables.
+    """All of a FinalMLP but its tables. Several tasks share gates and streams, and each has a fusion of its own.
 
     Args:
         spec: `top_widths` and `second_widths` of the streams, `first_gate`, `second_gate`, `gate_widths` and
@@ -80,7 +109,7 @@ class FinalmlpLayers(nn.Module):
         features: the input.
 
     Raises:
-        RequestError: a gate looks at a field that is not there, or the heads do not divide a stream's last width.
+        RequestError: a gate looks at a field that is not there, or the heads do not divide the widths they fuse.
     """
 
     def __init__(self, spec: ModelSpec, features: Features) -> None:
@@ -89,21 +118,31 @@ class FinalmlpLayers(nn.Module):
         width, dim, first = self.vectors.width, spec.embedding_dim, spec.top_widths
         second = spec.second_widths or first
         lasts = [widths[-1] if widths else width for widths in (first, second)]
-        if spec.fusion_heads < 1 or any(last % spec.fusion_heads for last in lasts):
-            raise RequestError(
-                f"The option fusion_heads = {spec.fusion_heads} does not divide the streams' last widths "
-                f"{lasts[0]} and {lasts[1]}: use a number that divides both."
-            )
+        _check_heads(spec, lasts)
         contexts = [_positions(names, features) for names in (spec.first_gate, spec.second_gate)]
         self.gates = nn.ModuleList(FeatureGate(width, dim, context, spec.gate_widths) for context in contexts)
         self.streams = nn.ModuleList(hidden_layers(spec, width, widths) for widths in (first, second))
-        self.fusion = BilinearFusion(*lasts, heads=spec.fusion_heads)
+        tasks = features.outputs
+        if tasks == 1:
+            self.fusion = BilinearFusion(lasts[0], lasts[1], spec.fusion_heads)
+        else:
+            self.fusion = TaskFusions(spec, lasts[0], lasts[1], tasks)
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
-        """`[batch, dense features]` and `[batch, tables, dim]` to `[batch]` logits in float32."""
+        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.registry.FAMILIES` says."""
         vectors = self.vectors(dense, pooled)
         first, second = (stream(gate(vectors)) for gate, stream in zip(self.gates, self.streams, strict=True))
         return self.fusion(first, second)
+
+
+def _check_heads(spec: ModelSpec, lasts: Sequence[int]) -> None:
+    fused = (spec.task_tower_width,) * 2 if spec.task_tower_width else lasts
+    if spec.fusion_heads < 1 or any(width % spec.fusion_heads for width in fused):
+        whose = "the width of a task's tower" if spec.task_tower_width else "the streams' last widths"
+        raise RequestError(
+            f"The option fusion_heads = {spec.fusion_heads} does not divide {whose}, {fused[0]} and {fused[1]}: use a "
+            f"number that divides both."
+        )
 
 
 def _positions(names: Sequence[str], features: Features) -> list[int]:

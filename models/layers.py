@@ -145,9 +145,41 @@ def hidden_layers(spec: ModelSpec, inputs: int, widths: Sequence[int]) -> nn.Seq
     return mlp((inputs, *widths), dropout=spec.dropout, batch_norm=spec.batch_norm, last_relu=True)
 
 
-def scoring_mlp(spec: ModelSpec, inputs: int) -> nn.Sequential:
-    """The main MLP with its last layer of one logit."""
-    return mlp((inputs, *spec.top_widths, 1), dropout=spec.dropout, batch_norm=spec.batch_norm)
+def scoring_mlp(spec: ModelSpec, inputs: int, tasks: int = 1) -> nn.Sequential:
+    """The main MLP with its last layer, of one logit for each task; with several tasks see `task_heads`."""
+    if spec.task_tower_width is None:
+        return mlp((inputs, *spec.top_widths, tasks), dropout=spec.dropout, batch_norm=spec.batch_norm)
+    hidden = hidden_layers(spec, inputs, spec.top_widths)
+    return hidden.append(task_heads(spec, spec.top_widths[-1] if spec.top_widths else inputs, tasks))
+
+
+def task_heads(spec: ModelSpec, inputs: int, tasks: int) -> nn.Module:
+    """The last layer of a model: `[batch, inputs]` to `[batch, tasks]` logits in float32.
+
+    All tasks share the body below, up to its last hidden representation (hard parameter sharing; Caruana, Machine
+    Learning 28, 1997). Above it each has a linear layer, or with `task_tower_width` a small MLP.
+    """
+    return OutputLayer(inputs, tasks) if spec.task_tower_width is None else TaskTowers(spec, inputs, tasks)
+
+
+class TaskTowers(nn.Module):
+    """A small MLP for each task over the same input.
+
+    Args:
+        spec: `task_tower_width`, and what regularises.
+        inputs: width of the input.
+        tasks: how many.
+    """
+
+    def __init__(self, spec: ModelSpec, inputs: int, tasks: int) -> None:
+        super().__init__()
+        assert spec.task_tower_width is not None, "without a width there are no towers"
+        widths = (inputs, spec.task_tower_width, 1)
+        self.towers = nn.ModuleList(mlp(widths, dropout=spec.dropout, batch_norm=spec.batch_norm) for _ in range(tasks))
+
+    def forward(self, shared: Tensor) -> Tensor:
+        """`[batch, inputs]` to `[batch, tasks]` logits in float32."""
+        return torch.cat([tower(shared) for tower in self.towers], dim=1)
 
 
 def full_precision(like: Tensor) -> torch.autocast:

@@ -15,7 +15,7 @@ class Recommender(nn.Module):
         spec: the architecture.
         features: the input.
         embeddings: one table per categorical feature.
-        layers: all but the tables; from `[batch, dense features]` and `[batch, tables, dim]` to `[batch]` logits.
+        layers: all but the tables; from `[batch, dense features]` and `[batch, tables, dim]` to the logits.
 
     Attributes:
         compiled_layers: stands in for `layers` where it is set (`engine.compile`); it shares their weights.
@@ -39,7 +39,7 @@ class Recommender(nn.Module):
             offsets: `[fields * batch + 1]`, where each bag starts in `values`, and the end.
 
         Returns:
-            `[batch]` logits.
+            Logits, `[batch]`, or `[batch, tasks]` where the features name several.
         """
         layers = self.compiled_layers or self.layers
         return layers(dense, self.embeddings(values, offsets))

@@ -20,8 +20,9 @@ from models.tiered import EmbeddingCache, TieredEmbeddings
 from shunter.errors import RequestError
 
 Model = Recommender
-# What is above the tables: `forward(dense [batch, dense features], pooled [batch, tables, dim])` returns `[batch]`
-# logits in float32. Tables, checkpoints, compilation, sharding, counting and serving are the same for all families.
+# What is above the tables: `forward(dense [batch, dense features], pooled [batch, tables, dim])` returns logits in
+# float32: `[batch]`, or `[batch, tasks]` where `Features.tasks` names several. Tables, checkpoints, compilation,
+# sharding, counting and serving are the same for all families.
 FAMILIES: dict[str, Callable[[ModelSpec, Features], nn.Module]] = {
     "dlrm": DlrmLayers,
     "dnn": DnnLayers,
@@ -113,6 +114,11 @@ def check_spec(spec: ModelSpec, features: Features) -> None:
     if spec.embedding_dim < 4 or spec.embedding_dim % 4:
         raise RequestError(
             f"The embedding width {spec.embedding_dim} does not suit the kernels: use a positive multiple of 4."
+        )
+    if spec.task_tower_width is not None and (len(features.tasks) < 2 or spec.task_tower_width < 1):
+        raise RequestError(
+            f"The option task_tower_width = {spec.task_tower_width} needs several labels and a width of at least one: "
+            f"leave it out, or name labels in the schema."
         )
     if not features.categorical:
         raise RequestError("A recommender needs at least one categorical field: name one in the schema.")

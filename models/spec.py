@@ -28,20 +28,35 @@ class CategoricalFeature:
 
 @dataclass(frozen=True, kw_only=True)
 class Features:
-    """The input of a model: names of the dense columns and the categorical fields, in the order of the arrays."""
+    """What comes into a model, in the order of the arrays, and what it shall predict.
+
+    Attributes:
+        dense: names of the dense columns.
+        categorical: the categorical fields.
+        tasks: names of the labels where there are several, the main one first; empty where there is one.
+    """
 
     dense: tuple[str, ...]
     categorical: tuple[CategoricalFeature, ...]
+    tasks: tuple[str, ...] = ()
+
+    @property
+    def outputs(self) -> int:
+        """Logits of a sample: one for each task."""
+        return max(1, len(self.tasks))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return asdict(self)
+        """Plain values, ready for JSON; without tasks where there is one label only."""
+        values = asdict(self)
+        if not self.tasks:
+            del values["tasks"]
+        return values
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Features":
         """Inverse of `to_dict`."""
         categorical = tuple(CategoricalFeature(**field) for field in values["categorical"])
-        return cls(dense=tuple(values["dense"]), categorical=categorical)
+        return cls(dense=tuple(values["dense"]), categorical=categorical, tasks=tuple(values.get("tasks", ())))
 
 
 Interaction = Literal["dot", "attention", "cross", "linear", "convolution"]
@@ -66,6 +81,8 @@ class ModelSpec:
             in `deepfm` the deep part, in `dcnv2` the deep network, in `finalmlp` the first stream.
         dropout: share of activations dropped in the main MLPs while training.
         batch_norm: normalises the activations of the main MLPs over the batch, before each ReLU.
+        task_tower_width: hidden width of the MLP that each of several tasks has for itself above the body they share;
+            None leaves each a linear layer.
         cross_layers: `dcnv2`: cross layers, each of which raises the degree of the interactions by one.
         cross_rank: `dcnv2`: rank of each cross layer's matrix; None is full rank.
         cross_structure: `dcnv2`: the deep network beside the cross layers or on top of them.
@@ -96,6 +113,7 @@ class ModelSpec:
     top_widths: tuple[int, ...] = (128, 64)
     dropout: float = 0.0
     batch_norm: bool = False
+    task_tower_width: int | None = field(default=None, metadata={"is_optional": True})
     cross_layers: int = _option(3, "dcnv2")
     cross_rank: int | None = _option(None, "dcnv2")
     cross_structure: Literal["parallel", "stacked"] = _option("parallel", "dcnv2")
@@ -119,11 +137,13 @@ class ModelSpec:
     tower_cross_layers: int = _option(1, "dmt")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON; options that the family does not read are left out unless they are set."""
+        """Plain values, ready for JSON; what not every model of the family reads is left out at its default."""
+        foreign = self.foreign_options()
         return {
             option.name: getattr(self, option.name)
             for option in fields(self)
-            if option.name not in self.foreign_options() or getattr(self, option.name) != option.default
+            if not (option.name in foreign or option.metadata.get("is_optional"))
+            or getattr(self, option.name) != option.default
         }
 
     @classmethod

@@ -71,22 +71,29 @@ class StepTrace:
 
 
 def trace_step(
-    layers: nn.Module, *, batch_size: int, dense_features: int, pooled_shape: Sequence[int], half: bool
+    layers: nn.Module,
+    *,
+    batch_size: int,
+    dense_features: int,
+    pooled_shape: Sequence[int],
+    half: bool,
+    tasks: int = 1,
 ) -> StepTrace:
     """Trace forward and backward of layers that were made on the meta device.
 
     Args:
-        layers: made fake; called with `[batch, dense features]` and `[batch, *pooled_shape]`, return `[batch]` logits.
+        layers: made fake; called with `[batch, dense features]` and `[batch, *pooled_shape]`, return the logits.
         batch_size: samples of the step.
         dense_features: columns of the dense input.
         pooled_shape: of one sample's pooled embeddings.
         half: whether it runs under bfloat16 autocast.
+        tasks: logits of a sample.
     """
     with FakeTensorMode(allow_non_fake_inputs=True), ModuleTracker() as tracker:
         layers = layers.to_empty(device="cpu")
         dense = torch.zeros(batch_size, dense_features)
         pooled = torch.zeros(batch_size, *pooled_shape, requires_grad=True)
-        labels = torch.zeros(batch_size)
+        labels = torch.zeros(batch_size) if tasks == 1 else torch.zeros(batch_size, tasks)
         recorder = _Recorder(tracker, [*layers.parameters(), *layers.buffers(), dense, pooled, labels])
         with recorder:
             with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):

@@ -1,5 +1,6 @@
 """What holds for every family, and each family against a slow computation from its weights alone."""
 
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from models.dcnv2 import CrossNetwork
 from models.deepfm import DeepfmLayers
 from models.dhen import INTERACTIONS, Attention, Convolution, Cross, DhenLayer, Dot
 from models.ensemble import Ensemble
-from models.finalmlp import FeatureGate, FinalmlpLayers
+from models.finalmlp import BilinearFusion, FeatureGate, FinalmlpLayers
 from models.layers import BatchNorm, OutputLayer
 from models.registry import FAMILIES, build_model
 from models.spec import CategoricalFeature, Features, ModelSpec
@@ -158,6 +159,7 @@ def test_finalmlp_fuses_its_streams_head_by_head() -> None:
     assert isinstance(layers, FinalmlpLayers)
     pooled = torch.randn(5, 2, 4)
     flat, fusion = pooled.flatten(1), layers.fusion
+    assert isinstance(fusion, BilinearFusion)
     first, second = (stream(flat) for stream in layers.streams)  # gates without context start at one
     for b, logit in enumerate(layers(torch.zeros(5, 0), pooled)):
         expected = fusion.first(first[b]) + fusion.second(second[b])
@@ -308,3 +310,74 @@ def test_the_example_of_how_to_add_a_model_works(monkeypatch: pytest.MonkeyPatch
     model = build_model(ModelSpec(family="wide"), FEATURES)
     assert model(*inputs_of(FEATURES, batch=4)).shape == (4,)
     assert count_model(ModelSpec(family="wide"), FEATURES).matmul_flops_per_sample > 0
+
+
+TASKS = replace(FEATURES, tasks=("click", "conversion", "like"))
+TASK_SPECS = {
+    **{family: SPECS[family] for family in FAMILIES},
+    **{f"{family} with towers": replace(SPECS[family], task_tower_width=8) for family in FAMILIES},
+    "finalmlp heads": replace(SPECS["finalmlp gated"], task_tower_width=8),
+}
+every_task_spec = pytest.mark.parametrize("spec", TASK_SPECS.values(), ids=TASK_SPECS.keys())
+
+
+@every_task_spec
+def test_several_tasks_share_a_body_and_each_has_a_head_of_its_own(spec: ModelSpec) -> None:
+    model = build_model(spec, TASKS, seed=1).train()
+    dense, pooled = torch.randn(16, 2), torch.randn(16, 3, spec.embedding_dim)
+    logits = model.layers(dense, pooled)
+    assert logits.shape == (16, 3)
+    assert logits.dtype == torch.float32
+    parameters = dict(model.layers.named_parameters())
+    reached = []
+    for task in range(3):
+        model.layers.zero_grad()
+        logits[:, task].square().sum().backward(retain_graph=True)
+        gradients = {name: one.grad for name, one in parameters.items() if one.grad is not None}
+        reached.append({name: gradient.clone() for name, gradient in gradients.items() if gradient.any()})
+    assert reached[0].keys() | reached[1].keys() | reached[2].keys() == set(parameters)
+    shared = set.intersection(*map(set, reached))
+    own = {
+        name for name in shared if reached[0][name].shape[0] == 3 and not (reached[0][name] * reached[1][name]).any()
+    }
+    assert shared - own, "nothing is shared"
+    assert own or set(reached[0]) != set(reached[1]), "no task has weights of its own"
+
+
+@every_task_spec
+def test_a_model_of_several_tasks_is_counted_and_saved_like_any_other(spec: ModelSpec, tmp_path: Path) -> None:
+    inputs = inputs_of(FEATURES, batch=32)
+    members = [build_model(one, TASKS, seed=3).eval() for one in (spec, ModelSpec())]
+    ensemble = Ensemble(members, [[2, 1, 0], [2, 3, 1]]).eval()
+    save_model(ensemble, tmp_path)
+    with torch.no_grad():
+        scored = load_model(tmp_path)(*inputs)
+        assert torch.equal(scored, ensemble(*inputs))
+        torch.testing.assert_close(scored[:, 0], (members[0](*inputs)[:, 0] + members[1](*inputs)[:, 0]) / 2)
+        torch.testing.assert_close(scored[:, 2], members[1](*inputs)[:, 2])
+    pooled = torch.randn(32, 3, spec.embedding_dim, requires_grad=True)
+    layers = members[0].train().layers
+    with FlopCounterMode(display=False) as counter:
+        layers(torch.randn(32, 2), pooled).sum().backward()
+    assert count_model(spec, TASKS).matmul_flops_per_sample == counter.get_total_flops() / 32
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_single_label_is_what_it_was_without_tasks(family: str) -> None:
+    spec = SPECS[family]
+    single = replace(FEATURES, tasks=("click",))
+    assert FEATURES.to_dict() == {name: value for name, value in single.to_dict().items() if name != "tasks"}
+    assert "task_tower_width" not in spec.to_dict()
+    models = [build_model(spec, features, seed=2).eval() for features in (FEATURES, single)]
+    assert list(models[0].state_dict()) == list(models[1].state_dict())
+    with torch.no_grad():
+        first, second = (model(*inputs_of(FEATURES, batch=8)) for model in models)
+    assert torch.equal(first, second)
+
+
+def test_towers_need_several_tasks_and_a_width() -> None:
+    for features, width in ((FEATURES, 8), (TASKS, 0)):
+        with pytest.raises(RequestError, match="task_tower_width"):
+            build_model(ModelSpec(task_tower_width=width), features)
+    with pytest.raises(RequestError, match="does not divide the width of a task's tower"):
+        build_model(ModelSpec(family="finalmlp", fusion_heads=4, task_tower_width=6), TASKS)
