@@ -30,6 +30,7 @@ from engine.step import (
     reset_peak_memory,
     seeded,
 )
+from engine.warm_start import WarmStart
 from models.registry import Model
 from models.spec import ModelSpec
 from models.tiered import EmbeddingCache
@@ -51,6 +52,7 @@ def train(
     should_stop: Callable[[], str | None] | None = None,
     adapt: Callable[[float], int] | None = None,
     processes: OneProcess | None = None,
+    warm_start: WarmStart | None = None,
 ) -> TrainResult:
     """Train one model to the end, or on from its checkpoint.
 
@@ -75,6 +77,7 @@ def train(
         adapt: called after each step with its seconds, waiting for its batch included; returns the intra-operator
             threads of the next one. Another number rounds otherwise, so that repetitions are not bitwise equal.
         processes: those that share this training, each of which calls this function; None is this one alone.
+        warm_start: a trained model to go on from, where one process trains; None starts from random weights.
 
     Raises:
         RequestError: the model cannot be built or does not fit into memory, the batch is larger than the data, no
@@ -90,6 +93,7 @@ def train(
     checkpoint = None
     if checkpoint_directory is not None:
         identity = _identity(dataset, spec, hyperparameters, execution, schedule)
+        identity["warm start"] = warm_start.identity if warm_start is not None else None
         checkpoint = processes.checkpoint(checkpoint_directory, identity)
     elif execution.embedding_cache_rows is not None:
         raise RequestError(
@@ -101,6 +105,8 @@ def train(
         cache = embedding_cache(execution, checkpoint_directory)
         run = _Run(dataset, spec, hyperparameters, execution, schedule, processes=processes, cache=cache)
         run.on_epoch, run.on_step, run.should_stop, run.adapt = on_epoch, on_step, should_stop, adapt
+        if warm_start is not None:
+            warm_start.apply(run.model)
         if checkpoint is not None:
             run.resume(checkpoint, checkpoint_seconds, checkpoint_steps)
         with deferred_interrupt() as raise_if_interrupted:
