@@ -1,0 +1,128 @@
+"""Processes as hosts of equally many: groups within a host and across hosts, and what is sent over either link."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+from shunter.errors import RequestError
+
+Link = Literal["intra", "cross"]
+Phase = Literal["ids", "forward", "backward"]
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What this process has sent to others, by phase and link: within its host, or across hosts.
+
+    What it keeps for itself is not sent, and a message without content is none.
+    """
+
+    sent_bytes: Counter[tuple[Phase, Link]] = field(default_factory=Counter)
+    messages: Counter[tuple[Phase, Link]] = field(default_factory=Counter)
+
+    def add(self, phase: Phase, link: Link, size_bytes: int) -> None:
+        """Count one message."""
+        if size_bytes:
+            self.sent_bytes[phase, link] += size_bytes
+            self.messages[phase, link] += 1
+
+
+class Members:
+    """Some processes that exchange with each other, and count it.
+
+    Args:
+        ranks: of the processes.
+        hosts: all of them.
+    """
+
+    def __init__(self, ranks: Sequence[int], hosts: "Hosts") -> None:
+        self.ranks = tuple(ranks)
+        self._hosts = hosts
+        self._group = dist.new_group(list(ranks)) if len(ranks) > 1 else None
+
+    def all_to_all(self, sent: Tensor, send_sizes: Sequence[int], receive_sizes: Sequence[int], phase: Phase) -> Tensor:
+        """Send each member its part of a flat tensor, and receive one from each.
+
+        Args:
+            sent: the parts one behind the other, in the order of the members.
+            send_sizes: elements for each member.
+            receive_sizes: elements from each member.
+            phase: under which it counts.
+        """
+        hosts = self._hosts
+        for rank, size in zip(self.ranks, send_sizes, strict=True):
+            if rank != hosts.rank:
+                link: Link = "intra" if rank // hosts.processes_per_host == hosts.host else "cross"
+                hosts.traffic.add(phase, link, size * sent.element_size())
+        if self._group is None:
+            return sent.clone()
+        received = sent.new_empty(sum(receive_sizes))
+        dist.all_to_all_single(received, sent.contiguous(), list(receive_sizes), list(send_sizes), group=self._group)
+        return received
+
+    def sum(self, tensor: Tensor) -> None:
+        """Add up a tensor over the members, in place."""
+        if self._group is not None:
+            dist.all_reduce(tensor, group=self._group)
+
+
+class Hosts:
+    """The processes of torch's default group, host by host; to be made by all of them at the same time.
+
+    Args:
+        processes_per_host: on each; divides their number.
+
+    Attributes:
+        rank: of this process.
+        host: of this process.
+        place: of this process within its host.
+        count: of the hosts.
+        everyone: all processes.
+        here: those of this host.
+        peers: those at the same place of every host.
+        traffic: what this process has sent.
+
+    Raises:
+        RequestError: the processes cannot be divided so.
+    """
+
+    def __init__(self, processes_per_host: int) -> None:
+        processes = dist.get_world_size()
+        if processes_per_host < 1 or processes % processes_per_host:
+            raise RequestError(
+                f"{processes} processes cannot be hosts of {processes_per_host} each: use a divisor of their number."
+            )
+        self.processes_per_host = processes_per_host
+        self.rank, self.count = dist.get_rank(), processes // processes_per_host
+        self.host, self.place = divmod(self.rank, processes_per_host)
+        self.traffic = Traffic()
+        # All processes must make all groups, in the same order.
+        by_host = [range(host * processes_per_host, (host + 1) * processes_per_host) for host in range(self.count)]
+        by_place = [range(place, processes, processes_per_host) for place in range(processes_per_host)]
+        self.everyone = Members(range(processes), self)
+        self.here = [Members(ranks, self) for ranks in by_host][self.host]
+        self.peers = [Members(ranks, self) for ranks in by_place][self.place]
+
+
+def exchange(sent: Tensor, members: Members, send_sizes: Sequence[int], receive_sizes: Sequence[int]) -> Tensor:
+    """`Members.all_to_all` whose gradient goes the way back; all members must run the backward pass as well."""
+    return _Exchange.apply(sent, members, tuple(send_sizes), tuple(receive_sizes))  # pyright: ignore[reportReturnType]
+
+
+class _Exchange(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, sent: Tensor, members: Members, send_sizes: tuple[int, ...], receive_sizes: tuple[int, ...]
+    ) -> Tensor:
+        ctx.members, ctx.send_sizes, ctx.receive_sizes = members, send_sizes, receive_sizes
+        return members.all_to_all(sent, send_sizes, receive_sizes, "forward")
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        returned = ctx.members.all_to_all(gradients[0], ctx.receive_sizes, ctx.send_sizes, "backward")
+        return returned, None, None, None
