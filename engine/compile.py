@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from engine.config import Execution
 from engine.step import autocast, seeded
-from models.registry import Model
+from models.registry import Model, layer_inputs
 
 # What compiling can gain and must cost at best; a training too short for these is not even measured.
 LARGEST_GAIN = 0.2
@@ -42,14 +42,14 @@ class CompiledLayers:
         mode = "reduce-overhead" if cuda_graphs else None
         self._compiled = torch.compile(layers, dynamic=False, fullgraph=True, mode=mode)
 
-    def __call__(self, dense: Tensor, pooled: Tensor) -> Tensor:
+    def __call__(self, *inputs: Tensor) -> Tensor:
         """Score a batch, as the layers themselves (`models.registry.FAMILIES`)."""
-        suits = self._layers.training and torch.is_grad_enabled() and len(pooled) == self._batch_size
+        suits = self._layers.training and torch.is_grad_enabled() and len(inputs[0]) == self._batch_size
         if not suits:
-            return self._layers(dense, pooled)
+            return self._layers(*inputs)
         if self._cuda_graphs:
             torch.compiler.cudagraph_mark_step_begin()  # the last step's logits may be overwritten: they are used up
-        return self._compiled(dense, pooled)
+        return self._compiled(*inputs)
 
 
 def compile_layers(model: Model, execution: Execution) -> float | None:
@@ -60,14 +60,12 @@ def compile_layers(model: Model, execution: Execution) -> float | None:
     """
     device = torch.device(execution.device)
     compiled = CompiledLayers(model.layers, execution.batch_size, cuda_graphs=device.type == "cuda")
-    features, dim = model.features, model.spec.embedding_dim
-    dense = torch.zeros(execution.batch_size, len(features.dense), device=device)
-    pooled = torch.zeros(execution.batch_size, len(features.categorical), dim, device=device, requires_grad=True)
+    inputs = layer_inputs(model.spec, model.features, execution.batch_size, device)
     started = time.perf_counter()
     try:
         with seeded(0, device), autocast(device, execution.precision):
             for _ in range(GRAPH_WARM_UPS if device.type == "cuda" else 1):
-                compiled(dense, pooled).sum().backward()
+                compiled(*inputs).sum().backward()
     except Exception as error:  # whatever is wrong with compiler or toolchain, training goes on without
         log.warning("The dense part stays uncompiled, since compiling failed: %s", str(error).split("\n", 1)[0])
         return None

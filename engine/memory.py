@@ -44,7 +44,7 @@ def check_tables_fit(
     if available_bytes is None:
         available_bytes = available_memory_bytes(torch.device(execution.device))
     row_bytes = (spec.embedding_dim + 1) * FLOAT_BYTES
-    rows = sum(field.rows for field in features.categorical)
+    rows = sum(features.table_rows)
     cached = execution.embedding_cache_rows
     if cached is not None:
         needed = min(cached, rows) * (row_bytes + BYTES_A_SLOT) + rows * BYTES_A_ROW

@@ -270,7 +270,7 @@ class Workload(Frozen):
     operators_per_step: int = Field(description="Operators dispatched in one training step.")
     train_samples: int = Field(description="Samples of one epoch.")
     dense_parameter_bytes: int = Field(default=0, description="Of `parameter_bytes`, those of the dense layers.")
-    tables: int = Field(default=0, description="Embedding tables; 0 when unknown.")
+    tables: int = Field(default=0, description="Embedding bags of a sample, mostly one a table; 0: unknown.")
     matmuls: tuple[Matmul, ...] = Field(default=(), description="The matrix products of a step.")
     dense: dict[Precision, DenseDemand] = Field(default={}, description="The rest of the dense part, by precision.")
     access_curve: tuple[tuple[float, float], ...] = Field(

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Literal, get_args
 
 import torch
 
-from models.registry import build_layers, check_spec
+from models.registry import bag_tables, build_layers, check_spec, layer_inputs
 from models.spec import Features, ModelSpec
 from models.trace import Operator, Phase, StepTrace, trace_step
 
@@ -30,7 +31,8 @@ class MatmulCount:
     """One matrix product of a step, `[m, k] x [k, n]`, done `count` times; the batch axis is given for one sample.
 
     Attributes:
-        batch_axis: which of `count`, `m`, `n` and `k` is to be multiplied by the batch size.
+        batch_axis: which of `count`, `m`, `n` and `k` is to be multiplied by the batch size; `none` for a product that
+            is of the step.
         half: whether it is computed in bfloat16 where the placement says so.
     """
 
@@ -38,7 +40,7 @@ class MatmulCount:
     m: int
     n: int
     k: int
-    batch_axis: BatchAxis
+    batch_axis: BatchAxis | Literal["none"]
     half: bool
 
 
@@ -112,7 +114,7 @@ class ModelCounts:
         parameter_bytes: weights of tables and layers.
         dense_parameter_bytes: of the layers alone.
         optimizer_bytes: one float a row for the tables, and what the dense optimiser keeps.
-        tables: number of embedding tables.
+        tables: bags that a sample looks up: one for each field, or for each position of a history that is read so.
         embedding_dim: width of a row.
         matmuls: the products of a step.
         fp32: what depends on the precision, in full precision.
@@ -164,9 +166,9 @@ def count_model(
     check_spec(spec, features)
     full, half = ([_trace(spec, features, size, half=half) for size in BATCHES] for half in (False, True))
     matmuls = _matmuls(full[0], full[1], half[0])
-    rows = sum(field.rows for field in features.categorical)
+    rows = sum(features.table_rows)
     lookups = _lookups(features, ids_per_sample)
-    fields = len(features.categorical)
+    fields, bags = len(features.categorical), len(bag_tables(spec, features))
     parameters = full[0].parameters
     return ModelCounts(
         matmul_flops_per_sample=sum(2 * one.count * one.m * one.n * one.k for one in matmuls),
@@ -176,7 +178,7 @@ def count_model(
         parameter_bytes=(rows * spec.embedding_dim + parameters) * FLOAT_BYTES,
         dense_parameter_bytes=parameters * FLOAT_BYTES,
         optimizer_bytes=(rows + parameters * DENSE_STATES[dense_optimizer]) * FLOAT_BYTES,
-        tables=fields,
+        tables=bags,
         embedding_dim=spec.embedding_dim,
         matmuls=matmuls,
         fp32=_precision_counts(full, dense_optimizer),
@@ -210,7 +212,7 @@ def count_layers(
     trace = _trace(spec, features, batch_size, half=half)
     lookups = _lookups(features, ids_per_sample) * batch_size
     row_bytes = spec.embedding_dim * FLOAT_BYTES
-    pooled_bytes = len(features.categorical) * batch_size * row_bytes
+    pooled_bytes = len(bag_tables(spec, features)) * batch_size * row_bytes
     forward = [one for one in trace.operators if one.phase == "forward"]
     backward = [one for one in trace.operators if one.phase == "backward"]
     states = DENSE_STATES[dense_optimizer]
@@ -240,12 +242,7 @@ def _trace(spec: ModelSpec, features: Features, batch_size: int, *, half: bool) 
     with torch.device("meta"):
         layers = build_layers(spec, features)
     return trace_step(
-        layers,
-        batch_size=batch_size,
-        dense_features=len(features.dense),
-        pooled_shape=(len(features.categorical), spec.embedding_dim),
-        half=half,
-        tasks=features.outputs,
+        layers, partial(layer_inputs, spec, features, batch_size, "cpu"), half=half, tasks=features.outputs
     )
 
 

@@ -28,6 +28,15 @@ class PooledEmbeddings(nn.Module, ABC):
     Adagrad, `sum += mean(gradient^2); row -= learning_rate * gradient / (sqrt(sum) + epsilon)`, where the gradient of
     a row is summed over its occurrences in the batch first. That is why the module has buffers and no parameters.
 
+    A table may serve several fields, and a field that is looked up id by id has a bag for each position. A sample has
+    the same bags as every other, those of one table next to each other.
+
+    Args:
+        rows: rows of each table.
+        dim: width of every row.
+        learning_rate: of the row-wise Adagrad.
+        table_of: table of each bag of a sample, ascending; None is one bag for each table.
+
     Attributes:
         weight: `[rows of all tables, dim]` float32, the tables one below the other.
         adagrad_sum: `[rows of all tables]` float32, the optimiser's state; not part of the state dict.
@@ -44,11 +53,16 @@ class PooledEmbeddings(nn.Module, ABC):
     l2: float = 0.0
     initial_bound: float | None = None
 
-    def __init__(self, rows: Sequence[int], dim: int, learning_rate: float) -> None:
+    def __init__(
+        self, rows: Sequence[int], dim: int, learning_rate: float, table_of: Sequence[int] | None = None
+    ) -> None:
         super().__init__()
         self.rows = tuple(rows)
         self.dim = dim
         self.learning_rate = learning_rate
+        self.table_of = tuple(range(len(rows)) if table_of is None else table_of)
+        assert sorted(set(self.table_of)) == list(range(len(rows))), "every table has a bag"
+        assert list(self.table_of) == sorted(self.table_of), "the bags of a table lie next to each other"
 
     @abstractmethod
     def lookup(self, values: Tensor, offsets: Tensor) -> Tensor:
@@ -58,20 +72,20 @@ class PooledEmbeddings(nn.Module, ABC):
         """Look up one batch.
 
         Args:
-            values: ids, table by table and sample by sample within a table (the order of a KeyedJaggedTensor).
-            offsets: `[tables * batch + 1]`, where each bag starts in `values`, and the end.
+            values: ids, bag by bag of a sample, and sample by sample for each (the order of a KeyedJaggedTensor).
+            offsets: `[bags of a sample * batch + 1]`, where each bag starts in `values`, and the end.
 
         Returns:
-            `[batch, tables, dim]`; zeros for an empty bag.
+            `[batch, bags of a sample, dim]`; zeros for an empty bag.
         """
-        pooled = self.lookup(values, offsets).view(-1, len(self.rows), self.dim)
+        pooled = self.lookup(values, offsets).view(-1, len(self.table_of), self.dim)
         if self.l2 and pooled.requires_grad:
             decay = pooled.detach() * (self.l2 * self._rarity(values, offsets))
             pooled.register_hook(lambda gradient: gradient + decay)
         return pooled
 
     def _rarity(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """One over the occurrences in the batch of each id, averaged over a bag: `[batch, tables, 1]`.
+        """One over the occurrences in the batch of each id, averaged over a bag: `[batch, bags of a sample, 1]`.
 
         Like the update of the torch kernel, it has no shape that depends on the ids: a GPU does not wait for the host.
         """
@@ -79,13 +93,14 @@ class PooledEmbeddings(nn.Module, ABC):
         bags, device = len(lengths), values.device
         bag = torch.repeat_interleave(lengths, output_size=len(values))
         starts = torch.tensor((0, *self.rows[:-1]), device=device).cumsum(0)
-        rows = values.long() + starts[bag // (bags // len(self.rows))]
+        starts = starts[torch.tensor(self.table_of, device=device)]
+        rows = values.long() + starts[bag // (bags // len(self.table_of))]
         ordered, order = rows.sort()
         slot = torch.zeros_like(order)
         slot[1:] = (ordered[1:] != ordered[:-1]).cumsum(0)
         occurrences = torch.zeros(len(rows), device=device).index_add_(0, slot, torch.ones(len(rows), device=device))
         rarity = torch.zeros(bags, device=device).index_add_(0, bag[order], occurrences[slot].reciprocal())
-        return (rarity / lengths.clamp(min=1)).view(len(self.rows), -1).t().unsqueeze(2)
+        return (rarity / lengths.clamp(min=1)).view(len(self.table_of), -1).t().unsqueeze(2)
 
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
@@ -108,8 +123,15 @@ class PooledEmbeddings(nn.Module, ABC):
 class FbgemmEmbeddings(PooledEmbeddings):
     """FBGEMM's split table-batched embedding bag."""
 
-    def __init__(self, rows: Sequence[int], dim: int, learning_rate: float, device: torch.device) -> None:
-        super().__init__(rows, dim, learning_rate)
+    def __init__(
+        self,
+        rows: Sequence[int],
+        dim: int,
+        learning_rate: float,
+        device: torch.device,
+        table_of: Sequence[int] | None = None,
+    ) -> None:
+        super().__init__(rows, dim, learning_rate, table_of)
         from fbgemm_gpu.split_embedding_configs import EmbOptimType
         from fbgemm_gpu.split_table_batched_embeddings_ops_common import BoundsCheckMode, EmbeddingLocation, PoolingMode
         from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
@@ -125,6 +147,7 @@ class FbgemmEmbeddings(PooledEmbeddings):
             optimizer=EmbOptimType.EXACT_ROWWISE_ADAGRAD,
             learning_rate=learning_rate,
             eps=EPSILON,
+            feature_table_map=list(self.table_of),
             pooling_mode=PoolingMode.SUM,
             # Ids are checked where a batch is made, once, with the name of the field in the message.
             bounds_check_mode=BoundsCheckMode.NONE,
@@ -147,24 +170,32 @@ class FbgemmEmbeddings(PooledEmbeddings):
 class TorchEmbeddings(PooledEmbeddings):
     """The same with torch alone, for machines without FBGEMM; no synchronisation with the device."""
 
-    def __init__(self, rows: Sequence[int], dim: int, learning_rate: float, device: torch.device) -> None:
-        super().__init__(rows, dim, learning_rate)
+    def __init__(
+        self,
+        rows: Sequence[int],
+        dim: int,
+        learning_rate: float,
+        device: torch.device,
+        table_of: Sequence[int] | None = None,
+    ) -> None:
+        super().__init__(rows, dim, learning_rate, table_of)
         total = sum(rows)
         self.register_buffer("weight", torch.zeros(total, dim, device=device))
         self.register_buffer("adagrad_sum", torch.zeros(total, device=device), persistent=False)
         starts = torch.tensor((0, *rows[:-1]), device=device).cumsum(0)
-        self.register_buffer("table_starts", starts, persistent=False)
+        starts = starts[torch.tensor(self.table_of, device=device)]
+        self.register_buffer("bag_starts", starts, persistent=False)
         # The update happens in the backward pass, which autograd runs only if something asks for a gradient.
         self.register_buffer("anchor", torch.zeros(0, device=device, requires_grad=True), persistent=False)
 
-    table_starts: Tensor
+    bag_starts: Tensor
     anchor: Tensor
 
     def lookup(self, values: Tensor, offsets: Tensor) -> Tensor:
         """Sum the rows of each bag."""
         pooled: Tensor = _PooledLookup.apply(self.anchor, self, values, offsets)  # pyright: ignore[reportAssignmentType]
-        by_table = pooled.view(len(self.rows), -1, self.dim)
-        return by_table.transpose(0, 1).flatten(1)
+        by_bag = pooled.view(len(self.table_of), -1, self.dim)
+        return by_bag.transpose(0, 1).flatten(1)
 
     @torch.no_grad()
     def update(self, rows: Tensor, gradients: Tensor) -> None:
@@ -195,8 +226,8 @@ class _PooledLookup(torch.autograd.Function):
     def forward(ctx: Any, anchor: Tensor, tables: TorchEmbeddings, values: Tensor, offsets: Tensor) -> Tensor:
         bags = offsets.numel() - 1
         bag_of_value = torch.repeat_interleave(offsets.diff(), output_size=values.numel())
-        table_of_bag = torch.arange(bags, device=values.device) // max(bags // len(tables.rows), 1)
-        rows = values.long() + tables.table_starts[table_of_bag][bag_of_value]
+        bag_of_sample = torch.arange(bags, device=values.device) // max(bags // len(tables.table_of), 1)
+        rows = values.long() + tables.bag_starts[bag_of_sample][bag_of_value]
         ctx.tables = tables
         ctx.save_for_backward(rows, bag_of_value)
         if not values.numel():
@@ -264,7 +295,13 @@ def _fbgemm_works(device_type: str) -> bool:
 
 
 def build_embeddings(
-    rows: Sequence[int], dim: int, *, learning_rate: float, device: torch.device, kernel: Kernel = "auto"
+    rows: Sequence[int],
+    dim: int,
+    *,
+    learning_rate: float,
+    device: torch.device,
+    kernel: Kernel = "auto",
+    table_of: Sequence[int] | None = None,
 ) -> PooledEmbeddings:
     """Build uninitialised tables of one width.
 
@@ -274,9 +311,10 @@ def build_embeddings(
         learning_rate: of the fused row-wise Adagrad.
         device: where they lie, for good.
         kernel: `auto` picks FBGEMM where it is installed.
+        table_of: see `PooledEmbeddings`.
     """
     kernels: dict[str, type[FbgemmEmbeddings] | type[TorchEmbeddings]] = {
         "fbgemm": FbgemmEmbeddings,
         "torch": TorchEmbeddings,
     }
-    return kernels[choose_kernel(kernel, device)](rows, dim, learning_rate, device)
+    return kernels[choose_kernel(kernel, device)](rows, dim, learning_rate, device, table_of)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from models.embeddings import PooledEmbeddings
+from models.positions import Positions
 from models.spec import Features, ModelSpec
 
 
@@ -14,21 +15,30 @@ class Recommender(nn.Module):
     Args:
         spec: the architecture.
         features: the input.
-        embeddings: one table per categorical feature.
-        layers: all but the tables; from `[batch, dense features]` and `[batch, tables, dim]` to the logits.
+        embeddings: the tables of the categorical features.
+        layers: all but the tables; from `[batch, dense features]` and `[batch, fields, dim]` to the logits.
+        positions: for layers that read histories id by id, and take their lengths too: `models.positions`.
 
     Attributes:
         compiled_layers: stands in for `layers` where it is set (`engine.compile`); it shares their weights.
     """
 
-    compiled_layers: Callable[[Tensor, Tensor], Tensor] | None = None
+    compiled_layers: Callable[..., Tensor] | None = None
 
-    def __init__(self, spec: ModelSpec, features: Features, embeddings: PooledEmbeddings, layers: nn.Module) -> None:
+    def __init__(
+        self,
+        spec: ModelSpec,
+        features: Features,
+        embeddings: PooledEmbeddings,
+        layers: nn.Module,
+        positions: Positions | None = None,
+    ) -> None:
         super().__init__()
         self.spec = spec
         self.features = features
         self.embeddings = embeddings
         self.layers = layers
+        self._positions = positions
 
     def forward(self, dense: Tensor, values: Tensor, offsets: Tensor) -> Tensor:
         """Score a batch.
@@ -42,4 +52,11 @@ class Recommender(nn.Module):
             Logits, `[batch]`, or `[batch, tasks]` where the features name several.
         """
         layers = self.compiled_layers or self.layers
-        return layers(dense, self.embeddings(values, offsets))
+        return layers(*self.layer_inputs(dense, values, offsets))
+
+    def layer_inputs(self, dense: Tensor, values: Tensor, offsets: Tensor) -> tuple[Tensor, ...]:
+        """What the layers take of a batch: dense features, looked-up embeddings, and lengths of histories if asked."""
+        if self._positions is None:
+            return dense, self.embeddings(values, offsets)
+        values, offsets, lengths = self._positions(values, offsets)
+        return dense, self.embeddings(values, offsets), lengths

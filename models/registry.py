@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from models.dcnv2 import Dcnv2Layers
 from models.deepfm import DeepfmLayers
@@ -14,13 +14,15 @@ from models.dmt import DmtLayers
 from models.dnn import DnnLayers
 from models.embeddings import Kernel, PooledEmbeddings, build_embeddings
 from models.finalmlp import FinalmlpLayers
+from models.positions import Positions
 from models.recommender import Recommender
+from models.sequence import SequenceLayers
 from models.spec import Features, ModelSpec, nearest
 from models.tiered import EmbeddingCache, TieredEmbeddings
 from shunter.errors import RequestError
 
 Model = Recommender
-# What is above the tables: `forward(dense [batch, dense features], pooled [batch, tables, dim])` returns logits in
+# What is above the tables: `forward(dense [batch, dense features], pooled [batch, fields, dim])` returns logits in
 # float32: `[batch]`, or `[batch, tasks]` where `Features.tasks` names several. Tables, checkpoints, compilation,
 # sharding, counting and serving are the same for all families.
 FAMILIES: dict[str, Callable[[ModelSpec, Features], nn.Module]] = {
@@ -31,7 +33,11 @@ FAMILIES: dict[str, Callable[[ModelSpec, Features], nn.Module]] = {
     "finalmlp": FinalmlpLayers,
     "dhen": DhenLayers,
     "dmt": DmtLayers,
+    "sequence": SequenceLayers,
 }
+# Families that read histories id by id: their `pooled` has a bag for each position, and `forward` takes the lengths,
+# int64 `[batch, histories]`, as well. To all others a history is a pooled bag.
+POSITIONAL = frozenset(("sequence",))
 
 
 def build_layers(spec: ModelSpec, features: Features) -> nn.Module:
@@ -73,14 +79,25 @@ def build_model(
 
     Raises:
         RequestError: the family is not known, the embedding width does not suit the kernels, there is no feature, or
-            the cache cannot be built.
+            the cache cannot be built or does not suit the family.
         HardwareError: there is no room for the file.
     """
     check_spec(spec, features)
     device = torch.device(device)
-    rows = [field.rows for field in features.categorical]
+    if cache is not None and spec.family in POSITIONAL:
+        raise RequestError(
+            f"The option embedding_cache_rows does not work for a model of family {spec.family!r}, which looks up "
+            "positions of histories: leave it out."
+        )
     build = build_embeddings if cache is None else partial(TieredEmbeddings, cache=cache)
-    embeddings = build(rows, spec.embedding_dim, learning_rate=embedding_learning_rate, device=device, kernel=kernel)
+    embeddings = build(
+        features.table_rows,
+        spec.embedding_dim,
+        learning_rate=embedding_learning_rate,
+        device=device,
+        kernel=kernel,
+        table_of=bag_tables(spec, features),
+    )
     embeddings.l2, embeddings.initial_bound = embedding_l2, embedding_initial_bound
     return assemble_model(spec, features, embeddings, seed=seed, device=device)
 
@@ -91,13 +108,31 @@ def assemble_model(
     """Build a model around tables of any kind, and draw the initial weights; see `build_model`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = Recommender(spec, features, embeddings, build_layers(spec, features))
+        positions = Positions(features) if spec.family in POSITIONAL else None
+        model = Recommender(spec, features, embeddings, build_layers(spec, features), positions)
         for module in model.layers.modules():
             if isinstance(module, nn.Linear):
                 _initialise(module)
     embeddings.initialise(torch.Generator().manual_seed(seed))
     model.layers.to(device)
     return model
+
+
+def bag_tables(spec: ModelSpec, features: Features) -> tuple[int, ...]:
+    """Table of each bag that a sample looks up: of each field, or of each position where the family reads positions."""
+    return Positions(features).table_of if spec.family in POSITIONAL else features.table_of
+
+
+def layer_inputs(
+    spec: ModelSpec, features: Features, batch_size: int, device: str | torch.device
+) -> tuple[Tensor, ...]:
+    """Zeros in the shapes of what the layers of a model take, as `Recommender.layer_inputs` gives them."""
+    dense = torch.zeros(batch_size, len(features.dense), device=device)
+    bags = len(bag_tables(spec, features))
+    pooled = torch.zeros(batch_size, bags, spec.embedding_dim, device=device, requires_grad=True)
+    if spec.family not in POSITIONAL:
+        return dense, pooled
+    return dense, pooled, torch.zeros(batch_size, len(features.histories), dtype=torch.int64, device=device)
 
 
 def check_spec(spec: ModelSpec, features: Features) -> None:

@@ -95,6 +95,7 @@ class ShardedEmbeddings(PooledEmbeddings):
         device: of this process.
         make_plan: decides how the tables are divided; equal in every process.
         precision: in which pooled rows and gradients travel.
+        table_of: see `PooledEmbeddings`.
     """
 
     def __init__(
@@ -106,12 +107,13 @@ class ShardedEmbeddings(PooledEmbeddings):
         device: torch.device,
         make_plan: MakePlan,
         precision: CommunicationPrecision = "fp32",
+        table_of: Sequence[int] | None = None,
     ) -> None:
-        super().__init__(rows, dim, learning_rate)
+        super().__init__(rows, dim, learning_rate, table_of)
         from torchrec.distributed import DistributedModelParallel
         from torchrec.optim import RowWiseAdagrad
 
-        collection = table_collection(rows, dim, learning_rate)
+        collection = table_collection(rows, dim, learning_rate, self.table_of)
         sharder = build_sharder(precision)
         self.plan = make_plan(collection, sharder)
         with warnings.catch_warnings():  # TorchRec still uses what torch has renamed
@@ -119,7 +121,7 @@ class ShardedEmbeddings(PooledEmbeddings):
             sharded = DistributedModelParallel(collection, device=device, plan=self.plan, sharders=[sharder])  # pyright: ignore[reportArgumentType]
         # Not part of the module tree: its parameters are no parameters of the dense optimiser.
         self._sharded = (sharded,)
-        self._keys = [_key(table) for table in range(len(rows))]
+        self._keys = [_key(bag) for bag in range(len(self.table_of))]
         self._table_of = {_weight_name(table): table for table in range(len(rows))}
         copies = [
             parameter
@@ -213,15 +215,20 @@ def overlap(first: int, length: int, own_first: int, own_length: int) -> tuple[s
     return slice(start - first, end - first), slice(start - own_first, end - own_first)
 
 
-def table_collection(rows: Sequence[int], dim: int, learning_rate: float) -> "EmbeddingBagCollection":
+def table_collection(
+    rows: Sequence[int], dim: int, learning_rate: float, table_of: Sequence[int] | None = None
+) -> "EmbeddingBagCollection":
     """TorchRec's description of the tables: on the meta device, so of any size, with their optimiser."""
     from torchrec.modules.embedding_configs import EmbeddingBagConfig
     from torchrec.modules.embedding_modules import EmbeddingBagCollection
     from torchrec.optim import RowWiseAdagrad, apply_optimizer_in_backward
 
+    keys: list[list[str]] = [[] for _ in rows]
+    for bag, table in enumerate(range(len(rows)) if table_of is None else table_of):
+        keys[table].append(_key(bag))
     tables = [
         EmbeddingBagConfig(
-            name=table_name(table), embedding_dim=dim, num_embeddings=table_rows, feature_names=[_key(table)]
+            name=table_name(table), embedding_dim=dim, num_embeddings=table_rows, feature_names=keys[table]
         )
         for table, table_rows in enumerate(rows)
     ]
@@ -258,8 +265,8 @@ def table_name(table: int) -> str:
     return f"table{table}"
 
 
-def _key(table: int) -> str:
-    return f"field{table}"
+def _key(bag: int) -> str:
+    return f"field{bag}"
 
 
 def _weight_name(table: int) -> str:

@@ -19,16 +19,22 @@ class CategoricalFeature:
         name: column of the source.
         rows: number of ids, so the rows of its embedding table; id 0 is the out-of-vocabulary and missing value.
         multi_valued: whether a sample may hold any number of ids (a pooled bag) instead of exactly one.
+        length: of a history, whose ids have an order, the oldest first: most ids of one sample; None for other fields.
+        table: the field whose embedding table this one shares, so whose ids it holds; None: it has a table of its own.
     """
 
     name: str
     rows: int
     multi_valued: bool = False
+    length: int | None = None
+    table: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Features:
     """What comes into a model, in the order of the arrays, and what it shall predict.
+
+    Fields that share a table stand right behind its owner, since the kernels take the bags of a table together.
 
     Attributes:
         dense: names of the dense columns.
@@ -45,12 +51,41 @@ class Features:
         """Logits of a sample: one for each task."""
         return max(1, len(self.tasks))
 
+    @property
+    def histories(self) -> tuple[CategoricalFeature, ...]:
+        """The fields whose ids have an order."""
+        return tuple(field for field in self.categorical if field.length is not None)
+
+    @property
+    def table_rows(self) -> tuple[int, ...]:
+        """Rows of each embedding table."""
+        return tuple(field.rows for field in self.categorical if field.table is None)
+
+    @property
+    def table_of(self) -> tuple[int, ...]:
+        """Table of each field.
+
+        Raises:
+            RequestError: a field does not stand behind the one whose table it shares, or is of another size.
+        """
+        tables: list[int] = []
+        owner: CategoricalFeature | None = None
+        for feature in self.categorical:
+            if feature.table is None:
+                owner = feature
+            elif owner is None or (owner.name, owner.rows) != (feature.table, feature.rows):
+                raise RequestError(
+                    f"The field {feature.name!r} shares the table of {feature.table!r}: put it right behind that "
+                    "field, with as many rows."
+                )
+            tables.append((tables[-1] if tables else -1) + (feature.table is None))
+        return tuple(tables)
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON; without tasks where there is one label only."""
-        values = asdict(self)
-        if not self.tasks:
-            del values["tasks"]
-        return values
+        """Plain values, ready for JSON; what a field does not have, and the tasks where there is one, are left out."""
+        categorical = [{k: v for k, v in asdict(field).items() if v is not None} for field in self.categorical]
+        tasks = {"tasks": list(self.tasks)} if self.tasks else {}
+        return {"dense": list(self.dense), "categorical": categorical, **tasks}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Features":
@@ -98,6 +133,10 @@ class ModelSpec:
         interaction_vectors: `dhen`: vectors that each module of a layer gives.
         attention_heads: `dhen`: heads of the self-attention; divides `embedding_dim`.
         convolution_channels: `dhen`: filters of the convolution.
+        encoder: `sequence`: what reads the histories, position by position.
+        encoder_widths: `sequence`: hidden width of each of the encoder's layers.
+        encoder_output: `sequence`: what of the last layer goes on: its state after the newest position, or the mean
+            of its states.
         towers: `dmt`: groups of fields, in the order of the data (`models.towers.towers_of`).
         tower_fields: `dmt`: names of the fields of each tower instead: the partition, as a checkpoint keeps it.
         tower_kind: `dmt`: module of a tower: linear maps, or a small cross network.
@@ -128,6 +167,9 @@ class ModelSpec:
     interaction_vectors: int = _option(8, "dhen")
     attention_heads: int = _option(2, "dhen")
     convolution_channels: int = _option(4, "dhen")
+    encoder: Literal["gru", "lstm"] = _option("gru", "sequence")
+    encoder_widths: tuple[int, ...] = _option((32,), "sequence")
+    encoder_output: Literal["last", "mean"] = _option("last", "sequence")
     towers: int | None = _option(None, "dmt")
     tower_fields: tuple[tuple[str, ...], ...] = _option((), "dmt")
     tower_kind: Literal["dlrm", "dcn"] = _option("dlrm", "dmt")

@@ -86,6 +86,7 @@ class TieredEmbeddings(PooledEmbeddings):
         device: the CPU.
         cache: size of the cache and place of the file.
         kernel: of the rows in memory.
+        table_of: see `PooledEmbeddings`.
 
     Raises:
         RequestError: the cache has no row, or the device is not the CPU.
@@ -101,8 +102,9 @@ class TieredEmbeddings(PooledEmbeddings):
         device: torch.device,
         cache: EmbeddingCache,
         kernel: Kernel = "auto",
+        table_of: Sequence[int] | None = None,
     ) -> None:
-        super().__init__(rows, dim, learning_rate)
+        super().__init__(rows, dim, learning_rate, table_of)
         if cache.rows < 1:
             raise RequestError(f"The value {cache.rows} of embedding_cache_rows is no size: use at least 1, or None.")
         if device.type != "cpu":
@@ -118,7 +120,7 @@ class TieredEmbeddings(PooledEmbeddings):
         # Same memory, but to autograd not the same tensor: rows arrive between a forward and its backward pass.
         self._fast_weight = torch.from_numpy(self._kernel[0].weight.numpy())[1:]
         self._fast_sum = torch.from_numpy(self._kernel[0].adagrad_sum.numpy())[1:]
-        self._table_starts = np.cumsum((0, *rows[:-1]))
+        self._bag_starts = np.cumsum((0, *rows[:-1]))[list(self.table_of)]
         self._slots = SlotMap(total, slots, cache.window_batches)
         self._lock = threading.Lock()
         self._admitted: deque[Tensor] = deque()
@@ -174,7 +176,7 @@ class TieredEmbeddings(PooledEmbeddings):
             pooled = nn.functional.embedding_bag(
                 rows, self.weight, offsets.long(), mode="sum", include_last_offset=True
             )
-        return pooled.view(len(self.rows), -1, self.dim).transpose(0, 1).flatten(1)
+        return pooled.view(len(self.table_of), -1, self.dim).transpose(0, 1).flatten(1)
 
     @torch.no_grad()
     def flush(self) -> None:
@@ -204,9 +206,9 @@ class TieredEmbeddings(PooledEmbeddings):
 
     def _rows_of(self, values: Tensor, offsets: Tensor) -> np.ndarray:
         """Row in `weight` of each id."""
-        batch = (len(offsets) - 1) // len(self.rows)
-        ids_of_table = np.diff(offsets[::batch].numpy())
-        return values.numpy() + np.repeat(self._table_starts, ids_of_table)
+        batch = (len(offsets) - 1) // len(self.table_of)
+        ids_of_bag = np.diff(offsets[::batch].numpy())
+        return values.numpy() + np.repeat(self._bag_starts, ids_of_bag)
 
     def _move(self, admission: Admission) -> None:
         as_index = {name: torch.from_numpy(part.astype(np.int64)) for name, part in vars(admission).items()}

@@ -6,7 +6,7 @@ types, and the life of every tensor are those of a real step, for models of any 
 
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -71,33 +71,24 @@ class StepTrace:
 
 
 def trace_step(
-    layers: nn.Module,
-    *,
-    batch_size: int,
-    dense_features: int,
-    pooled_shape: Sequence[int],
-    half: bool,
-    tasks: int = 1,
+    layers: nn.Module, make_inputs: Callable[[], tuple[Tensor, ...]], *, half: bool, tasks: int = 1
 ) -> StepTrace:
     """Trace forward and backward of layers that were made on the meta device.
 
     Args:
-        layers: made fake; called with `[batch, dense features]` and `[batch, *pooled_shape]`, return the logits.
-        batch_size: samples of the step.
-        dense_features: columns of the dense input.
-        pooled_shape: of one sample's pooled embeddings.
+        layers: made fake; return the logits.
+        make_inputs: gives what the layers are called with; those that need a gradient are looked-up embeddings.
         half: whether it runs under bfloat16 autocast.
         tasks: logits of a sample.
     """
     with FakeTensorMode(allow_non_fake_inputs=True), ModuleTracker() as tracker:
         layers = layers.to_empty(device="cpu")
-        dense = torch.zeros(batch_size, dense_features)
-        pooled = torch.zeros(batch_size, *pooled_shape, requires_grad=True)
-        labels = torch.zeros(batch_size) if tasks == 1 else torch.zeros(batch_size, tasks)
-        recorder = _Recorder(tracker, [*layers.parameters(), *layers.buffers(), dense, pooled, labels])
+        inputs = make_inputs()
+        labels = torch.zeros(len(inputs[0])) if tasks == 1 else torch.zeros(len(inputs[0]), tasks)
+        recorder = _Recorder(tracker, [*layers.parameters(), *layers.buffers(), *inputs, labels])
         with recorder:
             with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
-                logits = layers(dense, pooled)
+                logits = layers(*inputs)
             loss = nn.functional.binary_cross_entropy_with_logits(logits, labels)
             del logits
             recorder.begin_backward()

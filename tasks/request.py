@@ -152,7 +152,9 @@ class JobRequest(BaseModel):
     max_bad_share: float = Field(
         default=0.01, ge=0, le=1, description="Share of unreadable rows above which ingestion stops."
     )
-    model: str = Field(default="dlrm", description="Model family: dlrm, dnn, deepfm, dcnv2, finalmlp, dhen or dmt.")
+    model: str = Field(
+        default="dlrm", description="Model family: dlrm, dnn, deepfm, dcnv2, finalmlp, dhen, dmt or sequence."
+    )
     objective: Annotated[str, AfterValidator(_checked_objective)] = Field(
         default="time",
         description="What to minimise within the limits: time, energy, cost, or weights such as time=1,energy=0.5.",

@@ -79,7 +79,7 @@ def make_plan(
         sharding: what may be done with them.
         device: of this process.
         batch_size: samples a process gets in a step.
-        ids_per_sample: mean number of ids of a sample in each table.
+        ids_per_sample: mean number of ids in each bag of a sample, the bags of a table next to each other.
 
     Raises:
         InfeasibleError: no allowed plan fits into memory.
@@ -89,11 +89,12 @@ def make_plan(
 
     processes = dist.get_world_size()
     constraints = {}
+    bag_ids = iter(ids_per_sample)
     for table, config in enumerate(collection.embedding_bag_configs()):
         constraints[table_name(table)] = ParameterConstraints(
             sharding_types=list(allowed_types(sharding.types, config.num_embeddings, processes)),
             min_partition=FEWEST_COLUMNS,
-            pooling_factors=[max(ids_per_sample[table], 1.0)],
+            pooling_factors=[max(next(bag_ids), 1.0) for _ in config.feature_names],
         )
     planner = EmbeddingShardingPlanner(
         topology=build_topology(sharding, device, processes),

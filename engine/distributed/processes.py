@@ -21,7 +21,8 @@ from engine.metrics import compute_metrics
 from engine.processes import OneProcess
 from engine.results import Evaluation
 from engine.step import applied, autocast, prefetch
-from models.registry import Model, assemble_model, check_spec
+from models.positions import Positions
+from models.registry import POSITIONAL, Model, assemble_model, bag_tables, check_spec
 from models.sharded import ShardedEmbeddings
 from models.spec import Features, ModelSpec
 from models.tiered import EmbeddingCache
@@ -77,19 +78,27 @@ class ManyProcesses(OneProcess):
             sharding=self._sharding,
             device=device,
             batch_size=-(-execution.batch_size // self.count),
-            ids_per_sample=self._ids_per_sample,
+            ids_per_sample=self._ids_of_bags(spec, features),
         )
         embeddings = ShardedEmbeddings(
-            [field.rows for field in features.categorical],
+            features.table_rows,
             spec.embedding_dim,
             learning_rate=hyperparameters.embedding_learning_rate,
             device=device,
             make_plan=plan,
             precision=self._sharding.precision,
+            table_of=bag_tables(spec, features),
         )
         embeddings.l2 = hyperparameters.embedding_l2
         embeddings.initial_bound = hyperparameters.embedding_initial_bound
         return assemble_model(spec, features, embeddings, seed=seed, device=device)
+
+    def _ids_of_bags(self, spec: ModelSpec, features: Features) -> list[float]:
+        """Mean number of ids in each bag of a sample."""
+        if spec.family not in POSITIONAL:
+            return self._ids_per_sample
+        fields = zip(self._ids_per_sample, Positions(features).widths, strict=True)
+        return [ids / width for ids, width in fields for _ in range(width)]
 
     def loader(self, dataset: Dataset, batch_size: int, seed: int) -> ShareLoader:
         """Read this process's part of each batch."""

@@ -20,7 +20,7 @@ from engine.stalls.linked import Wire
 from engine.stalls.plan import CommunicationMeasurement, StallPlan, Traffic
 from engine.step import applied, build_dense_optimizer, prefetch, train_step
 from hardware.timing import synchronize
-from models.registry import Model, build_model
+from models.registry import POSITIONAL, Model, build_model
 from models.sharded import ShardedEmbeddings
 from models.spec import ModelSpec
 
@@ -238,9 +238,13 @@ class StallRuns:
         if self._device.type != "cpu":
             self.not_measurable["S7"] = "embeddings in a slower memory are trained on the processor only"
             return
+        if self._plan.spec.family in POSITIONAL:
+            self.not_measurable["S7"] = "this family keeps all embeddings in memory"
+            return
         rows = [field.rows for field in self._plan.dataset.features.categorical]
         needed = largest_window_rows(self._resident, rows, self._execution.prefetch_depth + 2)
-        if needed >= sum(rows):
-            self.not_measurable["S7"] = f"the batches in work touch all of the {sum(rows):,} embedding rows"
+        total = sum(self._plan.dataset.features.table_rows)
+        if needed >= total:
+            self.not_measurable["S7"] = f"the batches in work touch all of the {total:,} embedding rows"
             return
-        self.slow_tier_rows = (max(needed, int(self._plan.slow_share * sum(rows))), sum(rows))
+        self.slow_tier_rows = (max(needed, int(self._plan.slow_share * total)), total)

@@ -24,6 +24,11 @@ FAMILY_OPTIONS: dict[str, Choices] = {
         "interaction_ensemble": ("concat", "sum", "weighted"),
     },
     "dmt": {"tower_kind": ("dlrm", "dcn"), "tower_vectors": (1, 2, 4)},
+    "sequence": {
+        "encoder": ("gru", "lstm"),
+        "encoder_widths": ("16", "32", "64", "32+32"),
+        "encoder_output": ("last", "mean"),
+    },
 }
 
 
@@ -125,12 +130,14 @@ class SearchSpace(BaseModel):
 
 
 def _as_choice(value: Any) -> int | str | None:
-    return "+".join(value) if isinstance(value, tuple) else value
+    return "+".join(map(str, value)) if isinstance(value, tuple) else value
 
 
 def _from_choice(option: str, choice: int | str | None) -> Any:
     is_tuple = isinstance(getattr(ModelSpec(), option), tuple)
-    return tuple(choice.split("+")) if is_tuple and isinstance(choice, str) else choice
+    if not (is_tuple and isinstance(choice, str)):
+        return choice
+    return tuple(int(part) if part.isdigit() else part for part in choice.split("+"))
 
 
 def _halving(width: int, layers: int) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ FEATURES = Features(
     categorical=(
         CategoricalFeature(name="a", rows=100),
         CategoricalFeature(name="b", rows=50),
-        CategoricalFeature(name="tags", rows=30, multi_valued=True),
+        CategoricalFeature(name="tags", rows=30, multi_valued=True, length=4),
     ),
 )
 SPEC = ModelSpec(embedding_dim=8, bottom_widths=(10,), top_widths=(12,))

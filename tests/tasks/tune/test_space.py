@@ -18,7 +18,11 @@ from tasks.tune import SearchSpace
 def dataset_of(train_rows: int, dense: int = 2) -> Dataset:
     """A data set of any size, which is not read."""
     features = Features(
-        dense=tuple(f"dense{i}" for i in range(dense)), categorical=(CategoricalFeature(name="user", rows=10),)
+        dense=tuple(f"dense{i}" for i in range(dense)),
+        categorical=(
+            CategoricalFeature(name="user", rows=10),
+            CategoricalFeature(name="seen", rows=10, multi_valued=True, length=3),
+        ),
     )
     return Dataset(
         name="sized",

@@ -1,0 +1,176 @@
+"""Recurrent networks over histories: what a sample's ids say in their order, beside its other fields.
+
+Each history goes through a GRU (Cho et al., EMNLP 2014; GRU4Rec: Hidasi et al., ICLR 2016) or an LSTM (Hochreiter and
+Schmidhuber, 1997), whose state joins the vectors of the other fields under an MLP.
+"""
+
+from abc import ABC, abstractmethod
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from models.layers import FieldVectors, scoring_mlp
+from models.positions import Positions
+from models.spec import Features, ModelSpec
+from shunter.errors import RequestError
+
+
+class RecurrentLayer(nn.Module, ABC):
+    """One layer of an encoder, with the same weights at every position.
+
+    What the gates take from the inputs is one product for all positions; what they take from the state is one a step.
+    The elementwise part is in float32 under autocast too, so that a state does not lose digits at each step.
+
+    Args:
+        inputs: width of a position.
+        hidden: width of the state.
+
+    Attributes:
+        gates: blocks of `hidden` rows in the weights of `input_gates` and `state_gates`.
+    """
+
+    gates: int
+
+    def __init__(self, inputs: int, hidden: int) -> None:
+        super().__init__()
+        self.inputs = inputs
+        self.hidden = hidden
+        self.input_gates = nn.Linear(inputs, self.gates * hidden)
+        self.state_gates = nn.Linear(hidden, self.gates * hidden)
+
+    def forward(self, positions: Tensor) -> Tensor:
+        """`[batch, length, inputs]` to the state after each position, `[batch, length, hidden]` in float32."""
+        from_inputs = self.input_gates(positions).float().unbind(1)
+        states = (from_inputs[0].new_zeros(len(positions), self.hidden),) * self.state_vectors
+        outputs = []
+        for one in from_inputs:
+            states = self.step(one, self.state_gates(states[0]).float(), states)
+            outputs.append(states[0])
+        return torch.stack(outputs, dim=1)
+
+    state_vectors: int
+
+    @abstractmethod
+    def step(self, from_input: Tensor, from_state: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """One position: both parts of the gates, `[batch, gates * hidden]`, and the states, `[batch, hidden]` each."""
+
+
+class GruLayer(RecurrentLayer):
+    """A gated recurrent unit as in torch: gates reset, update, new; `h = (1 - z) n + z h`."""
+
+    gates = 3
+    state_vectors = 1
+
+    def step(self, from_input: Tensor, from_state: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """One position."""
+        both = 2 * self.hidden
+        reset, update = torch.sigmoid(from_input[:, :both] + from_state[:, :both]).chunk(2, dim=1)
+        new = torch.tanh(torch.addcmul(from_input[:, both:], reset, from_state[:, both:]))
+        return (torch.lerp(new, states[0], update),)
+
+
+class LstmLayer(RecurrentLayer):
+    """A long short-term memory as in torch: gates input, forget, cell, output; `c = f c + i g`, `h = o tanh(c)`."""
+
+    gates = 4
+    state_vectors = 2
+
+    def step(self, from_input: Tensor, from_state: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """One position."""
+        enter, forget, candidate, leave = (from_input + from_state).chunk(4, dim=1)
+        cell = torch.sigmoid(forget) * states[1] + torch.sigmoid(enter) * torch.tanh(candidate)
+        return torch.sigmoid(leave) * torch.tanh(cell), cell
+
+
+LAYERS: dict[str, type[RecurrentLayer]] = {"gru": GruLayer, "lstm": LstmLayer}
+
+
+class HistoryEncoder(nn.Module):
+    """From the vectors of one history to one vector, whatever stands behind the newest position.
+
+    A state depends on the positions before it only, so that empty ones at the end change nothing that is taken.
+
+    Args:
+        spec: `encoder`, `encoder_widths`, `encoder_output`, `embedding_dim`.
+
+    Attributes:
+        width: of the vector.
+    """
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        widths = (spec.embedding_dim, *spec.encoder_widths)
+        self.layers = nn.Sequential(*(LAYERS[spec.encoder](*sizes) for sizes in pairwise(widths)))
+        self.takes_mean = spec.encoder_output == "mean"
+        self.width = widths[-1]
+
+    def forward(self, vectors: Tensor, lengths: Tensor) -> Tensor:
+        """`[batch, length, dim]` and `[batch]` ids to `[batch, width]` in float32; zeros for an empty history."""
+        position = torch.arange(vectors.shape[1], device=vectors.device)
+        length = lengths.unsqueeze(1)
+        mean, last = (position < length) / length.clamp(min=1), (position == length - 1).float()
+        weight = mean if self.takes_mean else last
+        return (self.layers(vectors) * weight.unsqueeze(2)).sum(dim=1)
+
+
+class SequenceLayers(nn.Module):
+    """All of a sequence model but its tables; other multi-valued fields are pooled as in every family.
+
+    Args:
+        spec: the encoder, and `top_widths` of the MLP.
+        features: the input.
+
+    Raises:
+        RequestError: there is no history, or the encoder cannot be built.
+    """
+
+    def __init__(self, spec: ModelSpec, features: Features) -> None:
+        super().__init__()
+        check_encoder(spec, features)
+        others = tuple(field for field in features.categorical if field.length is None)
+        self.vectors = FieldVectors(spec, Features(dense=features.dense, categorical=others))
+        self.encoders = nn.ModuleList(HistoryEncoder(spec) for _ in features.histories)
+        width = self.vectors.width + len(self.encoders) * spec.encoder_widths[-1]
+        self.top = scoring_mlp(spec, width, features.outputs)
+        self._is_history = [field.length is not None for field in features.categorical]
+        self._widths = Positions(features).widths
+        self._dim = spec.embedding_dim
+
+    def forward(self, dense: Tensor, pooled: Tensor, lengths: Tensor) -> Tensor:
+        """Score a batch.
+
+        Args:
+            dense: `[batch, dense features]`.
+            pooled: `[batch, bags, dim]`, where each position of a history has a bag (`models.positions`).
+            lengths: `[batch, histories]` ids.
+
+        Returns:
+            Logits as `models.registry.FAMILIES` says.
+        """
+        fields = list(zip(pooled.split(self._widths, dim=1), self._is_history, strict=True))
+        others = [vectors for vectors, is_history in fields if not is_history]
+        histories = [vectors for vectors, is_history in fields if is_history]
+        parts = [] if not self.vectors.count else [self._other_vectors(dense, others).flatten(1)]
+        for encoder, vectors, length in zip(self.encoders, histories, lengths.unbind(1), strict=True):
+            parts.append(encoder(vectors, length))
+        return self.top(torch.cat(parts, dim=1)).squeeze(1)
+
+    def _other_vectors(self, dense: Tensor, others: list[Tensor]) -> Tensor:
+        pooled = torch.cat(others, dim=1) if others else dense.new_zeros(len(dense), 0, self._dim)
+        return self.vectors(dense, pooled)
+
+
+def check_encoder(spec: ModelSpec, features: Features) -> None:
+    """Raise a `RequestError` for histories or an encoder that a sequence model cannot be built with."""
+    if not features.histories:
+        raise RequestError(
+            "A model of family 'sequence' reads histories and the data has none: name one under `sequences` in the "
+            "schema."
+        )
+    if spec.encoder not in LAYERS:
+        raise RequestError(f"The encoder {spec.encoder!r} is not known: use {' or '.join(LAYERS)}.")
+    if spec.encoder_output not in ("last", "mean"):
+        raise RequestError(f"The encoder_output {spec.encoder_output!r} is not known: use last or mean.")
+    if not spec.encoder_widths or min(spec.encoder_widths) < 1:
+        raise RequestError(f"The encoder_widths {list(spec.encoder_widths)} are no layers: give a width for each.")
