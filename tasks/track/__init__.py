@@ -29,17 +29,30 @@ from tasks.track.registry import RegisteredModel, load_champion, register_model
 from tasks.track.reports import log_config, log_decision, log_training_curve
 from tasks.track.runs import Run, child_run, closing, finish, open_run, start_run, start_run_tree, system_metrics
 from tasks.track.store import artifact_root, tracking_uri
+from tasks.track.versions import (
+    ModelFiles,
+    Version,
+    champion_of,
+    download,
+    roll_back,
+    tag_version,
+    version_of_run,
+)
 
 __all__ = [
     "SCHEMA_VERSION",
+    "ModelFiles",
     "RegisteredModel",
     "Run",
     "RunKind",
     "TrackedRun",
+    "Version",
     "artifact_root",
+    "champion_of",
     "child_run",
     "closing",
     "data_params",
+    "download",
     "energy_metrics",
     "energy_tags",
     "epoch_metrics",
@@ -62,13 +75,16 @@ __all__ = [
     "register",
     "register_model",
     "request_params",
+    "roll_back",
     "schedule_params",
     "start_run",
     "start_run_tree",
     "step_tags",
     "system_metrics",
+    "tag_version",
     "tracking_uri",
     "training_metrics",
+    "version_of_run",
     "workload_params",
 ]
 

@@ -18,7 +18,7 @@ from tasks.request import JobRequest
 
 SCHEMA_VERSION = "1"
 
-RunKind = Literal["train", "profile", "select", "trial", "member", "ensemble"]
+RunKind = Literal["train", "profile", "select", "trial", "member", "ensemble", "nightly", "rollback"]
 Values = dict[str, str | int | float]
 
 
@@ -78,7 +78,7 @@ def data_params(dataset: Dataset) -> Values:
             "dense_features": len(features.dense),
             "categorical_features": len(features.categorical),
             "multi_valued_features": sum(field.multi_valued for field in features.categorical),
-            "embedding_rows": sum(features.table_rows),
+            "embedding_rows": sum(field.rows for field in features.categorical),
             "quarantined_rows": dataset.quarantined_rows,
         },
     )

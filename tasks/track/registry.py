@@ -15,6 +15,7 @@ from shunter.errors import RequestError, TrackingError
 from tasks.track.convention import SCHEMA_VERSION
 from tasks.track.runs import Run, open_run
 from tasks.track.store import open_store, tracking_errors, tracking_uri
+from tasks.track.versions import CHAMPION, make_champion
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from mlflow.models import ModelSignature
     from mlflow.pyfunc import PyFuncModel
 
-CHAMPION = "champion"
 LOADER_MODULE = "tasks.track.serving"
 
 
@@ -84,7 +84,7 @@ def register_model(
                 model_id=logged.model_id,
             )
             registered = int(created.version)
-        run.client.set_registered_model_alias(name, CHAMPION, str(registered))
+        make_champion(run.client, name, registered)
     run.set_tags({"model.registered": f"{name}/{registered}"})
     return RegisteredModel(name=name, version=registered, uri=f"models:/{name}/{registered}")
 
