@@ -78,7 +78,7 @@ def data_params(dataset: Dataset) -> Values:
             "dense_features": len(features.dense),
             "categorical_features": len(features.categorical),
             "multi_valued_features": sum(field.multi_valued for field in features.categorical),
-            "embedding_rows": sum(field.rows for field in features.categorical),
+            "embedding_rows": sum(features.table_rows),
             "quarantined_rows": dataset.quarantined_rows,
         },
     )
