@@ -6,10 +6,11 @@ from prefect import flow
 from prefect.runtime import flow_run
 
 from shunter.errors import ShunterError
+from tasks.cluster import profile_cluster, requested_cluster
 from tasks.ingest import ingest
 from tasks.profile import profile_hardware
 from tasks.request import SelectRequest
-from tasks.select import Decision, NoFeasiblePlacementError, select
+from tasks.select import Decision, NoFeasiblePlacementError, measure, select
 from tasks.track import closing, log_config, log_decision, start_run_tree
 
 
@@ -21,13 +22,21 @@ def choose_placement(request: SelectRequest = SelectRequest()) -> Decision:
         request: the data, the limits, the objective, the effort, and the accelerators to compare.
     """
     dataset = ingest(request)
-    profiles = profile_hardware()
-    run_id = start_run_tree(request, dataset, flow_run_id=flow_run.get_id(), kind="select")
-    with closing(run_id):
-        log_config(run_id, "request", request)
-        log_config(run_id, "profiles", profiles)
-        decision = select(dataset, request, profiles, offers=request.offers, probe_seconds=request.probe_seconds)
-        log_decision(run_id, decision)
+    with requested_cluster(request) as cluster:
+        profiles = profile_cluster(cluster) if cluster else profile_hardware()
+        run_id = start_run_tree(request, dataset, flow_run_id=flow_run.get_id(), kind="select")
+        with closing(run_id):
+            log_config(run_id, "request", request)
+            log_config(run_id, "profiles", profiles)
+            decision = select(
+                dataset,
+                request,
+                profiles,
+                offers=request.offers,
+                probe_seconds=request.probe_seconds,
+                take=cluster.measure if cluster else measure,
+            )
+            log_decision(run_id, decision)
     return decision
 
 

@@ -1,10 +1,29 @@
 """A budget of time, energy and money that work asks, now and then, whether it is used up."""
 
-from hardware.meter import EnergyMeter
+from typing import Protocol
+
+from hardware.types import EnergyReading
 
 JOULES_PER_KWH = 3.6e6
 # Reading the processor time of all children takes milliseconds, a small training step not much more.
 ENERGY_INTERVAL_SECONDS = 2.0
+
+
+class Meter(Protocol):
+    """What a budget asks of an entered meter; `hardware.meter.EnergyMeter` is one."""
+
+    @property
+    def reading(self) -> EnergyReading:
+        """The whole so far."""
+        ...
+
+    def seconds_so_far(self) -> float:
+        """Since it was entered."""
+        ...
+
+    def joules_so_far(self) -> float | None:
+        """Since it was entered; None when nothing can count them."""
+        ...
 
 
 class Budget:
@@ -23,7 +42,7 @@ class Budget:
     def __init__(
         self,
         *,
-        meter: EnergyMeter,
+        meter: Meter,
         max_seconds: float | None = None,
         max_joules: float | None = None,
         max_cost: float | None = None,

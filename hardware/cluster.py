@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
+from pydantic import Field
+
 from hardware.discovery import local_accelerators
 from hardware.energy.source import first_line
 from hardware.energy.streams import MergedPower, PowerStream, merge_streams
@@ -30,8 +32,11 @@ class ClusterNode(Frozen):
     """One machine of a cluster."""
 
     node_id: str
+    name: str = Field(description="As given to `ray start --node-name`, else its address; unique in the cluster.")
     address: str
+    host: str = Field(description="Name of the machine, which two nodes may share.")
     accelerators: tuple[Accelerator, ...]
+    resources: dict[str, float] = Field(default={}, description="What Ray may give out on it, labels included.")
 
 
 class NodeReading(Frozen):
@@ -76,17 +81,25 @@ def connected(address: str) -> Iterator[None]:
         ray.shutdown()
 
 
-def cluster_nodes(address: str) -> list[ClusterNode]:
+def cluster_nodes(address: str, resource: str | None = None) -> list[ClusterNode]:
     """Every machine of the cluster with its accelerators, the head node first; one that does not answer is left out.
 
     Args:
         address: as in `connected`.
+        resource: only nodes that were started with this resource (`ray start --resources`).
 
     Raises:
-        HardwareError: no cluster answers, or none of its nodes does.
+        HardwareError: no cluster answers, none of its nodes does, or none has the resource.
     """
     with connected(address):
-        answers = _on_every_node(local_accelerators)
+        records = [node for node in alive_nodes() if resource is None or node["Resources"].get(resource)]
+        if not records:
+            known = sorted({name for node in alive_nodes() for name in node["Resources"] if ":" not in name})
+            raise HardwareError(
+                f"No node of the Ray cluster at {address} has the resource {resource!r}: use one of "
+                f"{', '.join(known)}, or start a node with it (`ray start --resources`)."
+            )
+        answers = _on_every_node(local_accelerators, records)
         if not answers:
             raise HardwareError(f"No node of the Ray cluster at {address} answers: see `ray status` there.")
         return [_node(node, accelerators) for node, accelerators in answers]
@@ -114,7 +127,7 @@ class ClusterMeter:
 
         actor = ray.remote(num_cpus=0)(_NodeMeter)
         self._readings = []
-        self._actors = [(node, actor.options(**_placed(node)).remote()) for node in _alive_nodes()]
+        self._actors = [(node, actor.options(**placed(node["NodeID"])).remote()) for node in alive_nodes()]
         started = [(node, handle.start.remote()) for node, handle in self._actors]
         alive = {node["NodeID"] for node, _ in _gather(started)}
         self._actors = [(node, handle) for node, handle in self._actors if node["NodeID"] in alive]
@@ -191,12 +204,12 @@ class _NodeMeter:
         return self._accelerators, self._started_at, self._meter.reading
 
 
-def _on_every_node(work: Callable[[], Any]) -> list[tuple[dict[str, Any], Any]]:
-    """What `work` returns on each node that answers."""
+def _on_every_node(work: Callable[[], Any], nodes: Sequence[dict[str, Any]]) -> list[tuple[dict[str, Any], Any]]:
+    """What `work` returns on each of the nodes that answers."""
     import ray
 
     remote = ray.remote(num_cpus=0)(work)
-    return _gather([(node, remote.options(**_placed(node)).remote()) for node in _alive_nodes()])
+    return _gather([(node, remote.options(**placed(node["NodeID"])).remote()) for node in nodes])
 
 
 def _gather(pending: Sequence[tuple[dict[str, Any], Any]]) -> list[tuple[dict[str, Any], Any]]:
@@ -216,7 +229,7 @@ def _gather(pending: Sequence[tuple[dict[str, Any], Any]]) -> list[tuple[dict[st
     return answers
 
 
-def _alive_nodes() -> list[dict[str, Any]]:
+def alive_nodes() -> list[dict[str, Any]]:
     """Ray's records of the nodes that are up, the head node first."""
     import ray
 
@@ -224,12 +237,26 @@ def _alive_nodes() -> list[dict[str, Any]]:
     return sorted(alive, key=lambda node: ("node:__internal_head__" not in node["Resources"], node["NodeID"]))
 
 
-def _placed(node: dict[str, Any]) -> dict[str, Any]:
-    """Options that bind a task or an actor to one node."""
+def placed(node_id: str) -> dict[str, Any]:
+    """Options that bind a task or an actor of Ray to one node."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node_id=node["NodeID"], soft=False)}
+    return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node_id=node_id, soft=False)}
 
 
 def _node(node: dict[str, Any], accelerators: Sequence[Accelerator]) -> ClusterNode:
-    return ClusterNode(node_id=node["NodeID"], address=node["NodeManagerAddress"], accelerators=tuple(accelerators))
+    return ClusterNode(
+        node_id=node["NodeID"],
+        name=_name(node),
+        address=node["NodeManagerAddress"],
+        host=node["NodeManagerHostname"],
+        accelerators=tuple(accelerators),
+        resources=node["Resources"],
+    )
+
+
+def _name(node: dict[str, Any]) -> str:
+    """The name that the node was given; with the head of its id where another one has the same."""
+    name = node.get("NodeName") or node["NodeManagerAddress"]
+    shared = sum((other.get("NodeName") or other["NodeManagerAddress"]) == name for other in alive_nodes()) > 1
+    return f"{name}-{node['NodeID'][:6]}" if shared else name

@@ -202,7 +202,9 @@ class EnergyReading(Frozen):
 class Placement(Frozen):
     """Where and how one training runs."""
 
-    accelerator: str = Field(description="Name of the accelerator, `cpu` or `cuda:0`.")
+    accelerator: str = Field(
+        description="Name of the accelerator, `cpu` or `cuda:0`; `cpu@node` is that of a node of a cluster."
+    )
     threads: int = Field(ge=1, description="Intra-operator threads.")
     precision: Precision
     batch_size: int = Field(ge=1, description="Samples a step.")
@@ -211,6 +213,16 @@ class Placement(Frozen):
     power_limit_watts: float | None = Field(
         default=None, gt=0, description="Power limit of a GPU while it trains; None leaves it as it is."
     )
+
+    @property
+    def device(self) -> str:
+        """Name of the accelerator on its own machine."""
+        return self.accelerator.partition("@")[0]
+
+    @property
+    def node(self) -> str | None:
+        """Node of the cluster that it belongs to; None for this machine."""
+        return self.accelerator.partition("@")[2] or None
 
     @property
     def label(self) -> str:
@@ -231,7 +243,9 @@ class Matmul(Frozen):
     m: int
     n: int
     k: int
-    batch_axis: Literal["count", "m", "n", "k"] = Field(description="What the batch size multiplies.")
+    batch_axis: Literal["count", "m", "n", "k", "none"] = Field(
+        description="What the batch size multiplies; none in a product over all nodes of a graph."
+    )
     half: bool = Field(description="Whether it is computed in bf16 where the placement says so.")
 
     def sizes(self, batch_size: int) -> tuple[int, int, int, int]:

@@ -7,7 +7,7 @@ from hardware.types import Placement
 def execution_of(placement: Placement) -> Execution:
     """The engine's view of a placement."""
     return Execution(
-        device=placement.accelerator,
+        device=placement.device,
         threads=placement.threads,
         precision=placement.precision,
         batch_size=placement.batch_size,

@@ -185,6 +185,24 @@ class JobRequest(BaseModel):
         "set --min-auc with it.",
     )
 
+    cluster: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Ray cluster whose nodes are profiled and chosen among instead of this machine: host:port, "
+        "ray://host:port, or auto for the one this machine is part of; Shunter must be installed on its nodes.",
+    )
+    cluster_resource: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Only nodes of --cluster that were started with this resource (`ray start --resources`).",
+    )
+
+    @model_validator(mode="after")
+    def _check_cluster(self) -> Self:
+        if self.cluster_resource is not None and self.cluster is None:
+            raise ValueError(f"--cluster-resource {self.cluster_resource} means nothing without --cluster")
+        return self
+
     @property
     def weights(self) -> Weights:
         """The objective, with its weights."""
@@ -230,6 +248,14 @@ class TrainRequest(JobRequest):
         description="Keep the threads that were chosen, whatever the steps take: repetitions are then bitwise equal.",
     )
     register_as: str = Field(default="shunter", min_length=1, description="Name of the registered model in MLflow.")
+
+    @model_validator(mode="after")
+    def _check_processes(self) -> Self:
+        if self.cluster is not None and self.processes > 1:
+            raise ValueError(
+                f"--processes {self.processes} works on this machine only, leave it out with --cluster {self.cluster}"
+            )
+        return self
 
 
 class SelectRequest(JobRequest):

@@ -23,7 +23,12 @@ PROBE_STEPS = 50  # a power limit takes effect within some tens of milliseconds
 def wants_power_limits(leader: Candidate, terms: Terms) -> bool:
     """Whether a lower limit can help at all, and the operator permits it."""
     concerns_power = terms.weights.energy > 0 or terms.limits.max_kwh is not None or terms.limits.max_watts is not None
-    return Settings().allow_power_limit and concerns_power and leader.placement.accelerator.startswith("cuda")
+    return (
+        Settings().allow_power_limit
+        and concerns_power
+        and leader.placement.node is None
+        and leader.placement.accelerator.startswith("cuda")
+    )
 
 
 def limit_range_watts(accelerator: str) -> tuple[float, float] | None:

@@ -49,7 +49,7 @@ def choose_compilation(
     schedule: Schedule,
     *,
     directory: Path,
-    shared: bool = False,
+    eager_because: str | None = None,
 ) -> Compilation:
     """Choose, or read what an earlier attempt chose: a resumed training must compute as the first attempt did.
 
@@ -60,7 +60,7 @@ def choose_compilation(
         execution: on what it runs.
         schedule: for how long at most.
         directory: of the checkpoints, made when it is not there; it goes with them when the training is finished.
-        shared: whether many processes train together, whose steps the probe does not take; then it stays as it is.
+        eager_because: why it is not compiled whatever could be measured, in words.
 
     Raises:
         CheckpointError: the file of the earlier choice is damaged.
@@ -74,8 +74,8 @@ def choose_compilation(
                 f"The file {path} does not say whether the training was compiled: use another folder."
             ) from error
     steps = schedule.max_epochs * math.ceil(dataset.splits["train"].rows / execution.batch_size)
-    if shared:
-        choice = Compilation(compiled=False, reason="many processes train together", steps=steps)
+    if eager_because is not None:
+        choice = Compilation(compiled=False, reason=eager_because, steps=steps)
     else:
         choice = _measured(dataset, spec, hyperparameters, execution, steps)
     directory.mkdir(parents=True, exist_ok=True)

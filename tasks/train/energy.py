@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from engine.storage import read_json, write_text
-from hardware.meter import EnergyMeter
 from hardware.types import EnergyReading
+from tasks.place import Reading
 
 
 class EnergyRecord:
@@ -15,7 +15,7 @@ class EnergyRecord:
         meter: of this attempt, entered.
     """
 
-    def __init__(self, path: Path, meter: EnergyMeter) -> None:
+    def __init__(self, path: Path, meter: Reading) -> None:
         self._path = path
         self._meter = meter
         self._earlier = EnergyReading.model_validate(read_json(path)) if path.exists() else None

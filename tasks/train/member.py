@@ -11,9 +11,11 @@ from engine.config import Hyperparameters, Schedule
 from engine.dataset import Dataset
 from engine.results import EpochReport
 from engine.storage import save_model
+from engine.warm_start import WarmStart
 from hardware.meter import measure_energy
 from hardware.types import Placement
 from models.spec import ModelSpec
+from tasks.place import Place
 from tasks.placement import execution_of
 from tasks.track import Run, child_run, epoch_metrics, model_params, placement_params, quality_metrics, training_metrics
 from tasks.train.adaptation import Adaptation, Change
@@ -37,6 +39,8 @@ def train_to_the_end(
     should_stop: Callable[[], str | None] | None = None,
     adaptation: Adaptation | None = None,
     checkpoint_seconds: float = 300.0,
+    place: Place | None = None,
+    warm_start: WarmStart | None = None,
 ) -> TrainedModel:
     """Train one setting, or go on with it; a finished one is returned at once.
 
@@ -53,6 +57,8 @@ def train_to_the_end(
         adaptation: lets the threads follow the measured steps, where one process trains without compiling; what a
             compiler has made keeps its threads.
         checkpoint_seconds: longest time between two checkpoints.
+        place: that trains instead of this machine.
+        warm_start: a trained model to go on from, where one process of this machine trains.
 
     Raises:
         CheckpointError: the folder holds another training.
@@ -65,7 +71,7 @@ def train_to_the_end(
     checkpoints, energy_path = directory / "checkpoint", directory / "energy.json"
     with (
         _tracked(parent_run_id, name) as run,
-        measure_energy(placement.accelerator) as meter,
+        place.meter(placement) if place else measure_energy(placement.accelerator) as meter,
         training_progress(name) as progress,
     ):
         energy = EnergyRecord(energy_path, meter)
@@ -78,7 +84,7 @@ def train_to_the_end(
             if run:
                 run.log_metrics(epoch_metrics(report), step=report.epoch)
 
-        shared = is_shared(placement, checkpoints)
+        eager_because = _eager_because(placement, checkpoints, place)
         choice = choose_compilation(
             dataset,
             spec,
@@ -86,16 +92,19 @@ def train_to_the_end(
             execution_of(placement),
             schedule,
             directory=checkpoints,
-            shared=shared,
+            eager_because=eager_because,
         )
         if run:
             run.set_tags({"training.compilation": choice.reason})
         others = {}
-        if adaptation is not None and not choice.compiled and not shared:
+        if adaptation is not None and not choice.compiled and eager_because is None:
             adaptation.on_change = partial(_log_change, run, progress)
             others["adapt"] = adaptation.after_step
+        if warm_start is not None:
+            others["warm_start"] = warm_start
         try:
-            result = training_of(placement, checkpoints)(
+            training = place.training if place else training_of
+            result = training(placement, checkpoints)(
                 dataset,
                 spec,
                 hyperparameters,
@@ -129,6 +138,13 @@ def train_to_the_end(
     shutil.rmtree(checkpoints)
     energy_path.unlink(missing_ok=True)
     return trained
+
+
+def _eager_because(placement: Placement, checkpoints: Path, place: Place | None) -> str | None:
+    """Why the steps are taken as they are, neither compiled nor with threads that follow; None where both may be."""
+    if place is not None:
+        return "it trains on another machine"
+    return "many processes train together" if is_shared(placement, checkpoints) else None
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from prefect.cache_policies import NO_CACHE
 
 from engine.dataset import Dataset
 from hardware.types import Placement
+from tasks.place import Place
 from tasks.request import TrainRequest
 from tasks.tune.report import trial_progress
 from tasks.tune.result import Setting, TuneResult
@@ -26,6 +27,7 @@ def tune(
     *,
     parent_run_id: str,
     should_stop: Callable[[], str | None] | None = None,
+    place: Place | None = None,
 ) -> TuneResult:
     """Search settings within the budget, with the progress shown in the Prefect UI."""
     with trial_progress() as on_trial:
@@ -37,4 +39,5 @@ def tune(
             parent_run_id=parent_run_id,
             should_stop=should_stop,
             on_trial=on_trial,
+            place=place,
         )

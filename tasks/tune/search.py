@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from engine.trainer import train
 from hardware.meter import measure_energy
 from hardware.types import Placement
 from shunter.errors import TrainingError
+from tasks.place import Place, Reading
 from tasks.placement import execution_of
 from tasks.request import TrainRequest
 from tasks.track import (
@@ -62,6 +64,7 @@ def search(
     should_stop: Callable[[], str | None] | None = None,
     on_trial: Callable[[Progress], None] | None = None,
     space: SearchSpace | None = None,
+    place: Place | None = None,
 ) -> TuneResult:
     """Try `request.trials` settings, on the training and validation parts only, and rank them.
 
@@ -77,6 +80,7 @@ def search(
         should_stop: asked after each step; a text ends the search, which keeps what it has.
         on_trial: called after each trial.
         space: what is searched; by default for the size of the data.
+        place: that trains instead of this machine.
 
     Raises:
         TrainingError: no trial came to a result.
@@ -93,6 +97,7 @@ def search(
         placement=placement,
         parent_run_id=parent_run_id,
         should_stop=should_stop,
+        place=place,
     )
     resumed = done = len(finished_trials(study))
     stopped_because = None
@@ -119,6 +124,15 @@ class _Work:
     placement: Placement
     parent_run_id: str
     should_stop: Callable[[], str | None] | None
+    place: Place | None
+
+    def meter(self) -> AbstractContextManager[Reading]:
+        """Meter of a trial."""
+        return self.place.meter(self.placement) if self.place else measure_energy(self.placement.accelerator)
+
+    def training(self) -> Callable[..., TrainResult]:
+        """What trains; see `engine.trainer.train`."""
+        return self.place.training(self.placement, None) if self.place else train
 
 
 def _try_setting(study: "Study", space: SearchSpace, work: _Work) -> None:
@@ -161,8 +175,8 @@ def _run_trial(trial: "Trial", space: SearchSpace, work: _Work, run: Run) -> flo
             raise TrialPruned
 
     result = None
-    with measure_energy(work.placement.accelerator) as meter, contextlib.suppress(TrialPruned):
-        result = train(
+    with work.meter() as meter, contextlib.suppress(TrialPruned):
+        result = work.training()(
             work.dataset,
             spec,
             hyperparameters,
