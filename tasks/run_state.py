@@ -18,34 +18,36 @@ from tasks.request import TrainRequest
 State = TypeVar("State", bound=BaseModel)
 
 
-class RunState:
-    """Folder of an unfinished run: what was decided, what was spent, the study and the checkpoints.
+class StateFolder:
+    """A folder that outlives the process, until what it is for is finished.
 
-    The same request over the same data on the same machine has the same folder, so giving the command again resumes it.
-    A finished run removes its folder: what lasts is in MLflow. Used as a context manager, which holds a lock.
+    Finished work removes its folder: what lasts is in MLflow. Used as a context manager, which holds a lock.
+
+    Args:
+        directory: of the state.
+        what: is done, for the message to another process that would do the same.
+        fresh: forget what an earlier attempt has left.
+        lock: file of the lock; beside the folder when absent.
     """
 
-    def __init__(self, request: TrainRequest, dataset: Dataset, host: str, *, fresh: bool = False) -> None:
-        asked = request.model_dump_json(exclude={"processes"})  # any number of processes can go on
-        key = hashlib.sha256(f"{asked}|{dataset.fingerprint}|{host}".encode()).hexdigest()[:16]
-        runs = Settings().runs_directory
-        self.directory: Path = runs / key
-        self._lock = FileLock(runs / f"{key}.lock", timeout=0)
-        self._fresh = fresh
+    def __init__(self, directory: Path, what: str, *, fresh: bool = False, lock: Path | None = None) -> None:
+        self.directory = directory
         self.resumed = False
+        self._what, self._fresh = what, fresh
+        self._lock = FileLock(lock or directory.with_name(f"{directory.name}.lock"), timeout=0)
 
     def __enter__(self) -> Self:
         """Take the lock and create or reopen the folder.
 
         Raises:
-            RequestError: another process runs the very same training now.
+            RequestError: another process does the very same now.
         """
         self.directory.parent.mkdir(parents=True, exist_ok=True)
         try:
             self._lock.acquire()
         except Timeout:
             raise RequestError(
-                f"The same training is already running, with its state in {self.directory}: wait for it to end."
+                f"The same {self._what} is already running, with its state in {self.directory}: wait for it to end."
             ) from None
         if self._fresh:
             shutil.rmtree(self.directory, ignore_errors=True)
@@ -79,6 +81,18 @@ class RunState:
     def finish(self) -> None:
         """The run is complete: nothing is left to resume."""
         shutil.rmtree(self.directory)
+
+
+class RunState(StateFolder):
+    """Folder of an unfinished run: what was decided, what was spent, the study and the checkpoints.
+
+    The same request over the same data on the same machine has the same folder, so giving the command again resumes it.
+    """
+
+    def __init__(self, request: TrainRequest, dataset: Dataset, host: str, *, fresh: bool = False) -> None:
+        asked = request.model_dump_json(exclude={"processes"})  # any number of processes can go on
+        key = hashlib.sha256(f"{asked}|{dataset.fingerprint}|{host}".encode()).hexdigest()[:16]
+        super().__init__(Settings().runs_directory / key, "training", fresh=fresh)
 
 
 class RunIdentity(BaseModel):
