@@ -42,7 +42,10 @@ class Batch:
         dense: float32 `[batch, dense features]`.
         values: int32 ids, field by field and sample by sample within a field.
         offsets: int32 `[fields * batch + 1]`, where each bag starts in `values`, and the end.
-        labels: float32 `[batch]`.
+        labels: float32 `[batch]`, or `[batch, tasks]` where there are several; 0 for one that is missing.
+        shares: float32 like `labels`: the part of each label in the mean loss of its task, 0 for one that is missing.
+            They sum to one over the whole batch, which other processes may hold parts of. None: all are alike.
+        totals: weight of all samples that have a label, of the whole batch, for each task; None with `shares`.
     """
 
     keys: tuple[str, ...]
@@ -50,9 +53,11 @@ class Batch:
     values: Tensor
     offsets: Tensor
     labels: Tensor
+    shares: Tensor | None = None
+    totals: tuple[float, ...] | None = None
 
     def __len__(self) -> int:
-        return self.labels.numel()
+        return len(self.labels)
 
     @property
     def samples(self) -> int:
@@ -85,7 +90,38 @@ class Batch:
             values=change(self.values),
             offsets=change(self.offsets),
             labels=change(self.labels),
+            shares=None if self.shares is None else change(self.shares),
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Targets:
+    """What samples are to be predicted as.
+
+    Attributes:
+        labels: float32 `[rows]`, or `[rows, tasks]` where there are several; 0 for one that is missing.
+        weights: float32 like `labels`: the sample's weight, 0 where the label is missing; None: all count alike.
+    """
+
+    labels: np.ndarray
+    weights: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, labels: np.ndarray, weights: np.ndarray | None = None) -> "Targets":
+        """From labels in which NaN is none, and the weights of samples, `[rows]`."""
+        missing = np.isnan(labels)
+        if weights is None and not missing.any():
+            return cls(labels=labels)
+        present = (~missing).astype(np.float32)
+        if weights is not None:
+            present *= weights if labels.ndim == 1 else weights[:, np.newaxis]
+        return cls(labels=np.where(missing, np.float32(0), labels), weights=present)
+
+    def totals(self) -> tuple[float, ...]:
+        """Weight of all samples that have a label, for each task."""
+        if self.weights is None:
+            return (float(len(self.labels)),) * (1 if self.labels.ndim == 1 else self.labels.shape[1])
+        return tuple(np.atleast_1d(self.weights.sum(axis=0, dtype=np.float64)).tolist())
 
 
 def make_batch(
@@ -95,6 +131,8 @@ def make_batch(
     categorical: np.ndarray | None,
     bags: Sequence[Bags] = (),
     labels: np.ndarray | None = None,
+    shares: np.ndarray | None = None,
+    totals: tuple[float, ...] | None = None,
 ) -> Batch:
     """Lay out encoded samples as a batch, and check their ids.
 
@@ -103,7 +141,9 @@ def make_batch(
         dense: float32 `[batch, dense features]`; None when there are none.
         categorical: int32 `[batch, single-valued fields]`; None when there are none.
         bags: the multi-valued fields, in their order in `features`.
-        labels: float32 `[batch]`; zeros when the batch is only to be scored.
+        labels: float32 `[batch]` or `[batch, tasks]`; zeros when the batch is only to be scored.
+        shares: see `Batch`.
+        totals: likewise.
 
     Raises:
         DataError: an id lies outside its table; the message names the field.
@@ -127,6 +167,8 @@ def make_batch(
         values=torch.from_numpy(values),
         offsets=offsets_tensor,
         labels=torch.zeros(rows) if labels is None else torch.from_numpy(labels),
+        shares=None if shares is None else torch.from_numpy(shares),
+        totals=totals,
     )
 
 

@@ -17,6 +17,7 @@ class Hyperparameters:
         weight_decay: L2 on the MLPs' weights.
         embedding_l2: weight decay of the embedding rows that a step touches.
         embedding_initial_bound: initial embeddings lie in plus and minus it; None gives each table its own.
+        task_weights: of the losses of several tasks in their sum, in the order of the tasks; empty: all are 1.
     """
 
     dense_optimizer: DenseOptimizer = "adam"
@@ -25,10 +26,14 @@ class Hyperparameters:
     weight_decay: float = 0.0
     embedding_l2: float = 0.0
     embedding_initial_bound: float | None = None
+    task_weights: tuple[float, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return asdict(self)
+        """Plain values, ready for JSON; without the weights of tasks where all are 1."""
+        values = asdict(self)
+        if not self.task_weights:
+            del values["task_weights"]
+        return values
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,8 @@
 Layout of the folder, for each split in `train`, `validation`, `test`:
 
     dataset.json                       this module's `Dataset`, written last: without it the folder is not a data set
-    {split}.label.npy                  float32 [rows]
+    {split}.label.npy                  float32 [rows], or [rows, tasks] where there are several labels; NaN is no label
+    {split}.weight.npy                 float32 [rows], not negative; absent when all samples count alike
     {split}.dense.npy                  float32 [rows, dense features]; absent when there are none
     {split}.categorical.npy            int32   [rows, single-valued fields]; absent when there are none
     {split}.bag{i}.values.npy          int32   [ids]      i = index of the multi-valued field in Features.categorical
@@ -24,11 +25,38 @@ SplitName = Literal["train", "validation", "test"]
 
 
 @dataclass(frozen=True, kw_only=True)
+class LabelStatistics:
+    """Balance of a label beside the main one, in one split.
+
+    Attributes:
+        name: of its task.
+        rows: that have this label.
+        positives: among them.
+    """
+
+    name: str
+    rows: int
+    positives: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class SplitStatistics:
-    """Size and balance of one split."""
+    """Size and balance of one split.
+
+    Attributes:
+        rows: of the split; each has the main label.
+        positives: by the main label.
+        others: the other labels, in their order.
+    """
 
     rows: int
     positives: int
+    others: tuple[LabelStatistics, ...] = ()
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "SplitStatistics":
+        """From plain values."""
+        return cls(**{**values, "others": tuple(LabelStatistics(**label) for label in values.get("others", ()))})
 
     @property
     def base_rate(self) -> float:
@@ -67,6 +95,7 @@ class Dataset:
         split_by: `time` (later rows are validated and tested on) or `hash`.
         fields: statistics of each field, dense ones first.
         quarantined_rows: rows rejected while reading.
+        is_weighted: whether samples have weights.
     """
 
     name: str
@@ -77,6 +106,7 @@ class Dataset:
     split_by: str
     fields: tuple[FieldStatistics, ...]
     quarantined_rows: int
+    is_weighted: bool = False
 
     @property
     def rows(self) -> int:
@@ -106,7 +136,7 @@ class Dataset:
                 **values,
                 "directory": directory,
                 "features": Features.from_dict(values["features"]),
-                "splits": {name: SplitStatistics(**split) for name, split in values["splits"].items()},
+                "splits": {name: SplitStatistics.from_dict(split) for name, split in values["splits"].items()},
                 "fields": tuple(
                     FieldStatistics(**{**field, "access_curve": tuple(map(tuple, field["access_curve"]))})
                     for field in values["fields"]

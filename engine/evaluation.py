@@ -4,10 +4,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from engine.batch import Targets
 from engine.config import Execution
 from engine.dataset import Dataset, SplitName
 from engine.loader import BatchLoader
-from engine.metrics import compute_metrics
+from engine.metrics import compute_task_metrics
 from engine.results import Evaluation
 from engine.step import applied, autocast, prefetch
 
@@ -29,8 +30,8 @@ def evaluate(model: nn.Module, dataset: Dataset, split: SplitName, execution: Ex
         DataError: an array cannot be read, or an id lies outside its table.
     """
     loader = BatchLoader(dataset, split, max(execution.batch_size, SMALLEST_BATCH))
-    labels = np.empty(loader.rows, dtype=np.float32)
-    logits = np.empty(loader.rows, dtype=np.float32)
+    targets = loader.targets()
+    logits = np.empty(targets.labels.shape, dtype=np.float32)
     was_training = model.training
     model.eval()
     try:
@@ -41,8 +42,14 @@ def evaluate(model: nn.Module, dataset: Dataset, split: SplitName, execution: Ex
                 with autocast(device, execution.precision):
                     scored = model(*batch.inputs)
                 logits[rows] = scored.float().cpu().numpy()
-                labels[rows] = batch.labels.cpu().numpy()
                 position = rows.stop
     finally:
         model.train(was_training)
-    return Evaluation(metrics=compute_metrics(labels, logits), labels=labels, logits=logits)
+    return scored_as(dataset, targets, logits)
+
+
+def scored_as(dataset: Dataset, targets: Targets, logits: np.ndarray) -> Evaluation:
+    """Predictions beside what they should be, with their quality."""
+    labels, weights = targets.labels, targets.weights
+    metrics = compute_task_metrics(dataset.features.tasks, labels, logits, weights)
+    return Evaluation(metrics=metrics, labels=labels, logits=logits, weights=weights)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.batch import Bags, Batch, make_batch
+from engine.batch import Bags, Batch, Targets, make_batch
 from engine.dataset import Dataset, SplitName
 from shunter.errors import DataError
 
@@ -82,6 +82,10 @@ class BatchLoader:
         """Read one batch, of rows from `rows_of_batches`; several threads may at a time."""
         return self._read(rows)
 
+    def targets(self) -> Targets:
+        """Labels and weights of the whole split, in the order of its rows."""
+        return self._arrays.targets(slice(0, self.rows))
+
     def _read(self, rows: slice | np.ndarray) -> Batch:
         return self._arrays.read(rows)
 
@@ -123,7 +127,9 @@ class _SplitArrays:
         rows = dataset.splits[split].rows
         directory = dataset.directory
         single = [field for field in self.features.categorical if not field.multi_valued]
-        self.labels = _map_array(directory / f"{split}.label.npy", (rows,))
+        tasks = len(self.features.tasks)
+        self.labels = _map_array(directory / f"{split}.label.npy", (rows, tasks) if tasks else (rows,))
+        self.weights = _map_array(directory / f"{split}.weight.npy", (rows,)) if dataset.is_weighted else None
         self.dense = self.categorical = None
         if self.features.dense:
             self.dense = _map_array(directory / f"{split}.dense.npy", (rows, len(self.features.dense)))
@@ -136,15 +142,38 @@ class _SplitArrays:
                 values_path = directory / f"{split}.bag{position}.values.npy"
                 self.bags.append((_map_array(values_path, (int(offsets[-1]),)), offsets))
 
-    def read(self, rows: slice | np.ndarray) -> Batch:
-        """Copy the chosen rows out of the mapped files."""
+    def read(self, rows: slice | np.ndarray, whole: slice | np.ndarray | None = None) -> Batch:
+        """Copy the chosen rows out of the mapped files; `whole` are all rows of their batch, where it has others."""
+        labels, shares, totals = self._learned(rows, rows if whole is None else whole)
         return make_batch(
             self.features,
-            labels=_rows_of(self.labels, rows),
+            labels=labels,
+            shares=shares,
+            totals=totals,
             dense=None if self.dense is None else _rows_of(self.dense, rows),
             categorical=None if self.categorical is None else _rows_of(self.categorical, rows),
             bags=[_bags_of(values, offsets, rows) for values, offsets in self.bags],
         )
+
+    def targets(self, rows: slice | np.ndarray) -> Targets:
+        """Labels and weights of some rows."""
+        labels = _rows_of(self.labels, rows)
+        if self.weights is None and labels.ndim == 1:
+            return Targets(labels=labels)
+        return Targets.of(labels, None if self.weights is None else _rows_of(self.weights, rows))
+
+    def _learned(
+        self, rows: slice | np.ndarray, whole: slice | np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray | None, tuple[float, ...] | None]:
+        """Labels of some rows, the share of each in the mean loss of their whole batch, and what they are shares of."""
+        targets = self.targets(rows)
+        if self.weights is None and targets.labels.ndim == 1:
+            return targets.labels, None, None
+        totals = (targets if whole is rows else self.targets(whole)).totals()
+        weights = np.ones_like(targets.labels) if targets.weights is None else targets.weights
+        scale = np.array([1 / total if total else 0.0 for total in totals])
+        shares = (weights * (scale if weights.ndim > 1 else scale[0])).astype(np.float32)
+        return targets.labels, shares, totals
 
 
 def _rows_of(array: np.ndarray, rows: slice | np.ndarray) -> np.ndarray:

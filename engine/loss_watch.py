@@ -1,6 +1,7 @@
 """Sums the losses of an epoch, and stops a training whose loss is not a number any more."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -16,35 +17,40 @@ class LossWatch:
 
     A loss is always added at its own step and in the order of the steps, so that the sum does not depend on when it
     is looked at.
+
+    Args:
+        device: where the losses are.
+        tasks: how many losses a step has.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, tasks: int = 1) -> None:
         self.period = STEPS_BETWEEN_LOSS_CHECKS[device.type]
-        self.total = torch.zeros((), dtype=torch.float64, device=device)
-        self.recent = torch.zeros(self.period, device=device)
+        self.totals = torch.zeros(tasks, dtype=torch.float64, device=device)
+        self.recent = torch.zeros(self.period, tasks, device=device)
         self.checked_step = 0
 
-    def restart(self, total: float, step: int) -> None:
-        """Go on from a sum."""
-        self.total.fill_(total)
+    def restart(self, totals: Sequence[float], step: int) -> None:
+        """Go on from sums."""
+        self.totals.copy_(torch.tensor(totals, dtype=torch.float64))
         self.checked_step = step
 
-    def add(self, loss: Tensor, samples: int, step: int) -> None:
-        """Add the mean loss of a step."""
-        self.recent[step % self.period] = loss
-        self.total.add_(loss, alpha=samples)
+    def add(self, losses: Tensor, counts: Sequence[float], step: int) -> None:
+        """Add the mean losses of a step, each as often as its count says."""
+        self.recent[step % self.period] = losses
+        for total, loss, count in zip(self.totals, losses.view(-1), counts, strict=True):
+            total.add_(loss, alpha=count)
         if step - self.checked_step >= self.period:
             self.check(step)
 
-    def check(self, step: int) -> float:
-        """Return the sum after `step`.
+    def check(self, step: int) -> list[float]:
+        """Return the sums after `step`.
 
         Raises:
             TrainingError: a loss since the last check is not finite; the message names its step.
         """
-        total = self.total.item()
-        if not math.isfinite(total):
-            recent = self.recent.tolist()
+        totals = self.totals.tolist()
+        if not all(map(math.isfinite, totals)):
+            recent = [sum(losses) for losses in self.recent.tolist()]
             steps = range(self.checked_step + 1, step + 1)
             first = next((number for number in steps if not math.isfinite(recent[number % self.period])), step)
             raise TrainingError(
@@ -52,4 +58,4 @@ class LossWatch:
                 f"the last good checkpoint is kept."
             )
         self.checked_step = step
-        return total
+        return totals

@@ -1,7 +1,9 @@
 """Quality of predicted click probabilities."""
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -10,10 +12,10 @@ from shunter.errors import DataError
 
 @dataclass(frozen=True, kw_only=True)
 class Metrics:
-    """Quality over one set of rows.
+    """Quality over one set of rows, each counted by its weight where they have one.
 
     A set with one class only has no ranking and no entropy: `auc` and `ne` are nan there, and `calibration` is nan
-    when there is no positive at all.
+    when there is no positive at all. Rows of weight 0 count for nothing; where no row counts, all of it is nan.
 
     Attributes:
         auc: area under the ROC curve; a tie between a positive and a negative counts one half.
@@ -21,8 +23,9 @@ class Metrics:
         ne: normalised entropy, `logloss` over the entropy of the base rate; below 1 is better than always predicting
             the base rate.
         calibration: mean prediction over base rate; 1 is unbiased.
-        rows: rows scored.
+        rows: rows scored that count.
         base_rate: share of positives among them.
+        others: with several tasks, quality of those beside the main one, by name.
     """
 
     auc: float
@@ -31,24 +34,57 @@ class Metrics:
     calibration: float
     rows: int
     base_rate: float
+    others: "dict[str, Metrics]" = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, float]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return asdict(self)
 
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Metrics":
+        """Inverse of `to_dict`."""
+        others = {name: cls.from_dict(one) for name, one in values.get("others", {}).items()}
+        return cls(**{**values, "others": others})
 
-def compute_metrics(labels: np.ndarray, logits: np.ndarray) -> Metrics:
+
+def compute_task_metrics(
+    tasks: Sequence[str], labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None = None
+) -> Metrics:
+    """Compare predictions with labels, for each task.
+
+    Args:
+        tasks: names, the main one first; empty or one name for a single task.
+        labels: 0 or 1, `[rows]`, or `[rows, tasks]` where there are several.
+        logits: predicted log odds, likewise.
+        weights: not negative, likewise; None counts all rows alike.
+
+    Raises:
+        DataError: there is no row.
+    """
+    if labels.ndim == 1:
+        return compute_metrics(labels, logits, weights)
+    first, *others = (
+        compute_metrics(labels[:, task], logits[:, task], None if weights is None else weights[:, task])
+        for task in range(len(tasks))
+    )
+    return replace(first, others=dict(zip(tasks[1:], others, strict=True)))
+
+
+def compute_metrics(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None = None) -> Metrics:
     """Compare predictions with labels.
 
     Args:
         labels: 0 or 1, `[rows]`.
         logits: predicted log odds, `[rows]`.
+        weights: not negative, `[rows]`; None counts all rows alike.
 
     Raises:
         DataError: there is no row.
     """
     if not len(labels):
         raise DataError("There is no row to compute metrics on: give the split at least one row.")
+    if weights is not None:
+        return _compute_weighted(labels, logits, weights)
     labels = labels.astype(np.float64)
     logits = logits.astype(np.float64)
     base_rate = float(labels.mean())
@@ -66,11 +102,34 @@ def compute_metrics(labels: np.ndarray, logits: np.ndarray) -> Metrics:
     )
 
 
-def area_under_roc(labels: np.ndarray, scores: np.ndarray) -> float:
+def _compute_weighted(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray) -> Metrics:
+    """The same sums, each row multiplied by its weight."""
+    counts = weights > 0
+    labels, logits, weights = (values[counts].astype(np.float64) for values in (labels, logits, weights))
+    total, positive = float(weights.sum()), float(weights @ labels)
+    if not total:
+        return Metrics(auc=math.nan, logloss=math.nan, ne=math.nan, calibration=math.nan, rows=0, base_rate=math.nan)
+    base_rate = positive / total if (labels == 0).any() else 1.0
+    logloss = float(weights @ (np.logaddexp(0.0, logits) - labels * logits)) / total
+    entropy = binary_entropy(base_rate)
+    return Metrics(
+        auc=area_under_roc(labels, logits, weights),
+        logloss=logloss,
+        ne=logloss / entropy if entropy else math.nan,
+        calibration=float(weights @ np.exp(-np.logaddexp(0.0, -logits))) / positive if positive else math.nan,
+        rows=len(labels),
+        base_rate=base_rate,
+    )
+
+
+def area_under_roc(labels: np.ndarray, scores: np.ndarray, weights: np.ndarray | None = None) -> float:
     """Probability that a random positive is scored above a random negative, ties counting one half.
 
-    The Mann-Whitney statistic from mid-ranks; nan when one class is absent or a score is nan.
+    The Mann-Whitney statistic from mid-ranks; nan when one class is absent or a score is nan. With weights, samples are
+    drawn in proportion to them.
     """
+    if weights is not None:
+        return _weighted_area(labels, scores, weights)
     positives = int((labels == 1).sum())
     negatives = len(labels) - positives
     if not positives or not negatives or np.isnan(scores).any():
@@ -80,6 +139,19 @@ def area_under_roc(labels: np.ndarray, scores: np.ndarray) -> float:
     positives_of_group = np.bincount(tie_group[labels == 1], minlength=len(group_sizes))
     rank_sum = float(positives_of_group @ mid_ranks)
     return (rank_sum - positives * (positives + 1) / 2) / (positives * negatives)
+
+
+def _weighted_area(labels: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> float:
+    """Each group of equal scores: its positives win against all negatives below, and half against its own."""
+    labels, scores, weights = (values[weights > 0] for values in (labels, scores, weights))
+    is_positive = labels == 1
+    if is_positive.all() or not is_positive.any() or np.isnan(scores).any():
+        return math.nan
+    distinct, group = np.unique(scores, return_inverse=True)
+    positives = np.bincount(group, weights=weights * is_positive, minlength=len(distinct))
+    negatives = np.bincount(group, weights=weights * ~is_positive, minlength=len(distinct))
+    won = positives @ (negatives.cumsum() - negatives / 2)
+    return float(won / (positives.sum() * negatives.sum()))
 
 
 def binary_entropy(rate: float) -> float:

@@ -62,9 +62,16 @@ class OneProcess:
         """Read the training part, shuffled; of each batch this process's share."""
         return BatchLoader(dataset, "train", batch_size, shuffle=True, seed=seed)
 
-    def step(self, model: Model, optimizer: torch.optim.Optimizer, batch: Batch, precision: str) -> Tensor:
-        """Update on one batch; returns the mean loss over the whole of it, on the device."""
-        return train_step(model, optimizer, batch, precision)
+    def step(
+        self,
+        model: Model,
+        optimizer: torch.optim.Optimizer,
+        batch: Batch,
+        precision: str,
+        weights: Tensor | None = None,
+    ) -> Tensor:
+        """Update on one batch; returns the mean loss over the whole of it, on the device; see `train_step`."""
+        return train_step(model, optimizer, batch, precision, weights)
 
     def evaluate(self, model: Model, dataset: Dataset, split: SplitName, execution: Execution) -> Evaluation:
         """Score a whole split; every process gets the same figures."""

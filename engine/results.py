@@ -1,6 +1,6 @@
 """What a training, an evaluation and a probe report."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,12 @@ class EpochReport:
         epoch: passes over the training part so far, from 1; an unfinished pass counts.
         step: optimiser steps so far.
         samples_seen: training samples so far.
-        train_logloss: mean loss over the epoch, taken while the weights were changing.
+        train_logloss: mean loss over the epoch, taken while the weights were changing; with several tasks of the main.
         validation: quality on the validation part.
         train_seconds: wall clock so far, validation and checkpoints included.
         wait_seconds: part of it that the step waited for a batch.
         compute_seconds: part of it that forward, backward and update took.
+        other_train_loglosses: with several tasks, the same loss of each beside the main one, by name.
     """
 
     epoch: int
@@ -32,6 +33,7 @@ class EpochReport:
     train_seconds: float
     wait_seconds: float
     compute_seconds: float
+    other_train_loglosses: dict[str, float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -40,7 +42,7 @@ class EpochReport:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "EpochReport":
         """Inverse of `to_dict`."""
-        return cls(**{**values, "validation": Metrics(**values["validation"])})
+        return cls(**{**values, "validation": Metrics.from_dict(values["validation"])})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,14 +86,23 @@ class Evaluation:
     """Predictions on one split, in the order of its rows.
 
     Attributes:
-        metrics: quality.
-        labels: float32 `[rows]`.
-        logits: float32 `[rows]` predicted log odds.
+        metrics: quality; with several tasks of the main one, and of the others in it.
+        labels: float32 `[rows]`, or `[rows, tasks]` where there are several; 0 for one that is missing.
+        logits: float32, predicted log odds, likewise.
+        weights: float32, likewise: what each label counts, 0 for one that is missing; None: all count alike.
     """
 
     metrics: Metrics
     labels: np.ndarray
     logits: np.ndarray
+    weights: np.ndarray | None = None
+
+    def of_task(self, task: int) -> "tuple[np.ndarray, np.ndarray, np.ndarray | None]":
+        """Labels, logits and weights, each `[rows]`, of one task, by its number."""
+        if self.labels.ndim == 1:
+            return self.labels, self.logits, self.weights
+        weights = None if self.weights is None else self.weights[:, task]
+        return self.labels[:, task], self.logits[:, task], weights
 
 
 @dataclass(frozen=True, kw_only=True)

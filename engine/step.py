@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from engine.batch import Batch
 from engine.config import Execution, Hyperparameters
+from engine.loss import mean_losses, weighted_sum
 from engine.pipeline import DeviceCopy
 from engine.prefetch import Prefetcher
 from models.registry import Model
@@ -42,19 +43,28 @@ def build_dense_optimizer(model: nn.Module, hyperparameters: Hyperparameters) ->
     return torch.optim.SGD(groups, lr=learning_rate, fused=True)
 
 
-def train_step(model: Model, optimizer: torch.optim.Optimizer, batch: Batch, precision: str) -> Tensor:
+def train_step(
+    model: Model, optimizer: torch.optim.Optimizer, batch: Batch, precision: str, weights: Tensor | None = None
+) -> Tensor:
     """Forward, backward and update on one batch.
 
+    Args:
+        model: in training mode.
+        optimizer: of its dense part.
+        batch: on the same device.
+        precision: `fp32` or `bf16`.
+        weights: of the losses of several tasks (`engine.loss.task_weights`).
+
     Returns:
-        The mean loss as a scalar on the device; reading it would wait for the device.
+        The mean loss, `[]`, or with several tasks `[tasks]`, on the device; reading it would wait for the device.
     """
     optimizer.zero_grad(set_to_none=True)
     with autocast(batch.labels.device, precision):
         logits = model(*batch.inputs)
-    loss = nn.functional.binary_cross_entropy_with_logits(logits, batch.labels)
-    loss.backward()
+    losses = mean_losses(logits, batch)
+    weighted_sum(losses, weights).backward()
     optimizer.step()
-    return loss.detach()
+    return losses.detach()
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:

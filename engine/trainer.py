@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from engine.config import Execution, Hyperparameters, Schedule
 from engine.dataset import Dataset
 from engine.interrupt import deferred_interrupt
 from engine.lookahead import admitted, embedding_cache
+from engine.loss import task_weights
 from engine.loss_watch import LossWatch
 from engine.metrics import Metrics
 from engine.pipeline import ReadAhead
@@ -145,8 +147,9 @@ class _State:
     next_batch: int = 0
     step: int = 0
     samples_seen: int = 0
-    epoch_loss: float = 0.0
+    epoch_loss: float | list[float] = 0.0  # with several tasks, or weights, one for each task
     epoch_samples: int = 0
+    epoch_weights: list[float] = field(default_factory=list)
     train_seconds: float = 0.0
     wait_seconds: float = 0.0
     compute_seconds: float = 0.0
@@ -189,7 +192,9 @@ class _Run:
         self.optimizer = build_dense_optimizer(self.model, hyperparameters)
         self.loader = processes.loader(dataset, execution.batch_size, schedule.seed)
         self.read_ahead = ReadAhead(self.loader.read, depth=execution.prefetch_depth, fixed_depth=cache is not None)
-        self.losses = LossWatch(torch.device(execution.device))
+        self.tasks = dataset.features.tasks
+        self.task_weights = task_weights(hyperparameters.task_weights, self.tasks, execution.device)
+        self.losses = LossWatch(torch.device(execution.device), dataset.features.outputs)
         self.state = _State(compile_seconds=compile_seconds)
         self.best_weights: dict[str, Tensor] = {}
         self.checkpoint: CheckpointDirectory | None = None
@@ -203,7 +208,8 @@ class _Run:
             compile_seconds = self.state.compile_seconds
             self.state = _State.from_dict(checkpoint.read(self.model, self.optimizer))
             self.state.compile_seconds += compile_seconds
-            self.losses.restart(self.state.epoch_loss, self.state.step)
+            loss = self.state.epoch_loss
+            self.losses.restart(loss if isinstance(loss, list) else [loss], self.state.step)
         self.saved_at, self.saved_step = time.perf_counter(), self.state.step
 
     def to_the_end(self, raise_if_interrupted: Callable[[], None]) -> str:
@@ -242,7 +248,8 @@ class _Run:
         """Write a checkpoint, unless the state is not one to go on from: within a step, or after the budget's end."""
         if self.checkpoint is None or not self.may_save:
             return
-        self.state.epoch_loss = self.losses.check(self.state.step)
+        totals = self.losses.check(self.state.step)
+        self.state.epoch_loss = totals if self.tasks else totals[0]
         self._count_time()
         self.checkpoint.write(self.model, self.optimizer, asdict(self.state))
         self.saved_at, self.saved_step = time.perf_counter(), self.state.step
@@ -282,12 +289,14 @@ class _Run:
         state = self.state
         started = time.perf_counter()
         self.may_save = False
-        loss = self.processes.step(self.model, self.optimizer, batch, self.execution.precision)
+        losses = self.processes.step(self.model, self.optimizer, batch, self.execution.precision, self.task_weights)
         state.step += 1
         state.next_batch += 1
         state.samples_seen += batch.samples
         state.epoch_samples += batch.samples
-        self.losses.add(loss, batch.samples, state.step)
+        if batch.totals is not None:
+            state.epoch_weights = [a + b for a, b in zip_longest(state.epoch_weights, batch.totals, fillvalue=0.0)]
+        self.losses.add(losses, batch.totals or [batch.samples], state.step)
         state.compute_seconds += time.perf_counter() - started
         self.may_save = True
 
@@ -299,7 +308,8 @@ class _Run:
         report = self._report(validation)
         state.epoch += 1
         state.next_batch = state.epoch_samples = 0
-        self.losses.restart(0.0, state.step)
+        state.epoch_weights = []
+        self.losses.restart([0.0] * len(self.losses.totals), state.step)
         self._note(report)
         self.may_save = True
         if self.on_epoch:
@@ -328,15 +338,22 @@ class _Run:
     def _report(self, validation: Metrics) -> EpochReport:
         state = self.state
         self._count_time()
+        first, *others = (
+            total / count if count else math.nan
+            for total, count in zip(
+                self.losses.check(state.step), state.epoch_weights or [state.epoch_samples], strict=True
+            )
+        )
         return EpochReport(
             epoch=state.epoch + 1,
             step=state.step,
             samples_seen=state.samples_seen,
-            train_logloss=self.losses.check(state.step) / state.epoch_samples,
+            train_logloss=first,
             validation=validation,
             train_seconds=state.train_seconds,
             wait_seconds=state.wait_seconds,
             compute_seconds=state.compute_seconds,
+            other_train_loglosses=dict(zip(self.tasks[1:], others, strict=True)),
         )
 
     def _note(self, report: EpochReport) -> None:

@@ -50,5 +50,5 @@ class ShareLoader(BatchLoader):
         size = math.ceil(len(numbers) / self.processes)
         positions = np.arange(self.rank * size, (self.rank + 1) * size)
         own = int((positions < len(numbers)).sum())
-        batch = super()._read(numbers[np.minimum(positions, len(numbers) - 1)])
+        batch = self._arrays.read(numbers[np.minimum(positions, len(numbers) - 1)], whole=rows)
         return BatchShare(**vars(batch), own=own, samples_of_all=len(numbers))

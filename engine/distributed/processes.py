@@ -1,6 +1,7 @@
 """A training that many processes share: each takes a part of every batch, and all keep the same dense weights."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,9 @@ from engine.dataset import Dataset, SplitName
 from engine.distributed.checkpoint import ShardedCheckpoint
 from engine.distributed.loader import BatchShare, ShareLoader
 from engine.distributed.plan import Sharding, make_plan
-from engine.evaluation import SMALLEST_BATCH
+from engine.evaluation import SMALLEST_BATCH, scored_as
 from engine.loader import mean_ids_per_sample
-from engine.metrics import compute_metrics
+from engine.loss import mean_losses, weighted_sum
 from engine.processes import OneProcess
 from engine.results import Evaluation
 from engine.step import applied, autocast, prefetch
@@ -104,17 +105,17 @@ class ManyProcesses(OneProcess):
         """Read this process's part of each batch."""
         return ShareLoader(self.rank, self.count, dataset, "train", batch_size, shuffle=True, seed=seed)
 
-    def step(self, model: Model, optimizer: torch.optim.Optimizer, batch: Any, precision: str) -> Tensor:
+    def step(
+        self, model: Model, optimizer: torch.optim.Optimizer, batch: Any, precision: str, weights: Tensor | None = None
+    ) -> Tensor:
         """Update on one batch, together; returns the mean loss over all of it."""
         assert isinstance(batch, BatchShare)
         optimizer.zero_grad(set_to_none=True)
         with autocast(batch.labels.device, precision):
             logits = model(*batch.inputs)
-        own = slice(batch.own)
-        loss = nn.functional.binary_cross_entropy_with_logits(logits[own], batch.labels[own], reduction="sum")
         # The mean over the processes of this is the mean over the batch, as TorchRec averages gradients.
-        loss = loss * (self.count / batch.samples_of_all)
-        loss.backward()
+        losses = _own_losses(logits, batch, self.count)
+        weighted_sum(losses, weights).backward()
         _average([p.grad for p in model.parameters() if p.grad is not None], self.count)
         # Each process normalises its own share of the batch; what they remember for scoring is the same in all.
         statistics = [buffer for buffer in model.layers.buffers() if buffer.is_floating_point()]
@@ -123,7 +124,7 @@ class ManyProcesses(OneProcess):
         if isinstance(model.embeddings, ShardedEmbeddings):
             model.embeddings.update_copies()
         optimizer.step()
-        mean = loss.detach() / self.count
+        mean = losses.detach() / self.count
         dist.all_reduce(mean)
         return mean
 
@@ -131,7 +132,7 @@ class ManyProcesses(OneProcess):
     def evaluate(self, model: Model, dataset: Dataset, split: SplitName, execution: Execution) -> Evaluation:
         """Score a split together; every process ends with all of its logits."""
         loader = ShareLoader(self.rank, self.count, dataset, split, max(execution.batch_size, SMALLEST_BATCH))
-        logits, labels, sizes = [], [], []
+        logits, sizes = [], []
         was_training = model.training
         model.eval()
         try:
@@ -139,12 +140,10 @@ class ManyProcesses(OneProcess):
                 for batch in batches:
                     with autocast(device, execution.precision):
                         logits.append(model(*batch.inputs).float())
-                    labels.append(batch.labels)
                     sizes.append((len(batch), batch.samples))
         finally:
             model.train(was_training)
-        all_logits, all_labels = (_in_order(_gather(torch.cat(parts)), sizes) for parts in (logits, labels))
-        return Evaluation(metrics=compute_metrics(all_labels, all_logits), labels=all_labels, logits=all_logits)
+        return scored_as(dataset, loader.targets(), _in_order(_gather(torch.cat(logits)), sizes))
 
     def checkpoint(self, directory: Path, identity: dict[str, Any]) -> ShardedCheckpoint:
         """A checkpoint to which every process writes its part."""
@@ -162,6 +161,15 @@ def broadcast_number(number: int) -> int:
     return int(message)
 
 
+def _own_losses(logits: Tensor, batch: BatchShare, processes: int) -> Tensor:
+    """The part of this process's samples in the mean losses of the whole batch, times the number of processes."""
+    own = slice(batch.own)
+    if batch.shares is not None:
+        return processes * mean_losses(logits[own], replace(batch, labels=batch.labels[own], shares=batch.shares[own]))
+    total = nn.functional.binary_cross_entropy_with_logits(logits[own], batch.labels[own], reduction="sum")
+    return total * (processes / batch.samples_of_all)
+
+
 def _average(tensors: Sequence[Tensor], processes: int) -> None:
     """Average over the processes, as one array: one message, and always the same order of additions."""
     flat = torch.cat([tensor.flatten() for tensor in tensors])
@@ -172,7 +180,7 @@ def _average(tensors: Sequence[Tensor], processes: int) -> None:
 
 
 def _gather(values: Tensor) -> np.ndarray:
-    """`[processes, values]` of all processes."""
+    """Those of all processes, as `[processes, ...]`."""
     gathered = [torch.empty_like(values) for _ in range(dist.get_world_size())]
     dist.all_gather(gathered, values)
     return torch.stack(gathered).cpu().numpy()
@@ -182,6 +190,6 @@ def _in_order(gathered: np.ndarray, sizes: Sequence[tuple[int, int]]) -> np.ndar
     """Put the parts of each batch one after the other, without what only filled them up."""
     ordered, start = [], 0
     for size, samples in sizes:
-        ordered.append(gathered[:, start : start + size].ravel()[:samples])
+        ordered.append(gathered[:, start : start + size].reshape(-1, *gathered.shape[2:])[:samples])
         start += size
     return np.concatenate(ordered)

@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+import torch
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import log_loss, roc_auc_score
 
@@ -12,6 +13,7 @@ from engine.metrics import area_under_roc, compute_metrics
 from shunter.errors import DataError
 
 
+@settings(deadline=None)
 @given(
     rows=st.lists(
         st.tuples(st.integers(0, 1), st.integers(-3, 3) | st.floats(-15, 15)), min_size=2, max_size=60
@@ -31,6 +33,66 @@ def test_equal_to_scikit_learn_on_many_rows() -> None:
     logits = random.normal(size=20_000).astype(np.float32)
     labels = (random.random(20_000) < 1 / (1 + np.exp(-logits))).astype(np.float32)
     assert compute_metrics(labels, logits).auc == pytest.approx(roc_auc_score(labels, logits), abs=1e-12)
+
+
+WEIGHTED_ROWS = st.lists(
+    st.tuples(
+        st.integers(0, 1),
+        st.integers(-3, 3) | st.floats(-15, 15),
+        st.sampled_from([0.0, 0.25, 1.0, 7.0]) | st.floats(0.01, 100),
+    ),
+    min_size=2,
+    max_size=60,
+)
+
+
+@settings(deadline=None)
+@given(rows=WEIGHTED_ROWS.filter(lambda rows: len({label for label, _, weight in rows if weight}) == 2))
+def test_weighted_equal_to_scikit_learn_with_and_without_ties(rows: list[tuple[int, float, float]]) -> None:
+    labels, logits, weights = (np.array(column, dtype=np.float64) for column in zip(*rows, strict=True))
+    metrics = compute_metrics(labels, logits, weights)
+    assert metrics.auc == pytest.approx(roc_auc_score(labels, logits, sample_weight=weights), abs=1e-9)
+    probabilities = np.clip(1 / (1 + np.exp(-logits)), 1e-15, 1 - 1e-15)
+    expected = log_loss(labels, probabilities, sample_weight=weights)
+    assert metrics.logloss == pytest.approx(expected, rel=1e-6, abs=1e-9)
+    assert metrics.calibration == pytest.approx((weights @ probabilities) / (weights @ labels))
+    assert metrics.rows == (weights > 0).sum()
+
+
+@settings(deadline=None)
+@given(rows=st.lists(st.tuples(st.integers(0, 1), st.floats(-8, 8), st.integers(0, 5)), min_size=1, max_size=40))
+def test_whole_weights_count_like_copies_whatever_the_classes(rows: list[tuple[int, float, int]]) -> None:
+    labels, logits, weights = (np.array(column) for column in zip(*rows, strict=True))
+    if not weights.any():
+        assert math.isnan(compute_metrics(labels, logits, weights).logloss)
+        return
+    weighted = compute_metrics(labels, logits, weights)
+    copies = compute_metrics(labels.repeat(weights), logits.repeat(weights))
+    for name in ("auc", "logloss", "ne", "calibration", "base_rate"):
+        assert getattr(weighted, name) == pytest.approx(getattr(copies, name), rel=1e-9, nan_ok=True), name
+
+
+def test_a_class_whose_weights_are_zero_is_absent() -> None:
+    metrics = compute_metrics(np.array([1, 0, 0]), np.array([0.5, 0.1, 2.0]), np.array([0.0, 1.0, 2.0]))
+    assert math.isnan(metrics.auc)
+    assert math.isnan(metrics.ne)
+    assert metrics.base_rate == 0
+    assert metrics.rows == 2
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_normalised_entropy_is_that_of_torchrec(weighted: bool) -> None:
+    ne = pytest.importorskip("torchrec.metrics.ne")
+    random = np.random.default_rng(3)
+    logits = random.normal(size=500)
+    labels = (random.random(500) < 0.2).astype(np.float64)
+    weights = random.choice([0.0, 0.3, 5.0], 500) if weighted else np.ones(500)
+    given = [torch.from_numpy(one)[None] for one in (labels, 1 / (1 + np.exp(-logits)), weights)]
+    states = ne.get_ne_states(*given, 1e-12)
+    names = ("cross_entropy_sum", "weighted_num_samples", "pos_labels", "neg_labels")
+    expected = ne.compute_ne(*(states[name] for name in names), eta=1e-12).item()
+    found = compute_metrics(labels, logits, weights if weighted else None).ne
+    assert found == pytest.approx(expected, rel=1e-9)
 
 
 def test_predicting_the_base_rate_has_a_normalised_entropy_of_one() -> None:
