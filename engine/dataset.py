@@ -95,6 +95,8 @@ class Dataset:
         split_by: `time` (later rows are validated and tested on) or `hash`.
         fields: statistics of each field, dense ones first.
         quarantined_rows: rows rejected while reading.
+        user: name of the field that says who, for graph models; None where the schema does not say.
+        item: name of the field that says what was chosen.
         is_weighted: whether samples have weights.
     """
 
@@ -106,6 +108,8 @@ class Dataset:
     split_by: str
     fields: tuple[FieldStatistics, ...]
     quarantined_rows: int
+    user: str | None = None
+    item: str | None = None
     is_weighted: bool = False
 
     @property

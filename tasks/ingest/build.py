@@ -45,6 +45,8 @@ def build(source: Source, directory: Path, fingerprint: str, seed: int, max_bad_
         split_by=splitter.kind,
         fields=fields,
         quarantined_rows=quarantine.rows,
+        user=source.schema.user,
+        item=source.schema.item,
     )
     dataset.save()
     return dataset

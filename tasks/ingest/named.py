@@ -93,6 +93,8 @@ def _movielens(options: Options, downloads: Path) -> Source:
         categorical=tuple(Categorical(column=n) for n in ("user_id", "item_id", "gender", "occupation", "zip_code")),
         multi_valued=(MultiValued(column="genres"),),
         time="timestamp",
+        user="user_id",
+        item="item_id",
         **dict(options),
     )
     return ParquetSource("ml-100k", schema, (table,))

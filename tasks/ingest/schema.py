@@ -80,6 +80,8 @@ class Schema(Options):
     multi_valued: tuple[MultiValued, ...] = ()
     time: str | None = Field(default=None, description="Numbers, dates or ISO 8601 texts; rows are split by it.")
     delimiter: str | None = Field(default=None, min_length=1, max_length=1, description="Of a CSV file.")
+    user: str | None = Field(default=None, description="Which of the categorical columns says who, for graph models.")
+    item: str | None = Field(default=None, description="Which of them says what was chosen or not.")
 
     @field_validator("label", mode="before")
     @classmethod
@@ -90,6 +92,16 @@ class Schema(Options):
     @classmethod
     def _column_by_name(cls, value: Any) -> Any:
         return [{"column": item} if isinstance(item, str) else item for item in value or ()]
+
+    @model_validator(mode="after")
+    def _check_sides(self) -> Self:
+        single = [column.column for column in self.categorical]
+        for side in ("user", "item"):
+            if (name := getattr(self, side)) is not None and name not in single:
+                raise ValueError(f"the {side} column {name} has to be one of categorical")
+        if self.user is not None and self.user == self.item:
+            raise ValueError(f"the column {self.user} cannot be user and item")
+        return self
 
     @model_validator(mode="after")
     def _check_columns(self) -> Self:
