@@ -97,7 +97,9 @@ def partition_fields(
         raise RequestError(f"{fields} categorical fields cannot be divided into {towers} towers: use 1 to {fields}.")
     if loads is not None and min(loads) < 0:
         raise RequestError(f"The load {min(loads):g} of a field is negative: use 0 or more.")
-    distance = 1 - interaction if strategy == "coherent" else interaction
+    # The strongest counts as 1: where all are weak, unscaled points would lie about equally far from each other.
+    scaled = interaction / interaction.max().clamp(min=torch.finfo(interaction.dtype).tiny)
+    distance = 1 - scaled if strategy == "coherent" else scaled
     points = field_coordinates(distance, seed=seed, steps=steps)
     if loads is None:
         labels = balanced_clusters(points, towers, _match, seed=seed)
