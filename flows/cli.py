@@ -5,6 +5,7 @@ import inspect
 import json
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -160,6 +161,19 @@ def runs(limit: Annotated[int, typer.Option(min=1, help="Most runs to show, newe
         from flows.tables import runs_table
 
         console.print(runs_table(limit))
+
+
+@app.command()
+def report(
+    run: Annotated[str, typer.Argument(help="Id, unique beginning of one, or name of a run; or latest.")] = "latest",
+    out: Annotated[Path | None, typer.Option(help="File to write, or a folder for it.")] = None,
+) -> None:
+    """Write one page about a run: decision, curves, stalls, energy, features; it opens without any server."""
+    with one_sentence_errors():
+        from flows.report import write_report
+
+        run_id, path = write_report(run, out)
+        console.print(f"Report of run {run_id}: {path}", soft_wrap=True, highlight=False, markup=False)
 
 
 @app.command()

@@ -21,6 +21,7 @@ def prepare_environment(*, debug: bool) -> None:
         "DO_NOT_TRACK": "1",
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "MLFLOW_LOGGING_LEVEL": "WARNING",
+        "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
         "RAY_USAGE_STATS_ENABLED": "0",
         "PYTHONWARNINGS": "ignore",
     }

@@ -21,6 +21,7 @@ from shunter.errors import InfeasibleError
 from tasks.ensemble import EnsembleResult, build_ensemble
 from tasks.ingest import ingest
 from tasks.profile import profile_hardware
+from tasks.report import report
 from tasks.request import TrainRequest
 from tasks.run_state import RunIdentity, RunState, Spent
 from tasks.select import Decision, affordable_seconds, alternatives, expected_step, redecide, select, step_observation
@@ -60,6 +61,7 @@ def train(request: TrainRequest = TrainRequest(), fresh: bool = False) -> TrainS
     with RunState(request, dataset, profiles[0].host, fresh=fresh) as state:
         summary = _train_on(request, dataset, profiles, state, clock)
         state.finish()
+    report(summary.run_id, dataset, request)
     return summary
 
 

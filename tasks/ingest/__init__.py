@@ -9,6 +9,7 @@ from tasks.ingest.cache import IngestReport, ingest_source
 from tasks.ingest.days import DayLog, DaysSource, arrange_for, open_day
 from tasks.ingest.encoder import EncodedRows, Encoder
 from tasks.ingest.named import NamedDataset, named_datasets
+from tasks.ingest.names import value_names
 from tasks.ingest.schema import Schema
 from tasks.ingest.sources import open_source
 from tasks.request import JobRequest
@@ -28,6 +29,7 @@ __all__ = [
     "named_datasets",
     "open_day",
     "open_source",
+    "value_names",
 ]
 
 

@@ -22,13 +22,15 @@ from tasks.track.convention import (
     training_metrics,
     workload_params,
 )
+from tasks.track.find import find_run
 from tasks.track.history import TrackedRun, list_runs, read_runs
 from tasks.track.learning import log_steps, read_steps, step_tags
 from tasks.track.profiles import log_pictures, log_profiles, log_stalls
 from tasks.track.registry import RegisteredModel, load_champion, register_model
-from tasks.track.reports import log_config, log_decision, log_training_curve
+from tasks.track.reports import log_config, log_decision, log_files, log_training_curve
 from tasks.track.runs import Run, child_run, closing, finish, open_run, start_run, start_run_tree, system_metrics
 from tasks.track.store import artifact_root, tracking_uri
+from tasks.track.tree import RunTree, read_artifact, read_tree
 from tasks.track.versions import (
     ModelFiles,
     Version,
@@ -45,6 +47,7 @@ __all__ = [
     "RegisteredModel",
     "Run",
     "RunKind",
+    "RunTree",
     "TrackedRun",
     "Version",
     "artifact_root",
@@ -56,11 +59,13 @@ __all__ = [
     "energy_metrics",
     "energy_tags",
     "epoch_metrics",
+    "find_run",
     "finish",
     "list_runs",
     "load_champion",
     "log_config",
     "log_decision",
+    "log_files",
     "log_pictures",
     "log_profiles",
     "log_stalls",
@@ -70,8 +75,10 @@ __all__ = [
     "open_run",
     "placement_params",
     "quality_metrics",
+    "read_artifact",
     "read_runs",
     "read_steps",
+    "read_tree",
     "register",
     "register_model",
     "request_params",

@@ -113,20 +113,22 @@ def read_runs(kinds: Sequence[RunKind] = ("train", "member"), *, limit: int = 1_
         if experiment is None:
             return []
         found = [run for kind in kinds for run in _newest(client, experiment.experiment_id, kind, limit)]
-    return [
-        TrackedRun(
-            run_id=run.info.run_id,
-            kind=run.data.tags.get("run.kind", ""),
-            parent_run_id=run.data.tags.get("mlflow.parentRunId"),
-            status=run.info.status,
-            started_at=run.info.start_time / 1000,
-            ended_at=None if run.info.end_time is None else run.info.end_time / 1000,
-            params=run.data.params,
-            metrics=run.data.metrics,
-            tags=run.data.tags,
-        )
-        for run in found
-    ]
+    return list(map(tracked_run, found))
+
+
+def tracked_run(run: "MlflowRun") -> TrackedRun:
+    """The run without MLflow's own classes."""
+    return TrackedRun(
+        run_id=run.info.run_id,
+        kind=run.data.tags.get("run.kind", ""),
+        parent_run_id=run.data.tags.get("mlflow.parentRunId"),
+        status=run.info.status,
+        started_at=run.info.start_time / 1000,
+        ended_at=None if run.info.end_time is None else run.info.end_time / 1000,
+        params=run.data.params,
+        metrics=run.data.metrics,
+        tags=run.data.tags,
+    )
 
 
 def _newest(client: "MlflowClient", experiment_id: str, kind: RunKind, limit: int) -> list["MlflowRun"]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hardware.types import HardwareProfile
 from tasks.track.convention import Values
-from tasks.track.reports import log_config
+from tasks.track.reports import log_config, log_files
 from tasks.track.runs import open_run
 from tasks.track.store import tracking_errors
 
@@ -50,10 +50,7 @@ def log_pictures(run_id: str, pictures: Iterable[Path]) -> None:
     Raises:
         TrackingError: the store fails.
     """
-    run = open_run(run_id)
-    with tracking_errors():
-        for picture in pictures:
-            run.client.log_artifact(run_id, str(picture), PICTURES)
+    log_files(run_id, pictures, PICTURES)
 
 
 def profile_metrics(profile: HardwareProfile) -> Values:

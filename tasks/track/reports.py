@@ -1,7 +1,7 @@
 """What a parent run keeps for the eye: the configuration, the decision's table and the training curves."""
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,18 @@ def log_config(run_id: str, name: str, config: BaseModel | Sequence[BaseModel] |
     run = open_run(run_id)
     with tracking_errors():
         run.client.log_text(run_id, text, f"config/{name}.json")
+
+
+def log_files(run_id: str, paths: Iterable[Path], folder: str | None = None) -> None:
+    """Keep files as artifacts, in a folder of the run or at its root.
+
+    Raises:
+        TrackingError: the store fails.
+    """
+    run = open_run(run_id)
+    with tracking_errors():
+        for path in paths:
+            run.client.log_artifact(run_id, str(path), folder)
 
 
 def log_decision(parent_run_id: str, decision: "Decision") -> None:

@@ -1,0 +1,29 @@
+"""Figures, moments and durations as text."""
+
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+
+def figure(value: Any, digits: int = 4) -> str:
+    """A figure with so many significant digits, without exponent where that is short."""
+    if isinstance(value, str) or value is None:
+        return value or "-"
+    if not math.isfinite(value):
+        return str(value)
+    if value == 0 or 1e-5 <= abs(value) < 1e6:
+        decimals = max(0, digits - 1 - (math.floor(math.log10(abs(value))) if value else 0))
+        return f"{value:,.{decimals}f}"
+    return f"{value:.{digits - 1}e}"
+
+
+def moment(seconds: float) -> str:
+    """Seconds since 1970 as a date and time in UTC."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"
+
+
+def duration(seconds: float) -> str:
+    """In the unit that suits."""
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.3g} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"
