@@ -176,11 +176,62 @@ def report(
         console.print(f"Report of run {run_id}: {path}", soft_wrap=True, highlight=False, markup=False)
 
 
+PrefectPort = Annotated[int, typer.Option(min=1, max=65535, help="Port of Prefect's UI on loopback.")]
+MlflowPort = Annotated[int, typer.Option(min=1, max=65535, help="Port of MLflow's UI on loopback.")]
+
+
 @app.command()
-def ui(
-    prefect_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of Prefect's UI on loopback.")] = 4200,
-    mlflow_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of MLflow's UI on loopback.")] = 5000,
+def up(
+    prefect_port: PrefectPort = 4200,
+    mlflow_port: MlflowPort = 5000,
+    nightly_data: Annotated[
+        str | None, typer.Option(help="Switch nightly retraining on: pattern of the days' files, with {date} in it.")
+    ] = None,
+    nightly_cron: Annotated[str, typer.Option(help="When it runs, as five fields.")] = "0 3 * * *",
+    timezone: Annotated[str, typer.Option(help="Whose clock and days it goes by, such as Europe/Berlin.")] = "UTC",
 ) -> None:
+    """Start Prefect, MLflow, a worker and the deployments in the background, all on loopback; again: only the rest."""
+    with one_sentence_errors():
+        check_packages()
+        ensure_home()
+        from flows.operation import Ports
+        from flows.operation import up as start_all
+
+        start_all(
+            Ports(prefect=prefect_port, mlflow=mlflow_port),
+            Path.cwd(),
+            say_line,
+            data=nightly_data,
+            cron=nightly_cron,
+            timezone=timezone,
+        )
+
+
+@app.command()
+def down() -> None:
+    """Stop what `shunter up` has started; runs stop after a checkpoint and go on with the next `shunter up`."""
+    with one_sentence_errors():
+        ensure_home()
+        from flows.operation import down as stop_all
+
+        stop_all(say_line)
+
+
+@app.command()
+def status() -> None:
+    """Say what `shunter up` has started, and where."""
+    with one_sentence_errors():
+        from flows.operation import running_services
+
+        services = running_services()
+        for daemon in services:
+            say_line(f"{daemon.name}: {daemon.url} (process {daemon.pid}, log {daemon.log})")
+        if not services:
+            say_line("Nothing runs: `shunter up` starts it.")
+
+
+@app.command()
+def ui(prefect_port: PrefectPort = 4200, mlflow_port: MlflowPort = 5000) -> None:
     """Start the UIs of Prefect and MLflow on loopback, until Ctrl-C."""
     with one_sentence_errors("Stopped."):
         ensure_home()
@@ -222,6 +273,11 @@ def one_sentence_errors(interrupted: str = "Interrupted.", *, as_json: bool = Fa
 def print_json(value: Any) -> None:
     """Print one JSON object on standard output, and nothing else."""
     typer.echo(json.dumps(value, indent=1, allow_nan=False))
+
+
+def say_line(sentence: str) -> None:
+    """Print one sentence on standard output, whatever it holds and however long it is."""
+    console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
 def say(sentence: str) -> None:

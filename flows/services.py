@@ -1,4 +1,4 @@
-"""The two web interfaces, started together on this machine and stopped together."""
+"""The servers of this machine: how each is started, and how they are run until Ctrl-C."""
 
 import contextlib
 import os
@@ -16,6 +16,8 @@ from shunter.errors import RequestError, ShunterError
 
 LOOPBACK = "127.0.0.1"
 START_SECONDS = 120
+WORK_POOL = "shunter"
+SERVER_RETRIES = 7  # of a request while Prefect's server is away, waiting 2 to 128 seconds: four minutes in all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +70,35 @@ def mlflow_service(port: int) -> Service:
     return Service(name="MLflow", command=command, environment={}, port=port, health_path="/health")
 
 
+def worker_service(prefect_url: str, port: int) -> Service:
+    """Prefect's worker, which runs what is triggered in the UI or by a schedule, each run in a process of its own.
+
+    Args:
+        prefect_url: of the server that hands out the runs.
+        port: where it says on loopback that it lives.
+    """
+    command = (
+        *(sys.executable, "-m", "prefect", "worker", "start", "--pool", WORK_POOL, "--type", "process"),
+        *("--name", socket.gethostname(), "--with-healthcheck"),
+    )
+    environment = {
+        "PREFECT_API_URL": f"{prefect_url}/api",
+        "PREFECT_WORKER_WEBSERVER_HOST": LOOPBACK,
+        "PREFECT_WORKER_WEBSERVER_PORT": str(port),
+        "PREFECT_WORKER_QUERY_SECONDS": "5",
+        "PREFECT_CLIENT_MAX_RETRIES": str(SERVER_RETRIES),
+        "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "INFO",  # its log is a file, not the user's terminal
+    }
+    return Service(name="Worker", command=command, environment=environment, port=port, health_path="/health")
+
+
+def free_port() -> int:
+    """A port of loopback on which nothing listens."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return probe.getsockname()[1]
+
+
 def serve(services: list[Service], on_ready: Callable[[Service], None]) -> None:
     """Start the services, report each when it answers, and wait; Ctrl-C or SIGTERM stops them all.
 
@@ -76,7 +107,7 @@ def serve(services: list[Service], on_ready: Callable[[Service], None]) -> None:
         ShunterError: a service did not start or ended by itself.
     """
     for service in services:
-        _check_port(service)
+        check_port(service)
     signal.signal(signal.SIGTERM, _interrupt)
     # Told to stop at any moment, also while they start, all are stopped and nothing is an error.
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
@@ -93,7 +124,12 @@ def _interrupt(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def _check_port(service: Service) -> None:
+def check_port(service: Service) -> None:
+    """Make sure that the service can listen where it shall.
+
+    Raises:
+        RequestError: something else does.
+    """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -131,8 +167,13 @@ def _stop(process: "subprocess.Popen[bytes]") -> None:
             return
 
 
-def wait_until_ready(service: Service, process: "subprocess.Popen[bytes]") -> None:
+def wait_until_ready(service: Service, process: "subprocess.Popen[bytes]", log: str = "run again with --debug") -> None:
     """Return when the service answers.
+
+    Args:
+        service: what is waited for.
+        process: it.
+        log: what to do to see its log.
 
     Raises:
         ShunterError: it ended, or did not answer in time.
@@ -140,11 +181,13 @@ def wait_until_ready(service: Service, process: "subprocess.Popen[bytes]") -> No
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise ShunterError(f"{service.name} ended while starting: run again with --debug to see its log.")
+            raise ShunterError(f"{service.name} ended while starting: {log} to see its log.")
         try:
             with urllib.request.urlopen(service.url + service.health_path, timeout=2) as answer:
                 if answer.status == 200:
                     return
         except (urllib.error.URLError, OSError):
             time.sleep(0.3)
-    raise ShunterError(f"{service.name} did not answer on {service.url} within {START_SECONDS} seconds.")
+    raise ShunterError(
+        f"{service.name} did not answer on {service.url} within {START_SECONDS} seconds: {log} to see its log."
+    )

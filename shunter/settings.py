@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
@@ -35,6 +35,32 @@ class Settings(BaseSettings):
         description="Whether the operator of this machine permits Shunter to lower the power limit of its GPUs.",
     )
 
+    lock_directory: Path | None = Field(
+        default=None,
+        description="Folder of the locks that keep trainings off each other's accelerators: `locks` of `home` when not "
+        "set; name a common one where several homes share a machine.",
+    )
+
+    notify_webhook: SecretStr | None = Field(
+        default=None,
+        description="Address to which the end of a failed or crashed flow run is posted as JSON, with its `text`.",
+    )
+
+    notify_command: SecretStr | None = Field(
+        default=None,
+        description="Command that is given the same JSON on its standard input; run without a shell.",
+    )
+
+    @property
+    def locks(self) -> Path:
+        """Folder of the locks on accelerators."""
+        return self.lock_directory or self.home / "locks"
+
+    @property
+    def services_directory(self) -> Path:
+        """What `shunter up` has started: one JSON file per process, and their logs."""
+        return self.home / "services"
+
     @property
     def catalogue_path(self) -> Path:
         """The user's part of the hardware catalogue; need not exist."""
@@ -54,6 +80,11 @@ class Settings(BaseSettings):
     def runs_directory(self) -> Path:
         """State of runs that may be resumed: studies, checkpoints, the decision taken."""
         return self.home / "runs"
+
+    @property
+    def nights_directory(self) -> Path:
+        """What the nightly retraining of each registered model knows of its days, and its state while it runs."""
+        return self.home / "nights"
 
     @property
     def downloads_directory(self) -> Path:

@@ -87,11 +87,22 @@ class RunState(StateFolder):
     """Folder of an unfinished run: what was decided, what was spent, the study and the checkpoints.
 
     The same request over the same data on the same machine has the same folder, so giving the command again resumes it.
+
+    Args:
+        request: what was asked for.
+        dataset: the data.
+        host: the machine.
+        fresh: forget what an earlier attempt has left.
+        purpose: of the run; each has a folder of its own.
     """
 
-    def __init__(self, request: TrainRequest, dataset: Dataset, host: str, *, fresh: bool = False) -> None:
+    def __init__(
+        self, request: TrainRequest, dataset: Dataset, host: str, *, fresh: bool = False, purpose: str = "train"
+    ) -> None:
         asked = request.model_dump_json(exclude={"processes"})  # any number of processes can go on
         key = hashlib.sha256(f"{asked}|{dataset.fingerprint}|{host}".encode()).hexdigest()[:16]
+        if purpose != "train":
+            key = f"{purpose}-{key}"
         super().__init__(Settings().runs_directory / key, "training", fresh=fresh)
 
 

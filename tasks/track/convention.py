@@ -18,7 +18,7 @@ from tasks.request import JobRequest
 
 SCHEMA_VERSION = "1"
 
-RunKind = Literal["train", "profile", "select", "trial", "member", "ensemble", "nightly", "rollback"]
+RunKind = Literal["train", "profile", "select", "tune", "trial", "member", "ensemble", "nightly", "rollback"]
 Values = dict[str, str | int | float]
 
 

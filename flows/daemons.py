@@ -1,0 +1,111 @@
+"""Services that go on after the command which started them, written down so that a later one finds and stops them."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from flows.services import Service, check_port
+from shunter.errors import ShunterError
+from shunter.settings import Settings
+
+POLL_SECONDS = 0.2
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Daemon(BaseModel):
+    """A service that was started in the background."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    pid: int = Field(description="Of the process, which leads a group of its own.")
+    mark: str = Field(description="The boot and the tick at which it began: another process may get the same pid.")
+    url: str
+    log: Path
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether this very process still runs."""
+        return process_mark(self.pid) == self.mark
+
+
+def process_mark(pid: int) -> str | None:
+    """What tells a process from every other one that has had or will have its pid; None where there is none.
+
+    Neither a reboot nor a change of the clock makes two processes alike. An ended process that nobody has waited for
+    counts as gone.
+    """
+    try:
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return None if state in {"Z", "X"} else f"{BOOT.read_text().strip()}/{fields[18]}"
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def find(name: str) -> Daemon | None:
+    """The service of this name if it runs; what is left of one that has ended is cleared away."""
+    path = _path(name)
+    try:
+        daemon = Daemon.model_validate_json(path.read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+    if daemon.is_alive:
+        return daemon
+    path.unlink(missing_ok=True)
+    return None
+
+
+def start(service: Service) -> tuple[Daemon, "subprocess.Popen[bytes]"]:
+    """Start a service in the background; it may not be ready yet.
+
+    Raises:
+        RequestError: its port is taken.
+        ShunterError: it ended at once, or its files cannot be written.
+    """
+    check_port(service)
+    path = _path(service.name)
+    log = path.with_suffix(".log")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                service.command,
+                env={**os.environ, **service.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # neither Ctrl-C nor the end of the terminal reaches it
+            )
+        mark = process_mark(process.pid)
+        if mark is None:
+            raise ShunterError(f"{service.name} ended while starting: read {log} to see its log.")
+        daemon = Daemon(name=service.name, pid=process.pid, mark=mark, url=service.url, log=log)
+        partial = path.with_suffix(".partial")
+        partial.write_text(daemon.model_dump_json())
+        partial.replace(path)
+    except OSError as error:
+        raise ShunterError(
+            f"{service.name} cannot be started from {path.parent} ({error.strerror}): set SHUNTER_HOME to another."
+        ) from error
+    return daemon, process
+
+
+def stop(daemon: Daemon, patience_seconds: float = 20.0) -> None:
+    """End the service and what it has started in its group, by force after a while."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if daemon.is_alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(daemon.pid, number)
+        deadline = time.monotonic() + patience_seconds
+        while daemon.is_alive and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+    _path(daemon.name).unlink(missing_ok=True)
+
+
+def _path(name: str) -> Path:
+    return Settings().services_directory / f"{name.lower()}.json"

@@ -1,0 +1,93 @@
+"""What can be triggered in Prefect's UI: one deployment for each flow, with a form made from its request."""
+
+import contextlib
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from prefect import Flow, get_client
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.deployments.runner import RunnerDeployment
+from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
+from prefect.schedules import Cron
+from prefect.types.entrypoint import EntrypointType
+from pydantic import BaseModel, ConfigDict, Field
+
+from flows.services import WORK_POOL
+
+RUNS_AT_ONCE = 8  # processes of the worker; those that want a busy accelerator wait, and say so
+
+
+class NightlySchedule(BaseModel):
+    """When the nightly retraining runs, and on what."""
+
+    model_config = ConfigDict(frozen=True)
+
+    data: str | None = Field(default=None, description="Pattern of the days' files; without one the schedule is off.")
+    cron: str = Field(default="0 3 * * *", description="When, as five fields.")
+    timezone: str = Field(default="UTC", description="Whose clock is meant.")
+
+
+def register_deployments(directory: Path, nightly: NightlySchedule = NightlySchedule()) -> list[str]:  # noqa: B008
+    """Create the work pool and every deployment on Prefect's server, or bring them up to date.
+
+    What a user has changed in the UI of one that is there already stays: its default parameters, its schedules and
+    whether they are on. Only data for the nightly run, when given here, replaces what it had.
+
+    Args:
+        directory: from which relative paths of the requests count.
+        nightly: of the deployment `nightly`.
+
+    Returns:
+        The names, `flow/deployment`.
+    """
+    with get_client(sync_client=True) as client:
+        with contextlib.suppress(ObjectAlreadyExists):
+            client.create_work_pool(WorkPoolCreate(name=WORK_POOL, type="process", concurrency_limit=RUNS_AT_ONCE))
+        names = []
+        for flow in deployed_flows():
+            deployment = _deployment(flow, directory, client, nightly)
+            deployment.apply()
+            names.append(deployment.full_name)
+    return names
+
+
+def deployed_flows() -> list[Flow[..., Any]]:
+    """The flows that a user may start from the UI."""
+    from flows.profiling import profile
+    from flows.selection import choose_placement
+    from flows.train import train
+    from flows.tuning import tune_only
+
+    flows: list[Flow[..., Any]] = [train, choose_placement, profile, tune_only]
+    if importlib.util.find_spec("flows.nightly"):
+        from flows.nightly import nightly  # pyright: ignore[reportMissingImports]
+
+        flows.append(nightly)
+    return flows
+
+
+def _deployment(
+    flow: Flow[..., Any], directory: Path, client: SyncPrefectClient, nightly: NightlySchedule
+) -> RunnerDeployment:
+    """The deployment as it shall be, with what the user has made of it."""
+    try:
+        present = client.read_deployment_by_name(f"{flow.name}/{flow.name}")
+    except ObjectNotFound:
+        present = None
+    options: dict[str, Any] = {"parameters": present.parameters if present else {}}
+    if flow.name == "nightly" and (present is None or nightly.data is not None):
+        options["schedules"] = [
+            Cron(nightly.cron, timezone=nightly.timezone, slug="nightly", active=nightly.data is not None)
+        ]
+        if nightly.data is not None:
+            options["parameters"] = {"request": {"data": nightly.data, "timezone": nightly.timezone}}
+    return flow.to_deployment(  # pyright: ignore[reportReturnType] - typed as a coroutine too, for async code
+        flow.name,
+        work_pool_name=WORK_POOL,
+        job_variables={"working_dir": str(directory)},
+        entrypoint_type=EntrypointType.MODULE_PATH,
+        tags=["shunter"],
+        **options,
+    )

@@ -1,0 +1,83 @@
+"""Telling someone that a flow run has failed or crashed."""
+
+import json
+import re
+import shlex
+import subprocess
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+from prefect import Flow
+from prefect.client.schemas.objects import FlowRun, State
+from prefect.logging.loggers import flow_run_logger
+from prefect.settings import get_current_settings
+
+from shunter.settings import Settings
+
+TIMEOUT_SECONDS = 10
+
+
+def notify(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
+    """Hook of a flow, on its failure or crash: see `notify_about`."""
+    notify_about(flow.name, flow_run, state)
+
+
+def notify_about(flow_name: str, flow_run: FlowRun, state: State[Any]) -> None:
+    """Post what happened to `SHUNTER_NOTIFY_WEBHOOK`, and hand it to `SHUNTER_NOTIFY_COMMAND`.
+
+    What goes wrong is logged without the address or the command, which may hold secrets, and harms the run no further.
+    """
+    settings = Settings()
+    if settings.notify_webhook is None and settings.notify_command is None:
+        return
+    message = json.dumps(description(flow_name, flow_run, state)).encode()
+    if settings.notify_webhook is not None:
+        _attempt(flow_run, "SHUNTER_NOTIFY_WEBHOOK", _post, settings.notify_webhook.get_secret_value(), message)
+    if settings.notify_command is not None:
+        _attempt(flow_run, "SHUNTER_NOTIFY_COMMAND", _run, settings.notify_command.get_secret_value(), message)
+
+
+def description(flow_name: str, flow_run: FlowRun, state: State[Any]) -> dict[str, str]:
+    """What is told: `text` says all in one sentence, as chat services want it, the rest is for programs."""
+    reason = without_passwords(state.message or "no reason given")
+    values = {
+        "text": f"{flow_name} {flow_run.name} ended as {state.name}: {reason}",
+        "flow": flow_name,
+        "flow_run": flow_run.name,
+        "flow_run_id": str(flow_run.id),
+        "state": state.name or state.type.value,
+        "reason": reason,
+    }
+    ui = get_current_settings().ui_url
+    return {**values, "url": f"{ui}/runs/flow-run/{flow_run.id}"} if ui else values
+
+
+def without_passwords(text: str) -> str:
+    """The text with what stands before the @ of its URLs left out."""
+    return re.sub(r"//[^/@\s]*@", "//***@", text)
+
+
+def _attempt(
+    flow_run: FlowRun, setting: str, send: Callable[[str, bytes], None], receiver: str, message: bytes
+) -> None:
+    try:
+        send(receiver, message)
+    except Exception as error:  # a hook that raises would hide why the run failed
+        flow_run_logger(flow_run).warning(
+            "Nobody was notified: what %s names failed (%s).", setting, type(error).__name__
+        )
+
+
+def _post(address: str, message: bytes) -> None:
+    if not address.startswith(("https://", "http://")):
+        raise ValueError("not an address of the web")
+    request = urllib.request.Request(address, message, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS):
+        pass
+
+
+def _run(command: str, message: bytes) -> None:
+    subprocess.run(
+        shlex.split(command), input=message, timeout=TIMEOUT_SECONDS, check=True, capture_output=True, shell=False
+    )

@@ -1,0 +1,109 @@
+"""Flow runs that lost their worker, or shall make way for its end: stopped with their state saved, and resumed."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID
+
+from prefect import get_client
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.filters import FlowRunFilter, WorkPoolFilter
+from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.states import AwaitingRetry, Cancelled, Cancelling, Crashed
+
+from flows.daemons import process_mark
+from flows.hooks import notify_about
+from flows.services import WORK_POOL
+
+MOST_ATTEMPTS = 3  # a run that takes its worker down each time shall not do so for ever
+GRACE_SECONDS = 60.0
+POLL_SECONDS = 0.5
+UNFINISHED = [StateType.RUNNING, StateType.PENDING, StateType.CANCELLING]
+
+Say = Callable[[str], None]
+
+
+def recover(say: Say) -> None:
+    """Take care of the runs of a worker that is gone: killed, or lost with the machine.
+
+    What still runs of them is stopped, as nobody watches it. A run that was being cancelled is cancelled; another one
+    is marked as crashed and goes on from its last checkpoint with the next worker, at most `MOST_ATTEMPTS` times.
+
+    Args:
+        say: told what happens to each.
+    """
+    with get_client(sync_client=True) as client:
+        for run in _runs(client, UNFINISHED):
+            _stop_processes(run.id)
+            if run.state is not None and run.state.is_cancelling():
+                client.set_flow_run_state(run.id, Cancelled(), force=True)
+                continue
+            crashed = Crashed(message="Its worker is gone, and so is the process of the run.")
+            client.set_flow_run_state(run.id, crashed, force=True)
+            if run.run_count < MOST_ATTEMPTS:
+                _resume(client, run)
+                say(f"{run.name} has lost its worker: it goes on from its last checkpoint.")
+            else:
+                notify_about(client.read_flow(run.flow_id).name, run, crashed)
+                say(f"{run.name} has lost its worker {run.run_count} times: start it again when you know why.")
+
+
+def interrupt(say: Say) -> None:
+    """Stop what the living worker runs, each after a checkpoint, and let it go on with the next worker.
+
+    Args:
+        say: told what happens to each.
+    """
+    with get_client(sync_client=True) as client:
+        interrupted = _runs(client, [StateType.RUNNING, StateType.PENDING])
+        for run in interrupted:
+            client.set_flow_run_state(run.id, Cancelling(message="Shunter is stopped."), force=True)
+        deadline = time.monotonic() + GRACE_SECONDS
+        while time.monotonic() < deadline and _runs(client, UNFINISHED):
+            time.sleep(POLL_SECONDS)
+        for run in interrupted:
+            _stop_processes(run.id)
+            state = client.read_flow_run(run.id).state
+            if state is not None and state.is_completed():
+                continue
+            _resume(client, run)
+            say(f"{run.name} was stopped: it goes on from its last checkpoint with the next `shunter up`.")
+
+
+def processes_of(flow_run_id: UUID) -> list[int]:
+    """Processes of this user that work for the flow run, wherever they have moved in the tree of processes."""
+    variable = f"PREFECT__FLOW_RUN_ID={flow_run_id}".encode()
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if variable in (folder / "environ").read_bytes().split(b"\0") and process_mark(int(folder.name)):
+                found.append(int(folder.name))
+        except OSError:
+            continue  # another user's, or ended meanwhile
+    return found
+
+
+def _runs(client: SyncPrefectClient, states: list[StateType]) -> list[FlowRun]:
+    return client.read_flow_runs(
+        flow_run_filter=FlowRunFilter.model_validate({"state": {"type": {"any_": states}}}),
+        work_pool_filter=WorkPoolFilter.model_validate({"name": {"any_": [WORK_POOL]}}),
+    )
+
+
+def _resume(client: SyncPrefectClient, run: FlowRun) -> None:
+    client.set_flow_run_state(run.id, AwaitingRetry(message="It goes on from its last checkpoint."), force=True)
+
+
+def _stop_processes(flow_run_id: UUID) -> None:
+    """Ask them to end, which saves their state, and make them after a while."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for pid in processes_of(flow_run_id):
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                continue
+        deadline = time.monotonic() + GRACE_SECONDS
+        while processes_of(flow_run_id) and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)

@@ -1,0 +1,68 @@
+"""The flow that only tunes: settings tried on the chosen placement and ranked, none of them trained to the end."""
+
+from prefect import flow
+from prefect.runtime import flow_run
+
+from flows.hooks import notify
+from hardware.budget import JOULES_PER_KWH, Budget
+from hardware.meter import EnergyMeter, measure_energy
+from hardware.power_limit import limited
+from tasks.ingest import ingest
+from tasks.profile import profile_hardware
+from tasks.request import TrainRequest
+from tasks.reservation import reserve, wanted
+from tasks.run_state import RunState
+from tasks.select import Decision, select
+from tasks.track import closing, log_config, log_decision, open_run, start_run_tree
+from tasks.tune import TuneResult, tune
+
+
+@flow(name="tune", flow_run_name="tune-{request.data}", on_failure=[notify], on_crashed=[notify])
+def tune_only(request: TrainRequest = TrainRequest()) -> TuneResult:
+    """Search settings for a model on the data and rank them in MLflow, without training or registering any.
+
+    Interrupted and given again, it goes on with the trials that are left.
+
+    Args:
+        request: the data, the limits, the objective and the effort; what concerns the ensemble is not used.
+    """
+    dataset = ingest(request)
+    profiles = profile_hardware()
+    holder = flow_run.get_name() or "tune"
+    with (
+        RunState(request, dataset, profiles[0].host, purpose="tune") as state,
+        reserve(*wanted(profiles), holder=holder) as reservation,
+    ):
+        run_id = start_run_tree(request, dataset, flow_run_id=flow_run.get_id(), kind="tune")
+        with closing(run_id), measure_energy(*reservation.names) as meter:
+            decision = state.recall("decision", Decision)
+            if decision is None:
+                decision = select(dataset, request, reservation.of(profiles))
+                state.remember("decision", decision)
+            reservation.keep(decision.placement)
+            log_config(run_id, "request", request)
+            log_decision(run_id, decision)
+            with limited(decision.placement.accelerator, decision.placement.power_limit_watts):
+                result = tune(
+                    dataset,
+                    request,
+                    decision.placement,
+                    state.directory / "tune",
+                    parent_run_id=run_id,
+                    should_stop=_budget(request, meter).exhausted,
+                )
+            log_config(run_id, "settings", result)
+            open_run(run_id).log_energy(meter.reading)
+        state.finish()
+    return result
+
+
+def _budget(request: TrainRequest, meter: EnergyMeter) -> Budget:
+    limits = request.limits
+    return Budget(
+        meter=meter,
+        max_seconds=None if limits.max_hours is None else limits.max_hours * 3600,
+        max_joules=None if limits.max_kwh is None else limits.max_kwh * JOULES_PER_KWH,
+        max_cost=limits.max_cost,
+        price_per_hour=request.price_per_hour,
+    )

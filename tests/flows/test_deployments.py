@@ -1,0 +1,126 @@
+"""What the Prefect UI shows as a form is the request itself: descriptions, defaults, choices and limits."""
+
+from typing import Any
+
+import pytest
+from prefect import Flow, get_client
+from prefect.client.schemas.objects import DeploymentSchedule
+
+from flows.deployments import NightlySchedule, deployed_flows, register_deployments
+from flows.services import WORK_POOL
+from tasks.request import Billing, Limits, Objective, TrainRequest
+
+FLOWS = {flow.name: flow for flow in deployed_flows()}
+EXPECTED = ("train", "select", "profile", "tune")
+
+
+def form(flow: Flow[..., Any]) -> dict[str, Any]:
+    """The JSON schema that the UI makes a form of."""
+    from prefect.utilities.callables import parameter_schema
+
+    return parameter_schema(flow.fn).model_dump()
+
+
+def test_every_flow_of_a_user_is_deployed() -> None:
+    assert set(EXPECTED) <= set(FLOWS)
+
+
+@pytest.mark.parametrize("name", sorted(FLOWS))
+def test_every_field_of_every_form_is_described_and_none_must_be_filled_in(name: str) -> None:
+    schema = form(FLOWS[name])
+    assert schema.get("required", []) == []
+    for parameter, field in schema["properties"].items():
+        assert field.get("description"), f"{parameter} of {name}"
+        assert "default" in field, f"{parameter} of {name}"
+    for model, definition in schema["definitions"].items():
+        assert definition.get("required", []) == []
+        for parameter, field in definition.get("properties", {}).items():
+            assert field.get("description"), f"{parameter} of {model} of {name}"
+            assert "default" in field, f"{parameter} of {model} of {name}"
+
+
+def test_form_of_train_offers_choices_and_nested_limits_with_their_bounds() -> None:
+    definitions = form(FLOWS["train"])["definitions"]
+    assert definitions["Billing"]["enum"] == list(Billing)
+    request = definitions["TrainRequest"]["properties"]
+    assert request["limits"]["$ref"] == "#/definitions/Limits"
+    assert {"$ref": "#/definitions/DataFormat"} in request["format"]["anyOf"]
+    assert request["trials"]["minimum"] == 1
+    assert all(quantity in request["objective"]["description"] for quantity in Objective)
+    limits = definitions["Limits"]["properties"]
+    assert set(limits) == set(Limits.model_fields)
+    assert limits["max_hours"]["anyOf"][0] == {"exclusiveMinimum": 0, "type": "number"}
+
+
+def test_what_the_form_shows_at_first_is_the_request_of_the_command_without_options() -> None:
+    default = form(FLOWS["train"])["properties"]["request"]["default"]
+    assert TrainRequest.model_validate(default) == TrainRequest()
+
+
+@pytest.mark.slow
+class TestRegistered:
+    """On a real server."""
+
+    @pytest.fixture(autouse=True)
+    def server(self, prefect_server: None) -> None:
+        """The deployments go to the tests' own server."""
+
+    def test_names_pool_and_folder_are_those_that_were_asked_for(self, tmp_path) -> None:
+        names = register_deployments(tmp_path)
+        assert {f"{name}/{name}" for name in EXPECTED} <= set(names)
+        with get_client(sync_client=True) as client:
+            train = client.read_deployment_by_name("train/train")
+            pool = client.read_work_pool(WORK_POOL) if hasattr(client, "read_work_pool") else None
+        assert train.work_pool_name == WORK_POOL
+        assert train.job_variables["working_dir"] == str(tmp_path)
+        assert train.enforce_parameter_schema
+        assert pool is None or pool.type == "process"
+
+    def test_request_that_the_form_would_refuse_is_refused_by_the_server(self, tmp_path) -> None:
+        from prefect.exceptions import PrefectHTTPStatusError
+
+        register_deployments(tmp_path)
+        with get_client(sync_client=True) as client:
+            train = client.read_deployment_by_name("train/train")
+            for request in ({"trials": 0}, {"limits": {"max_hours": -1}}, {"no_such_field": 1}):
+                with pytest.raises(PrefectHTTPStatusError, match=r"409|422"):
+                    client.create_flow_run_from_deployment(train.id, parameters={"request": request})
+
+    def test_what_a_user_has_set_in_the_ui_outlives_the_next_start(self, tmp_path) -> None:
+        from prefect.client.schemas.actions import DeploymentUpdate
+
+        register_deployments(tmp_path)
+        with get_client(sync_client=True) as client:
+            train = client.read_deployment_by_name("train/train")
+            update = DeploymentUpdate(parameters={"request": {"data": "mine.parquet"}}, paused=True)
+            client.update_deployment(train.id, update)
+            register_deployments(tmp_path / "elsewhere")
+            after = client.read_deployment_by_name("train/train")
+        assert after.id == train.id
+        assert after.parameters == {"request": {"data": "mine.parquet"}}
+        assert after.paused
+        assert after.job_variables["working_dir"] == str(tmp_path / "elsewhere")
+
+    @pytest.mark.skipif("nightly" not in FLOWS, reason="the flow nightly is not there")
+    def test_nightly_is_off_until_its_data_is_named_and_stays_as_it_was_set(self, tmp_path) -> None:
+        register_deployments(tmp_path)
+        assert not schedule().active
+        register_deployments(
+            tmp_path, NightlySchedule(data="logs/day_{date}.parquet", cron="30 4 * * *", timezone="Europe/Berlin")
+        )
+        for _ in range(2):
+            assert schedule().active
+            assert schedule().schedule.model_dump(include={"cron", "timezone"}) == {
+                "cron": "30 4 * * *",
+                "timezone": "Europe/Berlin",
+            }
+            register_deployments(tmp_path)
+        with get_client(sync_client=True) as client:
+            nightly = client.read_deployment_by_name("nightly/nightly")
+        assert nightly.parameters["request"] == {"data": "logs/day_{date}.parquet", "timezone": "Europe/Berlin"}
+
+
+def schedule() -> DeploymentSchedule:
+    with get_client(sync_client=True) as client:
+        (found,) = client.read_deployment_by_name("nightly/nightly").schedules
+    return found
