@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from engine.optimizer_state import optimizer_tensors, restore_optimizer
 from engine.storage import check_file, load_weights, read_json, read_tensors, write_tensors, write_text
-from models.registry import Model
+from models.recommender import Recommender
 from shunter.errors import CheckpointError, TrainingError
 
 FORMAT = 1
@@ -52,18 +52,18 @@ class CheckpointDirectory:
         """Whether there is a checkpoint."""
         return self.path.exists()
 
-    def keep_best(self, model: Model, step: int) -> None:
+    def keep_best(self, model: nn.Module, step: int) -> None:
         """Write the weights that are the best so far; they count from the next `write` on."""
         name = f"best-{step}.safetensors"
         self._best = StoredFile(name=name, sha256=write_tensors(self.directory / name, dict(model.state_dict())))
 
-    def restore_best(self, model: Model) -> None:
+    def restore_best(self, model: nn.Module) -> None:
         """Put the best weights into the model."""
         assert self._best is not None, "an epoch has been evaluated"
         path = self.directory / self._best.name
         load_weights(model, read_tensors(path, self._best.sha256), path)
 
-    def write(self, model: Model, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    def write(self, model: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
         """Replace the checkpoint.
 
         Args:
@@ -93,7 +93,7 @@ class CheckpointDirectory:
         write_text(self.path, json.dumps(values, indent=1))
         self._remove_all_but(stored, self._best)
 
-    def read(self, model: Model, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    def read(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         """Put model, optimiser and random state back, and return the `state` that was written with them.
 
         Raises:
@@ -140,23 +140,30 @@ def _is_finite(tensor: Tensor) -> bool:
     return all(bool(torch.isfinite(part).all()) for part in tensor.reshape(-1).split(VALUES_CHECKED_AT_ONCE))
 
 
-def _collect(model: Model, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+def _device(model: nn.Module) -> torch.device:
+    return model.embeddings.weight.device if isinstance(model, Recommender) else next(model.parameters()).device
+
+
+def _collect(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
-    tensors["embeddings.adagrad_sum"] = model.embeddings.adagrad_sum
+    if isinstance(model, Recommender):  # a graph model has no optimiser of its own
+        tensors["embeddings.adagrad_sum"] = model.embeddings.adagrad_sum
     tensors |= optimizer_tensors(optimizer)
     tensors["random.cpu"] = torch.get_rng_state()
-    if model.embeddings.weight.device.type == "cuda":
-        tensors["random.cuda"] = torch.cuda.get_rng_state(model.embeddings.weight.device)
+    device = _device(model)
+    if device.type == "cuda":
+        tensors["random.cuda"] = torch.cuda.get_rng_state(device)
     return tensors
 
 
-def _distribute(tensors: dict[str, Tensor], model: Model, optimizer: torch.optim.Optimizer, path: Path) -> None:
+def _distribute(tensors: dict[str, Tensor], model: nn.Module, optimizer: torch.optim.Optimizer, path: Path) -> None:
     weights = {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
     load_weights(model, weights, path)
     restore_optimizer(optimizer, tensors)
-    device = model.embeddings.weight.device
+    device = _device(model)
     try:
-        model.embeddings.adagrad_sum.copy_(tensors["embeddings.adagrad_sum"])
+        if isinstance(model, Recommender):
+            model.embeddings.adagrad_sum.copy_(tensors["embeddings.adagrad_sum"])
         torch.set_rng_state(tensors["random.cpu"])
         if device.type == "cuda":
             torch.cuda.set_rng_state(tensors["random.cuda"], device)

@@ -14,6 +14,7 @@ from models.dmt import DmtLayers
 from models.dnn import DnnLayers
 from models.embeddings import Kernel, PooledEmbeddings, build_embeddings
 from models.finalmlp import FinalmlpLayers
+from models.graph.spec import GRAPH_FAMILIES
 from models.positions import Positions
 from models.recommender import Recommender
 from models.sequence import SequenceLayers
@@ -138,7 +139,8 @@ def layer_inputs(
 def check_spec(spec: ModelSpec, features: Features) -> None:
     """Raise a `RequestError` for a model that cannot be built; see `build_model`."""
     if spec.family not in FAMILIES:
-        raise RequestError(f"Unknown model family {spec.family!r}: {nearest(spec.family, FAMILIES)}.")
+        known = (*FAMILIES, *GRAPH_FAMILIES)
+        raise RequestError(f"Unknown model family {spec.family!r}: {nearest(spec.family, known)}.")
     defaults = ModelSpec(family=spec.family)
     for option, families in spec.foreign_options().items():
         if getattr(spec, option) != getattr(defaults, option):

@@ -153,7 +153,9 @@ class JobRequest(BaseModel):
         default=0.01, ge=0, le=1, description="Share of unreadable rows above which ingestion stops."
     )
     model: str = Field(
-        default="dlrm", description="Model family: dlrm, dnn, deepfm, dcnv2, finalmlp, dhen, dmt or sequence."
+        default="dlrm",
+        description="Model family: dlrm, dnn, deepfm, dcnv2, finalmlp, dhen, dmt or sequence; or, to rank items along "
+        "a graph, lightgcn, sage or hetero, which is trained once, whatever --trials and --ensemble-size.",
     )
     objective: Annotated[str, AfterValidator(_checked_objective)] = Field(
         default="time",

@@ -21,6 +21,7 @@ def placements(workload: Workload, profiles: Sequence[HardwareProfile]) -> list[
         for profile in profiles
         for threads in thread_counts(profile)
         for precision in precisions(profile)
+        if not workload.dense or precision in workload.dense
         for batch_size in batch_sizes(workload.train_samples)
     ]
 

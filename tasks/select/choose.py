@@ -11,7 +11,7 @@ from tasks.request import ALL_OFFERS, LOCAL_OFFERS, JobRequest
 from tasks.select.assessment import Candidate
 from tasks.select.correct import corrected
 from tasks.select.decide import Decision, NoFeasiblePlacementError, decide
-from tasks.select.describe import describe, job_size
+from tasks.select.describe import describe, job_size, spec_of
 from tasks.select.elsewhere import better_elsewhere
 from tasks.select.explore import explored
 from tasks.select.history import History, data_key
@@ -60,7 +60,7 @@ def choose(
         RequestError: the model family is unknown or cannot take this data, an accelerator is unknown, or no accelerator
             at all can keep a limit.
     """
-    spec = ModelSpec(family=request.model)
+    spec = spec_of(request.model)
     workload = describe(dataset, spec)
     here = local_offers(profiles, request.price_per_hour)
     absent = catalogue_offers(offers, profiles)

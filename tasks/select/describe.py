@@ -7,8 +7,12 @@ from itertools import accumulate, pairwise
 from engine.config import Hyperparameters
 from engine.dataset import Dataset
 from engine.loader import mean_ids_per_sample
+from engine.ranking.config import RankingHyperparameters
+from engine.ranking.interactions import read_graph
 from hardware.types import Frozen, Workload
 from models.counting import count_model
+from models.graph import GRAPH_FAMILIES, GraphSpec, default_spec
+from models.graph.counting import count_graph_model
 from models.spec import ModelSpec
 from tasks.request import JobRequest
 from tasks.workload import workload_of
@@ -35,10 +39,10 @@ class JobSize(Frozen):
 
 def describe(
     dataset: Dataset,
-    spec: ModelSpec,
+    spec: ModelSpec | GraphSpec,
     hyperparameters: Hyperparameters = Hyperparameters(),  # noqa: B008 - frozen
 ) -> Workload:
-    """Demand of one sample of `dataset` through the model `spec`.
+    """Demand of one sample of `dataset` through the model `spec`; a sample of a graph model is a positive.
 
     Args:
         dataset: the data.
@@ -47,7 +51,10 @@ def describe(
 
     Raises:
         RequestError: the model family is unknown, or cannot take these features.
+        DataError: the graph of a graph model has no edge.
     """
+    if isinstance(spec, GraphSpec):
+        return _describe_graph(dataset, spec)
     ids_per_sample = mean_ids_per_sample(dataset)
     counts = count_model(
         spec, dataset.features, ids_per_sample=ids_per_sample, dense_optimizer=hyperparameters.dense_optimizer
@@ -58,6 +65,19 @@ def describe(
         access_curve=access_curve(dataset, spec.embedding_dim, ids_per_sample),
         mapped_bytes=sum(path.stat().st_size for path in dataset.directory.glob("*.npy")),
     )
+
+
+def spec_of(family: str) -> ModelSpec | GraphSpec:
+    """The architecture of a family that a placement is chosen for."""
+    return default_spec(family) if family in GRAPH_FAMILIES else ModelSpec(family=family)
+
+
+def _describe_graph(dataset: Dataset, spec: GraphSpec) -> Workload:
+    """A graph model is trained in fp32 alone, and holds its edges in memory instead of mapping the arrays."""
+    graph = read_graph(dataset)
+    counts = count_graph_model(spec, graph, negatives=RankingHyperparameters().negatives)
+    workload = workload_of(counts, train_samples=graph.edges)
+    return workload.model_copy(update={"dense": {"fp32": workload.dense["fp32"]}})
 
 
 def access_curve(

@@ -8,10 +8,14 @@ from pydantic import Field
 from engine.config import Hyperparameters
 from engine.dataset import Dataset
 from engine.probe import time_steps
+from engine.ranking.config import RankingHyperparameters
+from engine.ranking.interactions import read_graph
+from engine.ranking.probe import time_ranking_steps
 from engine.results import StepTiming
 from hardware.meter import measure_energy
 from hardware.power_limit import limited
 from hardware.types import Frozen, Placement
+from models.graph import GraphSpec
 from models.spec import ModelSpec
 from tasks.placement import execution_of
 
@@ -35,7 +39,7 @@ class Measurement(Frozen):
     )
 
 
-def measure(dataset: Dataset, spec: ModelSpec, placement: Placement, steps: int) -> Measurement | None:
+def measure(dataset: Dataset, spec: ModelSpec | GraphSpec, placement: Placement, steps: int) -> Measurement | None:
     """Train `spec` for a few steps at `placement`, with time, memory and power taken.
 
     Returns:
@@ -50,7 +54,7 @@ def measure(dataset: Dataset, spec: ModelSpec, placement: Placement, steps: int)
             limited(placement.accelerator, placement.power_limit_watts),
             measure_energy(placement.accelerator) as meter,
         ):
-            timing = time_steps(dataset, spec, Hyperparameters(), execution_of(placement), steps=steps)
+            timing = _time(dataset, spec, placement, steps)
     except (MemoryError, RuntimeError) as error:
         if not _is_out_of_memory(error):
             raise
@@ -64,6 +68,13 @@ def measure(dataset: Dataset, spec: ModelSpec, placement: Placement, steps: int)
         watts_measured=meter.reading.method == "measured",
         step_seconds_interval=_interval(timing),
     )
+
+
+def _time(dataset: Dataset, spec: ModelSpec | GraphSpec, placement: Placement, steps: int) -> StepTiming:
+    execution = execution_of(placement)
+    if isinstance(spec, GraphSpec):
+        return time_ranking_steps(read_graph(dataset), spec, RankingHyperparameters(), execution, steps=steps)
+    return time_steps(dataset, spec, Hyperparameters(), execution, steps=steps)
 
 
 def _interval(timing: StepTiming) -> tuple[float, float]:

@@ -26,6 +26,7 @@ from tasks.track.find import find_run
 from tasks.track.history import TrackedRun, list_runs, read_runs
 from tasks.track.learning import log_steps, read_steps, step_tags
 from tasks.track.profiles import log_pictures, log_profiles, log_stalls
+from tasks.track.ranking import graph_params, ranking_epoch_metrics, ranking_metrics
 from tasks.track.registry import RegisteredModel, load_champion, register_model
 from tasks.track.reports import log_config, log_decision, log_files, log_training_curve
 from tasks.track.runs import Run, child_run, closing, finish, open_run, start_run, start_run_tree, system_metrics
@@ -61,6 +62,7 @@ __all__ = [
     "epoch_metrics",
     "find_run",
     "finish",
+    "graph_params",
     "list_runs",
     "load_champion",
     "log_config",
@@ -75,6 +77,8 @@ __all__ = [
     "open_run",
     "placement_params",
     "quality_metrics",
+    "ranking_epoch_metrics",
+    "ranking_metrics",
     "read_artifact",
     "read_runs",
     "read_steps",

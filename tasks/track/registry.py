@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from engine.dataset import Dataset
+from engine.ranking.storage import is_ranker
 from hardware.types import Frozen
 from shunter.errors import RequestError, TrackingError
 from tasks.track.convention import SCHEMA_VERSION
@@ -58,7 +59,7 @@ def register_model(
     Args:
         parent_run_id: the run that the model came out of.
         dataset: the data it was trained on; its encoder goes with the model.
-        model_directory: written by `engine.storage.save_model`.
+        model_directory: written by `engine.storage.save_model`, or by `engine.ranking.storage.save_ranker`.
         name: of the registered model.
         metrics: figures to show beside the version, under the names of the convention.
         tags: of the version.
@@ -131,7 +132,7 @@ def _log_model(
             loader_module=LOADER_MODULE,
             data_path=str(data),
             pip_requirements=_requirements(),
-            signature=raw_signature(dataset),
+            signature=raw_signature(dataset, "score" if is_ranker(model_directory) else "probability"),
             input_example=example,  # pyright: ignore[reportArgumentType] - None is MLflow's own default
             metadata={"shunter_version": version("shunter")},
             mlflow_model=Model(
@@ -144,8 +145,8 @@ def _log_model(
     return client.finalize_logged_model(logged.model_id, "READY")
 
 
-def raw_signature(dataset: Dataset) -> "ModelSignature":
-    """The columns of the source as input, one probability as output.
+def raw_signature(dataset: Dataset, output: str = "probability") -> "ModelSignature":
+    """The columns of the source as input, one number as output.
 
     Columns are of any type: the encoder takes numbers and text alike, where MLflow would refuse, for instance, whole
     numbers in a column of fractions. Columns that are missing are left to the encoder, which names them.
@@ -154,7 +155,7 @@ def raw_signature(dataset: Dataset) -> "ModelSignature":
     from mlflow.types.schema import AnyType, ColSpec, Schema, TensorSpec
 
     inputs: list[ColSpec | TensorSpec] = [ColSpec(AnyType(), field.name, required=False) for field in dataset.fields]
-    return ModelSignature(Schema(inputs), Schema([ColSpec("double", "probability")]))
+    return ModelSignature(Schema(inputs), Schema([ColSpec("double", output)]))
 
 
 def _requirements() -> list[str]:

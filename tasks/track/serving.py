@@ -3,7 +3,7 @@
 Layout of the model's data folder, `data/recommender` in MLflow's format:
 
     encoder/    turns a raw row into ids and numbers, written by ingestion
-    model/      architecture and safetensors weights, written by `engine.storage`
+    model/      architecture and safetensors weights, written by `engine.storage` or `engine.ranking.storage`
 """
 
 from pathlib import Path
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from engine.batch import Bags, make_batch
+from engine.ranking.storage import is_ranker, load_ranker
 from engine.storage import load_model
 
 if TYPE_CHECKING:
@@ -74,4 +75,7 @@ def _load_pyfunc(data_path: str) -> Scorer:
     from tasks.ingest import Encoder
 
     folder = Path(data_path)
-    return Scorer(Encoder.load(folder / "encoder"), load_model(folder / "model"))
+    encoder = Encoder.load(folder / "encoder")
+    if is_ranker(folder / "model"):
+        return RankingScorer(encoder, load_ranker(folder / "model"))
+    return Scorer(encoder, load_model(folder / "model"))

@@ -8,14 +8,27 @@ from prefect.cache_policies import NO_CACHE
 
 from engine.config import Hyperparameters, Schedule
 from engine.dataset import Dataset
+from engine.ranking.config import RankingHyperparameters
+from engine.warm_start import WarmStart
 from hardware.types import Placement
+from models.graph import GraphSpec
 from models.spec import ModelSpec
 from tasks.train.adaptation import Adaptation
 from tasks.train.energy import add_readings
 from tasks.train.member import train_to_the_end
+from tasks.train.ranking import TrainedRanker, train_ranker_to_the_end
 from tasks.train.result import TrainedModel
 
-__all__ = ["Adaptation", "TrainedModel", "add_readings", "train_member", "train_to_the_end"]
+__all__ = [
+    "Adaptation",
+    "TrainedModel",
+    "TrainedRanker",
+    "add_readings",
+    "train_member",
+    "train_ranker",
+    "train_ranker_to_the_end",
+    "train_to_the_end",
+]
 
 
 @task(name="train", task_run_name="train-{name}", cache_policy=NO_CACHE)
@@ -46,4 +59,31 @@ def train_member(
         should_stop=should_stop,
         adaptation=adaptation,
         checkpoint_seconds=checkpoint_seconds,
+    )
+
+
+@task(name="train-ranker", task_run_name="train-{name}", cache_policy=NO_CACHE)
+def train_ranker(
+    dataset: Dataset,
+    spec: GraphSpec,
+    hyperparameters: RankingHyperparameters,
+    placement: Placement,
+    schedule: Schedule,
+    *,
+    directory: Path,
+    name: str = "member-0",
+    parent_run_id: str | None = None,
+    should_stop: Callable[[], str | None] | None = None,
+) -> TrainedRanker:
+    """Train one graph model to the end, or on from where it stopped; a finished one is returned at once."""
+    return train_ranker_to_the_end(
+        dataset,
+        spec,
+        hyperparameters,
+        placement,
+        schedule,
+        directory=directory,
+        name=name,
+        parent_run_id=parent_run_id,
+        should_stop=should_stop,
     )

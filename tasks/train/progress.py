@@ -29,7 +29,10 @@ class TrainingProgress:
 
     def on_epoch(self, report: EpochReport) -> None:
         """Show the quality."""
-        quality = f"epoch {report.epoch}: validation NE {report.validation.ne:.4f}, AUC {report.validation.auc:.4f}"
+        self.show(f"epoch {report.epoch}: validation NE {report.validation.ne:.4f}, AUC {report.validation.auc:.4f}")
+
+    def show(self, quality: str) -> None:
+        """Show a text beside the bar."""
         self._progress.update(self._bar, quality=quality)
 
     def say(self, sentence: str) -> None:

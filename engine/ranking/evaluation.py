@@ -1,0 +1,118 @@
+"""Full ranking: every item that a user has not seen yet is ranked, and the first twenty are looked at.
+
+The protocol of NGCF and LightGCN (Wang et al., "Neural Graph Collaborative Filtering", SIGIR 2019, section 4.2.1):
+
+    Recall@20 = chosen items among the first 20 / chosen items
+    NDCG@20   = sum over chosen items among the first 20 of 1 / log2(rank + 1)
+                / the same sum if the chosen items came first
+
+for each user, then the mean over users. Users without a chosen item in the part have neither figure and are left out.
+Items of equal score are ranked by their id, so that a constant score cannot profit from any order.
+"""
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.ranking.interactions import UNKNOWN, Interactions
+from models.graph.ranker import Ranker
+from shunter.errors import DataError
+
+CUTOFF = 20
+USERS_AT_ONCE = 1_024
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankingMetrics:
+    """Quality of a ranking.
+
+    Attributes:
+        recall20: mean over users of the share of their chosen items among the first 20.
+        ndcg20: mean over users of the normalised discounted cumulative gain of the first 20.
+        users: users with a chosen item.
+        left_out: positives of users or items that training did not know, which no ranking can hold.
+    """
+
+    recall20: float
+    ndcg20: float
+    users: int
+    left_out: int = 0
+
+    def to_dict(self) -> dict[str, float]:
+        """Plain values, ready for JSON."""
+        return asdict(self)
+
+
+def evaluate_ranking(ranker: Ranker, chosen: Interactions, seen: Interactions, *, name: str) -> RankingMetrics:
+    """Rank all items for every user who chose one.
+
+    Args:
+        ranker: scores.
+        chosen: what is to be found; pairs that are in `seen` do not count.
+        seen: what each user has seen already, so that it is not ranked.
+        name: of the part, for an error.
+
+    Raises:
+        DataError: nobody whom training knew chose an item that it knew and that is new to them.
+    """
+    chosen = chosen.without(seen)
+    users, starts = np.unique(chosen.users, return_index=True)
+    if not len(users):
+        raise DataError(
+            f"The {name} part holds no positive of a user and an item known from training, so a ranking cannot be "
+            f"judged: give more rows, or leave out time in the schema to split by hash."
+        )
+    ends = np.append(starts[1:], len(chosen))
+    recall, gain = np.empty(len(users)), np.empty(len(users))
+    for start in range(0, len(users), USERS_AT_ONCE):
+        part = slice(start, start + USERS_AT_ONCE)
+        top = first_items(ranker, users[part], seen, CUTOFF)
+        items = [chosen.items[first:last] for first, last in zip(starts[part], ends[part], strict=True)]
+        recall[part], gain[part] = judge(top, items)
+    return RankingMetrics(
+        recall20=float(recall.mean()), ndcg20=float(gain.mean()), users=len(users), left_out=chosen.left_out
+    )
+
+
+def first_items(ranker: Ranker, users: np.ndarray, seen: Interactions, count: int) -> np.ndarray:
+    """The best items for each user among those not seen: int64 `[users, count]`, the best first.
+
+    Where fewer are left, the rest of the row is `UNKNOWN`, which is never ranked.
+    """
+    scores = ranker.all_scores(torch.from_numpy(users).to(ranker.item_vectors.device)).cpu()
+    scores[:, UNKNOWN] = -torch.inf
+    lowest, highest = np.searchsorted(seen.users, [users.min(), users.max() + 1])
+    rows = np.searchsorted(users, seen.users[lowest:highest])
+    is_asked = users[np.minimum(rows, len(users) - 1)] == seen.users[lowest:highest]
+    scores[rows[is_asked], seen.items[lowest:highest][is_asked]] = -torch.inf
+    values, items = _best(scores, min(count, scores.shape[1]))
+    items[values == -torch.inf] = UNKNOWN
+    padding = count - items.shape[1]
+    return torch.nn.functional.pad(items, (0, padding), value=UNKNOWN).numpy()
+
+
+def judge(top: np.ndarray, chosen: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Recall and normalised discounted cumulative gain of each row of `top`.
+
+    Args:
+        top: `[users, cutoff]` items, the best first.
+        chosen: for each user the items to find, at least one.
+    """
+    discounts = 1 / np.log2(np.arange(2, top.shape[1] + 2))
+    best_gain = discounts.cumsum()
+    hits = np.stack([np.isin(row, items) for row, items in zip(top, chosen, strict=True)])
+    counts = np.array([len(items) for items in chosen])
+    return hits.sum(1) / counts, hits @ discounts / best_gain[np.minimum(counts, top.shape[1]) - 1]
+
+
+def _best(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The largest of each row; equal ones by their position, which `topk` alone leaves open."""
+    values, items = scores.topk(min(count + 1, scores.shape[1]))
+    tied = (values[:, 1:] == values[:, :-1]).any(1)
+    if tied.any():
+        values[tied], items[tied] = (
+            one[:, : values.shape[1]] for one in scores[tied].sort(descending=True, stable=True)
+        )
+    return values[:, :count], items[:, :count]

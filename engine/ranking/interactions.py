@@ -1,0 +1,152 @@
+"""The positives of an ingested data set as a graph, and what a graph model is validated and tested on."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.dataset import Dataset, SplitName
+from models.graph.spec import Attribute, Graph, Side
+from shunter.errors import RequestError
+
+UNKNOWN = 0  # id of every value that training did not know
+# A field is a property of the items when their rows agree on its values: one in twenty may disagree.
+DISAGREEMENT = 0.05
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Interactions:
+    """Who chose what in one part of the data.
+
+    Attributes:
+        users: int64 `[pairs]`, each pair once, by user and then item.
+        items: int64 `[pairs]`.
+        left_out: positives of users or items that training did not know, which therefore cannot be told apart.
+    """
+
+    users: np.ndarray
+    items: np.ndarray
+    left_out: int = 0
+
+    @classmethod
+    def of(cls, users: np.ndarray, items: np.ndarray) -> "Interactions":
+        """From positives in any order; those of unknown users and items are left out."""
+        known = (users != UNKNOWN) & (items != UNKNOWN)
+        users, items = distinct_pairs(users[known].astype(np.int64), items[known].astype(np.int64))
+        return cls(users=users, items=items, left_out=int((~known).sum()))
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+    def without(self, other: "Interactions") -> "Interactions":
+        """Those pairs that are not in `other`."""
+        base = 1 + max((int(one.items.max()) for one in (self, other) if len(one)), default=0)
+        new = ~np.isin(self.users * base + self.items, other.users * base + other.items)
+        return Interactions(users=self.users[new], items=self.items[new], left_out=self.left_out)
+
+    def union(self, other: "Interactions") -> "Interactions":
+        """The pairs of both."""
+        users, items = (np.concatenate([getattr(one, name) for one in (self, other)]) for name in ("users", "items"))
+        return Interactions.of(users, items)
+
+
+def read_interactions(dataset: Dataset, split: SplitName) -> Interactions:
+    """The positives of one part.
+
+    Raises:
+        RequestError: the schema does not say which columns are user and item.
+    """
+    users, items = (_single(dataset, split, name) for name in sides(dataset))
+    positive = np.load(dataset.directory / f"{split}.label.npy", mmap_mode="r") > 0.5
+    return Interactions.of(users[positive], items[positive])
+
+
+def read_graph(dataset: Dataset) -> Graph:
+    """The graph of the training part, with what its other fields say of users and items.
+
+    Raises:
+        RequestError: the schema does not say which columns are user and item.
+        DataError: there is no edge.
+    """
+    user, item = sides(dataset)
+    counts = {field.name: field.rows for field in dataset.features.categorical}
+    chosen = read_interactions(dataset, "train")
+    graph = Graph(
+        users=counts[user],
+        items=counts[item],
+        edge_users=chosen.users,
+        edge_items=chosen.items,
+        attributes=tuple(_attributes(dataset, user, item)),
+    )
+    graph.check()
+    return graph
+
+
+def sides(dataset: Dataset) -> tuple[str, str]:
+    """Names of the fields that hold the user and the item.
+
+    Raises:
+        RequestError: the schema does not say.
+    """
+    if dataset.user is None or dataset.item is None:
+        missing = " and ".join(name for name in ("user", "item") if getattr(dataset, name) is None)
+        raise RequestError(
+            f"A graph model has to know which columns of {dataset.name!r} are user and item: name the {missing} in the "
+            f"schema, for instance user: user_id and item: item_id."
+        )
+    return dataset.user, dataset.item
+
+
+def distinct_pairs(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each pair once, by the first and then the second."""
+    base = int(second.max()) + 1 if len(second) else 1
+    keys = np.unique(first * base + second)
+    return keys // base, keys % base
+
+
+def _attributes(dataset: Dataset, user: str, item: str) -> Iterator[Attribute]:
+    """Every other field that is a property of the users or of the items; context, such as the hour, is neither."""
+    nodes: dict[Side, np.ndarray] = {
+        "user": _single(dataset, "train", user).astype(np.int64),
+        "item": _single(dataset, "train", item).astype(np.int64),
+    }
+    for field in dataset.features.categorical:
+        if field.name in (user, item):
+            continue
+        rows, ids = _values(dataset, field.name)
+        found: dict[Side, tuple[np.ndarray, np.ndarray]] = {}
+        surplus: dict[Side, float] = {}
+        for side, of_row in nodes.items():
+            known = (of_row[rows] != UNKNOWN) & (ids != UNKNOWN)
+            found[side] = distinct_pairs(of_row[rows][known], ids[known])
+            surplus[side] = _surplus(of_row, rows, ids, len(found[side][0]))
+        side: Side = min(surplus, key=lambda one: surplus[one])
+        if surplus[side] <= DISAGREEMENT and len(found[side][0]):
+            of_nodes, of_ids = found[side]
+            yield Attribute(name=field.name, side=side, values=field.rows, nodes=of_nodes, ids=of_ids)
+
+
+def _surplus(of_row: np.ndarray, rows: np.ndarray, ids: np.ndarray, pairs: int) -> float:
+    """Share by which the values of all rows of a node outnumber those of its first row, over all nodes."""
+    _, first_rows = np.unique(of_row, return_index=True)
+    is_first = np.zeros(len(of_row), bool)
+    is_first[first_rows[of_row[first_rows] != UNKNOWN]] = True
+    expected = int((is_first[rows] & (ids != UNKNOWN)).sum())
+    return pairs / expected - 1 if expected else np.inf
+
+
+def _single(dataset: Dataset, split: SplitName, name: str) -> np.ndarray:
+    """Ids of a single-valued field, `[rows]`."""
+    names = [field.name for field in dataset.features.categorical if not field.multi_valued]
+    return np.load(dataset.directory / f"{split}.categorical.npy", mmap_mode="r")[:, names.index(name)]
+
+
+def _values(dataset: Dataset, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Row and id of every value of a field in the training part, int64 each."""
+    position = [field.name for field in dataset.features.categorical].index(name)
+    if not dataset.features.categorical[position].multi_valued:
+        ids = _single(dataset, "train", name).astype(np.int64)
+        return np.arange(len(ids)), ids
+    ids = np.load(dataset.directory / f"train.bag{position}.values.npy").astype(np.int64)
+    lengths = np.diff(np.load(dataset.directory / f"train.bag{position}.offsets.npy"))
+    return np.repeat(np.arange(len(lengths)), lengths), ids

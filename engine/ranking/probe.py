@@ -1,0 +1,72 @@
+"""A short measurement of a graph model's real training step, for the choice of a placement."""
+
+import time
+
+import numpy as np
+import torch
+
+from engine.config import Execution
+from engine.ranking.config import RankingHyperparameters
+from engine.ranking.trainer import build_optimizer, ranking_step, step_seed
+from engine.ranking.triples import TripleBatches
+from engine.results import StepTiming
+from engine.step import applied, peak_memory_bytes, reset_peak_memory, seeded
+from models.graph import Graph, GraphSpec, build_graph_model
+
+
+def time_ranking_steps(
+    graph: Graph,
+    spec: GraphSpec,
+    hyperparameters: RankingHyperparameters,
+    execution: Execution,
+    *,
+    steps: int = 20,
+    warmup_steps: int = 3,
+    seed: int = 0,
+) -> StepTiming:
+    """Train a fresh model for a few steps and measure them, then forget it.
+
+    Args:
+        graph: what is learned from; where it has fewer batches than steps, it is read again.
+        spec: the architecture.
+        hyperparameters: what it is learned with.
+        execution: the placement to measure.
+        steps: steps to measure.
+        warmup_steps: steps before them, not measured.
+        seed: of weights, order and negatives.
+
+    Raises:
+        RequestError: the model cannot be built.
+        DataError: the graph has no edge.
+        HardwareError: the device cannot be used here.
+    """
+    with applied(execution) as device, seeded(seed, device):
+        reset_peak_memory(device)
+        model = build_graph_model(spec, graph, seed=seed, device=device).train()
+        optimizer = build_optimizer(model, hyperparameters)
+        batches = TripleBatches(graph, execution.batch_size, negatives=hyperparameters.negatives, seed=seed)
+        full = max(1, batches.samples // batches.batch_size)  # a smaller last one would look like a faster step
+        waits, seconds = [], []
+        for number in range(warmup_steps + steps):
+            epoch, index = divmod(number, full)
+            started = time.perf_counter()
+            triples = batches.batch(epoch, index).to(device)
+            model.reseed(step_seed(seed, epoch, index))
+            drawn = time.perf_counter()
+            ranking_step(model, optimizer, triples, hyperparameters)
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            if number >= warmup_steps:
+                waits.append(drawn - started)
+                seconds.append(time.perf_counter() - started)
+        p10, median, p90 = np.percentile(seconds, [10, 50, 90])
+        return StepTiming(
+            steps=steps,
+            step_seconds=float(median),
+            step_seconds_p10=float(p10),
+            step_seconds_p90=float(p90),
+            wait_seconds=float(np.mean(waits)),
+            load_seconds=float(np.mean(waits)),
+            compile_seconds=None,
+            peak_memory_bytes=peak_memory_bytes(device),
+        )

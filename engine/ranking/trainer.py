@@ -1,0 +1,365 @@
+"""Training of a graph model: epochs over the edges with early stopping, and a state that can be resumed from any step.
+
+The loss compares a positive with negatives (Rendle et al., "BPR: Bayesian Personalized Ranking from Implicit Feedback",
+UAI 2009), with LightGCN's weight decay (SIGIR 2020, equation 15):
+
+    mean over positives and negatives of -log sigmoid(score of the positive - score of the negative)
+    + weight decay * 1/2 * squares of the own embeddings of user, positive and negatives, a sample
+"""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from engine.checkpoint import CheckpointDirectory
+from engine.config import Execution, Schedule
+from engine.interrupt import deferred_interrupt
+from engine.loss_watch import LossWatch
+from engine.ranking.config import RankingHyperparameters, RankingReport, RankingResult
+from engine.ranking.evaluation import RankingMetrics, evaluate_ranking
+from engine.ranking.interactions import Interactions
+from engine.ranking.triples import TripleBatches, Triples
+from engine.step import applied, peak_memory_bytes, reset_peak_memory, seeded
+from models.graph import Graph, GraphModel, GraphSpec, Ranker, build_graph_model
+from shunter.errors import RequestError
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RankingData:
+    """What a graph model is trained on.
+
+    Attributes:
+        graph: the edges, which are learned from.
+        validation: decides when to stop.
+        fingerprint: of the data, so that no checkpoint meets another.
+    """
+
+    graph: Graph
+    validation: Interactions
+    fingerprint: str
+
+    @property
+    def seen(self) -> Interactions:
+        """The edges, as what needs no recommendation any more."""
+        return Interactions.of(self.graph.edge_users, self.graph.edge_items)
+
+
+def train_ranking(
+    data: RankingData,
+    spec: GraphSpec,
+    hyperparameters: RankingHyperparameters,
+    execution: Execution,
+    schedule: Schedule,
+    *,
+    checkpoint_directory: Path | None = None,
+    checkpoint_seconds: float = 300.0,
+    on_epoch: Callable[[RankingReport], None] | None = None,
+    on_step: Callable[[int, int], None] | None = None,
+    should_stop: Callable[[], str | None] | None = None,
+) -> RankingResult:
+    """Train one graph model to the end, or on from its checkpoint.
+
+    As `engine.trainer.train`, with the NDCG@20 on validation in the place of its NE: interrupted and called again with
+    the same arguments, it ends with bitwise the same weights, on the same machine with the same number of threads.
+
+    Args:
+        data: the graph, and the validation part.
+        spec: the architecture.
+        hyperparameters: what it is learned with.
+        execution: on what it runs; `batch_size` counts positives.
+        schedule: for how long, and the seed.
+        checkpoint_directory: where the state is saved, a folder of its own; None keeps it in memory only.
+        checkpoint_seconds: longest time between two checkpoints; there is one at the end of each epoch anyway.
+        on_epoch: called after each epoch with its report.
+        on_step: called after each step with the steps done and the steps of `max_epochs`.
+        should_stop: called after each step, so it must be cheap; a text ends the training as `budget: <text>`.
+
+    Raises:
+        RequestError: the model cannot be built, no epoch is asked for, or bf16 is.
+        DataError: the graph has no edge, or no user in it can be validated on.
+        TrainingError: the loss is not a number any more; the last good checkpoint is kept.
+        CheckpointError: the checkpoint is damaged or belongs to another training.
+        HardwareError: the device cannot be used here.
+        KeyboardInterrupt: Ctrl-C; the state after the current step has been saved.
+    """
+    _check(hyperparameters, execution, schedule)
+    with applied(execution) as device, seeded(schedule.seed, device):
+        reset_peak_memory(device)
+        run = _Run(data, spec, hyperparameters, execution, schedule)
+        run.on_epoch, run.on_step, run.should_stop = on_epoch, on_step, should_stop
+        if checkpoint_directory is not None:
+            identity = _identity(data, spec, hyperparameters, execution, schedule)
+            run.resume(CheckpointDirectory(checkpoint_directory, identity), checkpoint_seconds)
+        with deferred_interrupt() as raise_if_interrupted:
+            try:
+                stopped_because = run.to_the_end(raise_if_interrupted)
+            except KeyboardInterrupt:
+                run.save()
+                raise
+        return run.result(stopped_because, peak_memory_bytes(device))
+
+
+def bpr_loss(model: GraphModel, triples: Triples) -> Tensor:
+    """Mean of -log sigmoid(score of the positive - score of a negative), a scalar."""
+    samples, negatives = triples.negatives.shape
+    users, items = model(triples.users, torch.cat([triples.positives, triples.negatives.flatten()]))
+    positive = (users * items[:samples]).sum(1, keepdim=True)
+    negative = (users[:, None] * items[samples:].view(samples, negatives, -1)).sum(2)
+    return nn.functional.softplus(negative - positive).mean()
+
+
+def ranking_step(
+    model: GraphModel, optimizer: torch.optim.Optimizer, triples: Triples, hyperparameters: RankingHyperparameters
+) -> Tensor:
+    """Forward, backward and update on one batch; returns the loss without weight decay, a scalar on the device."""
+    optimizer.zero_grad(set_to_none=True)
+    loss = bpr_loss(model, triples)
+    squares = model.own_squares(triples.users, torch.cat([triples.positives, triples.negatives.flatten()]))
+    (loss + hyperparameters.weight_decay * 0.5 * squares / triples.samples).backward()
+    optimizer.step()
+    return loss.detach()
+
+
+def build_optimizer(model: GraphModel, hyperparameters: RankingHyperparameters) -> torch.optim.Optimizer:
+    """Adam over all weights: propagation gives every embedding a gradient at every step."""
+    return torch.optim.Adam(model.parameters(), lr=hyperparameters.learning_rate, fused=True)
+
+
+@dataclass(kw_only=True)
+class _State:
+    """All of a training that is neither weights nor optimiser; what is drawn follows from epoch and batch."""
+
+    epoch: int = 0
+    next_batch: int = 0
+    step: int = 0
+    samples_seen: int = 0
+    epoch_loss: float = 0.0
+    epoch_samples: int = 0
+    train_seconds: float = 0.0
+    wait_seconds: float = 0.0
+    compute_seconds: float = 0.0
+    best_ndcg: float = -1.0
+    best_step: int = -1
+    best_epoch: int = 0
+    epochs_without_gain: int = 0
+    history: list[RankingReport] = field(default_factory=list)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "_State":
+        return cls(**{**values, "history": [RankingReport.from_dict(report) for report in values["history"]]})
+
+
+class _Run:
+    """One training while it goes on."""
+
+    on_epoch: Callable[[RankingReport], None] | None
+    on_step: Callable[[int, int], None] | None
+    should_stop: Callable[[], str | None] | None
+
+    def __init__(
+        self,
+        data: RankingData,
+        spec: GraphSpec,
+        hyperparameters: RankingHyperparameters,
+        execution: Execution,
+        schedule: Schedule,
+    ) -> None:
+        self.data, self.hyperparameters, self.schedule = data, hyperparameters, schedule
+        self.device = torch.device(execution.device)
+        self.model = build_graph_model(spec, data.graph, seed=schedule.seed, device=self.device).train()
+        self.optimizer = build_optimizer(self.model, hyperparameters)
+        self.batches = TripleBatches(
+            data.graph, execution.batch_size, negatives=hyperparameters.negatives, seed=schedule.seed
+        )
+        self.seen = data.seen
+        self.losses = LossWatch(self.device)
+        self.state = _State()
+        self.best_weights: dict[str, Tensor] = {}
+        self.checkpoint: CheckpointDirectory | None = None
+        self.may_save = True
+        self.counted_until = time.perf_counter()
+
+    def resume(self, checkpoint: CheckpointDirectory, every_seconds: float) -> None:
+        """Save to `checkpoint` from now on, and go on from what is there."""
+        self.checkpoint, self.every_seconds = checkpoint, every_seconds
+        if checkpoint.exists():
+            self.state = _State.from_dict(checkpoint.read(self.model, self.optimizer))
+            self.losses.restart(self.state.epoch_loss, self.state.step)
+        self.saved_at = time.perf_counter()
+
+    def to_the_end(self, raise_if_interrupted: Callable[[], None]) -> str:
+        """Train until something says stop, and put the best weights into the model; the reason is returned."""
+        reason = self._finished()
+        while reason is None:
+            reason = self._train_epoch(raise_if_interrupted)
+            if reason is not None:
+                self.save()  # to go on from with a larger budget
+            self._close_epoch(is_whole=reason is None)
+            reason = reason or self._finished()
+            raise_if_interrupted()
+        if self.state.best_step != self.state.step:
+            self._restore_best()
+        return reason
+
+    def result(self, stopped_because: str, memory_bytes: int) -> RankingResult:
+        """Summarise."""
+        state = self.state
+        return RankingResult(
+            ranker=Ranker.of(self.model),
+            spec=self.model.spec,
+            history=tuple(state.history),
+            best_epoch=state.best_epoch,
+            validation=next(report.validation for report in state.history if report.step == state.best_step),
+            parameters=sum(parameter.numel() for parameter in self.model.parameters()),
+            samples_seen=state.samples_seen,
+            train_seconds=state.train_seconds,
+            wait_seconds=state.wait_seconds,
+            compute_seconds=state.compute_seconds,
+            stopped_because=stopped_because,
+            peak_memory_bytes=memory_bytes,
+        )
+
+    def save(self) -> None:
+        """Write a checkpoint, unless the state is not one to go on from: within a step, or after the budget's end."""
+        if self.checkpoint is None or not self.may_save:
+            return
+        self.state.epoch_loss = self.losses.check(self.state.step)
+        self._count_time()
+        self.checkpoint.write(self.model, self.optimizer, asdict(self.state))
+        self.saved_at = time.perf_counter()
+
+    def _finished(self) -> str | None:
+        if self.state.epochs_without_gain >= self.schedule.patience:
+            return "patience"
+        return "max_epochs" if self.state.epoch >= self.schedule.max_epochs else None
+
+    def _train_epoch(self, raise_if_interrupted: Callable[[], None]) -> str | None:
+        """Train to the end of the current epoch; returns the reason when the budget ends it before."""
+        total_steps = self.schedule.max_epochs * len(self.batches)
+        for index in range(self.state.next_batch, len(self.batches)):
+            self._train_batch(index)
+            if self.on_step:
+                self.on_step(self.state.step, total_steps)
+            raise_if_interrupted()
+            if self.checkpoint is not None and time.perf_counter() - self.saved_at >= self.every_seconds:
+                self.save()
+            reason = self.should_stop() if self.should_stop else None
+            if reason is not None:
+                return f"budget: {reason}"
+        return None
+
+    def _train_batch(self, index: int) -> None:
+        """One step; an exception within it leaves weights that are no state to save."""
+        state = self.state
+        started = time.perf_counter()
+        triples = self.batches.batch(state.epoch, index).to(self.device)
+        self.model.reseed(step_seed(self.schedule.seed, state.epoch, index))
+        drawn = time.perf_counter()
+        self.may_save = False
+        loss = ranking_step(self.model, self.optimizer, triples, self.hyperparameters)
+        state.step += 1
+        state.next_batch += 1
+        state.samples_seen += triples.samples
+        state.epoch_samples += triples.samples
+        self.losses.add(loss, triples.samples, state.step)
+        state.wait_seconds += drawn - started
+        state.compute_seconds += time.perf_counter() - drawn
+        self.may_save = True
+
+    def _close_epoch(self, *, is_whole: bool) -> None:
+        """Validate and report; a whole epoch is saved and the next one prepared."""
+        validation = self._validate()
+        self.may_save = False
+        state = self.state
+        self._count_time()
+        report = RankingReport(
+            epoch=state.epoch + 1,
+            step=state.step,
+            samples_seen=state.samples_seen,
+            train_loss=self.losses.check(state.step) / state.epoch_samples,
+            validation=validation,
+            train_seconds=state.train_seconds,
+            wait_seconds=state.wait_seconds,
+            compute_seconds=state.compute_seconds,
+        )
+        self._note(report)
+        if is_whole:
+            state.epoch += 1
+            state.next_batch = state.epoch_samples = 0
+            self.losses.restart(0.0, state.step)
+            self.may_save = True
+        if self.on_epoch:
+            self.on_epoch(report)
+        self.save()
+
+    def _validate(self) -> RankingMetrics:
+        self.losses.check(self.state.step)
+        return evaluate_ranking(Ranker.of(self.model), self.data.validation, self.seen, name="validation")
+
+    def _note(self, report: RankingReport) -> None:
+        """Enter a report into the history, and keep the weights when they are the best so far."""
+        state = self.state
+        state.history.append(report)
+        state.epochs_without_gain += 1
+        if report.validation.ndcg20 > state.best_ndcg:
+            state.best_ndcg, state.best_epoch, state.best_step = report.validation.ndcg20, report.epoch, report.step
+            state.epochs_without_gain = 0
+            if self.checkpoint is not None:
+                self.checkpoint.keep_best(self.model, report.step)
+            else:
+                self.best_weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
+
+    def _restore_best(self) -> None:
+        if self.checkpoint is not None:
+            self.checkpoint.restore_best(self.model)
+        else:
+            self.model.load_state_dict(self.best_weights)
+
+    def _count_time(self) -> None:
+        now = time.perf_counter()
+        self.state.train_seconds += now - self.counted_until
+        self.counted_until = now
+
+
+def step_seed(seed: int, epoch: int, index: int) -> int:
+    """What a model draws in a step follows from this alone, 31 bits."""
+    return int(np.random.SeedSequence([seed, epoch, index, 2]).generate_state(1)[0]) & 0x7FFFFFFF
+
+
+def _check(hyperparameters: RankingHyperparameters, execution: Execution, schedule: Schedule) -> None:
+    if schedule.max_epochs < 1 or schedule.patience < 1:
+        raise RequestError(
+            f"A training takes at least one epoch and a patience of one, not {schedule.max_epochs} and "
+            f"{schedule.patience}: raise them."
+        )
+    if execution.precision != "fp32":
+        raise RequestError(f"Graph models are trained in fp32, not in {execution.precision}: choose fp32.")
+    if hyperparameters.negatives < 1 or not math.isfinite(hyperparameters.learning_rate):
+        raise RequestError(
+            f"A graph model needs at least one negative and a finite learning rate, not {hyperparameters.negatives} "
+            f"and {hyperparameters.learning_rate}: change them."
+        )
+
+
+def _identity(
+    data: RankingData,
+    spec: GraphSpec,
+    hyperparameters: RankingHyperparameters,
+    execution: Execution,
+    schedule: Schedule,
+) -> dict[str, Any]:
+    """What must be equal for a checkpoint to be of the same training."""
+    return {
+        "data fingerprint": data.fingerprint,
+        "architecture": spec.to_dict(),
+        "hyperparameters": hyperparameters.to_dict(),
+        "batch size": execution.batch_size,
+        "seed": schedule.seed,
+    }

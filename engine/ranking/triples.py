@@ -1,0 +1,104 @@
+"""Batches of a user, an item that they chose and items that they did not, for learning by comparison."""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.ranking.interactions import UNKNOWN
+from models.graph.spec import Graph
+from shunter.errors import DataError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Triples:
+    """A batch.
+
+    Attributes:
+        users: int64 `[samples]`.
+        positives: int64 `[samples]`, an item that each chose.
+        negatives: int64 `[samples, negatives]`, items that each did not choose.
+    """
+
+    users: Tensor
+    positives: Tensor
+    negatives: Tensor
+
+    @property
+    def samples(self) -> int:
+        """Number of positives."""
+        return len(self.users)
+
+    def to(self, device: torch.device) -> "Triples":
+        """The same on a device."""
+        return Triples(
+            users=self.users.to(device), positives=self.positives.to(device), negatives=self.negatives.to(device)
+        )
+
+
+class TripleBatches:
+    """The edges of a graph in batches, each with negatives drawn for it.
+
+    Order and negatives follow from seed, epoch and batch alone, so that any batch can be made again. A negative is any
+    known item with equal probability, and never one that the user chose in the training part. Edges of a user who
+    chose every item are left out: there is nothing to compare them with.
+
+    Args:
+        graph: the edges.
+        batch_size: positives a batch; the last one of an epoch may be smaller.
+        negatives: for each positive.
+        seed: of order and negatives.
+
+    Raises:
+        DataError: every user chose every item.
+    """
+
+    def __init__(self, graph: Graph, batch_size: int, *, negatives: int = 1, seed: int = 0) -> None:
+        rejected = graph.items - 1 - graph.user_degrees()
+        comparable = rejected[graph.edge_users] > 0
+        if not comparable.any():
+            raise DataError("Every user of the training part chose every item, so there is nothing to rank.")
+        self._users, self._items = graph.edge_users[comparable], graph.edge_items[comparable]
+        self._item_count = graph.items
+        self._chosen = np.sort(self._users * graph.items + self._items)
+        self.batch_size, self.negatives, self.seed = batch_size, negatives, seed
+        self._order = lru_cache(maxsize=1)(self._order_of)
+
+    @property
+    def samples(self) -> int:
+        """Positives of an epoch."""
+        return len(self._users)
+
+    def __len__(self) -> int:
+        return math.ceil(self.samples / self.batch_size)
+
+    def batch(self, epoch: int, index: int) -> Triples:
+        """Batch `index` of an epoch."""
+        rows = self._order(epoch)[index * self.batch_size : (index + 1) * self.batch_size]
+        users = self._users[rows]
+        drawn = self._negatives(np.repeat(users, self.negatives), np.random.default_rng([self.seed, epoch, index, 1]))
+        return Triples(
+            users=torch.from_numpy(users),
+            positives=torch.from_numpy(self._items[rows]),
+            negatives=torch.from_numpy(drawn.reshape(-1, self.negatives)),
+        )
+
+    def _order_of(self, epoch: int) -> np.ndarray:
+        return np.random.default_rng([self.seed, epoch]).permutation(self.samples)
+
+    def _negatives(self, users: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        """Draw an item for each user, and again for those who chose it; a rejected draw leaves the rest uniform."""
+        items = random.integers(UNKNOWN + 1, self._item_count, len(users))
+        wrong = np.flatnonzero(self._is_chosen(users, items))
+        while len(wrong):
+            items[wrong] = random.integers(UNKNOWN + 1, self._item_count, len(wrong))
+            wrong = wrong[self._is_chosen(users[wrong], items[wrong])]
+        return items
+
+    def _is_chosen(self, users: np.ndarray, items: np.ndarray) -> np.ndarray:
+        keys = users * self._item_count + items
+        places = np.searchsorted(self._chosen, keys)
+        return self._chosen[np.minimum(places, len(self._chosen) - 1)] == keys

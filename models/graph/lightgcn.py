@@ -1,0 +1,51 @@
+"""LightGCN (He et al., "LightGCN: Simplifying and Powering Graph Convolution Network", SIGIR 2020)."""
+
+import torch
+from torch import Tensor
+
+from models.graph.model import GraphModel
+from models.graph.propagation import Backend, neighbour_sum
+from models.graph.spec import Graph, GraphSpec
+
+
+class LightGcn(GraphModel):
+    """Embeddings smoothed along the edges, and nothing else that is learned.
+
+    Layer k + 1 of a node is the sum over its neighbours of `e_k / sqrt(degree * degree of the neighbour)` (section
+    3.1.1, equation 3); the final vector is the mean of all layers, its own embedding included (section 3.1.2). A node
+    without an edge keeps its own embedding, which every mean takes as layer 0 and finds nothing to add to.
+
+    Args:
+        spec: the architecture.
+        graph: the edges.
+        device: where the model shall lie.
+        backend: of the sums.
+    """
+
+    user_scale: Tensor
+    item_scale: Tensor
+
+    def __init__(
+        self, spec: GraphSpec, graph: Graph, *, device: str | torch.device = "cpu", backend: Backend = "auto"
+    ) -> None:
+        super().__init__(spec, graph)
+        users, items = graph.edge_users, graph.edge_items
+        self.to_users = neighbour_sum(items, users, graph.items, graph.users, device=device, backend=backend)
+        self.to_items = neighbour_sum(users, items, graph.users, graph.items, device=device, backend=backend)
+        for name, degrees in (("user_scale", graph.user_degrees()), ("item_scale", graph.item_degrees())):
+            scale = torch.from_numpy(degrees).clamp(min=1).float().rsqrt()[:, None]
+            self.register_buffer(name, scale, persistent=False)
+        self.to(device)
+
+    def all_vectors(self) -> tuple[Tensor, Tensor]:
+        """Final vectors of all users and items."""
+        users, items = self.users, self.items
+        user_sum, item_sum = users, items
+        for _ in range(self.spec.layers):
+            users, items = (
+                self.user_scale * self.to_users(self.item_scale * items),
+                self.item_scale * self.to_items(self.user_scale * users),
+            )
+            user_sum, item_sum = user_sum + users, item_sum + items
+        layers = self.spec.layers + 1
+        return user_sum / layers, item_sum / layers

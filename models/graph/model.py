@@ -1,0 +1,51 @@
+"""What all graph recommenders have in common: a vector for each user and each item, whose product is the score."""
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+from models.graph.spec import Graph, GraphSpec
+
+INITIAL_DEVIATION = 0.1  # of the embeddings, as in LightGCN's own code
+
+
+class GraphModel(nn.Module, ABC):
+    """A recommender over a graph.
+
+    Args:
+        spec: the architecture.
+        graph: the edges.
+
+    Attributes:
+        users: `[users, dim]` embeddings of the users themselves, before anything came along an edge.
+        items: `[items, dim]` the same of the items.
+    """
+
+    def __init__(self, spec: GraphSpec, graph: Graph) -> None:
+        super().__init__()
+        self.spec, self.graph = spec, graph
+        self.users = nn.Parameter(INITIAL_DEVIATION * torch.randn(graph.users, spec.embedding_dim))
+        self.items = nn.Parameter(INITIAL_DEVIATION * torch.randn(graph.items, spec.embedding_dim))
+
+    @abstractmethod
+    def all_vectors(self) -> tuple[Tensor, Tensor]:
+        """Final vectors of all users `[users, dim]` and all items `[items, dim]`."""
+
+    def forward(self, users: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
+        """Final vectors of some users and some items, `[users, dim]` and `[items, dim]`, for one step of training."""
+        user_vectors, item_vectors = self.all_vectors()
+        return user_vectors.index_select(0, users), item_vectors.index_select(0, items)
+
+    def reseed(self, seed: int) -> None:
+        """Make what the next step draws depend on `seed` alone."""
+
+    def own_squares(self, users: Tensor, items: Tensor) -> Tensor:
+        """Sum of the squares of the embeddings of these users and items; one that is there twice counts twice."""
+        return _weighted_squares(self.users, users) + _weighted_squares(self.items, items)
+
+
+def _weighted_squares(embeddings: Tensor, ids: Tensor) -> Tensor:
+    """By counting the ids: a gather of the rows, and the scatter of its gradient, would take several times as long."""
+    counts = torch.bincount(ids, minlength=len(embeddings)).to(embeddings.dtype)
+    return counts @ embeddings.square().sum(1)

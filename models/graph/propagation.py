@@ -1,0 +1,149 @@
+"""Sums over the neighbours in a graph, by DGL or by torch's sparse matrices, with equal results and gradients.
+
+On one thread of an AMD EPYC, summing 64 numbers along the 1.6 million directed edges of MovieLens-1M takes DGL 24 ms of
+processor time and torch's CSR product 50 to 65 ms; so DGL is taken where it is installed and has been built for the
+device, and torch elsewhere.
+"""
+
+import importlib.util
+import os
+from abc import ABC, abstractmethod
+from types import ModuleType
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shunter.errors import RequestError
+
+Backend = Literal["auto", "dgl", "torch"]
+
+
+class NeighbourSum(ABC):
+    """For each target node, the sum of the vectors of the sources that have an edge to it; zero where there is none.
+
+    Args:
+        sources: int64 `[edges]`, ids of nodes.
+        targets: int64 `[edges]`.
+        source_count: number of source nodes.
+        target_count: number of target nodes.
+        device: where the vectors lie.
+    """
+
+    @abstractmethod
+    def __init__(
+        self, sources: np.ndarray, targets: np.ndarray, source_count: int, target_count: int, device: torch.device
+    ) -> None: ...
+
+    @abstractmethod
+    def __call__(self, vectors: Tensor) -> Tensor:
+        """`[sources, dim]` float32 to `[targets, dim]`, differentiable."""
+
+
+class DglSum(NeighbourSum):
+    """The sum by DGL's kernel, which needs no number for an edge."""
+
+    def __init__(
+        self, sources: np.ndarray, targets: np.ndarray, source_count: int, target_count: int, device: torch.device
+    ) -> None:
+        dgl = import_dgl()
+        edges = (torch.from_numpy(sources), torch.from_numpy(targets))
+        counts = {"source": source_count, "target": target_count}
+        graph = dgl.heterograph({("source", "to", "target"): edges}, num_nodes_dict=counts)
+        graph = graph.formats(["csr", "csc"])  # one for each direction: forward and backward
+        graph.create_formats_()
+        self._graph, self._sum = graph.to(device), dgl.ops.copy_u_sum
+
+    def __call__(self, vectors: Tensor) -> Tensor:
+        """By DGL."""
+        return self._sum(self._graph, vectors)
+
+
+class TorchSum(NeighbourSum):
+    """The sum as a product with a sparse matrix of ones, and its gradient as one with the transposed matrix."""
+
+    def __init__(
+        self, sources: np.ndarray, targets: np.ndarray, source_count: int, target_count: int, device: torch.device
+    ) -> None:
+        self._forward = _ones(targets, sources, target_count, source_count, device)
+        self._backward = _ones(sources, targets, source_count, target_count, device)
+
+    def __call__(self, vectors: Tensor) -> Tensor:
+        """By the sparse matrices."""
+        return _SparseProduct.apply(vectors, self._forward, self._backward)  # pyright: ignore[reportReturnType]
+
+
+class _SparseProduct(torch.autograd.Function):
+    """`matrix @ vectors`; torch's own gradient would transpose the matrix at every step."""
+
+    @staticmethod
+    def forward(
+        ctx: torch.autograd.function.FunctionCtx, vectors: Tensor, matrix: Tensor, transposed: Tensor
+    ) -> Tensor:
+        ctx.transposed = transposed  # pyright: ignore[reportAttributeAccessIssue]
+        return matrix @ vectors
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.transposed @ gradients[0], None, None  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def neighbour_sum(
+    sources: np.ndarray,
+    targets: np.ndarray,
+    source_count: int,
+    target_count: int,
+    *,
+    device: str | torch.device = "cpu",
+    backend: Backend = "auto",
+) -> NeighbourSum:
+    """The sum over these edges by the fastest backend that is there; see `NeighbourSum`.
+
+    Raises:
+        RequestError: DGL is asked for and is not there, or was not built for the device.
+    """
+    device = torch.device(device)
+    edges = (sources, targets, source_count, target_count, device)
+    if backend == "torch" or (backend == "auto" and not has_dgl()):
+        return TorchSum(*edges)
+    failure = import_dgl().DGLError
+    try:
+        return DglSum(*edges)
+    except failure as error:
+        if backend == "auto":  # for instance the processor's build of DGL, and vectors on a GPU
+            return TorchSum(*edges)
+        raise RequestError(f"DGL was not built for the device {device}: install another build or use torch.") from error
+
+
+def has_dgl() -> bool:
+    """Whether DGL is installed."""
+    return importlib.util.find_spec("dgl") is not None
+
+
+def import_dgl() -> ModuleType:
+    """Import DGL, for torch; left to itself it would write the choice into a file in the user's home.
+
+    Raises:
+        RequestError: it is not installed.
+    """
+    os.environ.setdefault("DGLBACKEND", "pytorch")
+    try:
+        import dgl
+    except ImportError as error:
+        raise RequestError("DGL is not installed: install dgl, or let torch propagate.") from error
+    return dgl
+
+
+def _ones(rows: np.ndarray, columns: np.ndarray, row_count: int, column_count: int, device: torch.device) -> Tensor:
+    """CSR matrix with a one at each (row, column)."""
+    order = np.lexsort((columns, rows))
+    starts = np.concatenate([[0], np.bincount(rows, minlength=row_count).cumsum()])
+    with torch.sparse.check_sparse_tensor_invariants(enable=False):
+        return torch.sparse_csr_tensor(
+            torch.from_numpy(starts).int(),
+            torch.from_numpy(columns[order]).int(),
+            torch.ones(len(rows)),
+            size=(row_count, column_count),
+            device=device,
+        )

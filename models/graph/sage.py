@@ -1,0 +1,86 @@
+"""GraphSAGE (Hamilton et al., "Inductive Representation Learning on Large Graphs", NeurIPS 2017)."""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from models.graph.model import GraphModel
+from models.graph.propagation import Backend, neighbour_sum
+from models.graph.sampling import neighbour_sampler
+from models.graph.spec import Graph, GraphSpec
+
+
+class Sage(GraphModel):
+    """Each layer mixes a node with the mean of some of its neighbours, through weights that all nodes share.
+
+    `h_k(v) = relu(W_k [h_(k-1)(v), mean of h_(k-1)(u)])` (algorithm 1, with the mean of section 3.3), the last layer
+    without its relu, so that scores can be negative. A step of training draws `spec.neighbours` neighbours for each
+    node it needs, layer by layer (algorithm 2), so that its cost does not grow with the graph; scoring takes all. A
+    node without an edge has nothing but its own embedding in its layers.
+
+    Args:
+        spec: the architecture.
+        graph: the edges.
+        device: where the model shall lie.
+        backend: of sums and sampler.
+    """
+
+    degrees: Tensor
+
+    def __init__(
+        self, spec: GraphSpec, graph: Graph, *, device: str | torch.device = "cpu", backend: Backend = "auto"
+    ) -> None:
+        super().__init__(spec, graph)
+        nodes = graph.users + graph.items  # users first
+        users, items = graph.edge_users, graph.edge_items + graph.users
+        sources, targets = np.concatenate([users, items]), np.concatenate([items, users])
+        self.layers = nn.ModuleList(nn.Linear(2 * spec.embedding_dim, spec.embedding_dim) for _ in range(spec.layers))
+        self.sampler = neighbour_sampler(sources, targets, nodes, backend)
+        self.neighbour_sum = neighbour_sum(sources, targets, nodes, nodes, device=device, backend=backend)
+        degrees = torch.from_numpy(np.bincount(targets, minlength=nodes)).clamp(min=1).float()[:, None]
+        self.register_buffer("degrees", degrees, persistent=False)
+        self.to(device)
+
+    def reseed(self, seed: int) -> None:
+        """Make the neighbours of the next step depend on `seed` alone."""
+        self.sampler.seed(seed)
+
+    def all_vectors(self) -> tuple[Tensor, Tensor]:
+        """Final vectors of all users and items, with all their neighbours."""
+        hidden = torch.cat([self.users, self.items])
+        for depth in range(len(self.layers)):
+            hidden = self._mix(depth, hidden, self.neighbour_sum(hidden) / self.degrees)
+        return hidden[: self.graph.users], hidden[self.graph.users :]
+
+    def forward(self, users: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
+        """Final vectors of some users and items, with the neighbours that were drawn for them."""
+        nodes, places = torch.unique(torch.cat([users, items + self.graph.users]), return_inverse=True)
+        needed = [nodes]  # nodes of each layer, the last layer first
+        edges = []
+        for _ in self.layers:
+            sources, targets = (
+                one.to(nodes.device) for one in self.sampler.draw(needed[-1].cpu(), self.spec.neighbours)
+            )
+            edges.append((sources, targets))
+            needed.append(torch.unique(torch.cat([needed[-1], sources])))
+        hidden = torch.cat([self.users, self.items]).index_select(0, needed[-1])
+        for depth in range(len(self.layers)):
+            inner, outer = needed[-1 - depth], needed[-2 - depth]
+            sources, targets = edges[-1 - depth]
+            hidden = self._sampled_layer(depth, hidden, inner, outer, sources=sources, targets=targets)
+        return hidden[places[: len(users)]], hidden[places[len(users) :]]
+
+    def _sampled_layer(
+        self, depth: int, hidden: Tensor, inner: Tensor, outer: Tensor, *, sources: Tensor, targets: Tensor
+    ) -> Tensor:
+        """Vectors of the `outer` nodes from those of the `inner` ones; both are sorted."""
+        rows = torch.searchsorted(outer, targets)
+        sums = hidden.new_zeros(len(outer), hidden.shape[1]).index_add(
+            0, rows, hidden.index_select(0, torch.searchsorted(inner, sources))
+        )
+        counts = torch.bincount(rows, minlength=len(outer)).clamp(min=1)[:, None]
+        return self._mix(depth, hidden.index_select(0, torch.searchsorted(inner, outer)), sums / counts)
+
+    def _mix(self, depth: int, own: Tensor, mean: Tensor) -> Tensor:
+        mixed = self.layers[depth](torch.cat([own, mean], dim=1))
+        return mixed if depth == len(self.layers) - 1 else torch.relu(mixed)

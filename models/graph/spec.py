@@ -1,0 +1,111 @@
+"""What a graph recommender is built from: its architecture, and the graph of who chose what."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from models.spec import nearest
+from shunter.errors import DataError, RequestError
+
+GRAPH_FAMILIES = ("lightgcn", "sage", "hetero")
+Side = Literal["user", "item"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphSpec:
+    """The architecture of one graph recommender.
+
+    Attributes:
+        family: `lightgcn`, `sage` or `hetero`.
+        embedding_dim: width of every node's vector, in every layer.
+        layers: how many times vectors pass along the edges.
+        neighbours: `sage`: neighbours drawn for each node in each layer while training; scoring uses all.
+    """
+
+    family: str = "lightgcn"
+    embedding_dim: int = 64
+    layers: int = 3
+    neighbours: int = 10
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON; `neighbours` is left out where nothing reads it."""
+        values = asdict(self)
+        if self.family != "sage":
+            del values["neighbours"]
+        return values
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "GraphSpec":
+        """Inverse of `to_dict`."""
+        return cls(**values)
+
+    def check(self) -> None:
+        """Raise a `RequestError` for a model that cannot be built."""
+        if self.family not in GRAPH_FAMILIES:
+            raise RequestError(f"Unknown graph model {self.family!r}: {nearest(self.family, GRAPH_FAMILIES)}.")
+        for name in ("embedding_dim", "layers", "neighbours"):
+            if getattr(self, name) < 1:
+                raise RequestError(f"A graph model needs at least one of {name}, not {getattr(self, name)}: raise it.")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Attribute:
+    """A property of users or of items, as edges from nodes to values.
+
+    Attributes:
+        name: column of the source.
+        side: whose property it is.
+        values: number of values, so of nodes of their own; 0 is the unknown value, which has no edge.
+        nodes: int64 `[edges]`, the users or items.
+        ids: int64 `[edges]`, their values.
+    """
+
+    name: str
+    side: Side
+    values: int
+    nodes: np.ndarray
+    ids: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Graph:
+    """Who chose what: an edge between a user and an item for each positive of the training part.
+
+    A node is known by its id in the data, so that 0 is every user, or item, which training did not know; it has no
+    edge. Other nodes may have none either: whoever chose nothing, whatever nobody chose.
+
+    Attributes:
+        users: number of users, 0 included.
+        items: number of items, 0 included.
+        edge_users: int64 `[edges]`, each pair of user and item once.
+        edge_items: int64 `[edges]`.
+        attributes: what is known of users and items, for the model that reads it.
+    """
+
+    users: int
+    items: int
+    edge_users: np.ndarray
+    edge_items: np.ndarray
+    attributes: tuple[Attribute, ...] = ()
+
+    @property
+    def edges(self) -> int:
+        """Number of pairs."""
+        return len(self.edge_users)
+
+    def user_degrees(self) -> np.ndarray:
+        """Items that each user chose, int64 `[users]`."""
+        return np.bincount(self.edge_users, minlength=self.users)
+
+    def item_degrees(self) -> np.ndarray:
+        """Users who chose each item, int64 `[items]`."""
+        return np.bincount(self.edge_items, minlength=self.items)
+
+    def check(self) -> None:
+        """Raise a `DataError` for a graph that nothing can be learned from."""
+        if not self.edges:
+            raise DataError(
+                "The training part holds no positive of a known user and item, so the graph has no edge: give more "
+                "rows, or lower positive_at_least or min_count in the schema."
+            )
