@@ -112,6 +112,9 @@ def access_curve(
 def job_size(dataset: Dataset, request: JobRequest) -> JobSize:
     """Epochs of tuning by `hyperband_epochs`, and of the members as if each trained for `max_epochs`."""
     train, validation = dataset.splits["train"].rows, dataset.splits["validation"].rows
+    if request.model in GRAPH_FAMILIES:  # trained once, with the settings of its family
+        share = EVALUATION_SHARE * validation / train
+        return JobSize(tuning_epochs=0, final_epochs=request.max_epochs, evaluation_share=share)
     return JobSize(
         tuning_epochs=hyperband_epochs(request.trials, request.max_epochs),
         final_epochs=request.ensemble_size * request.max_epochs,

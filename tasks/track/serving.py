@@ -15,6 +15,7 @@ import torch
 from engine.batch import Bags, make_batch
 from engine.ranking.storage import is_ranker, load_ranker
 from engine.storage import load_model
+from tasks.track.ranking_serving import RankingScorer
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,7 +71,7 @@ class Scorer:
         return torch.sigmoid(self._model(*batch.inputs).double()).numpy()
 
 
-def _load_pyfunc(data_path: str) -> Scorer:
+def _load_pyfunc(data_path: str) -> "Scorer | RankingScorer":
     """Entry point that MLflow calls with the data folder of the model."""
     from tasks.ingest import Encoder
 
