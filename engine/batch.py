@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.spec import Features
+from models.spec import CategoricalFeature, Features
 from shunter.errors import DataError
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def make_batch(
         totals: likewise.
 
     Raises:
-        DataError: an id lies outside its table; the message names the field.
+        DataError: an id lies outside its table, or a history is too long; the message names the field.
     """
     single = None if categorical is None else np.ascontiguousarray(categorical.T)
     arrays = [array for array in (dense, categorical, labels) if array is not None]
@@ -189,6 +189,7 @@ def _interleave(
         if field.multi_valued:
             pieces.append(bags[next_bag].values)
             lengths[position] = bags[next_bag].lengths
+            _check_length(field, lengths[position])
             next_bag += 1
         else:
             assert single is not None, f"the single-valued field {field.name} has no column"
@@ -198,6 +199,13 @@ def _interleave(
         if piece.size:
             _check_range(field.name, field.rows, int(piece.min()), int(piece.max()))
     return np.concatenate(pieces), lengths
+
+
+def _check_length(field: CategoricalFeature, lengths: np.ndarray) -> None:
+    if field.length is not None and lengths.size and lengths.max() > field.length:
+        raise DataError(
+            f"Field {field.name!r} holds a history of {lengths.max()} ids, more than {field.length}: give the latest."
+        )
 
 
 def _check_ids(features: Features, single: np.ndarray) -> None:

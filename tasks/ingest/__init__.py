@@ -4,11 +4,12 @@ from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
 from engine.dataset import Dataset
+from models.registry import POSITIONAL
 from shunter.settings import Settings
 from tasks.ingest.cache import IngestReport, ingest_source
 from tasks.ingest.days import DayLog, DaysSource, arrange_for, open_day
 from tasks.ingest.encoder import EncodedRows, Encoder
-from tasks.ingest.named import NamedDataset, named_datasets
+from tasks.ingest.named import NamedDataset, named_datasets, with_histories
 from tasks.ingest.names import value_names
 from tasks.ingest.schema import Schema
 from tasks.ingest.sources import open_source
@@ -67,5 +68,6 @@ def ingest_request(request: JobRequest) -> tuple[Dataset, IngestReport]:
         RequestError: a named data set is misspelt.
     """
     settings = Settings()
-    source = open_source(request.data, request.format, request.schema_file, settings.downloads_directory)
+    data = with_histories(request.data) if request.model in POSITIONAL else request.data
+    source = open_source(data, request.format, request.schema_file, settings.downloads_directory)
     return ingest_source(source, settings.cache_directory, request.seed, request.max_bad_share)

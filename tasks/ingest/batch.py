@@ -45,6 +45,16 @@ class Bag:
         lengths = np.diff(self.offsets)
         return Bag(self.keys[np.repeat(rows, lengths)], np.concatenate([[0], np.cumsum(lengths[rows])]))
 
+    def latest(self, length: int) -> "Bag":
+        """The same with at most `length` keys a row, the last ones."""
+        lengths = np.diff(self.offsets)
+        surplus = np.maximum(lengths - length, 0)
+        if not surplus.any():
+            return self
+        rank = np.arange(len(self.keys)) - np.repeat(self.offsets[:-1], lengths)
+        kept = rank >= np.repeat(surplus, lengths)
+        return Bag(self.keys[kept], np.concatenate([[0], np.cumsum(lengths - surplus)]))
+
 
 @dataclass(frozen=True)
 class Columns:
@@ -55,7 +65,7 @@ class Columns:
     Attributes:
         numeric: float32 [columns, rows]; NaN where there is no value.
         keys: uint64 [single-valued categorical columns, rows].
-        bags: one for each multi-valued column.
+        bags: one for each multi-valued column, then one for each sequence.
     """
 
     numeric: NDArray[np.float32]
@@ -80,6 +90,7 @@ class Batch:
         labels: float32 [rows], 0 or 1.
         columns: the features.
         times: float64 [rows]; None when the schema names no time column.
+        users: uint64 [built sequences, rows], keys of the columns that their `by` names; None when there are none.
         rejected: rows that are in none of the arrays.
     """
 
@@ -87,6 +98,7 @@ class Batch:
     columns: Columns
     times: NDArray[np.float64] | None = None
     rejected: list[Rejection] = field(default_factory=list)
+    users: NDArray[np.uint64] | None = None
 
 
 class Source(Protocol):

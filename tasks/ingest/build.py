@@ -1,5 +1,6 @@
 """Building a data set: a pass over the source to fit the encoder, one over its spilled rows to encode and write."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from tasks.ingest.batch import Source
 from tasks.ingest.criteo import CriteoSource
 from tasks.ingest.days import DaysSource
 from tasks.ingest.encoder import EncodedRows, Encoder
+from tasks.ingest.history import Histories
 from tasks.ingest.parallel import ordered_map
 from tasks.ingest.spill import Spill, SpilledBatch
 from tasks.ingest.split import HashSplit, Splitter, TimeSplit
@@ -29,13 +31,13 @@ def build(source: Source, directory: Path, fingerprint: str, seed: int, max_bad_
     """
     splitter = make_splitter(source, seed)
     quarantine = Quarantine(directory / "quarantine.csv")
-    with Spill(directory / "rows.spill") as spill:
-        found = survey(source, splitter, quarantine, spill)
+    with Spill(directory / "rows.spill") as spill, Histories(directory, source.schema) as histories:
+        found = survey(source, splitter, quarantine, spill, histories)
         quarantine.check(int(found.rows.sum()), max_bad_share)
         found.check(source.name)
-        encoder, fields = _fit(source, found, spill)
+        encoder, fields = _fit(source, found, spill, histories)
         encoder.save(directory / ENCODER_FOLDER)
-        _encode(spill, encoder, directory)
+        _encode(histories.attach(spill.read()), encoder, directory)
     dataset = Dataset(
         name=source.name,
         directory=directory,
@@ -64,7 +66,9 @@ def make_splitter(source: Source, seed: int) -> Splitter:
     return TimeSplit.fit((batch.times for batch in batches if batch.times is not None), source.schema.split)
 
 
-def _fit(source: Source, found: Survey, spill: Spill) -> tuple[Encoder, tuple[FieldStatistics, ...]]:
+def _fit(
+    source: Source, found: Survey, spill: Spill, histories: Histories
+) -> tuple[Encoder, tuple[FieldStatistics, ...]]:
     """Fit the encoder over the training part, and describe the fields."""
     base = None
     if isinstance(source, DaysSource):
@@ -73,11 +77,13 @@ def _fit(source: Source, found: Survey, spill: Spill) -> tuple[Encoder, tuple[Fi
         key_kind = "hexadecimal" if isinstance(source, CriteoSource | SyntheticSource) else "text"
     numeric = found.numeric_fields(base)
     categorical = found.categorical_fields(spill, key_kind, base)
+    for column, empty in zip(source.schema.built_sequences, histories.build(), strict=True):
+        categorical.append(found.sharing_field(column, categorical, empty))
     encoder = Encoder(tuple(field for field, _ in numeric), tuple(field for field, _ in categorical))
     return encoder, tuple(statistics for _, statistics in (*numeric, *categorical))
 
 
-def _encode(spill: Spill, encoder: Encoder, directory: Path) -> None:
+def _encode(batches: Iterable[SpilledBatch], encoder: Encoder, directory: Path) -> None:
     """Make the second pass, from the spilled rows to the arrays of the splits."""
 
     def work(batch: SpilledBatch) -> list[tuple[NDArray[np.float32], EncodedRows]]:
@@ -86,5 +92,5 @@ def _encode(spill: Spill, encoder: Encoder, directory: Path) -> None:
         return [(batch.labels[rows], encoded.select(rows)) for rows in chosen]
 
     with DatasetWriter(directory, encoder.features) as writer:
-        for parts in ordered_map(work, spill.read()):
+        for parts in ordered_map(work, batches):
             writer.append(parts)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shunter.errors import DataError
 from tasks.ingest.batch import MISSING_KEY, Bag, Batch, Columns, Source
 from tasks.ingest.columns import KeyKind
 from tasks.ingest.criteo import CriteoSource
@@ -64,9 +65,13 @@ def open_day(
         without: features that this day lacks.
 
     Raises:
-        DataError: the format is not known, or the schema is missing or wrong.
+        DataError: the format is not known, or the schema is missing, wrong or names sequences.
     """
     source = source_of(day.isoformat(), tuple(paths), data_format, schema_file)
+    if source.schema.sequences:
+        raise DataError(
+            f"The schema {schema_file} names sequences, which are not read day by day: leave `sequences` out."
+        )
     schema = source.schema.model_copy(update={"time": None})
     left = schema.model_copy(
         update={

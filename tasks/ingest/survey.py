@@ -5,7 +5,7 @@ too would give values that are seen only there an untrained row of their own, wh
 would let later rows decide which earlier values are rare.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,9 @@ from shunter.errors import DataError
 from tasks.ingest.batch import Batch, Source
 from tasks.ingest.columns import KeyKind
 from tasks.ingest.encoder import CategoricalField, Encoder, NumericField, signed_log
+from tasks.ingest.history import Histories
 from tasks.ingest.parallel import ordered_map
-from tasks.ingest.schema import Categorical, MultiValued, Schema, Vocabulary
+from tasks.ingest.schema import Categorical, MultiValued, Schema, Sequence, Vocabulary
 from tasks.ingest.spill import Spill
 from tasks.ingest.split import Splitter
 from tasks.ingest.vocabulary import (
@@ -70,7 +71,7 @@ class Survey:
         rows: of each split.
         positives: of each split.
         moments: of the numeric columns after the logarithm.
-        empty_bags: training rows without a value, for each multi-valued column.
+        empty_bags: training rows without a value, for each multi-valued column and stored sequence.
     """
 
     schema: Schema
@@ -135,12 +136,39 @@ class Survey:
 
         The values of `base` stay known although they were not seen here, as far as `max_ids` goes.
         """
-        columns = (*self.schema.categorical, *self.schema.multi_valued)
         former = {field.name: field.ids for field in base.categorical if field.key_kind == key_kind} if base else {}
-        return [
-            self._categorical_field(spill, index, column, key_kind, former.get(column.column))
-            for index, column in enumerate(columns)
-        ]
+        fitted: list[tuple[CategoricalField, FieldStatistics]] = []
+        for index, column in enumerate((*self.schema.categorical, *self.schema.bags)):
+            if isinstance(column, Sequence) and column.items is not None:
+                empty = int(self.empty_bags[index - len(self.schema.categorical)])
+                fitted.append(self.sharing_field(column, fitted, empty))
+            else:
+                fitted.append(self._categorical_field(spill, index, column, key_kind, former.get(column.column)))
+        return fitted
+
+    def sharing_field(
+        self, column: Sequence, fitted: list[tuple[CategoricalField, FieldStatistics]], empty: int
+    ) -> tuple[CategoricalField, FieldStatistics]:
+        """A sequence with the ids of its items' field, whose cardinality and access curve stand for its own.
+
+        Args:
+            column: the sequence.
+            fitted: the fields, its items' among them.
+            empty: training rows without a value.
+        """
+        owner, statistics = next(pair for pair in fitted if pair[0].name == column.items)
+        field = CategoricalField(
+            name=column.column,
+            ids=owner.ids,
+            multi_valued=True,
+            separator=column.separator,
+            key_kind=owner.key_kind,
+            length=column.length,
+            table=owner.name,
+            is_built=column.by is not None,
+        )
+        missing_share = empty / int(self.rows[0])
+        return field, replace(statistics, name=column.column, kind="sequence", missing_share=missing_share)
 
     def _categorical_field(
         self, spill: Spill, index: int, column: Categorical, key_kind: KeyKind, former: IdMap | None
@@ -150,16 +178,17 @@ class Survey:
             counter.add(*count_keys(keys))
         ids, cardinality, curve = fit_ids(counter, column, self.schema.vocabulary, former)
         multi_valued = isinstance(column, MultiValued)
+        length = column.length if isinstance(column, Sequence) else None
         empty = int(self.empty_bags[index - len(self.schema.categorical)]) if multi_valued else counter.missing
         statistics = FieldStatistics(
             name=column.column,
-            kind="multi_valued" if multi_valued else "categorical",
+            kind="sequence" if length else "multi_valued" if multi_valued else "categorical",
             cardinality=cardinality,
             missing_share=empty / int(self.rows[0]),
             access_curve=curve,
         )
         separator = column.separator if isinstance(column, MultiValued) else None
-        return CategoricalField(column.column, ids, multi_valued, separator, key_kind), statistics
+        return CategoricalField(column.column, ids, multi_valued, separator, key_kind, length), statistics
 
 
 def fit_ids(
@@ -197,8 +226,8 @@ def fit_ids(
     return VocabularyIds(keys[:kept].copy()), cardinality, curve
 
 
-def survey(source: Source, splitter: Splitter, quarantine: Quarantine, spill: Spill) -> Survey:
-    """Make the first pass: good rows go to `spill`, rejected ones to `quarantine`."""
+def survey(source: Source, splitter: Splitter, quarantine: Quarantine, spill: Spill, histories: Histories) -> Survey:
+    """Make the first pass: good rows go to `spill` and `histories`, rejected ones to `quarantine`."""
 
     def work(chunk: object) -> tuple[Batch, NDArray[np.int8], ChunkSurvey]:
         batch = source.parse(chunk)
@@ -212,11 +241,12 @@ def survey(source: Source, splitter: Splitter, quarantine: Quarantine, spill: Sp
         rows=np.zeros(len(SPLITS), np.int64),
         positives=np.zeros(len(SPLITS), np.int64),
         moments=Moments(nothing, nothing, nothing),
-        empty_bags=np.zeros(len(schema.multi_valued), np.int64),
+        empty_bags=np.zeros(len(schema.bags), np.int64),
     )
     for batch, parts, counted in ordered_map(work, source.chunks()):
         quarantine.add(batch.rejected)
         spill.append(batch, parts)
+        histories.append(batch, parts)
         found.add(counted)
     return found
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from shunter.errors import DataError
 from tasks.ingest import columns as read
-from tasks.ingest.batch import Batch, Columns, Rejection
+from tasks.ingest.batch import Bag, Batch, Columns, Rejection
 from tasks.ingest.files import open_binary
-from tasks.ingest.schema import Schema
+from tasks.ingest.schema import MultiValued, Schema, Sequence
 
 _CSV_BLOCK_BYTES = 4 << 20
 _PARQUET_BATCH_ROWS = 65_536
@@ -123,7 +123,7 @@ class ParquetSource:
 
 def only_time(source: CsvSource | ParquetSource) -> CsvSource | ParquetSource:
     """The same source without its features: what finding the cuts in time needs."""
-    without_features = {"numeric": (), "categorical": (), "multi_valued": ()}
+    without_features = {"numeric": (), "categorical": (), "multi_valued": (), "sequences": ()}
     return replace(source, schema=source.schema.model_copy(update=without_features))
 
 
@@ -131,7 +131,7 @@ def parse_table(chunk: TableChunk, schema: Schema) -> Batch:
     """Read the columns that `schema` names and reject the rows in which one cannot be read."""
     problems: list[tuple[read.Mask, str, str]] = []
     series: dict[str, pl.Series] = {}
-    lists = {field.column for field in schema.multi_valued}
+    lists = {field.column for field in schema.bags}
     for name in schema.columns:
         _check_type(chunk, name, lists_allowed=name in lists)
         series[name], invalid = read.as_text(chunk.table[name])
@@ -153,13 +153,21 @@ def parse_table(chunk: TableChunk, schema: Schema) -> Batch:
     columns = Columns(
         numeric,
         keys,
-        [read.bags(series[field.column], field.separator) for field in schema.multi_valued],
+        [read_bags(series[field.column], field) for field in schema.bags],
     )
+    users = [read.keys(series[sequence.by], "text") for sequence in schema.built_sequences if sequence.by]
     rejected, kept = _reject(chunk, series, problems)
     if not kept.all():
         labels, columns = labels[kept], columns.select(kept)
         moments = moments[kept] if moments is not None else None
-    return Batch(labels, columns, moments, rejected)
+        users = [one[kept] for one in users]
+    return Batch(labels, columns, moments, rejected, users=np.stack(users) if users else None)
+
+
+def read_bags(series: pl.Series, field: MultiValued) -> Bag:
+    """Split a multi-valued column into its values, of a history the latest."""
+    bag = read.bags(series, field.separator)
+    return bag.latest(field.length) if isinstance(field, Sequence) else bag
 
 
 def _labels(series: pl.Series, schema: Schema, problems: list[tuple[read.Mask, str, str]]) -> NDArray[np.float32]:
