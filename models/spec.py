@@ -139,7 +139,8 @@ class ModelSpec:
             of its states.
         towers: `dmt`: groups of fields, in the order of the data (`models.towers.towers_of`).
         tower_fields: `dmt`: names of the fields of each tower instead: the partition, as a checkpoint keeps it.
-        tower_kind: `dmt`: module of a tower: linear maps, or a small cross network.
+        tower_kind: `dmt`: module of a tower: linear maps, or a small cross network, which keeps what the fields of a
+            tower tell together.
         tower_vectors: `dmt`: vectors that a tower makes of all its fields together.
         tower_field_vectors: `dmt`: vectors that a tower of kind `dlrm` makes of each of its fields besides.
         tower_dim: `dmt`: width of these vectors; None is `embedding_dim`.
@@ -172,7 +173,7 @@ class ModelSpec:
     encoder_output: Literal["last", "mean"] = _option("last", "sequence")
     towers: int | None = _option(None, "dmt")
     tower_fields: tuple[tuple[str, ...], ...] = _option((), "dmt")
-    tower_kind: Literal["dlrm", "dcn"] = _option("dlrm", "dmt")
+    tower_kind: Literal["dlrm", "dcn"] = _option("dcn", "dmt")
     tower_vectors: int = _option(2, "dmt")
     tower_field_vectors: int = _option(0, "dmt")
     tower_dim: int | None = _option(None, "dmt")

@@ -92,6 +92,15 @@ class DataFormat(StrEnum):
     PARQUET = "parquet"
 
 
+class TowerStrategy(StrEnum):
+    """Which fields share a tower of a DMT."""
+
+    AUTO = "auto"
+    COHERENT = "coherent"
+    DIVERSE = "diverse"
+    ORDER = "order"
+
+
 class Limits(BaseModel):
     """Hard limits: a placement that is expected to break one is excluded, a run that reaches one stops."""
 
@@ -157,6 +166,11 @@ class JobRequest(BaseModel):
         description="Model family: dlrm, dnn, deepfm, dcnv2, finalmlp, dhen, dmt or sequence; or, to rank items along "
         "a graph, lightgcn, sage or hetero, which is trained once, whatever --trials and --ensemble-size.",
     )
+    towers: int | None = Field(
+        default=None,
+        ge=1,
+        description="Towers of --model dmt, one for each host; 4 when absent, or one for each field.",
+    )
     objective: Annotated[str, AfterValidator(_checked_objective)] = Field(
         default="time",
         description="What to minimise within the limits: time, energy, cost, or weights such as time=1,energy=0.5.",
@@ -205,6 +219,12 @@ class JobRequest(BaseModel):
             raise ValueError(f"--cluster-resource {self.cluster_resource} means nothing without --cluster")
         return self
 
+    @model_validator(mode="after")
+    def _check_towers(self) -> Self:
+        if self.towers is not None and self.model != "dmt":
+            raise ValueError(f"--towers {self.towers} means nothing without --model dmt")
+        return self
+
     @property
     def weights(self) -> Weights:
         """The objective, with its weights."""
@@ -248,6 +268,11 @@ class TrainRequest(JobRequest):
     fixed_threads: bool = Field(
         default=False,
         description="Keep the threads that were chosen, whatever the steps take: repetitions are then bitwise equal.",
+    )
+    tower_partition: TowerStrategy = Field(
+        default=TowerStrategy.AUTO,
+        description="Fields that share a tower of --model dmt: by their order, or learned in a brief training: those "
+        "that interact (coherent) or that do not (diverse); auto lets the search try all three.",
     )
     register_as: str = Field(default="shunter", min_length=1, description="Name of the registered model in MLflow.")
 

@@ -60,7 +60,7 @@ def choose(
         RequestError: the model family is unknown or cannot take this data, an accelerator is unknown, or no accelerator
             at all can keep a limit.
     """
-    spec = spec_of(request.model)
+    spec = spec_of(request.model, request.towers)
     workload = describe(dataset, spec)
     here = local_offers(profiles, request.price_per_hour)
     absent = catalogue_offers(offers, profiles)

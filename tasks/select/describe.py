@@ -67,9 +67,9 @@ def describe(
     )
 
 
-def spec_of(family: str) -> ModelSpec | GraphSpec:
+def spec_of(family: str, towers: int | None = None) -> ModelSpec | GraphSpec:
     """The architecture of a family that a placement is chosen for."""
-    return default_spec(family) if family in GRAPH_FAMILIES else ModelSpec(family=family)
+    return default_spec(family) if family in GRAPH_FAMILIES else ModelSpec(family=family, towers=towers)
 
 
 def _describe_graph(dataset: Dataset, spec: GraphSpec) -> Workload:

@@ -24,6 +24,7 @@ from tasks.track import (
     child_run,
     epoch_metrics,
     model_params,
+    open_run,
     placement_params,
     quality_metrics,
     schedule_params,
@@ -40,6 +41,7 @@ from tasks.tune.study import (
     seeded_sampler,
     trials_with_result,
 )
+from tasks.tune.towers import tower_partitions
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -88,7 +90,9 @@ def search(
         DataError: an array cannot be read.
         TrackingError: the store fails.
     """
-    space = space or SearchSpace.for_dataset(dataset, request.model)
+    if space is None:
+        towers = tower_partitions(dataset, request, placement, directory, open_run(parent_run_id))
+        space = SearchSpace.for_dataset(dataset, request.model).model_copy(update={"tower_partitions": towers})
     study = open_study(directory, space, request.max_epochs)
     work = _Work(
         dataset=dataset,

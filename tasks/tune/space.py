@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 Parameters = dict[str, Any]
 Choices = dict[str, tuple[int | str | None, ...]]
+TowerFields = tuple[tuple[str, ...], ...]
 # Options of the architecture that only some families have; several names in one text are joined by a plus.
 FAMILY_OPTIONS: dict[str, Choices] = {
     "dcnv2": {"cross_layers": (1, 2, 3, 4), "cross_rank": (None, 16, 64), "cross_structure": ("parallel", "stacked")},
@@ -54,6 +55,9 @@ class SearchSpace(BaseModel):
         default=(3e-3, 0.3), description="Range, searched in log scale."
     )
     options: Choices = Field(default={}, description="Values of each option that the family alone has.")
+    tower_partitions: dict[str, TowerFields] = Field(
+        default={}, description="Ways to divide the fields into towers, by name; only for the family dmt."
+    )
 
     @classmethod
     def for_dataset(cls, dataset: Dataset, family: str = "dlrm") -> Self:
@@ -90,6 +94,8 @@ class SearchSpace(BaseModel):
             parameters["bottom_layers"] = trial.suggest_int("bottom_layers", 1, self.most_bottom_layers)
         for option, choices in self.options.items():
             parameters[option] = trial.suggest_categorical(option, choices)
+        if self.tower_partitions:
+            parameters["tower_partition"] = trial.suggest_categorical("tower_partition", list(self.tower_partitions))
         return parameters
 
     def default(self) -> Parameters:
@@ -109,6 +115,8 @@ class SearchSpace(BaseModel):
         for option, choices in self.options.items():
             default = _as_choice(getattr(spec, option))
             parameters[option] = default if default in choices else choices[0]
+        if self.tower_partitions:
+            parameters["tower_partition"] = next(iter(self.tower_partitions))
         return parameters
 
     def build(self, parameters: Parameters) -> tuple[ModelSpec, Hyperparameters]:
@@ -121,6 +129,7 @@ class SearchSpace(BaseModel):
             top_widths=_halving(parameters["top_width"], parameters["top_layers"]),
             dropout=parameters["dropout"],
             **{option: _from_choice(option, parameters[option]) for option in self.options},
+            tower_fields=self.tower_partitions[parameters["tower_partition"]] if self.tower_partitions else (),
         )
         hyperparameters = Hyperparameters(
             dense_learning_rate=parameters["dense_learning_rate"],

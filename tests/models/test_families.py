@@ -45,9 +45,14 @@ SPECS = {
         family="sequence", encoder="lstm", encoder_widths=(8, 4), encoder_output="mean", batch_norm=True
     ),
     "dmt of named towers": ModelSpec(
-        family="dmt", tower_fields=(("b0",), ("c1", "c0")), tower_field_vectors=1, tower_dim=8, batch_norm=True
+        family="dmt",
+        tower_fields=(("b0",), ("c1", "c0")),
+        tower_kind="dlrm",
+        tower_field_vectors=1,
+        tower_dim=8,
+        batch_norm=True,
     ),
-    "dmt of cross networks": ModelSpec(family="dmt", towers=2, tower_kind="dcn", tower_vectors=1, tower_cross_layers=2),
+    "dmt of two towers": ModelSpec(family="dmt", towers=2, tower_vectors=1, tower_cross_layers=2),
 }
 every_spec = pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
 # The multi-valued field has an order too, which matters to the families that read histories position by position.

@@ -20,7 +20,7 @@ NAMES = ("c0", "c1", "c2", "c3", "b0")
 
 
 def dmt(**options: object) -> ModelSpec:
-    return ModelSpec(family="dmt", embedding_dim=8, **options)  # type: ignore[arg-type]
+    return ModelSpec(family="dmt", **{"embedding_dim": 8, "tower_kind": "dlrm", **options})  # type: ignore[arg-type]
 
 
 def test_a_dlrm_tower_mixes_all_fields_and_maps_each() -> None:
