@@ -8,6 +8,7 @@ from hardware.types import EnergyReading
 from tasks.ensemble import EnsembleResult
 from tasks.select import Decision
 from tasks.track import RegisteredModel
+from tasks.train import TrainedRanker
 from tasks.tune import TuneResult
 
 
@@ -20,8 +21,8 @@ class TrainSummary(BaseModel):
         quarantined_rows: rows that could not be read.
         model: model family.
         decision: the placement, why, and the table of all candidates.
-        tuned: the settings tried, the best first.
-        result: quality of the model that was kept, and whether it is an ensemble.
+        tuned: the settings tried, the best first; None for a graph model, which is trained once.
+        result: quality of the model that was kept, and whether it is an ensemble; of a graph model that of its ranking.
         step_seconds: wall clock of each step of this attempt.
         energy: of selection, tuning, training and ensemble; interrupted attempts included.
         registered: the version in MLflow's registry.
@@ -39,8 +40,8 @@ class TrainSummary(BaseModel):
     quarantined_rows: int
     model: str
     decision: Decision
-    tuned: TuneResult
-    result: EnsembleResult
+    tuned: TuneResult | None
+    result: EnsembleResult | TrainedRanker
     step_seconds: dict[str, float]
     energy: EnergyReading
     registered: RegisteredModel
@@ -63,19 +64,13 @@ def print_summary(console: Console, summary: TrainSummary) -> None:
 
 
 def _lines(summary: TrainSummary) -> list[tuple[str, str]]:
-    test, decision = summary.result.test, summary.decision
+    decision = summary.decision
     rows = " + ".join(f"{count:,} {name}" for name, count in summary.rows.items())
     bad = f"; {summary.quarantined_rows:,} unreadable rows set aside" if summary.quarantined_rows else ""
-    tuned = summary.tuned
-    tried = f"{tuned.complete_trials} complete, {tuned.pruned_trials} stopped early, {tuned.failed_trials} failed"
     lines = [
         ("Data", f"{summary.data_name}: {rows} rows{bad}"),
-        (
-            "Quality (test)",
-            f"AUC {test.auc:.4f}   log loss {test.logloss:.4f}   NE {test.ne:.4f}   calibration {test.calibration:.3f}",
-        ),
-        ("Model", f"{summary.model}, {summary.result.kept}: {summary.result.reason}"),
-        ("Search", f"{tuned.complete_trials + tuned.pruned_trials + tuned.failed_trials} settings: {tried}"),
+        *_result_lines(summary.model, summary.result),
+        ("Search", _search_words(summary.tuned)),
         ("Time", _time_words(summary.step_seconds)),
         ("Energy", _energy_words(summary.energy)),
         ("Placement", f"{decision.placement.label}\n{decision.reason}"),
@@ -90,6 +85,31 @@ def _lines(summary: TrainSummary) -> list[tuple[str, str]]:
     if summary.resumed:
         lines.insert(0, ("Resumed", "an interrupted run of the same request was continued"))
     return lines
+
+
+def _result_lines(model: str, result: EnsembleResult | TrainedRanker) -> list[tuple[str, str]]:
+    """Quality on the test part, and what the model is."""
+    if isinstance(result, TrainedRanker):
+        test = result.test
+        left_out = f"; {test.left_out:,} positives of users or items new since training left out"
+        quality = f"NDCG@20 {test.ndcg20:.4f}   recall@20 {test.recall20:.4f}   of {test.users:,} users"
+        trained = f"best of {len(result.history)} epochs: {result.best_epoch}"
+        return [
+            ("Quality (test)", quality + (left_out if test.left_out else "")),
+            ("Model", f"{model}, {result.spec.layers} layers of {result.spec.embedding_dim}; {trained}"),
+        ]
+    test = result.test
+    quality = (
+        f"AUC {test.auc:.4f}   log loss {test.logloss:.4f}   NE {test.ne:.4f}   calibration {test.calibration:.3f}"
+    )
+    return [("Quality (test)", quality), ("Model", f"{model}, {result.kept}: {result.reason}")]
+
+
+def _search_words(tuned: TuneResult | None) -> str:
+    if tuned is None:
+        return "none: a graph model is trained once, with the settings of its family"
+    tried = f"{tuned.complete_trials} complete, {tuned.pruned_trials} stopped early, {tuned.failed_trials} failed"
+    return f"{tuned.complete_trials + tuned.pruned_trials + tuned.failed_trials} settings: {tried}"
 
 
 def _time_words(step_seconds: dict[str, float]) -> str:

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from engine.config import Schedule
 from engine.dataset import Dataset
+from flows.graph import check_graph_request, is_graph_model, register_ranker, train_graph_model
 from flows.summary import TrainSummary
 from hardware.budget import JOULES_PER_KWH, Budget
 from hardware.meter import EnergyMeter, measure_energy
@@ -56,12 +57,15 @@ def train(request: TrainRequest = TrainRequest(), fresh: bool = False) -> TrainS
     clock = StepClock()
     with clock.step("ingest"):
         dataset = ingest(request)
+    if is_graph_model(request):
+        check_graph_request(request, dataset)
     with clock.step("profile"):
         profiles = profile_hardware()
     with RunState(request, dataset, profiles[0].host, fresh=fresh) as state:
         summary = _train_on(request, dataset, profiles, state, clock)
         state.finish()
-    report(summary.run_id, dataset, request)
+    if not is_graph_model(request):
+        report(summary.run_id, dataset, request)
     return summary
 
 
@@ -86,38 +90,30 @@ def _train_on(
         log_decision(run_id, decision)
         limits.enter_context(limited(decision.placement.accelerator, decision.placement.power_limit_watts))
         should_stop = _budget(request, meter, state).exhausted
-        with clock.step("tune"):
-            tuned = tune(
-                dataset,
-                request,
-                decision.placement,
-                state.directory / "tune",
-                parent_run_id=run_id,
-                should_stop=should_stop,
-            )
-        with clock.step("train"):
-            members = _train_members(
+        if is_graph_model(request):
+            tuned = None
+            with clock.step("train"):
+                result = train_graph_model(
+                    request,
+                    dataset,
+                    decision.placement,
+                    state.directory / "ranker",
+                    run_id=run_id,
+                    should_stop=should_stop,
+                )
+            with clock.step("register"):
+                registered = register_ranker(request, dataset, result, run_id)
+        else:
+            tuned, result, registered = _train_ensemble(
                 request,
                 dataset,
                 decision,
-                tuned,
                 profiles=profiles,
                 directory=state.directory,
                 run_id=run_id,
                 should_stop=should_stop,
+                clock=clock,
             )
-        with clock.step("ensemble"):
-            result = build_ensemble(
-                dataset,
-                members,
-                decision.placement,
-                state.directory / "ensemble",
-                parent_run_id=run_id,
-                seed=request.seed,
-            )
-        log_training_curve(run_id, {member.name: member.history for member in members})
-        with clock.step("register"):
-            registered = _register_if_good_enough(request, dataset, result, run_id)
         energy = _total(state, meter)
         run = open_run(run_id)
         run.log_energy(energy)
@@ -138,8 +134,55 @@ def _train_on(
         tracking_uri=tracking_uri(),
         flow_run_name=flow_run.get_name() or "",
         resumed=state.resumed,
-        stopped_because=tuned.stopped_because,
+        stopped_because=tuned.stopped_because if tuned else None,
     )
+
+
+def _train_ensemble(
+    request: TrainRequest,
+    dataset: Dataset,
+    decision: Decision,
+    *,
+    profiles: list[HardwareProfile],
+    directory: Path,
+    run_id: str,
+    should_stop: Callable[[], str | None],
+    clock: "StepClock",
+) -> tuple[TuneResult, EnsembleResult, RegisteredModel]:
+    """Tune, train the members, combine them and register the result."""
+    with clock.step("tune"):
+        tuned = tune(
+            dataset,
+            request,
+            decision.placement,
+            directory / "tune",
+            parent_run_id=run_id,
+            should_stop=should_stop,
+        )
+    with clock.step("train"):
+        members = _train_members(
+            request,
+            dataset,
+            decision,
+            tuned,
+            profiles=profiles,
+            directory=directory,
+            run_id=run_id,
+            should_stop=should_stop,
+        )
+    with clock.step("ensemble"):
+        result = build_ensemble(
+            dataset,
+            members,
+            decision.placement,
+            directory / "ensemble",
+            parent_run_id=run_id,
+            seed=request.seed,
+        )
+    log_training_curve(run_id, {member.name: member.history for member in members})
+    with clock.step("register"):
+        registered = _register_if_good_enough(request, dataset, result, run_id)
+    return tuned, result, registered
 
 
 def _open_tracking(request: TrainRequest, dataset: Dataset, profiles: list[HardwareProfile], state: RunState) -> str:

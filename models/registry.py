@@ -14,7 +14,7 @@ from models.dmt import DmtLayers
 from models.dnn import DnnLayers
 from models.embeddings import Kernel, PooledEmbeddings, build_embeddings
 from models.finalmlp import FinalmlpLayers
-from models.graph.spec import GRAPH_FAMILIES
+from models.graph import GRAPH_FAMILIES
 from models.positions import Positions
 from models.recommender import Recommender
 from models.sequence import SequenceLayers

@@ -21,7 +21,7 @@ class RankingHyperparameters:
 
     learning_rate: float = 0.01
     weight_decay: float = 1e-3
-    negatives: int = 1
+    negatives: int = 4
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""

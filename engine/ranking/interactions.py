@@ -57,7 +57,8 @@ def read_interactions(dataset: Dataset, split: SplitName) -> Interactions:
         RequestError: the schema does not say which columns are user and item.
     """
     users, items = (_single(dataset, split, name) for name in sides(dataset))
-    positive = np.load(dataset.directory / f"{split}.label.npy", mmap_mode="r") > 0.5
+    labels = np.load(dataset.directory / f"{split}.label.npy", mmap_mode="r")
+    positive = (labels if labels.ndim == 1 else labels[:, 0]) > 0.5  # of several labels the main one
     return Interactions.of(users[positive], items[positive])
 
 

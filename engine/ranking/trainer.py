@@ -191,7 +191,7 @@ class _Run:
         self.checkpoint, self.every_seconds = checkpoint, every_seconds
         if checkpoint.exists():
             self.state = _State.from_dict(checkpoint.read(self.model, self.optimizer))
-            self.losses.restart(self.state.epoch_loss, self.state.step)
+            self.losses.restart([self.state.epoch_loss], self.state.step)
         self.saved_at = time.perf_counter()
 
     def to_the_end(self, raise_if_interrupted: Callable[[], None]) -> str:
@@ -230,7 +230,7 @@ class _Run:
         """Write a checkpoint, unless the state is not one to go on from: within a step, or after the budget's end."""
         if self.checkpoint is None or not self.may_save:
             return
-        self.state.epoch_loss = self.losses.check(self.state.step)
+        self.state.epoch_loss = self.losses.check(self.state.step)[0]
         self._count_time()
         self.checkpoint.write(self.model, self.optimizer, asdict(self.state))
         self.saved_at = time.perf_counter()
@@ -268,7 +268,7 @@ class _Run:
         state.next_batch += 1
         state.samples_seen += triples.samples
         state.epoch_samples += triples.samples
-        self.losses.add(loss, triples.samples, state.step)
+        self.losses.add(loss, [triples.samples], state.step)
         state.wait_seconds += drawn - started
         state.compute_seconds += time.perf_counter() - drawn
         self.may_save = True
@@ -283,7 +283,7 @@ class _Run:
             epoch=state.epoch + 1,
             step=state.step,
             samples_seen=state.samples_seen,
-            train_loss=self.losses.check(state.step) / state.epoch_samples,
+            train_loss=self.losses.check(state.step)[0] / state.epoch_samples,
             validation=validation,
             train_seconds=state.train_seconds,
             wait_seconds=state.wait_seconds,
@@ -293,7 +293,7 @@ class _Run:
         if is_whole:
             state.epoch += 1
             state.next_batch = state.epoch_samples = 0
-            self.losses.restart(0.0, state.step)
+            self.losses.restart([0.0], state.step)
             self.may_save = True
         if self.on_epoch:
             self.on_epoch(report)

@@ -6,8 +6,8 @@
 
 from models.graph.model import GraphModel
 from models.graph.ranker import Ranker
-from models.graph.registry import build_graph_model, default_spec
-from models.graph.spec import GRAPH_FAMILIES, Attribute, Graph, GraphSpec
+from models.graph.registry import GRAPH_FAMILIES, build_graph_model, default_spec
+from models.graph.spec import Attribute, Graph, GraphSpec
 
 __all__ = [
     "GRAPH_FAMILIES",

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from models.graph.model import INITIAL_DEVIATION, GraphModel
+from models.graph.model import INITIAL_DEVIATION, GraphModel, LayerCounts
 from models.graph.propagation import Backend, NeighbourSum, neighbour_sum
 from models.graph.spec import Graph, GraphSpec
 
@@ -72,7 +72,7 @@ class Hetero(GraphModel):
     def __init__(
         self, spec: GraphSpec, graph: Graph, *, device: str | torch.device = "cpu", backend: Backend = "auto"
     ) -> None:
-        super().__init__(spec, graph)
+        super().__init__(spec, graph, device=device, backend=backend)
         width = spec.embedding_dim
         self.values = nn.ParameterList(INITIAL_DEVIATION * torch.randn(one.values, width) for one in graph.attributes)
         self.relations = [
@@ -80,6 +80,21 @@ class Hetero(GraphModel):
         ]
         self.layers = nn.ModuleList(RelationalLayer(width, len(self.relations)) for _ in range(spec.layers))
         self.to(device)
+
+    @classmethod
+    def layer_counts(cls, spec: GraphSpec, graph: Graph) -> LayerCounts:
+        """Every relation in each layer: its mean, and the product with its weights."""
+        edges = [edges for both in _edges(graph) for edges in (both, both.reversed())]
+        nodes = graph.users + graph.items + sum(one.values for one in graph.attributes)
+        targets = sum(one.target_count for one in edges)
+        return LayerCounts(
+            summed_rows=spec.layers * sum(len(one.sources) for one in edges),
+            written_rows=spec.layers * (2 * nodes + 4 * targets),
+            operators=spec.layers * 12 * (1 + len(edges)),
+            embeddings=nodes,
+            products=((nodes, 1), *((one.target_count, 1) for one in edges)) * spec.layers,
+            biases=spec.layers,
+        )
 
     def all_vectors(self) -> tuple[Tensor, Tensor]:
         """Final vectors of all users and items."""

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from models.graph.model import GraphModel
+from models.graph.model import GraphModel, LayerCounts
 from models.graph.propagation import Backend, neighbour_sum
 from models.graph.spec import Graph, GraphSpec
 
@@ -28,7 +28,7 @@ class LightGcn(GraphModel):
     def __init__(
         self, spec: GraphSpec, graph: Graph, *, device: str | torch.device = "cpu", backend: Backend = "auto"
     ) -> None:
-        super().__init__(spec, graph)
+        super().__init__(spec, graph, device=device, backend=backend)
         users, items = graph.edge_users, graph.edge_items
         self.to_users = neighbour_sum(items, users, graph.items, graph.users, device=device, backend=backend)
         self.to_items = neighbour_sum(users, items, graph.users, graph.items, device=device, backend=backend)
@@ -36,6 +36,17 @@ class LightGcn(GraphModel):
             scale = torch.from_numpy(degrees).clamp(min=1).float().rsqrt()[:, None]
             self.register_buffer(name, scale, persistent=False)
         self.to(device)
+
+    @classmethod
+    def layer_counts(cls, spec: GraphSpec, graph: Graph) -> LayerCounts:
+        """Both directions of every edge in each layer; vectors are scaled before and after, and added up."""
+        nodes = graph.users + graph.items
+        return LayerCounts(
+            summed_rows=spec.layers * 2 * graph.edges,
+            written_rows=spec.layers * 4 * nodes,
+            operators=spec.layers * 16,
+            embeddings=nodes,
+        )
 
     def all_vectors(self) -> tuple[Tensor, Tensor]:
         """Final vectors of all users and items."""

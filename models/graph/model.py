@@ -1,13 +1,36 @@
 """What all graph recommenders have in common: a vector for each user and each item, whose product is the score."""
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from models.graph.propagation import Backend
 from models.graph.spec import Graph, GraphSpec
 
 INITIAL_DEVIATION = 0.1  # of the embeddings, as in LightGCN's own code
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerCounts:
+    """What the layers of a model move and multiply in one forward pass over the whole graph.
+
+    Attributes:
+        summed_rows: vectors read along edges.
+        written_rows: vectors that result.
+        operators: dispatched, those of the backward pass included.
+        embeddings: vectors that are learned for nodes.
+        products: (rows, width of the input in vectors) of each product with a matrix of weights.
+        biases: learned vectors beside these matrices.
+    """
+
+    summed_rows: int
+    written_rows: int
+    operators: int
+    embeddings: int
+    products: tuple[tuple[int, int], ...] = ()
+    biases: int = 0
 
 
 class GraphModel(nn.Module, ABC):
@@ -16,17 +39,26 @@ class GraphModel(nn.Module, ABC):
     Args:
         spec: the architecture.
         graph: the edges.
+        device: where the model shall lie.
+        backend: of the sums along the edges.
 
     Attributes:
         users: `[users, dim]` embeddings of the users themselves, before anything came along an edge.
         items: `[items, dim]` the same of the items.
     """
 
-    def __init__(self, spec: GraphSpec, graph: Graph) -> None:
+    def __init__(
+        self, spec: GraphSpec, graph: Graph, *, device: str | torch.device = "cpu", backend: Backend = "auto"
+    ) -> None:
         super().__init__()
         self.spec, self.graph = spec, graph
         self.users = nn.Parameter(INITIAL_DEVIATION * torch.randn(graph.users, spec.embedding_dim))
         self.items = nn.Parameter(INITIAL_DEVIATION * torch.randn(graph.items, spec.embedding_dim))
+
+    @classmethod
+    @abstractmethod
+    def layer_counts(cls, spec: GraphSpec, graph: Graph) -> LayerCounts:
+        """What a step asks for, counted without building the model."""
 
     @abstractmethod
     def all_vectors(self) -> tuple[Tensor, Tensor]:

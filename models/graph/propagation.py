@@ -7,6 +7,7 @@ device, and torch elsewhere.
 
 import importlib.util
 import os
+import warnings
 from abc import ABC, abstractmethod
 from types import ModuleType
 from typing import Literal
@@ -139,7 +140,8 @@ def _ones(rows: np.ndarray, columns: np.ndarray, row_count: int, column_count: i
     """CSR matrix with a one at each (row, column)."""
     order = np.lexsort((columns, rows))
     starts = np.concatenate([[0], np.bincount(rows, minlength=row_count).cumsum()])
-    with torch.sparse.check_sparse_tensor_invariants(enable=False):
+    with torch.sparse.check_sparse_tensor_invariants(enable=False), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
         return torch.sparse_csr_tensor(
             torch.from_numpy(starts).int(),
             torch.from_numpy(columns[order]).int(),

@@ -1,7 +1,5 @@
 """The graph models, by name."""
 
-from typing import Protocol
-
 import torch
 
 from models.graph.hetero import Hetero
@@ -10,15 +8,11 @@ from models.graph.model import GraphModel
 from models.graph.propagation import Backend
 from models.graph.sage import Sage
 from models.graph.spec import Graph, GraphSpec
+from models.spec import nearest
+from shunter.errors import RequestError
 
-
-class _Build(Protocol):
-    def __call__(
-        self, spec: GraphSpec, graph: Graph, *, device: str | torch.device, backend: Backend
-    ) -> GraphModel: ...
-
-
-MODELS: dict[str, _Build] = {"lightgcn": LightGcn, "sage": Sage, "hetero": Hetero}
+MODELS: dict[str, type[GraphModel]] = {"lightgcn": LightGcn, "sage": Sage, "hetero": Hetero}
+GRAPH_FAMILIES = tuple(MODELS)
 
 
 def build_graph_model(
@@ -42,11 +36,20 @@ def build_graph_model(
         RequestError: the family is unknown, a size is below one, or DGL is asked for and is not there.
         DataError: the graph has no edge.
     """
-    spec.check()
+    check_graph_spec(spec)
     graph.check()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return MODELS[spec.family](spec, graph, device=device, backend=backend)
+
+
+def check_graph_spec(spec: GraphSpec) -> None:
+    """Raise a `RequestError` for a model that cannot be built."""
+    if spec.family not in MODELS:
+        raise RequestError(f"Unknown graph model {spec.family!r}: {nearest(spec.family, MODELS)}.")
+    for name in ("embedding_dim", "layers", "neighbours"):
+        if getattr(spec, name) < 1:
+            raise RequestError(f"A graph model needs at least one of {name}, not {getattr(spec, name)}: raise it.")
 
 
 def default_spec(family: str) -> GraphSpec:

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from models.graph.model import GraphModel
+from models.graph.model import GraphModel, LayerCounts
 from models.graph.propagation import Backend, neighbour_sum
 from models.graph.sampling import neighbour_sampler
 from models.graph.spec import Graph, GraphSpec
@@ -30,7 +30,7 @@ class Sage(GraphModel):
     def __init__(
         self, spec: GraphSpec, graph: Graph, *, device: str | torch.device = "cpu", backend: Backend = "auto"
     ) -> None:
-        super().__init__(spec, graph)
+        super().__init__(spec, graph, device=device, backend=backend)
         nodes = graph.users + graph.items  # users first
         users, items = graph.edge_users, graph.edge_items + graph.users
         sources, targets = np.concatenate([users, items]), np.concatenate([items, users])
@@ -40,6 +40,19 @@ class Sage(GraphModel):
         degrees = torch.from_numpy(np.bincount(targets, minlength=nodes)).clamp(min=1).float()[:, None]
         self.register_buffer("degrees", degrees, persistent=False)
         self.to(device)
+
+    @classmethod
+    def layer_counts(cls, spec: GraphSpec, graph: Graph) -> LayerCounts:
+        """At most: as if the nodes of a step were all there are."""
+        nodes = graph.users + graph.items
+        return LayerCounts(
+            summed_rows=spec.layers * min(2 * graph.edges, nodes * spec.neighbours),
+            written_rows=spec.layers * 5 * nodes,
+            operators=spec.layers * 40,
+            embeddings=nodes,
+            products=((nodes, 2),) * spec.layers,
+            biases=spec.layers,
+        )
 
     def reseed(self, seed: int) -> None:
         """Make the neighbours of the next step depend on `seed` alone."""

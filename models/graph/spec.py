@@ -5,10 +5,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from models.spec import nearest
-from shunter.errors import DataError, RequestError
+from shunter.errors import DataError
 
-GRAPH_FAMILIES = ("lightgcn", "sage", "hetero")
 Side = Literal["user", "item"]
 
 
@@ -17,7 +15,7 @@ class GraphSpec:
     """The architecture of one graph recommender.
 
     Attributes:
-        family: `lightgcn`, `sage` or `hetero`.
+        family: name in the registry (`models.graph.registry`).
         embedding_dim: width of every node's vector, in every layer.
         layers: how many times vectors pass along the edges.
         neighbours: `sage`: neighbours drawn for each node in each layer while training; scoring uses all.
@@ -29,9 +27,9 @@ class GraphSpec:
     neighbours: int = 10
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON; `neighbours` is left out where nothing reads it."""
+        """Plain values, ready for JSON; `neighbours` is left out where nothing reads it, unless it is set."""
         values = asdict(self)
-        if self.family != "sage":
+        if self.family != "sage" and self.neighbours == GraphSpec.neighbours:
             del values["neighbours"]
         return values
 
@@ -39,14 +37,6 @@ class GraphSpec:
     def from_dict(cls, values: dict[str, Any]) -> "GraphSpec":
         """Inverse of `to_dict`."""
         return cls(**values)
-
-    def check(self) -> None:
-        """Raise a `RequestError` for a model that cannot be built."""
-        if self.family not in GRAPH_FAMILIES:
-            raise RequestError(f"Unknown graph model {self.family!r}: {nearest(self.family, GRAPH_FAMILIES)}.")
-        for name in ("embedding_dim", "layers", "neighbours"):
-            if getattr(self, name) < 1:
-                raise RequestError(f"A graph model needs at least one of {name}, not {getattr(self, name)}: raise it.")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,0 +1,87 @@
+"""Recall and NDCG against a slow oracle, ties and empty users included."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.ranking import evaluation
+from engine.ranking.evaluation import evaluate_ranking, first_items
+from engine.ranking.interactions import Interactions
+from models.graph import Ranker
+from shunter.errors import DataError
+
+USERS, ITEMS = 6, 30
+PAIRS = st.sets(st.tuples(st.integers(1, USERS - 1), st.integers(1, ITEMS - 1)), max_size=60)
+
+
+def pairs_of(pairs: set[tuple[int, int]]) -> Interactions:
+    users, items = np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2).T
+    return Interactions.of(users, items)
+
+
+def ranker_of(scores: torch.Tensor) -> Ranker:
+    """Scores any matrix: each item's vector is its column, each user's a unit vector."""
+    ones = torch.ones(max(scores.shape), dtype=torch.int64)
+    return Ranker(torch.eye(len(scores)), scores.T.contiguous(), ones[: len(scores)], ones[: scores.shape[1]])
+
+
+def oracle(scores: torch.Tensor, chosen: set[tuple[int, int]], seen: set[tuple[int, int]]) -> tuple[float, float]:
+    recalls, gains = [], []
+    for user in range(1, USERS):
+        wanted = {item for one, item in chosen - seen if one == user}
+        if not wanted:
+            continue
+        left = [item for item in range(1, ITEMS) if (user, item) not in seen]
+        ranked = sorted(left, key=lambda item: (-scores[user, item].item(), item))[:20]
+        gain = sum(1 / math.log2(rank + 2) for rank, item in enumerate(ranked) if item in wanted)
+        best = sum(1 / math.log2(rank + 2) for rank in range(min(20, len(wanted))))
+        recalls.append(len(wanted & set(ranked)) / len(wanted))
+        gains.append(gain / best)
+    return float(np.mean(recalls)), float(np.mean(gains))
+
+
+@settings(max_examples=60, deadline=None)
+@given(chosen=PAIRS, seen=PAIRS, seed=st.integers(0, 100), levels=st.sampled_from([1, 3, 1_000_000]))
+def test_figures_are_those_of_a_slow_oracle(chosen, seen, seed, levels) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randint(levels, (USERS, ITEMS), generator=generator).float()
+    if not chosen - seen:
+        return
+    found = evaluate_ranking(ranker_of(scores), pairs_of(chosen), pairs_of(seen), name="test")
+    expected = oracle(scores, chosen, seen)
+    assert (found.recall20, found.ndcg20) == pytest.approx(expected)
+    assert found.users == len({user for user, _ in chosen - seen})
+
+
+def test_users_in_several_parts_are_judged_as_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = torch.randn(USERS, ITEMS, generator=torch.Generator().manual_seed(0))
+    chosen = pairs_of({(user, 3 * user) for user in range(1, USERS)})
+    seen = pairs_of({(1, 5), (4, 7), (5, 1)})
+    whole = evaluate_ranking(ranker_of(scores), chosen, seen, name="test")
+    monkeypatch.setattr(evaluation, "USERS_AT_ONCE", 2)
+    assert evaluate_ranking(ranker_of(scores), chosen, seen, name="test") == whole
+
+
+def test_equal_scores_are_ranked_by_id() -> None:
+    top = first_items(ranker_of(torch.zeros(USERS, ITEMS)), np.array([2]), pairs_of({(2, 1), (2, 4)}), 5)
+    assert top.tolist() == [[2, 3, 5, 6, 7]]
+
+
+def test_what_cannot_be_filled_is_the_unknown_item() -> None:
+    seen = pairs_of({(2, item) for item in range(1, ITEMS - 2)})
+    assert first_items(ranker_of(torch.zeros(USERS, ITEMS)), np.array([2]), seen, 4).tolist() == [[28, 29, 0, 0]]
+
+
+def test_positives_that_nobody_can_rank_are_counted() -> None:
+    chosen = Interactions.of(np.array([0, 1, 1]), np.array([3, 0, 2]))
+    found = evaluate_ranking(ranker_of(torch.zeros(USERS, ITEMS)), chosen, pairs_of(set()), name="test")
+    assert (found.users, found.left_out) == (1, 2)
+
+
+def test_a_part_without_any_known_positive_is_refused() -> None:
+    with pytest.raises(DataError, match="The validation part holds no positive of a user and an item known"):
+        evaluate_ranking(ranker_of(torch.zeros(USERS, ITEMS)), pairs_of(set()), pairs_of(set()), name="validation")

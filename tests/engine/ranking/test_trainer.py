@@ -1,0 +1,158 @@
+"""Training a graph model: it learns, stops, resumes bit by bit, and refuses what makes no sense."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from engine.config import Execution, Schedule
+from engine.ranking.config import RankingHyperparameters
+from engine.ranking.probe import time_ranking_steps
+from engine.ranking.storage import StoredRanker, is_ranker, load_ranker, save_ranker
+from engine.ranking.trainer import RankingData, bpr_loss, train_ranking
+from engine.ranking.triples import TripleBatches
+from models.graph import GRAPH_FAMILIES, GraphSpec, Ranker, build_graph_model
+from shunter.errors import CheckpointError, RequestError, TrainingError
+from tests.engine.ranking.data import ranking_data, write_clicks
+
+LEARNED_WITH = RankingHyperparameters(learning_rate=0.02, weight_decay=1e-3, negatives=2)
+EXECUTION = Execution(batch_size=64)
+
+
+def spec_of(family: str) -> GraphSpec:
+    return GraphSpec(family=family, embedding_dim=8, layers=2, neighbours=4)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> RankingData:
+    return ranking_data(tmp_path_factory.mktemp("clicks"))
+
+
+@pytest.mark.parametrize("family", GRAPH_FAMILIES)
+def test_every_family_ranks_what_its_users_like_first(family: str, data: RankingData) -> None:
+    result = train_ranking(data, spec_of(family), LEARNED_WITH, EXECUTION, Schedule(max_epochs=15, patience=15))
+    untrained = Ranker.of(build_graph_model(spec_of(family), data.graph))
+    assert result.history[-1].train_loss < 0.8 * result.history[0].train_loss
+    users, items = data.graph.edge_users[0], data.graph.edge_items
+    own = torch.arange(2, data.graph.items)
+    liked = own % 3 == int(users) % 3
+    for ranker, margin in ((result.ranker, 0.5), (untrained, None)):
+        scores = ranker.all_scores(torch.tensor([int(users)]))[0, 2:]
+        gap = scores[liked].mean() - scores[~liked].mean()
+        assert margin is None or gap > margin
+    assert result.validation == max((one.validation for one in result.history), key=lambda one: one.ndcg20)
+    assert len(items) <= result.samples_seen
+
+
+@pytest.mark.parametrize("family", GRAPH_FAMILIES)
+def test_interrupted_anywhere_it_ends_bit_by_bit_as_if_it_had_not_been(
+    family: str, data: RankingData, tmp_path: Path
+) -> None:
+    schedule = Schedule(max_epochs=3, patience=3, seed=5)
+    whole = train_ranking(data, spec_of(family), LEARNED_WITH, EXECUTION, schedule)
+
+    def interrupt(step: int, _: int) -> None:
+        if step in (3, 8):
+            raise KeyboardInterrupt
+
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            train_ranking(
+                data,
+                spec_of(family),
+                LEARNED_WITH,
+                EXECUTION,
+                schedule,
+                checkpoint_directory=tmp_path,
+                on_step=interrupt,
+            )
+    resumed = train_ranking(data, spec_of(family), LEARNED_WITH, EXECUTION, schedule, checkpoint_directory=tmp_path)
+    assert [one.validation for one in resumed.history] == [one.validation for one in whole.history]
+    assert [one.train_loss for one in resumed.history] == [one.train_loss for one in whole.history]
+    for name, tensor in whole.ranker.state_dict().items():
+        assert torch.equal(resumed.ranker.state_dict()[name], tensor), name
+
+
+def test_a_checkpoint_of_other_settings_is_refused(data: RankingData, tmp_path: Path) -> None:
+    schedule = Schedule(max_epochs=1)
+    train_ranking(data, spec_of("lightgcn"), LEARNED_WITH, EXECUTION, schedule, checkpoint_directory=tmp_path)
+    other = RankingHyperparameters(learning_rate=0.5)
+    with pytest.raises(CheckpointError, match="it differs in hyperparameters"):
+        train_ranking(data, spec_of("lightgcn"), other, EXECUTION, schedule, checkpoint_directory=tmp_path)
+
+
+def test_it_stops_by_patience_and_keeps_the_best_epoch(data: RankingData, tmp_path: Path) -> None:
+    wild = RankingHyperparameters(learning_rate=0.5, weight_decay=0.0)
+    for folder in (None, tmp_path):
+        result = train_ranking(
+            data, spec_of("lightgcn"), wild, EXECUTION, Schedule(max_epochs=40, patience=2), checkpoint_directory=folder
+        )
+        assert result.stopped_because == "patience"
+        assert len(result.history) == result.best_epoch + 2
+        assert result.history[result.best_epoch - 1].validation == result.validation
+
+
+def test_a_budget_ends_it_within_an_epoch_and_what_there_is_is_validated(data: RankingData) -> None:
+    steps = []
+    result = train_ranking(
+        data,
+        spec_of("lightgcn"),
+        LEARNED_WITH,
+        EXECUTION,
+        Schedule(max_epochs=3),
+        on_step=lambda step, _: steps.append(step),
+        should_stop=lambda: "enough" if len(steps) == 2 else None,
+    )
+    assert result.stopped_because == "budget: enough"
+    assert (result.samples_seen, len(result.history)) == (128, 1)
+
+
+def test_a_loss_that_is_no_number_is_said(data: RankingData) -> None:
+    huge = RankingHyperparameters(learning_rate=1e30, weight_decay=0.0)
+    with pytest.raises(TrainingError, match="lower the learning rates"):
+        train_ranking(data, spec_of("lightgcn"), huge, EXECUTION, Schedule(max_epochs=5))
+
+
+@pytest.mark.parametrize(
+    ("execution", "schedule", "message"),
+    [
+        (Execution(precision="bf16"), Schedule(), "trained in fp32, not in bf16"),
+        (EXECUTION, Schedule(max_epochs=0), "at least one epoch"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(data: RankingData, execution, schedule, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        train_ranking(data, GraphSpec(), LEARNED_WITH, execution, schedule)
+
+
+def test_the_loss_is_that_of_bpr_pair_by_pair(data: RankingData) -> None:
+    model = build_graph_model(spec_of("lightgcn"), data.graph)
+    triples = TripleBatches(data.graph, 5, negatives=3).batch(0, 0)
+    users, items = model.all_vectors()
+    losses = [
+        -nn.functional.logsigmoid(users[user] @ items[positive] - users[user] @ items[negative])
+        for user, positive, row in zip(triples.users, triples.positives, triples.negatives, strict=True)
+        for negative in row
+    ]
+    torch.testing.assert_close(bpr_loss(model, triples), torch.stack(losses).mean())
+
+
+def test_a_saved_ranker_scores_bit_by_bit_as_before(data: RankingData, tmp_path: Path) -> None:
+    ranker = Ranker.of(build_graph_model(spec_of("lightgcn"), data.graph))
+    features = write_clicks(tmp_path / "data").features
+    stored = StoredRanker(ranker=ranker, spec=spec_of("lightgcn"), features=features, user="user", item="item")
+    save_ranker(stored, tmp_path / "model")
+    assert is_ranker(tmp_path / "model")
+    found = load_ranker(tmp_path / "model")
+    assert (found.spec, found.features, found.user, found.item) == (stored.spec, features, "user", "item")
+    assert torch.equal(found.ranker.all_scores(torch.arange(31)), ranker.all_scores(torch.arange(31)))
+    (tmp_path / "model" / "model.safetensors").write_bytes(b"damaged")
+    with pytest.raises(CheckpointError, match="is damaged"):
+        load_ranker(tmp_path / "model")
+
+
+def test_a_probe_measures_real_steps(data: RankingData) -> None:
+    timing = time_ranking_steps(data.graph, spec_of("sage"), LEARNED_WITH, EXECUTION, steps=3)
+    assert timing.steps == 3
+    assert 0 < timing.step_seconds_p10 <= timing.step_seconds <= timing.step_seconds_p90

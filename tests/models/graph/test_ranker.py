@@ -1,0 +1,46 @@
+"""What a user or an item gets for whom nothing was learned."""
+
+import math
+
+import pytest
+import torch
+
+from models.graph import GraphSpec, Ranker, build_graph_model
+from tests.models.graph.graphs import random_graph
+
+
+@pytest.fixture
+def ranker() -> Ranker:
+    return Ranker.of(build_graph_model(GraphSpec(embedding_dim=5), random_graph()))
+
+
+def test_a_known_pair_is_scored_by_the_product_of_its_vectors(ranker: Ranker) -> None:
+    expected = ranker.user_vectors[3] @ ranker.item_vectors[4]
+    assert ranker(torch.tensor([3]), torch.tensor([4])).item() == pytest.approx(expected.item())
+
+
+@pytest.mark.parametrize("user", [0, 1])
+def test_an_unknown_user_and_one_without_an_edge_rank_by_popularity(ranker: Ranker, user: int) -> None:
+    graph = random_graph()
+    degrees, users = graph.item_degrees(), (graph.user_degrees() > 0).sum()
+    scores = ranker.all_scores(torch.tensor([user]))[0]
+    for item in range(1, graph.items):
+        expected = math.log((degrees[item] + 0.5) / (users - degrees[item] + 0.5))
+        assert scores[item].item() == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("user", [0, 1, 3])
+def test_an_unknown_item_comes_last(ranker: Ranker, user: int) -> None:
+    scores = ranker.all_scores(torch.tensor([user]))[0]
+    assert scores[0] == scores[1:].min()
+
+
+def test_an_item_that_nobody_chose_is_scored_by_its_own_vector(ranker: Ranker) -> None:
+    expected = ranker.user_vectors[3] @ ranker.item_vectors[1]
+    assert ranker.item_degrees[1] == 0
+    assert ranker(torch.tensor([3]), torch.tensor([1])).item() == pytest.approx(expected.item())
+
+
+def test_pairs_are_scored_as_in_the_whole_matrix(ranker: Ranker) -> None:
+    users, items = torch.cartesian_prod(torch.arange(9), torch.arange(7)).T
+    torch.testing.assert_close(ranker(users, items), ranker.all_scores(torch.arange(9)).flatten())

@@ -1,0 +1,155 @@
+"""A graph model from raw rows to the registry: trained, tracked, tested once, and scoring raw rows again."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from mlflow import MlflowClient
+
+from engine.config import Schedule
+from engine.dataset import Dataset
+from engine.ranking.config import RankingHyperparameters
+from engine.ranking.evaluation import evaluate_ranking
+from engine.ranking.interactions import read_interactions
+from engine.ranking.storage import load_ranker
+from hardware.types import Placement
+from models.graph import GRAPH_FAMILIES, GraphSpec
+from shunter.errors import CheckpointError, DataError
+from tasks.ingest import ingest_request
+from tasks.request import TrainRequest
+from tasks.select import describe
+from tasks.track import load_champion, register_model, start_run_tree, tracking_uri
+from tasks.train import TrainedRanker, train_ranker_to_the_end
+
+PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
+SCHEDULE = Schedule(max_epochs=6, patience=3)
+SPEC = GraphSpec(embedding_dim=8, layers=2)
+LEARNED_WITH = RankingHyperparameters(learning_rate=0.02)
+
+
+def clicks(rows: int = 1_500) -> pd.DataFrame:
+    """Users like the items of their own group; `user loner` never likes any."""
+    random = np.random.default_rng(0)
+    user, item = random.integers(0, 30, rows), random.integers(0, 24, rows)
+    likes = random.random(rows) < np.where(user % 3 == item % 3, 0.9, 0.05)
+    return pd.DataFrame(
+        {
+            "like": (likes & (user > 0)).astype(int),
+            "who": ["user loner" if one == 0 else f"user {one}" for one in user],
+            "what": [f"item {one}" for one in item],
+            "genre": [f"genre {one % 3}" for one in item],
+        }
+    )
+
+
+@pytest.fixture
+def request_of(tmp_path: Path):
+    def make(**schema) -> TrainRequest:
+        clicks().to_parquet(tmp_path / "clicks.parquet")
+        columns = {"label": "like", "categorical": ["who", "what", "genre"], "user": "who", "item": "what"}
+        (tmp_path / "schema.json").write_text(json.dumps({**columns, **schema}))
+        return TrainRequest(
+            data=str(tmp_path / "clicks.parquet"), schema_file=str(tmp_path / "schema.json"), model="lightgcn"
+        )
+
+    return make
+
+
+@pytest.fixture
+def dataset(request_of) -> Dataset:
+    return ingest_request(request_of())[0]
+
+
+def train(dataset: Dataset, folder: Path, parent: str | None = None, **others) -> TrainedRanker:
+    arguments = {"directory": folder, "parent_run_id": parent, **others}
+    return train_ranker_to_the_end(dataset, SPEC, LEARNED_WITH, PLACEMENT, SCHEDULE, **arguments)
+
+
+def test_from_raw_rows_to_a_champion_that_scores_them(dataset: Dataset, request_of, tmp_path: Path) -> None:
+    parent = start_run_tree(request_of(), dataset)
+    trained = train(dataset, tmp_path / "model", parent)
+    register_model(parent, dataset, trained.directory, "graph", metrics={"quality.test.ndcg20": trained.test.ndcg20})
+    champion = load_champion("graph")
+    rows = clicks()
+    scores = np.asarray(champion.predict(rows[["who", "what", "genre"]]))
+    own = rows["genre"].str[-1].astype(int) == rows["who"].str.extract(r"(\d+)")[0].fillna(0).astype(int) % 3
+    assert scores[own].mean() > scores[~own].mean() + 0.5
+    strangers = pd.DataFrame(
+        {"who": ["never seen", "user loner", "user 1"], "what": ["item 1", "item 1", "never seen"]}
+    )
+    scored = np.asarray(champion.predict(strangers.assign(genre="genre 1")))
+    assert np.isfinite(scored).all()
+    assert scored[0] == scored[1]  # both by the popularity of item 1
+    of_one = np.asarray(champion.predict(pd.DataFrame({"who": "user 1", "what": rows["what"].unique(), "genre": ""})))
+    assert scored[2] == pytest.approx(of_one.min())
+    assert champion.predict(rows.head(0)[["who", "what", "genre"]]).shape == (0,)
+
+
+def test_its_figures_are_in_mlflow_under_the_convention(dataset: Dataset, request_of, tmp_path: Path) -> None:
+    trained = train(dataset, tmp_path / "model", start_run_tree(request_of(), dataset))
+    run = MlflowClient(tracking_uri()).get_run(trained.run_id or "")
+    assert run.data.metrics["quality.ndcg20"] == pytest.approx(trained.validation.ndcg20)
+    assert run.data.metrics["quality.test.recall20"] == pytest.approx(trained.test.recall20)
+    assert run.data.metrics["quality.test.users"] == trained.test.users
+    assert run.data.metrics["training.best_epoch"] == trained.best_epoch
+    assert run.data.metrics["throughput.samples_per_second"] > 0
+    assert run.data.params["model.family"] == "lightgcn"
+    assert run.data.params["model.layers"] == "2"
+    assert run.data.tags["energy.source"] == trained.energy.method
+    curve = MlflowClient(tracking_uri()).get_metric_history(trained.run_id or "", "quality.train.bpr_loss")
+    assert [point.step for point in curve] == [report.epoch for report in trained.history]
+
+
+def test_what_was_seen_in_training_and_validation_is_not_ranked_for_the_test(dataset: Dataset, tmp_path: Path) -> None:
+    trained = train(dataset, tmp_path / "model")
+    seen = read_interactions(dataset, "train").union(read_interactions(dataset, "validation"))
+    test = read_interactions(dataset, "test")
+    assert trained.test == evaluate_ranking(load_ranker(tmp_path / "model").ranker, test, seen, name="test")
+    assert len(test.without(seen)) < len(test)
+
+
+def test_a_finished_training_is_returned_and_another_is_refused(dataset: Dataset, tmp_path: Path) -> None:
+    trained = train(dataset, tmp_path / "model")
+    assert train(dataset, tmp_path / "model") == trained
+    with pytest.raises(CheckpointError, match="holds another finished training"):
+        train_ranker_to_the_end(
+            dataset, SPEC, RankingHyperparameters(), PLACEMENT, SCHEDULE, directory=tmp_path / "model"
+        )
+
+
+def test_an_interrupted_training_goes_on_where_it_stopped(dataset: Dataset, tmp_path: Path) -> None:
+    whole = train(dataset, tmp_path / "whole")
+    calls: list[int] = []
+
+    def interrupt() -> None:
+        calls.append(1)
+        if len(calls) == 9:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(dataset, tmp_path / "model", should_stop=interrupt)
+    resumed = train(dataset, tmp_path / "model")
+    assert resumed.test == whole.test
+    assert [report.train_loss for report in resumed.history] == [report.train_loss for report in whole.history]
+
+
+@pytest.mark.parametrize("family", GRAPH_FAMILIES)
+def test_the_selector_is_told_what_a_step_asks_for(family: str, dataset: Dataset) -> None:
+    workload = describe(dataset, GraphSpec(family=family, layers=2))
+    edges = len(read_interactions(dataset, "train"))
+    assert workload.train_samples == edges
+    assert list(workload.dense) == ["fp32"]
+    assert workload.dense["fp32"].traffic_bytes_per_step > 2 * 2 * edges * 64 * 4
+    assert any(one.batch_axis == "none" for one in workload.matmuls) == (family != "lightgcn")
+
+
+def test_a_split_by_time_without_known_users_is_said(request_of, tmp_path: Path) -> None:
+    frame = clicks().assign(time=range(1_500))
+    frame.loc[frame.index >= 1_200, "who"] = "newcomer"
+    request = request_of(time="time")
+    frame.to_parquet(tmp_path / "clicks.parquet")
+    dataset, _ = ingest_request(request)
+    with pytest.raises(DataError, match="leave out time in the schema"):
+        train(dataset, tmp_path / "model")
