@@ -76,7 +76,7 @@ def _deployment(
         present = client.read_deployment_by_name(f"{flow.name}/{flow.name}")
     except ObjectNotFound:
         present = None
-    options: dict[str, Any] = {"parameters": present.parameters if present else {}}
+    options: dict[str, Any] = {"parameters": present.parameters, "paused": present.paused} if present else {}
     if flow.name == "nightly" and (present is None or nightly.data is not None):
         options["schedules"] = [
             Cron(nightly.cron, timezone=nightly.timezone, slug="nightly", active=nightly.data is not None)

@@ -6,6 +6,7 @@ from prefect import flow
 from prefect.runtime import flow_run
 from rich.console import Console
 
+from flows.hooks import notify
 from hardware.types import Frozen, HardwareProfile
 from tasks.ingest import ingest
 from tasks.profile import (
@@ -19,6 +20,7 @@ from tasks.profile import (
 )
 from tasks.profile_request import ProfileRequest
 from tasks.request import TrainRequest
+from tasks.reservation import reserve, wanted
 from tasks.track import closing, log_pictures, log_profiles, log_stalls, start_run
 
 
@@ -32,7 +34,7 @@ class ProfileSummary(Frozen):
     run_id: str
 
 
-@flow(name="profile", flow_run_name="profile-{request.data}")
+@flow(name="profile", flow_run_name="profile-{request.data}", on_failure=[notify], on_crashed=[notify])
 def profile(request: ProfileRequest = ProfileRequest(), refresh: bool = False) -> ProfileSummary:  # noqa: B008
     """Measure this machine, and where a training of the model on the data waits, if both are given.
 
@@ -55,7 +57,8 @@ def profile(request: ProfileRequest = ProfileRequest(), refresh: bool = False) -
             report, advice = None, ()
             if dataset is not None:
                 chosen = choose_profile(request, profiles)
-                report = find_stalls(dataset, request, chosen, on_progress=progress)
+                with reserve(*wanted(profiles, processes=2), holder=flow_run.get_name() or "profile"):
+                    report = find_stalls(dataset, request, chosen, on_progress=progress)
                 advice = advise(report, chosen)
                 log_stalls(run_id, report, advice)
             progress("the layers of the model for the roofline")

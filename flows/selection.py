@@ -1,20 +1,25 @@
 """The flow that only chooses: where a training should run, here or on what one could rent, before any training."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from prefect import flow
+from prefect import flow, get_run_logger
 from prefect.runtime import flow_run
 
+from flows.hooks import notify
+from hardware.types import HardwareProfile
 from shunter.errors import ShunterError
 from tasks.cluster import profile_cluster, requested_cluster
 from tasks.ingest import ingest
 from tasks.profile import profile_hardware
 from tasks.request import SelectRequest
+from tasks.reservation import Reservation, wanted
 from tasks.select import Decision, NoFeasiblePlacementError, measure, select
 from tasks.track import closing, log_config, log_decision, start_run_tree
 
 
-@flow(name="select", flow_run_name="select-{request.data}")
+@flow(name="select", flow_run_name="select-{request.data}", on_failure=[notify], on_crashed=[notify])
 def choose_placement(request: SelectRequest = SelectRequest()) -> Decision:
     """Choose a placement within the limits, from this machine and the catalogue, and keep why in MLflow.
 
@@ -25,7 +30,7 @@ def choose_placement(request: SelectRequest = SelectRequest()) -> Decision:
     with requested_cluster(request) as cluster:
         profiles = profile_cluster(cluster) if cluster else profile_hardware()
         run_id = start_run_tree(request, dataset, flow_run_id=flow_run.get_id(), kind="select")
-        with closing(run_id):
+        with closing(run_id), _free([] if cluster else profiles) as is_free:
             log_config(run_id, "request", request)
             log_config(run_id, "profiles", profiles)
             decision = select(
@@ -33,11 +38,24 @@ def choose_placement(request: SelectRequest = SelectRequest()) -> Decision:
                 request,
                 profiles,
                 offers=request.offers,
-                probe_seconds=request.probe_seconds,
+                probe_seconds=request.probe_seconds if is_free else 0.0,
                 take=cluster.measure if cluster else measure,
             )
             log_decision(run_id, decision)
     return decision
+
+
+@contextmanager
+def _free(profiles: list[HardwareProfile]) -> Iterator[bool]:
+    """Hold accelerators to measure on; False where a training uses them: a question is answered without waiting."""
+    reservation = Reservation()
+    used = reservation.take_if_free(wanted(profiles), flow_run.get_name() or "select")
+    if used:
+        get_run_logger().warning("%s: steps are predicted, none is measured.", used)
+    try:
+        yield not used
+    finally:
+        reservation.release()
 
 
 def decision_as_json(decision: Decision) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """The flow that only tunes: settings tried on the chosen placement and ranked, none of them trained to the end."""
 
+from contextlib import ExitStack
+
 from prefect import flow
 from prefect.runtime import flow_run
 
@@ -28,18 +30,16 @@ def tune_only(request: TrainRequest = TrainRequest()) -> TuneResult:
     """
     dataset = ingest(request)
     profiles = profile_hardware()
-    holder = flow_run.get_name() or "tune"
-    with (
-        RunState(request, dataset, profiles[0].host, purpose="tune") as state,
-        reserve(*wanted(profiles), holder=holder) as reservation,
-    ):
+    with RunState(request, dataset, profiles[0].host, purpose="tune") as state, ExitStack() as stack:
+        decision = state.recall("decision", Decision)
+        groups = wanted(profiles, chosen=decision.placement if decision else None)
+        held = stack.enter_context(reserve(*groups, holder=flow_run.get_name() or "tune"))
         run_id = start_run_tree(request, dataset, flow_run_id=flow_run.get_id(), kind="tune")
-        with closing(run_id), measure_energy(*reservation.names) as meter:
-            decision = state.recall("decision", Decision)
+        with closing(run_id), measure_energy(*held.names) as meter:
             if decision is None:
-                decision = select(dataset, request, reservation.of(profiles))
+                decision = select(dataset, request, held.of(profiles))
                 state.remember("decision", decision)
-            reservation.keep(decision.placement)
+            held.keep(decision.placement)
             log_config(run_id, "request", request)
             log_decision(run_id, decision)
             with limited(decision.placement.accelerator, decision.placement.power_limit_watts):

@@ -52,9 +52,9 @@ class Reservation:
         """Those of the profiles whose accelerator is held."""
         return [profile for profile in profiles if profile.accelerator.name in self._locks]
 
-    def keep(self, placement: Placement) -> None:
-        """Give back all but what the placement uses."""
-        kept = set(_used_by(placement.accelerator, placement.processes))
+    def keep(self, placement: Placement, processes: int = 1) -> None:
+        """Give back all but what so many processes use at the placement."""
+        kept = set(_used_by(placement.accelerator, processes))
         for name in [name for name in self._locks if name not in kept]:
             self._release(name)
 
@@ -65,6 +65,11 @@ class Reservation:
                 self.release()
                 return group[0]
         return None
+
+    def take_if_free(self, groups: Sequence[Sequence[str]], holder: str) -> str | None:
+        """As `take`; returns in words by whom one is used."""
+        missing = self.take(groups, holder)
+        return None if missing is None else _used_words(missing)
 
     def release(self) -> None:
         """Give back everything."""
@@ -89,7 +94,7 @@ class Reservation:
 
 
 @contextmanager
-def reserve(*groups: Sequence[str], holder: str) -> Iterator[Reservation]:
+def reserve(*groups: Sequence[str], holder: str, patience_seconds: float | None = None) -> Iterator[Reservation]:
     """Hold one accelerator of each group for the length of the block; waits for what others use, and says so.
 
     Nothing is held while it waits, so that two that want the same two never wait for each other.
@@ -97,13 +102,19 @@ def reserve(*groups: Sequence[str], holder: str) -> Iterator[Reservation]:
     Args:
         groups: names as in `Accelerator.name`; within a group any will do.
         holder: what others are told who have to wait.
+        patience_seconds: after which the block runs although it holds nothing; None waits as long as it takes.
     """
     reservation = Reservation()
     told = None
+    started = time.monotonic()
     while (missing := reservation.take(groups, holder)) is not None:
-        if (words := _waiting_for(missing)) != told:
+        if patience_seconds is not None and time.monotonic() - started >= patience_seconds:
+            _say(f"{_used_words(missing)}: going on beside it, which disturbs both.")
+            told = None
+            break
+        if (words := _used_words(missing)) != told:
             told = words
-            _say(words)
+            _say(f"{words}: waiting for it.")
         time.sleep(POLL_SECONDS)
     if told:
         _say(f"Going on with {', '.join(reservation.names)}.")
@@ -113,13 +124,18 @@ def reserve(*groups: Sequence[str], holder: str) -> Iterator[Reservation]:
         reservation.release()
 
 
-def wanted(profiles: Sequence[HardwareProfile], *, processes: int = 1) -> list[list[str]]:
-    """What a choice among the accelerators needs: one of each model, for equal ones are chosen alike.
+def wanted(
+    profiles: Sequence[HardwareProfile], *, processes: int = 1, chosen: Placement | None = None
+) -> list[list[str]]:
+    """What to reserve: before a choice one accelerator of each model, for equal ones are chosen alike.
 
     Args:
         profiles: of the accelerators of this machine.
         processes: that train together; more than one need a GPU each, whichever they get.
+        chosen: a placement that was chosen before, by an interrupted run; then what it uses is enough.
     """
+    if chosen is not None:
+        return [[name] for name in _used_by(chosen.accelerator, processes)]
     models: dict[str, list[str]] = {}
     for profile in profiles:
         models.setdefault(profile.accelerator.model, []).append(profile.accelerator.name)
@@ -148,12 +164,12 @@ def _identity(name: str) -> str:
     return f"gpu-{torch.cuda.get_device_properties(torch.device(name)).uuid}"
 
 
-def _waiting_for(name: str) -> str:
+def _used_words(name: str) -> str:
     try:
         holder = Holder.model_validate_json(_lock_path(name).with_suffix(".json").read_text()).words
     except (OSError, ValueError):
         holder = "another process"
-    return f"Waiting for {name}, which {holder} uses."
+    return f"{name} is used by {holder}"
 
 
 def _say(sentence: str) -> None:

@@ -1,6 +1,7 @@
 """Step `profile`: what the accelerators of this machine really do, and where a training waits on them."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from prefect import task
@@ -20,6 +21,7 @@ from tasks.profile.report import StallReport
 from tasks.profile.stalls import Stall
 from tasks.profile.training import check_request, choose_profile, stalls_of
 from tasks.profile_request import ProfileRequest
+from tasks.reservation import Reservation, reserve
 
 __all__ = [
     "Stall",
@@ -35,6 +37,8 @@ __all__ = [
     "profile_machine",
     "stalls_of",
 ]
+
+PATIENCE_SECONDS = 600  # with a training on an accelerator that is to be measured
 
 Progress = Callable[[str], None]
 
@@ -79,7 +83,8 @@ def local_profiles(*, refresh: bool = False) -> list[HardwareProfile]:
     path, key = _kept_at(host), ProfileKey.of(host)
     profiles = None if refresh else read_profiles(path, key)
     if profiles is None:
-        profiles = [measure(accelerator, host) for accelerator in accelerators]
+        with _undisturbed([accelerator.name for accelerator in accelerators]):
+            profiles = [measure(accelerator, host) for accelerator in accelerators]
         write_profiles(path, key, profiles)
     return profiles
 
@@ -97,9 +102,15 @@ def machine_profiles(*, refresh: bool = False, on_progress: Progress = _quiet) -
     on_progress("arithmetic, memory and power")
     profiles = local_profiles(refresh=refresh)
     if not all(is_complete(profile) for profile in profiles):
-        profiles = complete(profiles, on_progress)
+        with _undisturbed([profile.accelerator.name for profile in profiles]):
+            profiles = complete(profiles, on_progress)
         write_profiles(_kept_at(profiles[0].host), ProfileKey.of(profiles[0].host), profiles)
     return profiles
+
+
+def _undisturbed(names: list[str]) -> AbstractContextManager[Reservation]:
+    """Hold all accelerators, for a training elsewhere would be measured along; not for ever, as one may last days."""
+    return reserve(*([name] for name in names), holder="profile", patience_seconds=PATIENCE_SECONDS)
 
 
 def _kept_at(host: str) -> Path:

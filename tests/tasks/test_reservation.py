@@ -6,7 +6,6 @@ import textwrap
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
@@ -56,8 +55,8 @@ def gpu_profiles(*models: str) -> list[HardwareProfile]:
     return profiles
 
 
-def placement(accelerator: str, **changes: Any) -> Placement:
-    return Placement(accelerator=accelerator, threads=1, precision="fp32", batch_size=8, **changes)
+def placement(accelerator: str) -> Placement:
+    return Placement(accelerator=accelerator, threads=1, precision="fp32", batch_size=8)
 
 
 def test_a_choice_wants_one_accelerator_of_each_model() -> None:
@@ -66,6 +65,13 @@ def test_a_choice_wants_one_accelerator_of_each_model() -> None:
 
 def test_processes_that_train_together_want_every_accelerator() -> None:
     assert wanted(gpu_profiles("A100", "A100"), processes=2) == [["cpu"], ["cuda:0"], ["cuda:1"]]
+
+
+def test_a_run_that_goes_on_wants_what_it_had_chosen() -> None:
+    profiles = gpu_profiles("A100", "A100")
+    assert wanted(profiles, chosen=placement("cuda:1")) == [["cuda:1"]]
+    assert wanted(profiles, chosen=placement("cuda:0"), processes=2) == [["cuda:0"], ["cuda:1"]]
+    assert wanted(profiles, chosen=placement("cpu"), processes=2) == [["cpu"]]
 
 
 def test_of_a_group_the_free_one_is_taken_and_of_all_groups_every_one_or_none(devices: None) -> None:
@@ -80,7 +86,7 @@ def test_of_a_group_the_free_one_is_taken_and_of_all_groups_every_one_or_none(de
 
 def test_what_the_placement_does_not_use_is_free_for_others(devices: None) -> None:
     with reserve(["cpu"], ["cuda:0"], ["cuda:1"], holder="here") as reservation:
-        reservation.keep(placement("cuda:0", processes=2))
+        reservation.keep(placement("cuda:0"), processes=2)
         assert reservation.names == ("cuda:0", "cuda:1")
         reservation.keep(placement("cuda:1"))
         assert reservation.names == ("cuda:1",)
@@ -97,8 +103,8 @@ def test_who_waits_says_for_whom_and_goes_on_when_the_holder_is_killed(
         with reserve(["cpu"], holder="here") as reservation:
             assert reservation.names == ("cpu",)
         said = capfd.readouterr().err
-        assert f"Waiting for cpu, which train-elsewhere (process {holder.pid}, since " in said
-        assert said.count("Waiting") == 1
+        assert f"cpu is used by train-elsewhere (process {holder.pid}, since " in said
+        assert said.count("waiting for it") == 1
         assert "Going on with cpu." in said
 
 
@@ -110,3 +116,9 @@ def test_a_flow_called_by_another_one_gets_what_its_caller_holds() -> None:
             pass
     with held_elsewhere("cpu"):
         assert Reservation().take([["cpu"]], "here") == "cpu"
+
+
+def test_who_has_waited_long_enough_goes_on_beside_the_other(capfd: pytest.CaptureFixture[str]) -> None:
+    with held_elsewhere("cpu"), reserve(["cpu"], holder="profile", patience_seconds=0) as reservation:
+        assert reservation.names == ()
+    assert "going on beside it" in capfd.readouterr().err
