@@ -4,9 +4,11 @@ model.json           what to build: features, architectures, ensemble weights, c
 model.safetensors    the weights
 """
 
+import contextlib
 import hashlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -81,19 +83,17 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> str:
 
     Returns:
         The sha256 of the file.
+
+    Raises:
+        CheckpointError: the file cannot be written, for instance because the disk is full.
     """
     from safetensors.torch import save_file
 
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
+    with _replacing(path) as temporary:
         save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, temporary)
         with temporary.open("rb") as file:
             checksum = hashlib.file_digest(file, "sha256").hexdigest()
             os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync_directory(path.parent)
     return checksum
 
 
@@ -101,12 +101,16 @@ def read_tensors(path: Path, checksum: str) -> dict[str, Tensor]:
     """Read tensors to the CPU, after checking the file.
 
     Raises:
-        CheckpointError: as `check_file`.
+        CheckpointError: as `check_file`, or the file holds something else than tensors.
     """
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     check_file(path, checksum)
-    return load_file(path)
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise CheckpointError(f"The file {path} holds no safetensors ({error}): restore it or start anew.") from error
 
 
 def check_file(path: Path, checksum: str) -> None:
@@ -130,14 +134,32 @@ def check_file(path: Path, checksum: str) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file so that it is either there completely or not at all."""
+    """Write a text file so that it is either there completely or not at all.
+
+    Raises:
+        CheckpointError: the file cannot be written, for instance because the disk is full.
+    """
+    with _replacing(path) as temporary, temporary.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """A file beside `path` that takes its place after the block; when that fails, what was at `path` stays."""
+    from safetensors import SafetensorError
+
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+        yield temporary
         temporary.replace(path)
+    except (OSError, SafetensorError) as error:  # the latter is how safetensors tells of a full disk
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise CheckpointError(
+            f"The file {path} cannot be written ({reason}): free some space there and go on; what was written before "
+            "is kept."
+        ) from error
     finally:
         temporary.unlink(missing_ok=True)
     sync_directory(path.parent)

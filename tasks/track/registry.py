@@ -16,6 +16,7 @@ from shunter.errors import RequestError, TrackingError
 from tasks.track.convention import SCHEMA_VERSION
 from tasks.track.runs import Run, open_run
 from tasks.track.store import open_store, tracking_errors, tracking_uri
+from tasks.track.trusted import LOADER_MODULE, check_model_folder
 from tasks.track.versions import CHAMPION, make_champion
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from mlflow.models import ModelSignature
     from mlflow.pyfunc import PyFuncModel
 
-LOADER_MODULE = "tasks.track.serving"
 
 
 class RegisteredModel(Frozen):
@@ -94,7 +94,7 @@ def load_champion(name: str = "shunter") -> "PyFuncModel":
     """Load the champion from Shunter's own store; `.predict(frame)` scores raw rows.
 
     Raises:
-        TrackingError: there is no such model, or the store fails.
+        TrackingError: there is no such model, it could run code of its own, or the store fails.
     """
     import mlflow.pyfunc
     from mlflow.artifacts import download_artifacts
@@ -110,6 +110,7 @@ def load_champion(name: str = "shunter") -> "PyFuncModel":
     with tracking_errors():
         source = client.get_model_version_download_uri(name, champion.version)
         folder = download_artifacts(artifact_uri=source, tracking_uri=tracking_uri())
+    check_model_folder(Path(folder), name)
     return mlflow.pyfunc.load_model(folder)
 
 
