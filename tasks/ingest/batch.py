@@ -87,11 +87,12 @@ class Batch:
     """Some rows of a source, and those among them that were rejected.
 
     Attributes:
-        labels: float32 [rows], 0 or 1.
+        labels: float32 [rows], 0 or 1; [rows, labels] where the schema names several, NaN for one that is missing.
         columns: the features.
         times: float64 [rows]; None when the schema names no time column.
         users: uint64 [built sequences, rows], keys of the columns that their `by` names; None when there are none.
         rejected: rows that are in none of the arrays.
+        weights: float32 [rows], not negative; None when the schema names no column of weights.
     """
 
     labels: NDArray[np.float32]
@@ -99,6 +100,12 @@ class Batch:
     times: NDArray[np.float64] | None = None
     rejected: list[Rejection] = field(default_factory=list)
     users: NDArray[np.uint64] | None = None
+    weights: NDArray[np.float32] | None = None
+
+    @property
+    def main_labels(self) -> NDArray[np.float32]:
+        """Of the main task, float32 [rows]."""
+        return self.labels if self.labels.ndim == 1 else self.labels[:, 0]
 
 
 class Source(Protocol):

@@ -1,16 +1,15 @@
 """Building a data set: a pass over the source to fit the encoder, one over its spilled rows to encode and write."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from engine.dataset import SPLITS, Dataset, FieldStatistics
+from models.spec import Features
 from tasks.ingest.batch import Source
 from tasks.ingest.criteo import CriteoSource
 from tasks.ingest.days import DaysSource
-from tasks.ingest.encoder import EncodedRows, Encoder
+from tasks.ingest.encoder import Encoder
 from tasks.ingest.history import Histories
 from tasks.ingest.parallel import ordered_map
 from tasks.ingest.spill import Spill, SpilledBatch
@@ -18,7 +17,7 @@ from tasks.ingest.split import HashSplit, Splitter, TimeSplit
 from tasks.ingest.survey import Survey, survey
 from tasks.ingest.synthetic import SyntheticSource
 from tasks.ingest.tabular import CsvSource, ParquetSource, only_time
-from tasks.ingest.writer import DatasetWriter, Quarantine
+from tasks.ingest.writer import DatasetWriter, Quarantine, WrittenRows
 
 ENCODER_FOLDER = "encoder"
 
@@ -37,18 +36,20 @@ def build(source: Source, directory: Path, fingerprint: str, seed: int, max_bad_
         found.check(source.name)
         encoder, fields = _fit(source, found, spill, histories)
         encoder.save(directory / ENCODER_FOLDER)
-        _encode(histories.attach(spill.read()), encoder, directory)
+        features = replace(encoder.features, tasks=source.schema.tasks)
+        _encode(histories.attach(spill.read()), encoder, features, directory, is_weighted=spill.is_weighted)
     dataset = Dataset(
         name=source.name,
         directory=directory,
         fingerprint=fingerprint,
-        features=encoder.features,
+        features=features,
         splits=found.split_statistics(),
         split_by=splitter.kind,
         fields=fields,
         quarantined_rows=quarantine.rows,
         user=source.schema.user,
         item=source.schema.item,
+        is_weighted=source.schema.weight is not None,
     )
     dataset.save()
     return dataset
@@ -83,14 +84,20 @@ def _fit(
     return encoder, tuple(statistics for _, statistics in (*numeric, *categorical))
 
 
-def _encode(batches: Iterable[SpilledBatch], encoder: Encoder, directory: Path) -> None:
+def _encode(
+    batches: Iterable[SpilledBatch], encoder: Encoder, features: Features, directory: Path, *, is_weighted: bool
+) -> None:
     """Make the second pass, from the spilled rows to the arrays of the splits."""
 
-    def work(batch: SpilledBatch) -> list[tuple[NDArray[np.float32], EncodedRows]]:
+    def work(batch: SpilledBatch) -> list[WrittenRows]:
         encoded = encoder.encode_columns(batch.columns)
         chosen = [batch.parts == part for part in range(len(SPLITS))]
-        return [(batch.labels[rows], encoded.select(rows)) for rows in chosen]
+        weights = batch.weights
+        return [
+            WrittenRows(batch.labels[rows], encoded.select(rows), None if weights is None else weights[rows])
+            for rows in chosen
+        ]
 
-    with DatasetWriter(directory, encoder.features) as writer:
+    with DatasetWriter(directory, features, is_weighted=is_weighted) as writer:
         for parts in ordered_map(work, batches):
             writer.append(parts)

@@ -201,7 +201,7 @@ class Histories:
                 batch.users[number],
                 batch.times,
                 batch.columns.keys[item],
-                is_kept=batch.labels > 0 if column.positives_only else everything,
+                is_kept=batch.main_labels > 0 if column.positives_only else everything,
                 is_training=parts == 0,
             )
 

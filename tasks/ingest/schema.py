@@ -1,5 +1,6 @@
 """The schema of a click log: which column is what, how ids are given and how the rows are split."""
 
+import re
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -14,10 +15,21 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+def _is_default(value: Any) -> bool:
+    """Whether an option may be left out where the schema is written down, as one that came later has to be."""
+    return not value
+
+
 class Label(_Frozen):
-    """The column that is learned."""
+    """A column that is learned."""
 
     column: str
+    name: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z0-9_-]+$",
+        description="Of the task, where there are several labels; by default that of the column.",
+        exclude_if=_is_default,
+    )
     positive_at_least: float | None = Field(
         default=None, description="Values from here on are positive; without it the column must hold 0 or 1."
     )
@@ -102,6 +114,14 @@ class Schema(Options):
     """The columns of a click log; columns it does not name are ignored."""
 
     label: Label
+    labels: tuple[Label, ...] = Field(
+        default=(),
+        description="Several labels instead of one: the first is the main task; in the others a cell may be empty.",
+        exclude_if=_is_default,
+    )
+    weight: str | None = Field(
+        default=None, description="What each row counts in losses and metrics, from 0 on.", exclude_if=_is_default
+    )
     numeric: tuple[str, ...] = ()
     categorical: tuple[Categorical, ...] = ()
     multi_valued: tuple[MultiValued, ...] = ()
@@ -111,10 +131,25 @@ class Schema(Options):
     user: str | None = Field(default=None, description="Which of the categorical columns says who, for graph models.")
     item: str | None = Field(default=None, description="Which of them says what was chosen or not.")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _first_label(cls, values: Any) -> Any:
+        """The first of several labels is the main one; a list of one is that label."""
+        if not isinstance(values, dict) or not isinstance(labels := values.get("labels"), list | tuple) or not labels:
+            return values
+        if values.get("label", labels[0]) != labels[0]:
+            raise ValueError("name one label under `label` or several under `labels`, not both")
+        return {**values, "label": labels[0], "labels": labels if len(labels) > 1 else ()}
+
     @field_validator("label", mode="before")
     @classmethod
     def _label_by_name(cls, value: Any) -> Any:
         return {"column": value} if isinstance(value, str) else value
+
+    @field_validator("labels", mode="before")
+    @classmethod
+    def _labels_by_name(cls, value: Any) -> Any:
+        return [{"column": item} if isinstance(item, str) else item for item in value or ()]
 
     @field_validator("categorical", "multi_valued", "sequences", mode="before")
     @classmethod
@@ -133,11 +168,22 @@ class Schema(Options):
 
     @model_validator(mode="after")
     def _check_columns(self) -> Self:
-        named = [self.label.column, *self.features, *([self.time] if self.time else [])]
+        read = [name for name in (self.weight, self.time) if name]
+        named = [*self.label_columns, *self.features, *read]
         if repeated := sorted({name for name in named if named.count(name) > 1 and name != self.time}):
             raise ValueError(f"columns are named twice: {', '.join(repeated)}")
-        if self.time == self.label.column:
+        if self.time in self.label_columns:
             raise ValueError("the label cannot be the time")
+        if self.weight is not None and self.weight == self.time:
+            raise ValueError("the weight cannot be the time")
+        return self
+
+    @model_validator(mode="after")
+    def _check_tasks(self) -> Self:
+        if repeated := sorted({name for name in self.tasks if self.tasks.count(name) > 1}):
+            raise ValueError(f"labels share a name: {', '.join(repeated)}; give each a `name` of its own")
+        if unfit := [name for name in self.tasks if not re.fullmatch(r"[A-Za-z0-9_-]+", name)]:
+            raise ValueError(f"give the label {unfit[0]!r} a `name` of letters, digits, _ and - only")
         return self
 
     @model_validator(mode="after")
@@ -148,7 +194,7 @@ class Schema(Options):
                 raise ValueError(f"the items {sequence.items} of {sequence.column} have to be one of categorical")
             if sequence.by is not None and self.time is None:
                 raise ValueError(f"the sequence {sequence.column} is built by {sequence.by} and needs `time`")
-            if sequence.by == self.label.column:
+            if sequence.by in self.label_columns:
                 raise ValueError(f"the sequence {sequence.column} cannot be built by the label")
         return self
 
@@ -168,6 +214,16 @@ class Schema(Options):
         return (*self.multi_valued, *self.stored_sequences)
 
     @property
+    def tasks(self) -> tuple[str, ...]:
+        """Names of the labels where there are several, the main one first."""
+        return tuple(label.name or label.column for label in self.labels)
+
+    @property
+    def label_columns(self) -> tuple[str, ...]:
+        """Columns of the labels, each once: two labels may be two thresholds of one column."""
+        return tuple(dict.fromkeys(label.column for label in self.labels or (self.label,)))
+
+    @property
     def features(self) -> tuple[str, ...]:
         """Names of all columns that a model may see."""
         columns = (*self.categorical, *self.bags, *self.built_sequences)
@@ -179,7 +235,8 @@ class Schema(Options):
         built = {sequence.column for sequence in self.built_sequences}
         features = [name for name in self.features if name not in built]
         users = [sequence.by for sequence in self.built_sequences if sequence.by is not None]
-        return tuple(dict.fromkeys([self.label.column, *features, *users, *([self.time] if self.time else [])]))
+        read = [name for name in (self.weight, self.time) if name]
+        return tuple(dict.fromkeys([*self.label_columns, *features, *users, *read]))
 
 
 Model = TypeVar("Model", bound=Options)

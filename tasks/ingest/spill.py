@@ -18,14 +18,16 @@ class SpilledBatch:
     """What is kept of a batch.
 
     Attributes:
-        labels: float32 [rows].
+        labels: float32 [rows] or [rows, labels], as in the batch.
         parts: int8 [rows], the split of each row.
         columns: the features.
+        weights: float32 [rows]; None when there are none.
     """
 
     labels: NDArray[np.float32]
     parts: NDArray[np.int8]
     columns: Columns
+    weights: NDArray[np.float32] | None = None
 
 
 @dataclass(frozen=True)
@@ -41,14 +43,18 @@ class Spill:
     """A temporary file of batches that can be read again as a whole or column by column; deleted on the way out.
 
     It is read and not mapped into memory: mapped pages would count as memory of the process.
+
+    Attributes:
+        is_weighted: whether the rows have weights.
     """
 
     def __init__(self, path: Path) -> None:
         """Open a new file at `path`."""
         self._path = path
         self._stream = path.open("w+b")
-        # Of each batch: labels, parts, numeric, keys, then keys and offsets of each multi-valued column.
+        # Of each batch: labels, parts, numeric, keys, then keys and offsets of each multi-valued column, then weights.
         self._batches: list[list[_Block]] = []
+        self.is_weighted = False
 
     def __enter__(self) -> Self:
         """Delete the file on the way out."""
@@ -64,14 +70,17 @@ class Spill:
         columns = batch.columns
         arrays = [batch.labels, parts, columns.numeric, columns.keys]
         arrays += [array for bag in columns.bags for array in (bag.keys, bag.offsets)]
+        arrays += [] if batch.weights is None else [batch.weights]
+        self.is_weighted = batch.weights is not None
         self._batches.append([self._write(array) for array in arrays])
 
     def read(self) -> Iterator[SpilledBatch]:
         """Read all batches, in the order in which they were written."""
         for blocks in self._batches:
             labels, parts, numeric, keys, *bags = map(self._read, blocks)
+            weights = bags.pop() if self.is_weighted else None
             columns = Columns(numeric, keys, [Bag(*pair) for pair in zip(bags[::2], bags[1::2], strict=True)])
-            yield SpilledBatch(labels, parts, columns)
+            yield SpilledBatch(labels, parts, columns, weights)
 
     def training_keys(self, column: int) -> Iterator[NDArray[np.uint64]]:
         """Read the keys of one categorical column in the training rows, many at once.

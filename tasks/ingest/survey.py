@@ -16,6 +16,7 @@ from tasks.ingest.batch import Batch, Source
 from tasks.ingest.columns import KeyKind
 from tasks.ingest.encoder import CategoricalField, Encoder, NumericField, signed_log
 from tasks.ingest.history import Histories
+from tasks.ingest.labels import LabelCounts, count_labels
 from tasks.ingest.parallel import ordered_map
 from tasks.ingest.schema import Categorical, MultiValued, Schema, Sequence, Vocabulary
 from tasks.ingest.spill import Spill
@@ -61,6 +62,7 @@ class ChunkSurvey:
     positives: NDArray[np.int64]
     moments: Moments
     empty_bags: NDArray[np.int64]
+    labels: LabelCounts
 
 
 @dataclass
@@ -72,6 +74,7 @@ class Survey:
         positives: of each split.
         moments: of the numeric columns after the logarithm.
         empty_bags: training rows without a value, for each multi-valued column and stored sequence.
+        labels: counts of further labels, and of what weights leave.
     """
 
     schema: Schema
@@ -79,6 +82,7 @@ class Survey:
     positives: NDArray[np.int64]
     moments: Moments
     empty_bags: NDArray[np.int64]
+    labels: LabelCounts
 
     def add(self, part: ChunkSurvey) -> None:
         """Add what was counted in one chunk."""
@@ -86,12 +90,14 @@ class Survey:
         self.positives += part.positives
         self.moments += part.moments
         self.empty_bags += part.empty_bags
+        self.labels += part.labels
 
     def check(self, name: str) -> None:
         """Refuse data that no model can learn from or be tested on.
 
         Raises:
-            DataError: no rows, one class only, or a split without rows or with one class only.
+            DataError: no rows, one class only, or a split without rows or with one class only; the same by weight, and
+                for other labels in the training part.
         """
         rows, positives = int(self.rows.sum()), int(self.positives.sum())
         if rows == 0:
@@ -108,12 +114,15 @@ class Survey:
                     f"The {split} part of {name} would hold {what} ({rows} rows in all): "
                     "give more rows or set the shares under `split` in the schema."
                 )
+        self.labels.check(name, self.schema)
 
     def split_statistics(self) -> dict[str, SplitStatistics]:
         """Rows and positives of each split."""
         return {
-            split: SplitStatistics(rows=int(rows), positives=int(positives))
-            for split, rows, positives in zip(SPLITS, self.rows, self.positives, strict=True)
+            split: SplitStatistics(
+                rows=int(rows), positives=int(positives), others=self.labels.statistics(self.schema, index)
+            )
+            for index, (split, rows, positives) in enumerate(zip(SPLITS, self.rows, self.positives, strict=True))
         }
 
     def numeric_fields(self, base: Encoder | None = None) -> list[tuple[NumericField, FieldStatistics]]:
@@ -242,6 +251,9 @@ def survey(source: Source, splitter: Splitter, quarantine: Quarantine, spill: Sp
         positives=np.zeros(len(SPLITS), np.int64),
         moments=Moments(nothing, nothing, nothing),
         empty_bags=np.zeros(len(schema.bags), np.int64),
+        labels=LabelCounts(
+            np.zeros((2, len(SPLITS)), np.int64), np.zeros((max(0, len(schema.tasks) - 1), 2, len(SPLITS)), np.int64)
+        ),
     )
     for batch, parts, counted in ordered_map(work, source.chunks()):
         quarantine.add(batch.rejected)
@@ -264,7 +276,8 @@ def survey_batch(batch: Batch, parts: NDArray[np.int8]) -> ChunkSurvey:
     )
     return ChunkSurvey(
         rows=np.bincount(parts, minlength=len(SPLITS)),
-        positives=np.bincount(parts, weights=batch.labels, minlength=len(SPLITS)).astype(np.int64),
+        positives=np.bincount(parts, weights=batch.main_labels, minlength=len(SPLITS)).astype(np.int64),
         moments=moments,
         empty_bags=np.array([(np.diff(bag.offsets) == 0).sum() for bag in train.bags], np.int64),
+        labels=count_labels(batch, parts),
     )

@@ -17,6 +17,7 @@ from shunter.errors import DataError
 from tasks.ingest import columns as read
 from tasks.ingest.batch import Bag, Batch, Columns, Rejection
 from tasks.ingest.files import open_binary
+from tasks.ingest.labels import read_labels, read_weights
 from tasks.ingest.schema import MultiValued, Schema, Sequence
 
 _CSV_BLOCK_BYTES = 4 << 20
@@ -136,7 +137,7 @@ def parse_table(chunk: TableChunk, schema: Schema) -> Batch:
         _check_type(chunk, name, lists_allowed=name in lists)
         series[name], invalid = read.as_text(chunk.table[name])
         problems.append((invalid, name, "text in UTF-8"))
-    labels = _labels(series[schema.label.column], schema, problems)
+    labels, weights = read_labels(series, schema, problems), read_weights(series, schema, problems)
     moments = None
     if schema.time is not None:
         moments = read.times(series[schema.time])
@@ -160,26 +161,15 @@ def parse_table(chunk: TableChunk, schema: Schema) -> Batch:
     if not kept.all():
         labels, columns = labels[kept], columns.select(kept)
         moments = moments[kept] if moments is not None else None
+        weights = weights[kept] if weights is not None else None
         users = [one[kept] for one in users]
-    return Batch(labels, columns, moments, rejected, users=np.stack(users) if users else None)
+    return Batch(labels, columns, moments, rejected, users=np.stack(users) if users else None, weights=weights)
 
 
 def read_bags(series: pl.Series, field: MultiValued) -> Bag:
     """Split a multi-valued column into its values, of a history the latest."""
     bag = read.bags(series, field.separator)
     return bag.latest(field.length) if isinstance(field, Sequence) else bag
-
-
-def _labels(series: pl.Series, schema: Schema, problems: list[tuple[read.Mask, str, str]]) -> NDArray[np.float32]:
-    if series.dtype == pl.String:
-        series = series.str.strip_chars().str.to_lowercase().replace({"true": "1", "false": "0"})
-    values, _ = read.numbers(series)
-    threshold = schema.label.positive_at_least
-    if threshold is not None:
-        problems.append((np.isnan(values), schema.label.column, "a number"))
-        return (values >= threshold).astype(np.float32)
-    problems.append((~np.isin(values, (0, 1)), schema.label.column, "0 or 1 (or `positive_at_least` in the schema)"))
-    return values.astype(np.float32)
 
 
 def _check_type(chunk: TableChunk, name: str, *, lists_allowed: bool) -> None:

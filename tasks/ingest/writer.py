@@ -54,15 +54,26 @@ class NpyWriter:
         np.lib.format.write_array_header_1_0(self._stream, header)
 
 
+@dataclass(frozen=True)
+class WrittenRows:
+    """Rows of one split: their labels, what a model takes, and their weights, where they have some."""
+
+    labels: NDArray[np.float32]
+    rows: EncodedRows
+    weights: NDArray[np.float32] | None = None
+
+
 class SplitWriter:
     """The arrays of one split, as `engine.dataset` lays them out."""
 
-    def __init__(self, directory: Path, split: str, features: Features) -> None:
+    def __init__(self, directory: Path, split: str, features: Features, *, is_weighted: bool = False) -> None:
         """Open the files."""
         prefix = directory / split
         single = sum(not feature.multi_valued for feature in features.categorical)
         bags = [index for index, feature in enumerate(features.categorical) if feature.multi_valued]
-        self._label = NpyWriter(prefix.with_suffix(".label.npy"), np.float32)
+        tasks = (len(features.tasks),) if features.tasks else ()
+        self._label = NpyWriter(prefix.with_suffix(".label.npy"), np.float32, tasks)
+        self._weight = NpyWriter(prefix.with_suffix(".weight.npy"), np.float32) if is_weighted else None
         self._dense = _optional(prefix.with_suffix(".dense.npy"), np.float32, len(features.dense))
         self._categorical = _optional(prefix.with_suffix(".categorical.npy"), np.int32, single)
         self._bags = [
@@ -76,9 +87,13 @@ class SplitWriter:
         for _, offsets in self._bags:
             offsets.append(np.zeros(1, np.int64))
 
-    def append(self, labels: NDArray[np.float32], rows: EncodedRows) -> None:
-        """Append encoded rows and their labels."""
-        self._label.append(labels)
+    def append(self, written: WrittenRows) -> None:
+        """Append encoded rows, their labels and weights."""
+        rows = written.rows
+        self._label.append(written.labels)
+        if self._weight is not None:
+            assert written.weights is not None
+            self._weight.append(written.weights)
         if self._dense is not None:
             self._dense.append(rows.dense)
         if self._categorical is not None:
@@ -92,7 +107,8 @@ class SplitWriter:
 
     def close(self) -> None:
         """Complete the files."""
-        for file in (self._label, self._dense, self._categorical, *(file for bag in self._bags for file in bag)):
+        bags = (file for bag in self._bags for file in bag)
+        for file in (self._label, self._weight, self._dense, self._categorical, *bags):
             if file is not None:
                 file.close()
 
@@ -100,9 +116,9 @@ class SplitWriter:
 class DatasetWriter:
     """The arrays of all splits; a context manager that completes them."""
 
-    def __init__(self, directory: Path, features: Features) -> None:
+    def __init__(self, directory: Path, features: Features, *, is_weighted: bool = False) -> None:
         """Open the files of every split."""
-        self._splits = [SplitWriter(directory, split, features) for split in SPLITS]
+        self._splits = [SplitWriter(directory, split, features, is_weighted=is_weighted) for split in SPLITS]
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -115,10 +131,10 @@ class DatasetWriter:
         """Close the files."""
         self._stack.close()
 
-    def append(self, parts: Sequence[tuple[NDArray[np.float32], EncodedRows]]) -> None:
-        """Append labels and rows to each split."""
-        for split, (labels, rows) in zip(self._splits, parts, strict=True):
-            split.append(labels, rows)
+    def append(self, parts: Sequence[WrittenRows]) -> None:
+        """Append rows to each split."""
+        for split, written in zip(self._splits, parts, strict=True):
+            split.append(written)
 
 
 @dataclass
