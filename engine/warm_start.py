@@ -118,7 +118,7 @@ class WarmStart:
 
 def table_starts(features: Features) -> dict[str, int]:
     """First row of each table among all, by the name of the field that owns it."""
-    owners = [field for field in features.categorical if getattr(field, "table", None) is None]
+    owners = [field for field in features.categorical if field.table is None]
     starts = accumulate((field.rows for field in owners), initial=0)
     return {field.name: start for field, start in zip(owners, starts, strict=False)}
 

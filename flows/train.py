@@ -23,8 +23,8 @@ from tasks.ensemble import EnsembleResult, build_ensemble
 from tasks.ingest import ingest
 from tasks.profile import profile_hardware
 from tasks.report import report
-from tasks.request import TrainRequest
-from tasks.run_state import RunIdentity, RunState, Spent
+from tasks.request import JobRequest, TrainRequest
+from tasks.run_state import RunIdentity, RunState, Spent, StateFolder
 from tasks.select import Decision, affordable_seconds, alternatives, expected_step, redecide, select, step_observation
 from tasks.track import (
     RegisteredModel,
@@ -57,6 +57,11 @@ def train(request: TrainRequest = TrainRequest(), fresh: bool = False) -> TrainS
     clock = StepClock()
     with clock.step("ingest"):
         dataset = ingest(request)
+    return train_on(request, dataset, clock, fresh=fresh)
+
+
+def train_on(request: TrainRequest, dataset: Dataset, clock: "StepClock", *, fresh: bool = False) -> TrainSummary:
+    """Train on what was ingested, register the result, and go on with an interrupted run; see `train`."""
     if is_graph_model(request):
         check_graph_request(request, dataset)
     with clock.step("profile"):
@@ -79,7 +84,7 @@ def _train_on(
         closing(run_id),
         system_metrics(run_id),
         measure_energy(*accelerators) as meter,
-        _spending(state, meter),
+        spending(state, meter),
         ExitStack() as limits,
     ):
         decision = state.recall("decision", Decision)
@@ -89,7 +94,7 @@ def _train_on(
             state.remember("decision", decision)
         log_decision(run_id, decision)
         limits.enter_context(limited(decision.placement.accelerator, decision.placement.power_limit_watts))
-        should_stop = _budget(request, meter, state).exhausted
+        should_stop = budget_of(request, meter, state).exhausted
         if is_graph_model(request):
             tuned = None
             with clock.step("train"):
@@ -114,7 +119,7 @@ def _train_on(
                 should_stop=should_stop,
                 clock=clock,
             )
-        energy = _total(state, meter)
+        energy = total_reading(state, meter)
         run = open_run(run_id)
         run.log_energy(energy)
         run.log_metrics({"time.total_seconds": energy.seconds})
@@ -274,7 +279,8 @@ def _register_if_good_enough(
     )
 
 
-def _budget(request: TrainRequest, meter: EnergyMeter, state: RunState) -> Budget:
+def budget_of(request: JobRequest, meter: EnergyMeter, state: StateFolder) -> Budget:
+    """The limits of a request, less what earlier attempts have used of them."""
     limits = request.limits
     spent = state.recall("spent", Spent)
     return Budget(
@@ -288,7 +294,7 @@ def _budget(request: TrainRequest, meter: EnergyMeter, state: RunState) -> Budge
     )
 
 
-def _affordable_cost(request: TrainRequest) -> float | None:
+def _affordable_cost(request: JobRequest) -> float | None:
     """What may be spent by the exact time, so that with each started unit charged in full the limit is kept."""
     limit, price = request.limits.max_cost, request.price_per_hour
     if limit is None or price is None:
@@ -297,16 +303,16 @@ def _affordable_cost(request: TrainRequest) -> float | None:
 
 
 @contextmanager
-def _spending(state: RunState, meter: EnergyMeter) -> Iterator[None]:
+def spending(state: StateFolder, meter: EnergyMeter) -> Iterator[None]:
     """Keep what this attempt used for the next one, if it does not come to the end."""
     try:
         yield
     except BaseException:
-        state.remember("spent", Spent(energy=_total(state, meter)))
+        state.remember("spent", Spent(energy=total_reading(state, meter)))
         raise
 
 
-def _total(state: RunState, meter: EnergyMeter) -> EnergyReading:
+def total_reading(state: StateFolder, meter: EnergyMeter) -> EnergyReading:
     """Time and energy of this attempt and the interrupted ones before it."""
     spent = state.recall("spent", Spent)
     return meter.reading if spent is None else add_readings(spent.energy, meter.reading)

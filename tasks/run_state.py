@@ -78,6 +78,12 @@ class StateFolder:
         except ValueError:
             return None
 
+    def clear(self) -> None:
+        """Forget everything that an earlier attempt has left."""
+        shutil.rmtree(self.directory)
+        self.directory.mkdir()
+        self.resumed = False
+
     def finish(self) -> None:
         """The run is complete: nothing is left to resume."""
         shutil.rmtree(self.directory)

@@ -6,30 +6,43 @@ from prefect.cache_policies import NO_CACHE
 from engine.dataset import Dataset
 from models.registry import POSITIONAL
 from shunter.settings import Settings
-from tasks.ingest.cache import IngestReport, ingest_source
+from tasks.ingest.batch import Batch as RawBatch
+from tasks.ingest.cache import IngestReport, file_hashes, forget, ingest_source
 from tasks.ingest.days import DayLog, DaysSource, arrange_for, open_day
-from tasks.ingest.encoder import EncodedRows, Encoder
+from tasks.ingest.encoder import CategoricalField, EncodedRows, Encoder
+from tasks.ingest.header import Kind, column_kinds, unreadable_share
 from tasks.ingest.named import NamedDataset, named_datasets, with_histories
 from tasks.ingest.names import value_names
 from tasks.ingest.schema import Schema
 from tasks.ingest.sources import open_source
+from tasks.ingest.vocabulary import HashedIds, IdMap, VocabularyIds
 from tasks.request import JobRequest
 
 __all__ = [
+    "CategoricalField",
     "DayLog",
     "DaysSource",
     "EncodedRows",
     "Encoder",
+    "HashedIds",
+    "IdMap",
     "IngestReport",
+    "Kind",
     "NamedDataset",
+    "RawBatch",
     "Schema",
+    "VocabularyIds",
     "arrange_for",
+    "column_kinds",
+    "file_hashes",
+    "forget",
     "ingest",
     "ingest_request",
     "ingest_source",
     "named_datasets",
     "open_day",
     "open_source",
+    "unreadable_share",
     "value_names",
 ]
 

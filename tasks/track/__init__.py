@@ -30,6 +30,7 @@ from tasks.track.ranking import graph_params, ranking_epoch_metrics, ranking_met
 from tasks.track.registry import RegisteredModel, load_champion, register_model
 from tasks.track.reports import log_config, log_decision, log_files, log_training_curve
 from tasks.track.runs import Run, child_run, closing, finish, open_run, start_run, start_run_tree, system_metrics
+from tasks.track.serving import Scorer
 from tasks.track.store import artifact_root, tracking_uri
 from tasks.track.tree import RunTree, read_artifact, read_tree
 from tasks.track.versions import (
@@ -39,6 +40,7 @@ from tasks.track.versions import (
     download,
     roll_back,
     tag_version,
+    version_by_number,
     version_of_run,
 )
 
@@ -49,6 +51,7 @@ __all__ = [
     "Run",
     "RunKind",
     "RunTree",
+    "Scorer",
     "TrackedRun",
     "Version",
     "artifact_root",
@@ -95,6 +98,7 @@ __all__ = [
     "tag_version",
     "tracking_uri",
     "training_metrics",
+    "version_by_number",
     "version_of_run",
     "workload_params",
 ]

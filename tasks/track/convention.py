@@ -58,9 +58,10 @@ class TrainingFigures(Protocol):
 
 def request_params(request: JobRequest) -> Values:
     """What the user asked for: `request.*`, the limits among it by their own names."""
-    values = request.model_dump(mode="json")
-    limits = values.pop("limits")
-    return _flat("request", {**values, **limits})
+    flat: dict[str, Any] = {}
+    for name, value in request.model_dump(mode="json").items():
+        flat |= value if isinstance(value, dict) else {name: value}
+    return _flat("request", flat)
 
 
 def data_params(dataset: Dataset) -> Values:

@@ -128,13 +128,14 @@ def start_run_tree(
     return run.run_id
 
 
-def start_run(name: str, kind: RunKind, *, flow_run_id: str | None = None) -> str:
+def start_run(name: str, kind: RunKind, *, flow_run_id: str | None = None, run_id: str | None = None) -> str:
     """Open a run that belongs to no training, for instance the profile of a machine.
 
     Args:
         name: what the run is called.
         kind: of the run.
         flow_run_id: of Prefect, kept as a tag, so that one finds the other.
+        run_id: a run that was interrupted, to go on writing to, as `parent_run_id` of `start_run_tree`.
 
     Returns:
         Id of the run.
@@ -142,7 +143,9 @@ def start_run(name: str, kind: RunKind, *, flow_run_id: str | None = None) -> st
     Raises:
         TrackingError: the store cannot be reached or written.
     """
-    run = _create(open_store(), name, kind)
+    client = open_store()
+    is_there = run_id is not None and _reopen(client, run_id)
+    run = Run(str(run_id), client) if is_there else _create(client, name, kind)
     if flow_run_id is not None:
         run.set_tags({"prefect.flow_run_id": flow_run_id})
     return run.run_id

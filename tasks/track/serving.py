@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from models.ensemble import Ensemble
     from models.registry import Model
-    from tasks.ingest import Encoder
+    from tasks.ingest import EncodedRows, Encoder
 
 ROWS_AT_ONCE = 8_192
 
@@ -59,16 +59,20 @@ class Scorer:
         ]
         return np.concatenate(parts) if parts else np.empty(0)
 
-    @torch.no_grad()
     def _score(self, frame: "pd.DataFrame") -> np.ndarray:
-        rows = self._encoder.encode(frame)
+        logits = torch.from_numpy(self.logits(self._encoder.encode(frame)))
+        return torch.sigmoid(logits.double()).numpy()
+
+    @torch.no_grad()
+    def logits(self, rows: "EncodedRows") -> np.ndarray:
+        """Predict the log odds of rows that its encoder has encoded."""
         batch = make_batch(
             self._model.features,
             dense=rows.dense if rows.dense.shape[1] else None,
             categorical=rows.categorical if rows.categorical.shape[1] else None,
             bags=[Bags(values=values, lengths=np.diff(offsets)) for values, offsets in rows.bags],
         )
-        return torch.sigmoid(self._model(*batch.inputs).double()).numpy()
+        return self._model(*batch.inputs).float().numpy()
 
 
 def _load_pyfunc(data_path: str) -> "Scorer | RankingScorer":

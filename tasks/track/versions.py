@@ -62,6 +62,18 @@ def champion_of(name: str) -> Version | None:
     return _by_alias(open_store(), name, CHAMPION)
 
 
+def version_by_number(name: str, number: int) -> Version:
+    """The version of this number.
+
+    Raises:
+        RequestError: there is none.
+        TrackingError: the store cannot be read.
+    """
+    client = open_store()
+    with tracking_errors():
+        return _by_number(client, name, number)
+
+
 def version_of_run(name: str, run_id: str) -> Version | None:
     """The version that a run registered, None where it registered none."""
     client = open_store()

@@ -13,6 +13,7 @@ from engine.warm_start import WarmStart
 from hardware.types import Placement
 from models.graph import GraphSpec
 from models.spec import ModelSpec
+from tasks.place import Place
 from tasks.train.adaptation import Adaptation
 from tasks.train.energy import add_readings
 from tasks.train.member import train_to_the_end
@@ -45,6 +46,8 @@ def train_member(
     should_stop: Callable[[], str | None] | None = None,
     adaptation: Adaptation | None = None,
     checkpoint_seconds: float = 300.0,
+    place: Place | None = None,
+    warm_start: WarmStart | None = None,
 ) -> TrainedModel:
     """Train one setting to the end, or on from where it stopped; a finished one is returned at once."""
     return train_to_the_end(
@@ -59,6 +62,8 @@ def train_member(
         should_stop=should_stop,
         adaptation=adaptation,
         checkpoint_seconds=checkpoint_seconds,
+        place=place,
+        warm_start=warm_start,
     )
 
 

@@ -1,0 +1,217 @@
+"""What one night does with a champion: train a challenger that goes on from it, judge both, promote the better one."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from engine.config import Schedule
+from engine.dataset import Dataset
+from tasks.ingest import DayLog, forget
+from tasks.nightly import (
+    Champion,
+    Judgement,
+    Night,
+    NightPlan,
+    Origin,
+    Outcome,
+    choose_origin,
+    ingest_days,
+    judge_challenger,
+    log_judgement,
+    log_plan,
+    slowed,
+    version_tags,
+    warm_start_from,
+)
+from tasks.nightly_request import NightlyRequest
+from tasks.profile import profile_hardware
+from tasks.run_state import StateFolder
+from tasks.select import Decision, select
+from tasks.track import (
+    ModelFiles,
+    RegisteredModel,
+    Version,
+    data_params,
+    log_decision,
+    open_run,
+    quality_metrics,
+    register,
+    tag_version,
+    version_of_run,
+)
+from tasks.train import TrainedModel, train_member
+
+PATIENCE = 1  # a pass that does not help is followed by worse ones: the days are few and were learned
+
+
+@dataclass(frozen=True)
+class Tonight:
+    """What a night is about.
+
+    Attributes:
+        request: what was asked for.
+        plan: the days.
+        logs: the days, opened.
+        state: what an interrupted night goes on with.
+        run_id: of MLflow.
+        should_stop: says when the limits are reached.
+    """
+
+    request: NightlyRequest
+    plan: NightPlan
+    logs: Mapping[date, DayLog]
+    state: StateFolder
+    run_id: str
+    should_stop: Callable[[], str | None]
+
+    def ends(
+        self,
+        outcome: Outcome,
+        reason: str,
+        champion: int,
+        *,
+        judgement: Judgement | None = None,
+        registered: int | None = None,
+    ) -> Night:
+        """How the night ended."""
+        return Night(
+            outcome=outcome,
+            day=self.plan.held_out,
+            reason=reason,
+            findings=self.plan.findings,
+            judgement=judgement,
+            champion=champion,
+            registered=registered,
+            run_id=self.run_id,
+        )
+
+
+def challenge(tonight: Tonight, champion: Champion) -> Night:
+    """Train a challenger on the days that are new to the champion, and let the held-out day decide."""
+    request, plan = tonight.request, tonight.plan
+    number = champion.version.version
+    days = [day for day in plan.training if request.relearn or day not in champion.learned]
+    log_plan(tonight.run_id, request.register_as, plan, days)
+    if plan.held_out in champion.learned:
+        reason = f"Version {number} has learned {plan.held_out}, so it cannot be judged on that day and stays."
+        return tonight.ends("nothing new", reason, number)
+    if days:
+        night, winner = _contest(tonight, champion, days)
+    else:
+        reason = f"Version {number} has learned every usable day before {plan.held_out}, so it stays."
+        night, winner = tonight.ends("nothing new", reason, number), champion
+    return _learn_judged_day(tonight, winner, night) if request.learn_last_day else night
+
+
+def _contest(tonight: Tonight, champion: Champion, days: Sequence[date]) -> tuple[Night, Champion]:
+    """Train, judge, and promote where it was earned; returns what is the champion now, with its files."""
+    logs, held_out = tonight.logs, tonight.plan.held_out
+    origin = choose_origin(champion, logs[days[-1]])
+    dataset = ingest_days(
+        tonight.request, [*(logs[day] for day in days), logs[held_out]], held_out=held_out, base=champion.files
+    )
+    open_run(tonight.run_id).log_params(data_params(dataset))
+    trained = _train(tonight, dataset, champion.files, origin, name="challenger", epochs=tonight.request.nightly_epochs)
+    files = ModelFiles(trained.directory, dataset.directory / "encoder")
+    judgement = _judge(tonight, "judgement", champion.files, files)
+    if not judgement.is_better:
+        reason = f"Version {champion.version.version} stays the champion: {judgement.words}"
+        forget(dataset)
+        return tonight.ends("kept", reason, champion.version.version, judgement=judgement), champion
+    learned = sorted({*champion.learned, *days})
+    registered = register(
+        tonight.run_id,
+        dataset,
+        trained.directory,
+        tonight.request.register_as,
+        metrics=_figures(trained, judgement),
+        tags=version_tags(learned, origin.hyperparameters),
+    )
+    reason = f"Version {registered.version} replaces version {champion.version.version}: {judgement.words}"
+    version = _note(tonight, registered, tonight.run_id, reason)
+    night = tonight.ends("promoted", reason, registered.version, judgement=judgement, registered=registered.version)
+    return night, Champion(version, files, frozenset(learned))
+
+
+def _learn_judged_day(tonight: Tonight, winner: Champion, night: Night) -> Night:
+    """Let the winner learn the judged day too, judge that on the part of the day kept back, register it if better."""
+    day = tonight.plan.held_out
+    log = tonight.logs[day]
+    dataset = ingest_days(tonight.request, [log], held_out=None, base=winner.files)
+    origin = choose_origin(winner, log)
+    trained = _train(tonight, dataset, winner.files, origin, name="last-day", epochs=1)
+    files = ModelFiles(trained.directory, dataset.directory / "encoder")
+    judgement = _judge(tonight, "last-day", winner.files, files, only_kept_back=True)
+    if not judgement.is_better:
+        reason = f"{night.reason} The judged day was learned too, to no gain: {judgement.words}"
+        forget(dataset)
+        return night.model_copy(update={"reason": reason})
+    assert trained.run_id is not None, "a night's trainings are tracked"
+    registered = register(
+        trained.run_id,
+        dataset,
+        trained.directory,
+        tonight.request.register_as,
+        metrics=_figures(trained, judgement),
+        tags=version_tags(sorted({*winner.learned, day}), origin.hyperparameters),
+    )
+    reason = f"{night.reason} Version {registered.version}, which has learned {day} too, replaces it: {judgement.words}"
+    _note(tonight, registered, trained.run_id, reason)
+    forget(dataset)
+    figures = {"reason": reason, "champion": registered.version, "registered": registered.version}
+    return night.model_copy(update={**figures, "outcome": "promoted"})
+
+
+def _train(
+    tonight: Tonight, dataset: Dataset, start: ModelFiles, origin: Origin, *, name: str, epochs: int
+) -> TrainedModel:
+    """Train from `start` where the night's first training was placed; an interrupted training goes on."""
+    request, state, run_id = tonight.request, tonight.state, tonight.run_id
+    decision = state.recall("decision", Decision)
+    if decision is None:
+        decision = select(dataset, request, profile_hardware())
+        state.remember("decision", decision)
+    log_decision(run_id, decision)
+    warm_start = warm_start_from(start, origin.member, dataset)
+    known = sum(len(one.now) for one in warm_start.rows.values())
+    open_run(run_id).set_tags({f"nightly.{name}_origin": origin.words(known, sum(dataset.features.table_rows))})
+    return train_member(
+        dataset,
+        origin.spec,
+        slowed(origin.hyperparameters, request.learning_rate_share),
+        decision.placement,
+        Schedule(max_epochs=epochs, patience=PATIENCE, seed=request.seed),
+        directory=state.directory / name,
+        name=name,
+        parent_run_id=run_id,
+        should_stop=tonight.should_stop,
+        warm_start=warm_start,
+    )
+
+
+def _judge(
+    tonight: Tonight, name: str, champion: ModelFiles, challenger: ModelFiles, *, only_kept_back: bool = False
+) -> Judgement:
+    """Compare on the judged day, once: an interrupted night keeps its judgement."""
+    judgement = tonight.state.recall(name, Judgement)
+    if judgement is None:
+        picture = tonight.state.directory / f"{name}.png"
+        log = tonight.logs[tonight.plan.held_out]
+        judgement = judge_challenger(tonight.request, log, champion, challenger, picture, only_kept_back=only_kept_back)
+        log_judgement(tonight.run_id, name, judgement, picture)
+        tonight.state.remember(name, judgement)
+    return judgement
+
+
+def _note(tonight: Tonight, registered: RegisteredModel, run_id: str, reason: str) -> Version:
+    """Write on the version's page why it is there."""
+    version = version_of_run(registered.name, run_id)
+    assert version is not None, "it was registered a moment ago"
+    tag_version(version, {"nightly.day": tonight.plan.held_out.isoformat()}, note=reason)
+    return version
+
+
+def _figures(trained: TrainedModel, judgement: Judgement) -> dict[str, float]:
+    """What MLflow shows beside the version."""
+    quality = {name: float(value) for name, value in quality_metrics(trained.validation).items()}
+    return {**quality, "quality.test.logloss": judgement.challenger_logloss}

@@ -1,0 +1,163 @@
+"""The nightly flow: the champion meets a challenger that has learned the newest days, and the better one stays."""
+
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+
+from prefect import flow
+from prefect.artifacts import create_markdown_artifact
+from prefect.runtime import flow_run
+from pydantic import BaseModel
+
+from flows.challenger import Tonight, challenge
+from flows.train import StepClock, budget_of, spending, total_reading, train_on
+from hardware.discovery import local_accelerators
+from hardware.meter import measure_energy
+from shunter.errors import RequestError
+from shunter.settings import Settings
+from tasks.ensemble import EnsembleResult
+from tasks.ingest import DayLog, forget
+from tasks.nightly import (
+    Night,
+    NightPlan,
+    ingest_days,
+    judged,
+    log_night,
+    log_plan,
+    look_for_days,
+    missing_days,
+    nights_of,
+    open_champion,
+    version_tags,
+    yesterday,
+)
+from tasks.nightly_request import NightlyRequest
+from tasks.run_state import StateFolder
+from tasks.track import (
+    champion_of,
+    closing,
+    data_params,
+    log_config,
+    open_run,
+    request_params,
+    start_run,
+    tag_version,
+    version_by_number,
+    version_of_run,
+)
+
+
+class NightIdentity(BaseModel):
+    """What an interrupted night goes on with.
+
+    Attributes:
+        run_id: of MLflow.
+        day: judged on.
+        champion: version in use when it began; None where there was none.
+    """
+
+    run_id: str
+    day: date
+    champion: int | None
+
+
+@flow(name="nightly", flow_run_name="nightly-{request.register_as}")
+def nightly(request: NightlyRequest = NightlyRequest()) -> Night:  # noqa: B008 - frozen
+    """Learn the newest days, and put the result in the champion's place only if it is better on a day of its own.
+
+    Args:
+        request: where the days lie, how they are judged, and the limits of the training.
+    """
+    newest = request.day or yesterday(datetime.now(UTC), request.zone)
+    home = Settings().nights_directory / request.register_as
+    with StateFolder(home / "state", "night", lock=home / "lock") as state:
+        nights = nights_of(request.register_as)
+        plan, logs = look_for_days(request, newest, home / "days", sorted(missing_days(nights)))
+        earlier = judged(nights, plan.held_out)
+        night = _again(request, plan, earlier.run_id) if earlier else _night(request, plan, logs, state)
+        state.finish()
+    _publish(night)
+    return night
+
+
+def _again(request: NightlyRequest, plan: NightPlan, run_id: str) -> Night:
+    """Say that there is nothing to do: a day judges once."""
+    champion = champion_of(request.register_as)
+    return Night(
+        outcome="already judged",
+        day=plan.held_out,
+        reason=f"{plan.held_out} is the newest usable day and was judged on before, so nothing has changed.",
+        findings=plan.findings,
+        champion=champion.version if champion else None,
+        run_id=run_id,
+    )
+
+
+def _night(request: NightlyRequest, plan: NightPlan, logs: Mapping[date, DayLog], state: StateFolder) -> Night:
+    """Train, judge and, where it was earned, promote: everything that is tracked in the night's run."""
+    identity = _begin(request, plan, state)
+    accelerators = [accelerator.name for accelerator in local_accelerators()]
+    with closing(identity.run_id), measure_energy(*accelerators) as meter, spending(state, meter):
+        should_stop = budget_of(request, meter, state).exhausted
+        tonight = Tonight(request, plan, logs, state, identity.run_id, should_stop)
+        if identity.champion is None:
+            night = _first_night(tonight)
+        else:
+            version = version_by_number(request.register_as, identity.champion)
+            night = challenge(tonight, open_champion(version, state.directory / "champion"))
+        energy = total_reading(state, meter)
+        run = open_run(identity.run_id)
+        run.log_energy(energy)
+        run.log_metrics({"time.total_seconds": energy.seconds})
+        log_night(night)
+    return night
+
+
+def _begin(request: NightlyRequest, plan: NightPlan, state: StateFolder) -> NightIdentity:
+    """Go on with an interrupted night, or begin anew where it was of another day or the champion was changed since."""
+    name = request.register_as
+    found, champion = state.recall("identity", NightIdentity), champion_of(name)
+    current = champion.version if champion else None
+    if found is not None:
+        registered = version_of_run(name, found.run_id)
+        may_be = {found.champion, registered.version if registered else found.champion}
+        if found.day != plan.held_out or current not in may_be:
+            state.clear()
+            found = None
+    run_id = start_run(
+        f"{name} {plan.held_out}", "nightly", flow_run_id=flow_run.get_id(), run_id=found.run_id if found else None
+    )
+    identity = NightIdentity(run_id=run_id, day=plan.held_out, champion=found.champion if found else current)
+    state.remember("identity", identity)
+    open_run(run_id).log_params(request_params(request))
+    log_config(run_id, "request", request)
+    return identity
+
+
+def _first_night(tonight: Tonight) -> Night:
+    """Without a champion there is a whole training, whose result is tested on the newest day and becomes the first."""
+    request, plan, run_id = tonight.request, tonight.plan, tonight.run_id
+    log_plan(run_id, request.register_as, plan, plan.training)
+    days = [tonight.logs[day] for day in (*plan.training, plan.held_out)]
+    dataset = ingest_days(request, days, held_out=plan.held_out, base=None)
+    open_run(run_id).log_params(data_params(dataset))
+    files = ",".join(str(path) for log in days for path in log.source.paths)
+    summary = train_on(request.first_training(files), dataset, StepClock())
+    if not isinstance(summary.result, EnsembleResult):
+        raise RequestError(f"The family {request.model} cannot be retrained nightly: use another --model.")
+    open_run(run_id).set_tags({"nightly.training_run": summary.run_id})
+    version = version_of_run(request.register_as, summary.run_id)
+    assert version is not None, "a training that ends without an error has registered its model"
+    reason = (
+        f"There was no champion of {version.name!r}: version {version.version} was trained on {len(plan.training)} "
+        f"day(s) and has log loss {summary.result.test.logloss:.5f} on {plan.held_out}."
+    )
+    tag_version(version, version_tags(plan.training, None), note=reason)
+    forget(dataset)
+    return tonight.ends("first champion", reason, version.version, registered=version.version)
+
+
+def _publish(night: Night) -> None:
+    """Show the outcome in the Prefect UI."""
+    findings = "".join(f"\n- {finding.words}" for finding in night.findings)
+    text = f"# {night.day}: {night.outcome}\n\n{night.reason}\n{findings}\n"
+    create_markdown_artifact(text, key="nightly", description=night.reason)
