@@ -69,7 +69,7 @@ class FieldStatistics:
     """What was seen in one field, over the training split.
 
     Attributes:
-        kind: `numeric`, `categorical` or `multi_valued`.
+        kind: `numeric`, `categorical`, `multi_valued` or `sequence`.
         cardinality: distinct raw values (0 for a numeric field).
         missing_share: share of rows without a value.
         access_curve: (share of ids, share of lookups they receive), most frequent ids first; empty for numeric fields.

@@ -96,11 +96,17 @@ def access_curve(
     row_bytes = (embedding_dim + 1) * FLOAT_BYTES  # with the optimiser's float
     curves = {field.name: field.access_curve for field in dataset.fields}
     pieces: list[tuple[float, float]] = []  # (rows, lookups a sample) of each piece of each field
+    lookups_of: dict[str, float] = {}
+    for field in dataset.features.categorical:  # a history is looked up in the table of its items, as often as those
+        table = field.table or field.name
+        lookups_of[table] = lookups_of.get(table, 0.0) + ids_per_sample[field.name]
     for field in dataset.features.categorical:
+        if field.table is not None:
+            continue
         points = curves.get(field.name) or ((1.0, 1.0),)
         for (ids_before, share_before), (ids, share) in pairwise(((0.0, 0.0), *points)):
             if ids > ids_before:
-                pieces.append(((ids - ids_before) * field.rows, (share - share_before) * ids_per_sample[field.name]))
+                pieces.append(((ids - ids_before) * field.rows, (share - share_before) * lookups_of[field.name]))
     pieces.sort(key=lambda piece: piece[1] / piece[0], reverse=True)
     rows, lookups = zip(*pieces, strict=True)
     total = sum(lookups) or 1.0

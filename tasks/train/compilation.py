@@ -11,6 +11,7 @@ from engine.config import Execution, Hyperparameters, Schedule
 from engine.dataset import Dataset
 from engine.probe import time_steps
 from engine.storage import read_json, write_text
+from models.registry import POSITIONAL
 from models.spec import ModelSpec
 from shunter.errors import CheckpointError
 
@@ -88,6 +89,8 @@ def _measured(
 ) -> Compilation:
     if steps < FEWEST_STEPS:
         return Compilation(compiled=False, reason=f"{steps} steps are too few", steps=steps)
+    if spec.family in POSITIONAL:
+        return Compilation(compiled=False, reason="recurrent steps take too long to compile one by one", steps=steps)
     eager = time_steps(dataset, spec, hyperparameters, execution, steps=PROBE_STEPS).step_seconds
     if not may_pay(steps, eager):
         reason = f"{steps} steps of {1e3 * eager:.1f} ms are too short a training"

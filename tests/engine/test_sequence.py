@@ -102,6 +102,7 @@ def test_interrupted_and_resumed_the_result_is_bitwise_the_same(sessions: Datase
     assert [one.validation for one in expected.history] == [one.validation for one in resumed.history]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoder", ["gru", "lstm"])
 def test_compiled_layers_give_the_same_loss_and_gradients(sessions: Dataset, encoder: str) -> None:
     spec = ModelSpec(family="sequence", embedding_dim=8, encoder=encoder, encoder_widths=(8,), top_widths=(8,))  # type: ignore[arg-type]

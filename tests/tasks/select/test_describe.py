@@ -1,5 +1,6 @@
 """The workload, counted; and the size of the job, estimated upwards."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.dataset import Dataset
-from models.spec import ModelSpec
+from models.spec import CategoricalFeature, ModelSpec
 from shunter.errors import RequestError
 from tasks.request import TrainRequest
 from tasks.select import describe, job_size
-from tasks.select.describe import REDUCTION_FACTOR, hyperband_epochs
+from tasks.select.describe import REDUCTION_FACTOR, access_curve, hyperband_epochs
 from tests.engine.synthetic import write_dataset
 
 
@@ -33,6 +34,20 @@ def test_a_wider_model_asks_for_more(dataset: Dataset) -> None:
     narrow, wide = (describe(dataset, ModelSpec(embedding_dim=dim)) for dim in (8, 32))
     assert wide.matmul_flops_per_sample > narrow.matmul_flops_per_sample
     assert wide.parameter_bytes > narrow.parameter_bytes
+
+
+def test_a_history_is_looked_up_in_the_table_of_its_items(dataset: Dataset) -> None:
+    bag = dataset.features.categorical[-1]
+    own = replace(bag, length=4)
+    item = CategoricalFeature(name=bag.name.upper(), rows=bag.rows)
+    fields = tuple(replace(one, name=bag.name, access_curve=((0.1, 0.7), (1.0, 1.0))) for one in dataset.fields[:1])
+    curves = {}
+    for name, shared in (("own", own), ("shared", replace(own, table=item.name))):
+        features = replace(dataset.features, categorical=(item, shared))
+        curves[name] = access_curve(replace(dataset, features=features, fields=fields), 8, {item.name: 1, bag.name: 3})
+    expected = [(180, 0.7 * 3 / 4), (1800, 3 / 4), (3600, 1)]  # (bytes, lookups): hot and cold of the bag, the item
+    np.testing.assert_allclose(curves["own"], expected)
+    np.testing.assert_allclose(curves["shared"], [(1800, 1)])
 
 
 def test_an_unknown_model_is_refused(dataset: Dataset) -> None:

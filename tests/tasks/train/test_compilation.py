@@ -30,6 +30,19 @@ def test_a_few_steps_are_neither_compiled_nor_measured(dataset: Dataset, tmp_pat
     assert (choice.compiled, choice.eager_step_seconds) == (False, None)
 
 
+def test_a_recurrent_model_is_never_compiled(dataset: Dataset, tmp_path: Path) -> None:
+    choice = choose_compilation(
+        dataset,
+        ModelSpec(family="sequence"),
+        Hyperparameters(),
+        EXECUTION,
+        Schedule(max_epochs=FEWEST_STEPS),
+        directory=tmp_path,
+    )
+    assert (choice.compiled, choice.eager_step_seconds) == (False, None)
+    assert "recurrent steps" in choice.reason
+
+
 def test_more_steps_are_measured_first_and_short_ones_not_compiled(dataset: Dataset, tmp_path: Path) -> None:
     choice = choose(dataset, tmp_path, epochs=FEWEST_STEPS // 11 + 1)
     assert choice.eager_step_seconds is not None
