@@ -61,6 +61,25 @@ class Settings(BaseSettings):
         """What `shunter up` has started: one JSON file per process, and their logs."""
         return self.home / "services"
 
+    data_roots: str | None = Field(
+        default=None,
+        description="Folders that may be read, with colons between; when not set, everything from the command line, "
+        "and `data` of `home` from a deployment.",
+    )
+
+    max_input_bytes: int | None = Field(
+        default=None, gt=0, description="Most bytes of a click log that are ingested, counted decompressed."
+    )
+
+    max_input_rows: int | None = Field(
+        default=None, gt=0, description="Most rows of a click log that are ingested, unreadable ones included."
+    )
+
+    @property
+    def deployment_data_directory(self) -> Path:
+        """What a deployment may read where `data_roots` is not set."""
+        return self.home / "data"
+
     @property
     def catalogue_path(self) -> Path:
         """The user's part of the hardware catalogue; need not exist."""

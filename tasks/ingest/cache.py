@@ -15,6 +15,7 @@ from engine.dataset import Dataset
 from shunter.errors import DataError
 from tasks.ingest.batch import Source
 from tasks.ingest.build import build
+from tasks.ingest.guard import Budget, check_sizes
 
 # To be raised whenever the same source would give other arrays.
 CODE_VERSION = 1
@@ -60,6 +61,7 @@ def ingest_source(source: Source, cache: Path, seed: int, max_bad_share: float) 
         DataError: the source cannot be read or used.
     """
     started = time.perf_counter()
+    check_sizes(source.paths, source.name)
     (cache / "locks").mkdir(parents=True, exist_ok=True)
     fingerprint = fingerprint_of(source, seed, cache / MEMO)
     directory = cache / fingerprint[:16]
@@ -68,6 +70,7 @@ def ingest_source(source: Source, cache: Path, seed: int, max_bad_share: float) 
         if reused:
             dataset = replace(Dataset.load(directory), name=source.name)
             _check_bad_share(dataset, max_bad_share)
+            Budget.of_settings().take_rows(dataset.rows + dataset.quarantined_rows, source.name)
         else:
             dataset = _build_beside(source, directory, fingerprint, seed, max_bad_share)
     seconds = time.perf_counter() - started

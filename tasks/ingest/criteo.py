@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tasks.ingest.batch import Batch, Columns, Rejection
 from tasks.ingest.columns import hexadecimal_key
 from tasks.ingest.files import read_blocks
+from tasks.ingest.guard import Budget
 from tasks.ingest.schema import Categorical, Label, Options, Schema
 
 NUMERIC = tuple(f"I{number}" for number in range(1, 14))
@@ -68,9 +69,10 @@ class CriteoSource:
 
     def chunks(self) -> Iterator[TextChunk]:
         """Read the files in blocks of whole lines."""
+        budget = Budget.of_settings()
         for path in self.paths:
             line = 1
-            for text in read_blocks(path):
+            for text in read_blocks(path, budget=budget):
                 yield TextChunk(path, line, text)
                 line += text.count(b"\n")
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from shunter.errors import DataError
 from tasks.ingest.batch import Source
 from tasks.ingest.criteo import CriteoSource, criteo_schema
+from tasks.ingest.guard import check_paths, check_words
 from tasks.ingest.named import is_named, open_named
 from tasks.ingest.schema import EXAMPLE, Options, Schema, read_schema
 from tasks.ingest.tabular import CsvSource, ParquetSource
@@ -34,6 +35,8 @@ def open_source(data: str, data_format: DataFormat | None, schema_file: str | No
         DataError: nothing is found, the format is not known, or the schema is missing or wrong.
         RequestError: a named data set is misspelt.
     """
+    if schema_file:
+        check_words(schema_file)
     if is_named(data) and not Path(data).exists():
         options = read_schema(schema_file, Options) if schema_file else Options()
         return open_named(data, options, downloads)
@@ -61,6 +64,7 @@ def source_of(
     Raises:
         DataError: the format is not known, or the schema is missing or wrong.
     """
+    check_paths([*paths, *([Path(schema_file)] if schema_file else [])])
     data_format = data_format or guess_format(paths)
     if data_format is DataFormat.CRITEO:
         options = read_schema(schema_file, Options) if schema_file else Options()
@@ -80,12 +84,15 @@ def find_files(data: str) -> tuple[Path, ...]:
 
     Raises:
         DataError: a part of the list matches no file.
+        RequestError: a part is an address, or lies where nothing may be read.
     """
-    parts = [data] if data and Path(data).exists() else [part.strip() for part in data.split(",") if part.strip()]
+    is_one = data and "\0" not in data and Path(data).exists()
+    parts = [data] if is_one else [part.strip() for part in data.split(",") if part.strip()]
     if not parts:
         raise DataError("--data is empty: give a file, folder or named data set.")
     paths: list[Path] = []
     for part in parts:
+        check_words(part)
         path = Path(part).expanduser()
         if path.is_dir():
             found = [file for file in path.iterdir() if file.is_file() and not file.name.startswith((".", "_"))]
@@ -96,6 +103,7 @@ def find_files(data: str) -> tuple[Path, ...]:
                 f"{part} is {'a folder without files' if path.is_dir() else 'no file, folder or named data set'}: "
                 "check the path, or see the names with `shunter datasets`."
             )
+        check_paths(found)
         paths += sorted(found, key=_natural_order)
     return tuple(paths)
 

@@ -15,6 +15,7 @@ from shunter.errors import DataError
 from tasks.ingest.batch import Batch, Source
 from tasks.ingest.columns import KeyKind
 from tasks.ingest.encoder import CategoricalField, Encoder, NumericField, signed_log
+from tasks.ingest.guard import Budget
 from tasks.ingest.history import Histories
 from tasks.ingest.labels import LabelCounts, count_labels
 from tasks.ingest.parallel import ordered_map
@@ -243,7 +244,7 @@ def survey(source: Source, splitter: Splitter, quarantine: Quarantine, spill: Sp
         parts = splitter.assign(batch)
         return batch, parts, survey_batch(batch, parts)
 
-    schema = source.schema
+    schema, budget = source.schema, Budget.of_settings()
     nothing = np.zeros(len(schema.numeric))
     found = Survey(
         schema,
@@ -256,6 +257,7 @@ def survey(source: Source, splitter: Splitter, quarantine: Quarantine, spill: Sp
         ),
     )
     for batch, parts, counted in ordered_map(work, source.chunks()):
+        budget.take_rows(len(batch.labels) + len(batch.rejected), source.name)
         quarantine.add(batch.rejected)
         spill.append(batch, parts)
         histories.append(batch, parts)

@@ -17,6 +17,7 @@ from shunter.errors import DataError
 from tasks.ingest import columns as read
 from tasks.ingest.batch import Bag, Batch, Columns, Rejection
 from tasks.ingest.files import open_binary
+from tasks.ingest.guard import Budget
 from tasks.ingest.labels import read_labels, read_weights
 from tasks.ingest.schema import MultiValued, Schema, Sequence
 
@@ -45,8 +46,9 @@ class CsvSource:
 
     def chunks(self) -> Iterator[TableChunk]:
         """Read the files in blocks of rows; every column stays text."""
+        budget = Budget.of_settings()
         for path in self.paths:
-            with open_binary(path) as stream:
+            with open_binary(path, budget) as stream:
                 delimiter = self.schema.delimiter or ("\t" if ".tsv" in path.suffixes else ",")
                 _check_columns(path, _csv_header(path, delimiter), self.schema)
                 yield from self._read(path, stream, delimiter)
@@ -105,6 +107,7 @@ class ParquetSource:
 
     def chunks(self) -> Iterator[TableChunk]:
         """Read the files in batches of rows."""
+        budget = Budget.of_settings()
         for path in self.paths:
             row = 1
             try:
@@ -112,6 +115,7 @@ class ParquetSource:
                 with pa_parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
                     _check_columns(path, file.schema_arrow.names, self.schema)
                     for batch in file.iter_batches(_PARQUET_BATCH_ROWS, columns=list(self.schema.columns)):
+                        budget.take_bytes(batch.nbytes, path)
                         yield TableChunk(path, _frame(batch), np.arange(row, row + batch.num_rows), [])
                         row += batch.num_rows
             except (pa.ArrowException, OSError) as error:

@@ -1,0 +1,162 @@
+"""What may be read, and how much of it.
+
+On the command line a user reads what the system lets her. A request that came through a deployment (the Prefect UI, its
+API, a schedule) was written by whoever may reach the server, so its paths stay within the folders that whoever runs
+this machine has named, links followed: see `SHUNTER_DATA_ROOTS`.
+"""
+
+import io
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from shunter.errors import DataError, RequestError
+from shunter.secrets import without_secrets
+from shunter.settings import Settings
+
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+_WILD = re.compile(r"[*?\[]")
+
+
+def allowed_roots() -> tuple[Path, ...] | None:
+    """The folders that may be read; None for all of them."""
+    settings = Settings()
+    if settings.data_roots:
+        return tuple(Path(root).expanduser().resolve() for root in settings.data_roots.split(os.pathsep) if root)
+    return (settings.deployment_data_directory.resolve(),) if _is_deployment() else None
+
+
+def check_words(part: str) -> None:
+    """Refuse what is no path, and what points out of the allowed folders, before anything is looked up.
+
+    Args:
+        part: file, folder or glob, as it was written.
+
+    Raises:
+        RequestError: it is an address or no path, or begins outside the allowed folders.
+    """
+    if _ADDRESS.match(part):
+        raise RequestError(
+            f"{without_secrets(part)} is an address, and only files are read: fetch it first and give its path."
+        )
+    if "\0" in part:
+        raise RequestError(f"{part!r} is no path: leave the zero character out.")
+    try:
+        path = Path(part).expanduser()
+    except RuntimeError as error:
+        raise RequestError(f"{part} names the home of a user who is not known: write the path in full.") from error
+    fixed = path.parts
+    for position, name in enumerate(path.parts):
+        if _WILD.search(name):
+            fixed = path.parts[:position]
+            break
+    check_paths([Path(*fixed)] if fixed else [Path()], told=part)
+
+
+def check_paths(paths: Iterable[Path], told: str | None = None) -> None:
+    """Refuse files outside the allowed folders, links followed.
+
+    Args:
+        paths: files or folders.
+        told: what to call them in the message; their own names when absent.
+
+    Raises:
+        RequestError: one lies outside, whether it exists or not.
+    """
+    roots = allowed_roots()
+    if roots is None:
+        return
+    for path in paths:
+        real = path.resolve()
+        if not any(real.is_relative_to(root) for root in roots):
+            raise RequestError(
+                f"{told or path} lies outside the folders that may be read here ({', '.join(map(str, roots))}): move "
+                "it there, or let whoever runs this machine add its folder to SHUNTER_DATA_ROOTS."
+            )
+
+
+@dataclass
+class Budget:
+    """How much of a source may be read in one pass; counts decompressed bytes.
+
+    Attributes:
+        max_bytes: of the input; None without a limit.
+        max_rows: of the input, unreadable ones included; None without a limit.
+        bytes_read: so far.
+        rows_read: so far.
+    """
+
+    max_bytes: int | None
+    max_rows: int | None
+    bytes_read: int = 0
+    rows_read: int = 0
+
+    @classmethod
+    def of_settings(cls) -> "Budget":
+        """As `SHUNTER_MAX_INPUT_BYTES` and `SHUNTER_MAX_INPUT_ROWS` say."""
+        settings = Settings()
+        return cls(settings.max_input_bytes, settings.max_input_rows)
+
+    def take_bytes(self, count: int, name: object) -> None:
+        """Count bytes.
+
+        Raises:
+            DataError: there are more than allowed.
+        """
+        self.bytes_read += count
+        if self.max_bytes is not None and self.bytes_read > self.max_bytes:
+            raise DataError(
+                f"{name} holds more than the {self.max_bytes:,} bytes that may be ingested here, decompressed: give "
+                "less, or raise SHUNTER_MAX_INPUT_BYTES."
+            )
+
+    def take_rows(self, count: int, name: object) -> None:
+        """Count rows.
+
+        Raises:
+            DataError: there are more than allowed.
+        """
+        self.rows_read += count
+        if self.max_rows is not None and self.rows_read > self.max_rows:
+            raise DataError(
+                f"{name} holds more than the {self.max_rows:,} rows that may be ingested here: give less, or raise "
+                "SHUNTER_MAX_INPUT_ROWS."
+            )
+
+
+class CountedStream(io.RawIOBase):
+    """A stream that counts what is read from it."""
+
+    def __init__(self, stream: BinaryIO, budget: Budget, name: object) -> None:
+        super().__init__()
+        self._stream, self._budget, self._name = stream, budget, name
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill the buffer as far as there is something to read."""
+        count = cast("io.RawIOBase", self._stream).readinto(buffer) or 0
+        self._budget.take_bytes(count, self._name)
+        return count
+
+
+def check_sizes(paths: Iterable[Path], name: str) -> None:
+    """Refuse files that are too large as they lie on the disk, before they are read.
+
+    Raises:
+        DataError: together they hold more bytes than may be ingested.
+    """
+    budget = Budget.of_settings()
+    for path in paths:
+        budget.take_bytes(path.stat().st_size, name)
+
+
+def _is_deployment() -> bool:
+    from prefect.runtime import deployment
+
+    return deployment.id is not None
