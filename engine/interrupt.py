@@ -12,6 +12,7 @@ from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
+PATIENCE_SECONDS = 600.0  # with a step that was told to be the last; a step that hangs ends with the process
 
 _told_to_stop: contextvars.ContextVar[threading.Event | None] = contextvars.ContextVar("told_to_stop", default=None)
 
@@ -54,7 +55,8 @@ def stopped_between_steps(training: Callable[P, R]) -> Callable[P, R]:
             if result.cancel():  # it had not begun
                 raise
             stop.set()
-            ended.wait()
+            if not ended.wait(PATIENCE_SECONDS):
+                raise
             failure = result.exception()
             raise signalled from failure if isinstance(failure, Exception) else None
         return result.result()

@@ -235,8 +235,13 @@ def ui(prefect_port: PrefectPort = 4200, mlflow_port: MlflowPort = 5000) -> None
     """Start the UIs of Prefect and MLflow on loopback, until Ctrl-C."""
     with one_sentence_errors("Stopped."):
         ensure_home()
+        from flows.operation import running_services
         from flows.services import mlflow_service, prefect_service, serve
 
+        if up_already := [daemon for daemon in running_services() if daemon.name != "Worker"]:
+            for daemon in up_already:
+                say_line(f"{daemon.name}: {daemon.url}")
+            return
         services = [prefect_service(prefect_port), mlflow_service(mlflow_port)]
         serve(services, on_ready=lambda service: console.print(f"{service.name}: {service.url}"))
 

@@ -35,6 +35,16 @@ def prepare_environment(*, debug: bool) -> None:
         import warnings
 
         warnings.simplefilter("ignore")
+    use_running_server()
+
+
+def use_running_server() -> None:
+    """Write to the Prefect server that `shunter up` has started, while it runs, instead of starting another one."""
+    from flows.daemons import find
+
+    server = find("Prefect")
+    if server is not None:
+        os.environ.setdefault("PREFECT_API_URL", f"{server.url}/api")
 
 
 def ensure_home() -> None:

@@ -6,6 +6,7 @@ from prefect.cache_policies import NO_CACHE
 from engine.dataset import Dataset
 from models.registry import POSITIONAL
 from shunter.settings import Settings
+from tasks.faults import retried
 from tasks.ingest.batch import Batch as RawBatch
 from tasks.ingest.cache import IngestReport, file_hashes, forget, ingest_source
 from tasks.ingest.days import DayLog, DaysSource, arrange_for, open_day
@@ -48,7 +49,7 @@ __all__ = [
 
 
 # Our own cache is by content; Prefect's would be by the text of the request.
-@task(name="ingest", cache_policy=NO_CACHE)
+@task(name="ingest", cache_policy=NO_CACHE, **retried())
 def ingest(request: JobRequest) -> Dataset:
     """Ingest the request's data, or find it in the cache."""
     dataset, report = ingest_request(request)

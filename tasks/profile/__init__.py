@@ -39,6 +39,7 @@ __all__ = [
 ]
 
 PATIENCE_SECONDS = 600  # with a training on an accelerator that is to be measured
+LONGEST_SECONDS = 3600  # of all measurements: a device that does not answer shall not hold the flow for ever
 
 Progress = Callable[[str], None]
 
@@ -47,13 +48,13 @@ def _quiet(words: str) -> None:
     """Tell nobody."""
 
 
-@task(name="profile", cache_policy=NO_CACHE)
+@task(name="profile", cache_policy=NO_CACHE, timeout_seconds=LONGEST_SECONDS)
 def profile_hardware(refresh: bool = False) -> list[HardwareProfile]:
     """Profile every accelerator of this machine, from the day's file unless `refresh`."""
     return local_profiles(refresh=refresh)
 
 
-@task(name="profile machine", cache_policy=NO_CACHE)
+@task(name="profile machine", cache_policy=NO_CACHE, timeout_seconds=LONGEST_SECONDS)
 def profile_machine(refresh: bool = False, on_progress: Progress = _quiet) -> list[HardwareProfile]:
     """The same, with disk and collectives."""
     return machine_profiles(refresh=refresh, on_progress=on_progress)

@@ -7,6 +7,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from engine.dataset import Dataset
+from tasks.faults import retried
 from tasks.track.convention import (
     SCHEMA_VERSION,
     RunKind,
@@ -104,7 +105,10 @@ __all__ = [
 ]
 
 
-@task(name="register", cache_policy=NO_CACHE)
+REGISTER_SECONDS = 1800  # after which a store that does not answer fails the step
+
+
+@task(name="register", cache_policy=NO_CACHE, timeout_seconds=REGISTER_SECONDS, **retried())
 def register(
     parent_run_id: str,
     dataset: Dataset,

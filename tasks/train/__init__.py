@@ -13,6 +13,7 @@ from engine.warm_start import WarmStart
 from hardware.types import Placement
 from models.graph import GraphSpec
 from models.spec import ModelSpec
+from tasks.faults import retried
 from tasks.place import Place
 from tasks.train.adaptation import Adaptation
 from tasks.train.energy import add_readings
@@ -32,7 +33,8 @@ __all__ = [
 ]
 
 
-@task(name="train", task_run_name="train-{name}", cache_policy=NO_CACHE)
+# Tried again, it goes on from its checkpoint.
+@task(name="train", task_run_name="train-{name}", cache_policy=NO_CACHE, **retried())
 def train_member(
     dataset: Dataset,
     spec: ModelSpec,

@@ -8,6 +8,7 @@ from prefect.cache_policies import NO_CACHE
 
 from engine.dataset import Dataset
 from hardware.types import Placement
+from tasks.faults import retried
 from tasks.place import Place
 from tasks.request import TrainRequest
 from tasks.tune.report import trial_progress
@@ -18,7 +19,8 @@ from tasks.tune.space import SearchSpace
 __all__ = ["Progress", "SearchSpace", "Setting", "TuneResult", "search", "tune"]
 
 
-@task(name="tune", cache_policy=NO_CACHE)
+# Tried again, it goes on with the trials that are left.
+@task(name="tune", cache_policy=NO_CACHE, **retried())
 def tune(
     dataset: Dataset,
     request: TrainRequest,

@@ -1,0 +1,79 @@
+"""What a step does about faults that pass by themselves: it tries again, later each time."""
+
+import errno
+import socket
+import sqlite3
+import urllib.error
+from collections.abc import Iterator
+from typing import Any, TypedDict
+
+from prefect import Task
+from prefect.client.schemas.objects import State, TaskRun
+from prefect.tasks import exponential_backoff
+
+RETRIES = 3
+FIRST_DELAY_SECONDS = 2.0  # then twice as long each time
+PASSING = {
+    errno.EAGAIN,
+    errno.EBUSY,
+    errno.EIO,
+    errno.ESTALE,  # a network file system whose server has started anew
+    errno.ENETDOWN,
+    errno.ENETUNREACH,
+    errno.EHOSTUNREACH,
+    errno.ETIMEDOUT,
+}
+BUSY_STATUS = {429, 502, 503, 504}
+
+
+class Retried(TypedDict):
+    """Options of a Prefect task."""
+
+    retries: int
+    retry_delay_seconds: Any
+    retry_jitter_factor: float
+    retry_condition_fn: Any
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether the same attempt may succeed a little later: a busy database, a server or network that is away.
+
+    What an error was raised from counts as well, since ours stand for those of libraries. A missing file, a full disk,
+    a wrong value and a loss that is no number do not pass by themselves.
+    """
+    return any(_passes(one) for one in _chain(error))
+
+
+def retried() -> Retried:
+    """Options of a task that may be repeated as a whole: tried again after 2, 4 and 8 seconds, more or less."""
+    return Retried(
+        retries=RETRIES,
+        retry_delay_seconds=exponential_backoff(FIRST_DELAY_SECONDS),
+        retry_jitter_factor=0.5,
+        retry_condition_fn=_has_passing_fault,
+    )
+
+
+def _has_passing_fault(task: Task[..., Any], task_run: TaskRun, state: State[Any]) -> bool:
+    error = state.result(raise_on_failure=False)
+    return isinstance(error, BaseException) and is_passing(error)
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    seen = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _passes(error: BaseException) -> bool:
+    if isinstance(error, urllib.error.HTTPError):
+        return error.code in BUSY_STATUS
+    if isinstance(error, ConnectionError | TimeoutError):
+        return True
+    if isinstance(error, sqlite3.OperationalError):
+        return "locked" in str(error) or "busy" in str(error)
+    if isinstance(error, socket.gaierror):
+        return error.errno == socket.EAI_AGAIN  # the name server is away
+    return isinstance(error, OSError) and error.errno in PASSING

@@ -1,0 +1,165 @@
+"""`shunter up` with its real servers and worker: what it starts, what it leaves alone, and what survives a fault."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from prefect import get_client
+from prefect.client.schemas.objects import FlowRun, State
+from prefect.deployments import run_deployment
+from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.states import Cancelling
+from prefect.types.entrypoint import EntrypointType
+
+from flows.daemons import find
+from flows.operation import Ports, down, running_services, up
+from flows.recovery import processes_of
+from flows.services import WORK_POOL, free_port
+from shunter.settings import PROJECT_ROOT
+
+pytestmark = pytest.mark.slow
+PATIENCE_SECONDS = 300
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    home = tmp_path_factory.mktemp("home")
+    (home / "prefect").mkdir()
+    (home / "mlflow").mkdir()
+    return {"SHUNTER_HOME": str(home), "PREFECT_HOME": str(home / "prefect")}
+
+
+@pytest.fixture(scope="module")
+def ports() -> Ports:
+    return Ports(prefect=free_port(), mlflow=free_port())
+
+
+@pytest.fixture(scope="module")
+def started(environment: dict[str, str], ports: Ports) -> Iterator[list[str]]:
+    """Everything is up for the tests of this file; what was said of it."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        patch.setenv("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+        said: list[str] = []
+        up(ports, PROJECT_ROOT, said.append)
+    yield said
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        down(lambda sentence: None)
+        assert running_services() == []
+
+
+@pytest.fixture
+def server(
+    started: list[str], environment: dict[str, str], ports: Ports, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """The test shares the home and talks to the server."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with temporary_settings({PREFECT_API_URL: f"http://127.0.0.1:{ports.prefect}/api"}):
+        yield
+
+
+def wait_for(condition: Callable[[], Any], what: str) -> Any:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        if value := condition():
+            return value
+        time.sleep(0.2)
+    raise AssertionError(f"{what} did not happen within {PATIENCE_SECONDS} seconds")
+
+
+def read_run(flow_run_id: UUID) -> FlowRun:
+    with get_client(sync_client=True) as client:
+        return client.read_flow_run(flow_run_id)
+
+
+def state_of(flow_run_id: UUID) -> State:
+    state = read_run(flow_run_id).state
+    assert state is not None
+    return state
+
+
+def step_of(folder: Path) -> int:
+    """Step of the checkpoint, 0 where there is none."""
+    path = folder / "checkpoint" / "checkpoint.json"
+    return json.loads(path.read_text())["state"]["step"] if path.exists() else 0
+
+
+def trigger(folder: Path) -> UUID:
+    """Start the endless training on the worker, and wait until it has saved its state once."""
+    from tests.flows.deployed import endless
+
+    endless.to_deployment(
+        "endless",
+        work_pool_name=WORK_POOL,
+        job_variables={"working_dir": str(PROJECT_ROOT)},
+        entrypoint_type=EntrypointType.MODULE_PATH,
+    ).apply()  # pyright: ignore[reportAttributeAccessIssue]
+    run: FlowRun = run_deployment("endless/endless", parameters={"folder": str(folder)}, timeout=0)  # pyright: ignore
+    wait_for(lambda: step_of(folder), "the first checkpoint")
+    return run.id
+
+
+def cancel(flow_run_id: UUID) -> None:
+    with get_client(sync_client=True) as client:
+        client.set_flow_run_state(flow_run_id, Cancelling())
+
+
+def test_up_says_what_it_has_started_and_again_what_is_there(server: None, started: list[str], ports: Ports) -> None:
+    assert started[:3] == [
+        f"Prefect: http://127.0.0.1:{ports.prefect}",
+        f"MLflow: http://127.0.0.1:{ports.mlflow}",
+        "Worker: ready",
+    ]
+    assert started[3].startswith("Deployments: train, select, profile, tune")
+    before = running_services()
+    again: list[str] = []
+    up(Ports(), PROJECT_ROOT, again.append)
+    assert [sentence.partition(" is already up")[0] for sentence in again[:3]] == ["Prefect", "MLflow", "Worker"]
+    assert running_services() == before
+
+
+def test_cancelled_run_stops_with_its_children_after_a_step_and_is_resumed_from_there(
+    server: None, tmp_path: Path
+) -> None:
+    run = trigger(tmp_path)
+    cancel(run)
+    wait_for(lambda: not processes_of(run), "the end of its processes")
+    saved = step_of(tmp_path)
+    assert saved % 200  # saved when it was told to stop, not when it was due
+    assert wait_for(lambda: state_of(run).is_final() and state_of(run), "the final state").is_cancelled()
+    again = trigger(tmp_path)
+    assert wait_for(lambda: step_of(tmp_path) > saved, "a further checkpoint")
+    cancel(again)
+    wait_for(lambda: state_of(again).is_final(), "the final state")
+
+
+def test_killed_worker_is_replaced_and_its_run_goes_on_from_its_checkpoint(server: None, tmp_path: Path) -> None:
+    run = trigger(tmp_path)
+    worker = find("Worker")
+    assert worker is not None
+    os.kill(worker.pid, signal.SIGKILL)
+    wait_for(lambda: find("Worker") is None, "the end of the worker")
+    said: list[str] = []
+    up(Ports(), PROJECT_ROOT, said.append)
+    assert f"{read_run(run).name} has lost its worker: it goes on from its last checkpoint." in said
+    saved = step_of(tmp_path)
+    wait_for(lambda: step_of(tmp_path) > saved, "a further checkpoint")
+    assert read_run(run).run_count == 2
+    assert "Crashed" in {state.name for state in states_of(run)}
+    cancel(run)
+    wait_for(lambda: state_of(run).is_final(), "the final state")
+
+
+def states_of(flow_run_id: UUID) -> list[State]:
+    with get_client(sync_client=True) as client:
+        return client.read_flow_run_states(flow_run_id)
