@@ -24,6 +24,8 @@ from torch import distributed as dist
 
 from engine.checkpoint import CheckpointDirectory
 from engine.distributed.blocks import Block, StoredBlocks, fill_shards
+from engine.distributed.tower_model import HostRecommender
+from engine.distributed.towers import TowerEmbeddings
 from engine.optimizer_state import optimizer_tensors, restore_optimizer, state_tensors
 from engine.storage import (
     check_file,
@@ -78,6 +80,8 @@ class ShardedCheckpoint(CheckpointDirectory):
 
     def keep_best(self, model: Model, step: int) -> None:
         """Write the weights that are the best so far; they count from the next `write` on."""
+        if isinstance(model, HostRecommender):
+            model.gather_towers()
         blocks = {key: tensor for key, tensor in self._own_blocks(model).items() if key.endswith("weight")}
         self._best_name = f"best-{step}"
         self._write(self._best_name, blocks, _dense_weights(model), {})
@@ -98,6 +102,8 @@ class ShardedCheckpoint(CheckpointDirectory):
         Raises:
             TrainingError: a weight is not finite; the former checkpoint stays.
         """
+        if isinstance(model, HostRecommender):
+            model.gather_towers(optimizer)
         own = self._own_blocks(model)
         dense = {**_dense_weights(model), **_full_state(optimizer)}
         self._check_finite({**own, **dense}, state["step"])
@@ -239,7 +245,7 @@ def gather_weights(folder: Path, model: Model) -> None:
 
 
 def _shards(model: Model) -> Iterable[Shard]:
-    assert isinstance(model.embeddings, ShardedEmbeddings)
+    assert isinstance(model.embeddings, ShardedEmbeddings | TowerEmbeddings)
     return model.embeddings.shards()
 
 

@@ -1,5 +1,6 @@
 """A training that many processes share: each takes a part of every batch, and all keep the same dense weights."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,6 +17,7 @@ from engine.dataset import Dataset, SplitName
 from engine.distributed.checkpoint import ShardedCheckpoint
 from engine.distributed.loader import BatchShare, ShareLoader
 from engine.distributed.plan import Sharding, make_plan
+from engine.distributed.tower_model import HostRecommender, build_host_model, can_be_divided
 from engine.evaluation import SMALLEST_BATCH, scored_as
 from engine.loader import mean_ids_per_sample
 from engine.loss import mean_losses, weighted_sum
@@ -64,7 +66,8 @@ class ManyProcesses(OneProcess):
     ) -> Model:
         """Build the model around divided tables; the initial weights are those of a single process.
 
-        The tables may be larger than the memory of one process: whether they fit is the planner's to say.
+        The tables may be larger than the memory of one process: whether they fit is the planner's to say. Where the
+        processes are on several hosts, a DMT is divided by its towers instead (`engine.distributed.tower_model`).
 
         Raises:
             RequestError: the model cannot be built.
@@ -74,6 +77,17 @@ class ManyProcesses(OneProcess):
             raise RequestError("The option embedding_cache_rows works in one process: leave it out or use one process.")
         check_spec(spec, features)
         device = torch.device(execution.device)
+        per_host = self._sharding.processes_per_node or int(os.environ.get("LOCAL_WORLD_SIZE", self.count))
+        if can_be_divided(spec, features, hyperparameters, per_host):
+            return build_host_model(
+                spec,
+                features,
+                hyperparameters,
+                device,
+                seed=seed,
+                processes_per_host=per_host,
+                machine=self._sharding.machine,
+            )
         plan = partial(
             make_plan,
             sharding=self._sharding,
@@ -116,7 +130,10 @@ class ManyProcesses(OneProcess):
         # The mean over the processes of this is the mean over the batch, as TorchRec averages gradients.
         losses = _own_losses(logits, batch, self.count)
         weighted_sum(losses, weights).backward()
-        _average([p.grad for p in model.parameters() if p.grad is not None], self.count)
+        if isinstance(model, HostRecommender):
+            model.average_gradients()
+        else:
+            _average([p.grad for p in model.parameters() if p.grad is not None], self.count)
         # Each process normalises its own share of the batch; what they remember for scoring is the same in all.
         statistics = [buffer for buffer in model.layers.buffers() if buffer.is_floating_point()]
         if statistics:
