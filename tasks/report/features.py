@@ -53,7 +53,7 @@ class FeatureStatistics(_Frozen):
 
     Attributes:
         name: of the column.
-        kind: `numeric`, `categorical` or `multi_valued`.
+        kind: `numeric`, `categorical`, `multi_valued` or `sequence`.
         cardinality: distinct values; 0 for a number.
         missing_share: share of training rows without a value.
         information: share of the label's entropy that the field alone explains, corrected for chance; None for a
@@ -159,7 +159,7 @@ def _categorical_statistics(
         kind=field.kind,
         cardinality=field.cardinality,
         missing_share=field.missing_share,
-        information=None if field.kind == "multi_valued" else information(counts, positives),
+        information=None if field.kind in ("multi_valued", "sequence") else information(counts, positives),
         values=values,
     )
 
