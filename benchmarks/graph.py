@@ -82,15 +82,15 @@ RECIPES = {
     ),
     "sage": Recipe(
         spec=GraphSpec(family="sage", embedding_dim=64, layers=2, neighbours=10),
-        hyperparameters=RankingHyperparameters(learning_rate=0.005, weight_decay=1e-3, negatives=4),
+        hyperparameters=RankingHyperparameters(learning_rate=0.02, weight_decay=1e-3, negatives=4),
         batch_size=16_384,
-        epochs=18,
+        epochs=10,
     ),
     "hetero": Recipe(
         spec=GraphSpec(family="hetero", embedding_dim=64, layers=2),
-        hyperparameters=RankingHyperparameters(learning_rate=0.005, weight_decay=1e-3, negatives=4),
+        hyperparameters=RankingHyperparameters(learning_rate=0.02, weight_decay=1e-3, negatives=4),
         batch_size=16_384,
-        epochs=18,
+        epochs=6,
     ),
 }
 

@@ -1,0 +1,69 @@
+"""A graph model through the whole flow, and the requests that it refuses before anything is measured."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from shunter.errors import RequestError
+from tasks.request import Limits, TrainRequest
+
+
+def request_for(folder: Path, **others) -> TrainRequest:
+    """Users who like the items of their own group; the schema says which columns they are."""
+    random = np.random.default_rng(0)
+    user, item = random.integers(0, 40, 3_000), random.integers(0, 30, 3_000)
+    likes = random.random(3_000) < np.where(user % 3 == item % 3, 0.8, 0.05)
+    frame = pd.DataFrame({"like": likes.astype(int), "who": user, "what": item, "genre": item % 3})
+    frame.to_parquet(folder / "clicks.parquet")
+    schema = {"label": "like", "categorical": ["who", "what", "genre"], "user": "who", "item": "what"}
+    (folder / "schema.json").write_text(json.dumps({**schema, **others.pop("schema", {})}))
+    files = {"data": str(folder / "clicks.parquet"), "schema_file": str(folder / "schema.json")}
+    return TrainRequest(**{"model": "hetero", "max_epochs": 3, **files, **others})
+
+
+@pytest.mark.slow
+def test_a_graph_model_goes_from_click_log_to_champion(tmp_path: Path, prefect_server: None) -> None:
+    from mlflow import MlflowClient
+    from rich.console import Console
+
+    from flows.summary import print_summary
+    from flows.train import train
+    from tasks.track import load_champion
+
+    summary = train(request_for(tmp_path))
+    assert summary.tuned is None
+    assert summary.decision.placement.precision == "fp32"
+    assert summary.result.test.ndcg20 > 0.5
+    parent = MlflowClient(summary.tracking_uri).get_run(summary.run_id)
+    assert parent.data.metrics["quality.test.ndcg20"] == pytest.approx(summary.result.test.ndcg20)
+    assert parent.data.metrics["workload.train_samples"] == summary.decision.workload.train_samples
+    assert parent.data.tags["model.registered"] == "shunter/1"
+    console = Console(width=100, record=True)
+    print_summary(console, summary)
+    assert "NDCG@20" in console.export_text()
+    rows = pd.DataFrame({"who": [1, 1, 999], "what": [1, 2, 1], "genre": [1, 2, 1]})
+    liked, other, of_stranger = load_champion().predict(rows)
+    assert liked > other
+    assert np.isfinite(of_stranger)
+
+
+@pytest.mark.parametrize(
+    ("others", "message"),
+    [
+        ({"schema": {"user": None}}, "name the user in the schema"),
+        ({"limits": Limits(min_auc=0.7)}, "leave out --min-auc"),
+        ({"processes": 2}, "leave out --processes"),
+    ],
+)
+def test_what_a_graph_model_cannot_do_is_refused_before_anything_is_measured(
+    others: dict, message: str, tmp_path: Path
+) -> None:
+    from flows.graph import check_graph_request
+    from tasks.ingest import ingest_request
+
+    request = request_for(tmp_path, **others)
+    with pytest.raises(RequestError, match=message):
+        check_graph_request(request, ingest_request(request)[0])
