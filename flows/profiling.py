@@ -70,7 +70,9 @@ def profile(request: ProfileRequest = ProfileRequest(), refresh: bool = False) -
 
 
 def _ingestion(request: ProfileRequest, data: str) -> TrainRequest:
-    return TrainRequest(data=data, format=request.format, schema_file=request.schema_file)
+    wanted = TrainRequest(data=data, format=request.format, schema_file=request.schema_file)
+    # The model decides too: one that reads histories makes a named data set bring them.
+    return wanted if request.model is None else wanted.model_copy(update={"model": request.model})
 
 
 def _run_name(request: ProfileRequest, profiles: list[HardwareProfile]) -> str:
