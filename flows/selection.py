@@ -11,6 +11,7 @@ from flows.hooks import notify
 from hardware.types import HardwareProfile
 from shunter.errors import ShunterError
 from tasks.cluster import profile_cluster, requested_cluster
+from tasks.families import check_model
 from tasks.ingest import ingest
 from tasks.profile import profile_hardware
 from tasks.request import SelectRequest
@@ -26,6 +27,7 @@ def choose_placement(request: SelectRequest = SelectRequest()) -> Decision:
     Args:
         request: the data, the limits, the objective, the effort, and the accelerators to compare.
     """
+    check_model(request.model)
     dataset = ingest(request)
     with requested_cluster(request) as cluster:
         profiles = profile_cluster(cluster) if cluster else profile_hardware()

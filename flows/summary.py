@@ -6,6 +6,7 @@ from rich.table import Table
 
 from hardware.types import EnergyReading
 from tasks.ensemble import EnsembleResult
+from tasks.families import AUTO
 from tasks.select import Decision
 from tasks.track import RegisteredModel
 from tasks.train import TrainedRanker
@@ -69,7 +70,7 @@ def _lines(summary: TrainSummary) -> list[tuple[str, str]]:
     bad = f"; {summary.quarantined_rows:,} unreadable rows set aside" if summary.quarantined_rows else ""
     lines = [
         ("Data", f"{summary.data_name}: {rows} rows{bad}"),
-        *_result_lines(summary.model, summary.result),
+        *_result_lines(_model_words(summary), summary.result),
         ("Search", _search_words(summary.tuned)),
         ("Time", _time_words(summary.step_seconds)),
         ("Energy", _energy_words(summary.energy)),
@@ -110,6 +111,20 @@ def _search_words(tuned: TuneResult | None) -> str:
         return "none: a graph model is trained once, with the settings of its family"
     tried = f"{tuned.complete_trials} complete, {tuned.pruned_trials} stopped early, {tuned.failed_trials} failed"
     return f"{tuned.complete_trials + tuned.pruned_trials + tuned.failed_trials} settings: {tried}"
+
+
+def _model_words(summary: TrainSummary) -> str:
+    """What was asked for, and where tuning chose the families what it chose."""
+    if summary.model != AUTO or summary.tuned is None or not isinstance(summary.result, EnsembleResult):
+        return summary.model
+    settings = summary.tuned.settings
+    chosen = [settings[place % len(settings)].spec.family for place in range(len(summary.result.members))]
+    kept = [
+        family
+        for family, member in zip(chosen, summary.result.members, strict=True)
+        if member.weight > 0 and (summary.result.kept == "ensemble" or member.name == summary.result.best_single)
+    ]
+    return f"{AUTO}: {', '.join(dict.fromkeys(kept))}"
 
 
 def _time_words(step_seconds: dict[str, float]) -> str:

@@ -19,7 +19,9 @@ from hardware.meter import EnergyMeter, measure_energy
 from hardware.power_limit import limited
 from hardware.types import EnergyReading, HardwareProfile, Placement
 from shunter.errors import InfeasibleError
+from tasks.card import describe_version, write_card
 from tasks.ensemble import EnsembleResult, build_ensemble
+from tasks.families import check_model
 from tasks.ingest import ingest
 from tasks.profile import profile_hardware
 from tasks.report import report
@@ -54,6 +56,7 @@ def train(request: TrainRequest = TrainRequest(), fresh: bool = False) -> TrainS
         request: the data, the limits, the objective and the effort.
         fresh: start anew instead of resuming an interrupted run of the same request.
     """
+    check_model(request.model)
     clock = StepClock()
     with clock.step("ingest"):
         dataset = ingest(request)
@@ -185,8 +188,11 @@ def _train_ensemble(
             seed=request.seed,
         )
     log_training_curve(run_id, {member.name: member.history for member in members})
+    with clock.step("card"):
+        card = write_card(run_id, dataset, members, result, decision.placement, seed=request.seed)
     with clock.step("register"):
         registered = _register_if_good_enough(request, dataset, result, run_id)
+    describe_version(card, registered)
     return tuned, result, registered
 
 

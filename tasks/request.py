@@ -163,7 +163,8 @@ class JobRequest(BaseModel):
     )
     model: str = Field(
         default="dlrm",
-        description="Model family: dlrm, dnn, deepfm, dcnv2, finalmlp, dhen, dmt or sequence; or, to rank items along "
+        description="Model family: dlrm, dnn, deepfm, dcnv2, finalmlp, dhen, dmt or sequence; or auto, which lets "
+        "tuning choose among the first six; or, to rank items along "
         "a graph, lightgcn, sage or hetero, which is trained once, whatever --trials and --ensemble-size.",
     )
     towers: int | None = Field(

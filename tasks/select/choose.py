@@ -6,7 +6,7 @@ from functools import partial
 from engine.dataset import Dataset
 from hardware.residual import Residual, StepObservation
 from hardware.types import HardwareProfile, Placement, Workload
-from models.spec import ModelSpec
+from tasks.families import AUTO_FAMILIES, representative
 from tasks.request import ALL_OFFERS, LOCAL_OFFERS, JobRequest
 from tasks.select.assessment import Candidate
 from tasks.select.correct import corrected
@@ -60,7 +60,8 @@ def choose(
         RequestError: the model family is unknown or cannot take this data, an accelerator is unknown, or no accelerator
             at all can keep a limit.
     """
-    spec = spec_of(request.model, request.towers)
+    family = representative(request.model, dataset.features)
+    spec = spec_of(family, request.towers)
     workload = describe(dataset, spec)
     here = local_offers(profiles, request.price_per_hour)
     absent = catalogue_offers(offers, profiles)
@@ -94,7 +95,7 @@ def choose(
             terms.job,
             billing=request.billing,
             workload=workload,
-            notes=[*_notes(here, absent), *mentioned, *history.words()],
+            notes=[*_family_notes(request.model, family), *_notes(here, absent), *mentioned, *history.words()],
             observations=observations,
         )
     except NoFeasiblePlacementError as error:
@@ -124,6 +125,16 @@ def _local_candidates(
         range_watts = limit_range_watts(leader.placement.accelerator)
         candidates += power_limited(leader, range_watts, workload, take)
     return candidates, probe_observations(found, workload, [offer.profile for offer in here])
+
+
+def _family_notes(asked: str, counted: str) -> list[str]:
+    """Said where tuning will choose the family too."""
+    if asked == counted:
+        return []
+    return [
+        f"Tuning chooses among {', '.join(AUTO_FAMILIES)}: placements are judged by {counted}, which asks most of "
+        "them, so that another family needs less than is said here."
+    ]
 
 
 def _notes(here: Sequence[Offer], absent: Sequence[Offer]) -> list[str]:

@@ -8,6 +8,7 @@ from prefect.cache_policies import NO_CACHE
 
 from engine.dataset import Dataset
 from tasks.faults import retried
+from tasks.track.card import artifact_link, describe_model, log_texts
 from tasks.track.convention import (
     SCHEMA_VERSION,
     RunKind,
@@ -55,11 +56,13 @@ __all__ = [
     "Scorer",
     "TrackedRun",
     "Version",
+    "artifact_link",
     "artifact_root",
     "champion_of",
     "child_run",
     "closing",
     "data_params",
+    "describe_model",
     "download",
     "energy_metrics",
     "energy_tags",
@@ -76,6 +79,7 @@ __all__ = [
     "log_profiles",
     "log_stalls",
     "log_steps",
+    "log_texts",
     "log_training_curve",
     "model_params",
     "open_run",

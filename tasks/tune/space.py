@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from engine.config import Hyperparameters
 from engine.dataset import Dataset
 from models.spec import ModelSpec
+from tasks.families import AUTO, AUTO_FAMILIES
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -41,7 +42,9 @@ class SearchSpace(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    family: str = Field(default="dlrm", description="Model family; not searched.")
+    families: tuple[str, ...] = Field(
+        default=("dlrm",), min_length=1, description="Model families; of several the search chooses one too."
+    )
     embedding_dims: tuple[int, ...] = Field(default=(4, 8, 16), description="Widths of the embeddings.")
     top_widths: tuple[int, ...] = Field(default=(64, 128, 256), description="First hidden width above interactions.")
     most_top_layers: int = Field(default=3, ge=1, description="Most hidden layers above the interactions.")
@@ -54,7 +57,9 @@ class SearchSpace(BaseModel):
     embedding_learning_rates: tuple[float, float] = Field(
         default=(3e-3, 0.3), description="Range, searched in log scale."
     )
-    options: Choices = Field(default={}, description="Values of each option that the family alone has.")
+    options: Choices = Field(
+        default={}, description="Values of each option that not all families have; drawn only for those that do."
+    )
     tower_partitions: dict[str, TowerFields] = Field(
         default={}, description="Ways to divide the fields into towers, by name; only for the family dmt."
     )
@@ -64,22 +69,28 @@ class SearchSpace(BaseModel):
         """Ranges for the size of the data: little data cannot feed wide layers, and they only cost time.
 
         The widest layer is the power of two next below the square root of the training rows, from 64 to 512, and the
-        embeddings grow with the rows too; both ranges hold the defaults of `ModelSpec`.
+        embeddings grow with the rows too; both ranges hold the defaults of `ModelSpec`. The family `auto` is all of
+        `AUTO_FAMILIES`.
         """
+        families = AUTO_FAMILIES if family == AUTO else (family,)
         rows = dataset.splits["train"].rows
         widest = min(max(2 ** int(math.log2(max(rows, 1)) / 2), 128), 512)
         middle = 16 if rows >= 10_000_000 else 8 if rows >= 1_000_000 else 4
         return cls(
-            family=family,
-            options=FAMILY_OPTIONS.get(family, {}),
+            families=families,
+            options={name: values for one in families for name, values in FAMILY_OPTIONS.get(one, {}).items()},
             embedding_dims=(middle, 2 * middle, 4 * middle),
             top_widths=tuple(width for width in (32, 64, 128, 256, 512) if widest // 4 <= width <= widest),
             bottom_widths=(32, 64, 128) if dataset.features.dense else (),
         )
 
     def suggest(self, trial: "Trial") -> Parameters:
-        """Draw a point of the space."""
+        """Draw a point of the space: of the options only those that its family has."""
+        family = self.families[0]
+        if len(self.families) > 1:
+            family = trial.suggest_categorical("family", self.families)
         parameters: Parameters = {
+            **({"family": family} if len(self.families) > 1 else {}),
             "embedding_dim": trial.suggest_categorical("embedding_dim", self.embedding_dims),
             "top_width": trial.suggest_categorical("top_width", self.top_widths),
             "top_layers": trial.suggest_int("top_layers", 1, self.most_top_layers),
@@ -92,16 +103,22 @@ class SearchSpace(BaseModel):
         if self.bottom_widths:
             parameters["bottom_width"] = trial.suggest_categorical("bottom_width", self.bottom_widths)
             parameters["bottom_layers"] = trial.suggest_int("bottom_layers", 1, self.most_bottom_layers)
-        for option, choices in self.options.items():
+        for option, choices in self._options_of(family).items():
             parameters[option] = trial.suggest_categorical(option, choices)
         if self.tower_partitions:
             parameters["tower_partition"] = trial.suggest_categorical("tower_partition", list(self.tower_partitions))
         return parameters
 
-    def default(self) -> Parameters:
-        """The point to try first: the defaults of `ModelSpec` and `Hyperparameters`, moved into the ranges."""
+    def defaults(self) -> list[Parameters]:
+        """The points to try first: the default of each family."""
+        return [self.default(family) for family in self.families]
+
+    def default(self, family: str | None = None) -> Parameters:
+        """The defaults of `ModelSpec` and `Hyperparameters`, moved into the ranges; of the first family or another."""
+        family = family or self.families[0]
         spec, hyperparameters = ModelSpec(), Hyperparameters()
         parameters: Parameters = {
+            **({"family": family} if len(self.families) > 1 else {}),
             "embedding_dim": _nearest(spec.embedding_dim, self.embedding_dims),
             "top_width": _nearest(spec.top_widths[0], self.top_widths),
             "top_layers": min(len(spec.top_widths), self.most_top_layers),
@@ -112,7 +129,7 @@ class SearchSpace(BaseModel):
         if self.bottom_widths:
             parameters["bottom_width"] = _nearest(spec.bottom_widths[0], self.bottom_widths)
             parameters["bottom_layers"] = min(len(spec.bottom_widths), self.most_bottom_layers)
-        for option, choices in self.options.items():
+        for option, choices in self._options_of(family).items():
             default = _as_choice(getattr(spec, option))
             parameters[option] = default if default in choices else choices[0]
         if self.tower_partitions:
@@ -122,13 +139,14 @@ class SearchSpace(BaseModel):
     def build(self, parameters: Parameters) -> tuple[ModelSpec, Hyperparameters]:
         """The architecture and the learning rates at a point of the space."""
         bottom = _halving(parameters["bottom_width"], parameters["bottom_layers"]) if self.bottom_widths else ()
+        family = parameters.get("family", self.families[0])
         spec = ModelSpec(
-            family=self.family,
+            family=family,
             embedding_dim=parameters["embedding_dim"],
             bottom_widths=bottom,
             top_widths=_halving(parameters["top_width"], parameters["top_layers"]),
             dropout=parameters["dropout"],
-            **{option: _from_choice(option, parameters[option]) for option in self.options},
+            **{option: _from_choice(option, parameters[option]) for option in self._options_of(family)},
             tower_fields=self.tower_partitions[parameters["tower_partition"]] if self.tower_partitions else (),
         )
         hyperparameters = Hyperparameters(
@@ -136,6 +154,10 @@ class SearchSpace(BaseModel):
             embedding_learning_rate=parameters["embedding_learning_rate"],
         )
         return spec, hyperparameters
+
+    def _options_of(self, family: str) -> Choices:
+        foreign = ModelSpec(family=family).foreign_options()
+        return {option: choices for option, choices in self.options.items() if option not in foreign}
 
 
 def _as_choice(value: Any) -> int | str | None:

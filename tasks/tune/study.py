@@ -23,7 +23,7 @@ def open_study(directory: Path, space: SearchSpace, max_epochs: int) -> "Study":
     """Create the study in `directory`, or go on with it.
 
     A study of another space is left alone. Trials that a kill or Ctrl-C left open are closed and tried once more; the
-    default setting is the first trial.
+    default setting of each family comes first.
 
     Args:
         directory: of this run alone.
@@ -44,7 +44,8 @@ def open_study(directory: Path, space: SearchSpace, max_epochs: int) -> "Study":
         load_if_exists=True,
     )
     if not study.trials:
-        study.enqueue_trial(space.default())
+        for point in space.defaults():
+            study.enqueue_trial(point)
     _close_interrupted(study)
     return study
 

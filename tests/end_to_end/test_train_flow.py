@@ -40,7 +40,9 @@ def in_that_home(trained, monkeypatch: pytest.MonkeyPatch):
 
 def test_summary_holds_measured_figures_of_every_step(in_that_home) -> None:
     summary = in_that_home
-    assert set(summary.step_seconds) == {"ingest", "profile", "select", "tune", "train", "ensemble", "register"}
+    assert set(summary.step_seconds) == {
+        *("ingest", "profile", "select", "tune", "train", "ensemble", "card", "register")
+    }
     assert 0.5 < summary.result.test.auc < 1
     assert summary.rows["test"] == summary.result.test.rows
     assert summary.energy.method in {"measured", "estimated"}
@@ -78,7 +80,9 @@ def test_every_step_is_in_one_tree_of_runs(in_that_home) -> None:
     assert kinds.count("member") == 2
     assert kinds.count("ensemble") == 1
     artifacts = {artifact.path for artifact in client.list_artifacts(in_that_home.run_id)}
-    assert {"decision.json", "training_curve.html", "config"} <= artifacts
+    assert {"decision.json", "training_curve.html", "config", "model_card"} <= artifacts
+    described = client.get_model_version(in_that_home.registered.name, str(in_that_home.registered.version))
+    assert "model_card.html" in described.description
 
 
 def test_flow_run_and_its_decision_are_in_prefect(in_that_home) -> None:

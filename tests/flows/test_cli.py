@@ -46,6 +46,13 @@ def test_unknown_objective_lists_the_known_ones() -> None:
     assert "energy" in done.stderr
 
 
+def test_unknown_model_is_one_sentence_before_anything_is_read(tmp_path: Path) -> None:
+    done = shunter("train", "--data", str(tmp_path / "nothing.csv"), "--model", "dcn")
+    assert done.returncode == 2
+    [sentence] = done.stderr.strip().splitlines()
+    assert sentence.startswith("Error: Unknown model family 'dcn': use 'dcnv2', or another of auto,")
+
+
 def test_an_error_is_json_too_where_json_was_asked_for() -> None:
     done = shunter("select", "--objective", "time=2,speed=1", "--json")
     assert done.returncode == 2

@@ -14,6 +14,7 @@ from mlflow.entities import Run as MlflowRun
 from engine.dataset import Dataset
 from hardware.types import Placement
 from shunter.errors import RequestError, TrainingError
+from tasks.families import AUTO, AUTO_FAMILIES
 from tasks.request import TrainRequest
 from tasks.track import start_run_tree, tracking_uri
 from tasks.tune import Progress, SearchSpace, TuneResult, search
@@ -258,3 +259,20 @@ def test_best_setting_beats_the_base_rate(parent: str, tmp_path: Path) -> None:
     result = search(dataset, TrainRequest(trials=4, max_epochs=3), PLACEMENT, tmp_path / "run", parent_run_id=parent)
     assert result.best.validation_ne < 0.9
     assert np.isfinite(result.best.validation_ne)
+
+
+def test_auto_tries_every_family_and_ranks_them_together(dataset: Dataset, parent: str, tmp_path: Path) -> None:
+    small = SearchSpace.for_dataset(dataset, AUTO).model_copy(
+        update={"embedding_dims": (4,), "top_widths": (8, 16), "most_top_layers": 2, "bottom_widths": (8,)}
+    )
+    request = TrainRequest(model=AUTO, trials=len(AUTO_FAMILIES) + 1, max_epochs=1)
+    result = search(dataset, request, PLACEMENT, tmp_path, parent_run_id=parent, space=small)
+    by_number = sorted(result.settings, key=lambda setting: setting.trial_number)
+    assert [setting.spec.family for setting in by_number[: len(AUTO_FAMILIES)]] == list(AUTO_FAMILIES)
+    reached = [setting.validation_ne for setting in result.settings]
+    assert reached == sorted(reached)
+    assert len({setting.spec.family for setting in result.settings[:3]}) > 1  # so that an ensemble of them is mixed
+    runs = trial_runs(parent)
+    assert [run.data.params["model.family"] for run in runs] == [setting.spec.family for setting in by_number]
+    assert "model.cross_layers" in runs[AUTO_FAMILIES.index("dcnv2")].data.params
+    assert "model.cross_layers" not in runs[AUTO_FAMILIES.index("dnn")].data.params

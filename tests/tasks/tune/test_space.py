@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from engine.config import Hyperparameters
 from engine.dataset import Dataset, SplitStatistics
-from models.registry import FAMILIES, build_layers
+from models.registry import FAMILIES, build_layers, check_spec
 from models.spec import CategoricalFeature, Features, ModelSpec
+from tasks.families import AUTO, AUTO_FAMILIES
 from tasks.tune import SearchSpace
 
 
@@ -78,3 +79,26 @@ def test_hidden_layers_halve() -> None:
     space = SearchSpace()
     spec, _ = space.build({**space.default(), "top_width": 256, "top_layers": 3})
     assert spec.top_widths == (256, 128, 64)
+
+
+def test_every_family_of_auto_is_tried_first_and_drawn_with_its_own_options_only() -> None:
+    dataset = dataset_of(80_000)
+    space = SearchSpace.for_dataset(dataset, AUTO)
+    assert [space.build(point) for point in space.defaults()] == [
+        (ModelSpec(family=family), Hyperparameters()) for family in AUTO_FAMILIES
+    ]
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    drawn: dict[str, set[str]] = {}
+    for _ in range(150):
+        trial = study.ask()
+        parameters = space.suggest(trial)
+        assert parameters == trial.params
+        spec, _ = space.build(parameters)
+        assert spec.family == parameters["family"]
+        check_spec(spec, dataset.features)
+        drawn.setdefault(spec.family, set()).update(parameters)
+    assert set(drawn) == set(AUTO_FAMILIES)
+    shared = set(space.default("dnn"))
+    assert {family: names - shared for family, names in drawn.items()} == {
+        family: set(SearchSpace.for_dataset(dataset, family).options) for family in AUTO_FAMILIES
+    }

@@ -1,0 +1,226 @@
+"""What a model is made of, as it really runs: its blocks, what flows between them, and the shapes."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hardware.types import Frozen
+
+DENSE, EMBEDDINGS, LOGITS = "dense features", "embeddings", "logits"
+
+
+class Block(Frozen):
+    """One part of the model.
+
+    Attributes:
+        name: of the module, below the layers.
+        kind: its class.
+        shape: of its output for one sample; None where it was not called.
+        parameters: numbers learned in it.
+        inputs: names of the blocks that it takes its input from.
+    """
+
+    name: str
+    kind: str
+    shape: tuple[int, ...] | None
+    parameters: int
+    inputs: tuple[str, ...] = ()
+
+
+class Architecture(Frozen):
+    """A model as blocks, and as single layers.
+
+    Attributes:
+        blocks: inputs first, then the parts of the model in the order in which they run, then the output.
+        layers: each module with parameters, and each of our own without, in the same order.
+        embedding_parameters: of the tables.
+        dense_parameters: of all else.
+    """
+
+    blocks: tuple[Block, ...]
+    layers: tuple[Block, ...]
+    embedding_parameters: int
+    dense_parameters: int
+
+
+def describe_architecture(model: nn.Module, inputs: tuple[Any, ...]) -> Architecture:
+    """Run the model once and note what each module takes and gives.
+
+    Which block feeds which is read from the graph that autograd keeps, so that it holds for every family whatever is
+    done between its modules.
+
+    Args:
+        model: of any family, on the CPU, in evaluation mode.
+        inputs: a batch of at least two samples, as the model takes it.
+    """
+    layers = model.layers if isinstance(getattr(model, "layers", None), nn.Module) else model
+    assert isinstance(layers, nn.Module)
+    embeddings = getattr(model, "embeddings", None)
+    recorder = _Recorder(dict(_blocks(layers)), len(inputs[0]))
+    leaves = {name: module for name, module in layers.named_modules() if _is_layer(module)}
+    with torch.enable_grad(), _hooks(recorder, layers, leaves):
+        model(*inputs)
+    dense = sum(parameter.numel() for parameter in layers.parameters())
+    tables = sum(buffer.numel() for name, buffer in embeddings.named_buffers() if name == "weight") if embeddings else 0
+    return Architecture(
+        blocks=recorder.finished(tables),
+        layers=tuple(
+            Block(name=name, kind=type(module).__name__, shape=recorder.shapes.get(name), parameters=_own(module))
+            for name, module in leaves.items()
+        ),
+        embedding_parameters=tables,
+        dense_parameters=dense,
+    )
+
+
+def _blocks(layers: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """The parts of a model: its modules, those of a list or of a stack of our own each by itself."""
+    for name, module in layers.named_children():
+        is_stack = isinstance(module, nn.Sequential) and all(_is_own(one) and list(one.children()) for one in module)
+        if isinstance(module, nn.ModuleList) or is_stack:
+            yield from ((f"{name}.{position}", one) for position, one in module.named_children())
+        else:
+            yield name, module
+
+
+def _is_layer(module: nn.Module) -> bool:
+    is_leaf = not list(module.children())
+    return (_is_own(module) and is_leaf) or next(module.parameters(recurse=False), None) is not None
+
+
+def _is_own(module: nn.Module) -> bool:
+    return type(module).__module__.startswith("models.")
+
+
+def _own(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters(recurse=False))
+
+
+class _Recorder:
+    """Notes shapes, and for each block the blocks whose outputs its input was made of."""
+
+    def __init__(self, blocks: dict[str, nn.Module], samples: int) -> None:
+        self.blocks = blocks
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.sources: list[Block] = []
+        self._samples = samples
+        self._inputs: dict[str, tuple[str, ...]] = {}
+        self._made_by: dict[Any, str] = {}  # node of autograd's graph, or leaf of it, to the name of the block
+        self._order: list[str] = []
+
+    def enter(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Let the inputs of the layers be leaves of the graph, under names of their own."""
+        started = []
+        names = iter((DENSE, EMBEDDINGS, *(f"input {number}" for number in range(len(arguments)))))
+        for argument, name in zip(arguments, names, strict=False):
+            if isinstance(argument, Tensor) and argument.is_floating_point():
+                argument = argument.detach().requires_grad_()  # noqa: PLW2901 - the layers get the leaf
+                if argument.numel():
+                    self._made_by[id(argument)] = name
+                    self.sources.append(Block(name=name, kind="input", shape=tuple(argument.shape[1:]), parameters=0))
+            started.append(argument)
+        self._kept = started
+        return tuple(started)
+
+    def before(self, name: str, arguments: tuple[Any, ...]) -> None:
+        """A block is called."""
+        self._inputs[name] = tuple(dict.fromkeys((*self._inputs.get(name, ()), *self._origins(arguments))))
+
+    def after(self, name: str, output: Any) -> None:
+        """A block has run."""
+        if name not in self._order:
+            self._order.append(name)
+        for tensor in _tensors(output):
+            if tensor.grad_fn is not None:
+                self._made_by[tensor.grad_fn] = name
+        self.note_shape(name, output)
+
+    def note_shape(self, name: str, output: Any) -> None:
+        """Of the first tensor of an output, for one sample."""
+        tensors = list(_tensors(output))
+        if tensors:
+            shape = tuple(tensors[0].shape)
+            self.shapes[name] = shape[1:] if shape and shape[0] == self._samples else shape
+
+    def leave(self, output: Any) -> None:
+        """The layers have run."""
+        self._inputs[LOGITS] = tuple(self._origins((output,)))
+        self.note_shape(LOGITS, output)
+
+    def finished(self, embedding_parameters: int) -> tuple[Block, ...]:
+        """All blocks that ran, in their order."""
+        sources = [
+            one.model_copy(update={"parameters": embedding_parameters}) if one.name == EMBEDDINGS else one
+            for one in self.sources
+        ]
+        ran = [
+            Block(
+                name=name,
+                kind=type(self.blocks[name]).__name__,
+                shape=self.shapes.get(name),
+                parameters=sum(parameter.numel() for parameter in self.blocks[name].parameters()),
+                inputs=self._inputs.get(name, ()),
+            )
+            for name in self._order
+        ]
+        logits = Block(
+            name=LOGITS, kind="output", shape=self.shapes.get(LOGITS), parameters=0, inputs=self._inputs[LOGITS]
+        )
+        return (*sources, *ran, logits)
+
+    def _origins(self, value: Any) -> Iterator[str]:
+        """Names of the nearest blocks or inputs from which tensors were computed."""
+        waiting: list[Any] = []
+        for tensor in _tensors(value):
+            if id(tensor) in self._made_by:
+                yield self._made_by[id(tensor)]
+            elif tensor.grad_fn is not None:
+                waiting.append(tensor.grad_fn)
+        seen = set(waiting)
+        while waiting:
+            node = waiting.pop(0)
+            leaf = id(getattr(node, "variable", None))
+            if node in self._made_by or leaf in self._made_by:
+                yield self._made_by[node if node in self._made_by else leaf]
+                continue
+            following = [one for one, _ in node.next_functions if one is not None and one not in seen]
+            seen.update(following)
+            waiting += following
+
+
+class _hooks:  # noqa: N801 - used like a function
+    """The hooks of a recorder, for the length of a block."""
+
+    def __init__(self, recorder: _Recorder, layers: nn.Module, leaves: dict[str, nn.Module]) -> None:
+        self._handles = [
+            layers.register_forward_pre_hook(lambda _, arguments: recorder.enter(arguments)),
+            layers.register_forward_hook(lambda _, __, output: recorder.leave(output)),
+        ]
+        for name, module in leaves.items():
+            self._handles.append(
+                module.register_forward_hook(lambda _, __, output, name=name: recorder.note_shape(name, output))
+            )
+        for name, module in recorder.blocks.items():
+            self._handles += [
+                module.register_forward_pre_hook(lambda _, arguments, name=name: recorder.before(name, arguments)),
+                module.register_forward_hook(lambda _, __, output, name=name: recorder.after(name, output)),
+            ]
+
+    def __enter__(self) -> None:
+        """The hooks are set already."""
+
+    def __exit__(self, *_: object) -> None:
+        """Take them off."""
+        for handle in self._handles:
+            handle.remove()
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """All tensors in nested tuples and lists."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _tensors(one)

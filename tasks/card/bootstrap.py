@@ -1,0 +1,131 @@
+"""Confidence intervals of the quality, by the bootstrap: pure functions of labels and predictions."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.metrics import binary_entropy
+
+STATISTICS = ("auc", "logloss", "ne", "calibration")
+RESAMPLES = 400
+MOST_ROWS = 200_000
+# Of the resamples that must come to a figure; one of very few positives often holds none of them.
+LEAST_DEFINED = 0.95
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interval:
+    """A figure and where it lies with 95 % confidence; nan where it is not defined."""
+
+    value: float
+    low: float
+    high: float
+
+
+def bootstrap(
+    labels: np.ndarray,
+    logits: np.ndarray,
+    *,
+    weights: np.ndarray | None = None,
+    groups: np.ndarray | None = None,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+    most_rows: int = MOST_ROWS,
+) -> dict[str, Interval]:
+    """Intervals of 95 % of AUC, log loss, NE and calibration: percentiles over resamples.
+
+    A resample counts each unit a Poisson(1) number of times (Hanley and MacGibbon, "Creating non-parametric bootstrap
+    samples using Poisson frequencies", 2006), which needs one sort of the scores for all resamples. A unit is a row, or
+    a group of rows that are not independent of each other, such as those of one user.
+
+    Of more than `most_rows` rows a random part is resampled. Its spread is then scaled by the root of its share of the
+    units and laid around the figure of all rows, as in subsampling (Politis, Romano and Wolf, 1999, section 2), so that
+    time and memory are bounded.
+
+    Args:
+        labels: 0 or 1, `[rows]`.
+        logits: predicted log odds, `[rows]`.
+        weights: of the rows, `[rows]`; None is 1 each.
+        groups: id of the group of each row, `[rows]`; None resamples rows.
+        seed: of the resamples.
+        resamples: how many.
+        most_rows: that are resampled.
+
+    Returns:
+        One interval for each of `STATISTICS`.
+    """
+    random = np.random.default_rng(seed)
+    weights = np.ones(len(labels)) if weights is None else weights.astype(np.float64)
+    whole = _SortedRows(labels, logits, weights).statistics(np.ones(len(labels)))
+    units = np.arange(len(labels)) if groups is None else np.unique(groups, return_inverse=True)[1]
+    chosen, share = _part_of_units(units, most_rows, random)
+    units = np.unique(units[chosen], return_inverse=True)[1]
+    part = _SortedRows(labels[chosen], logits[chosen], weights[chosen])
+    centre = part.statistics(np.ones(len(units)))
+    drawn = np.array(
+        [part.statistics(random.poisson(1.0, units.max() + 1)[units].astype(np.float64)) for _ in range(resamples)]
+    )
+    intervals = {}
+    for position, name in enumerate(STATISTICS):
+        defined = drawn[:, position][np.isfinite(drawn[:, position])]
+        low = high = math.nan
+        if len(defined) >= LEAST_DEFINED * resamples and math.isfinite(whole[position]):
+            low, high = np.quantile(defined, (0.025, 0.975)) - centre[position]
+        intervals[name] = Interval(
+            value=float(whole[position]),
+            low=float(whole[position] + low * math.sqrt(share)),
+            high=float(whole[position] + high * math.sqrt(share)),
+        )
+    return intervals
+
+
+def _part_of_units(units: np.ndarray, most_rows: int, random: np.random.Generator) -> tuple[np.ndarray, float]:
+    """Rows of a random part of the units, at most so many (one unit at least), and the part's share of the units."""
+    if len(units) <= most_rows:
+        return np.arange(len(units)), 1.0
+    sizes = np.bincount(units)
+    order = random.permutation(len(sizes))
+    kept = max(1, int(np.searchsorted(sizes[order].cumsum(), most_rows, side="right")))
+    is_kept = np.zeros(len(sizes), dtype=bool)
+    is_kept[order[:kept]] = True
+    return np.flatnonzero(is_kept[units]), kept / len(sizes)
+
+
+class _SortedRows:
+    """Rows in the order of their scores, so that the figures of a resample are a few sums."""
+
+    def __init__(self, labels: np.ndarray, logits: np.ndarray, weights: np.ndarray) -> None:
+        self._order = np.argsort(logits, kind="stable")
+        labels, logits = labels[self._order].astype(np.float64), logits[self._order].astype(np.float64)
+        weights = weights[self._order]
+        self._weights, self._positives = weights, weights * labels
+        self._losses = weights * (np.logaddexp(0.0, logits) - labels * logits)
+        self._predictions = weights * np.exp(-np.logaddexp(0.0, -logits))
+        self._tie_starts = np.flatnonzero(np.concatenate([[True], logits[1:] != logits[:-1]]))
+        self._is_ranked = not np.isnan(logits).any()
+
+    def statistics(self, counts: np.ndarray) -> tuple[float, float, float, float]:
+        """The `STATISTICS` with each row counted so often, `[rows]` in the order that the rows were given in."""
+        counts = counts[self._order]
+        total, positive = float(counts @ self._weights), float(counts @ self._positives)
+        if not total:
+            return (math.nan,) * 4
+        logloss = float(counts @ self._losses) / total
+        entropy = binary_entropy(min(positive / total, 1.0))
+        return (
+            self._auc(counts, total, positive),
+            logloss,
+            logloss / entropy if entropy else math.nan,
+            float(counts @ self._predictions) / positive if positive else math.nan,
+        )
+
+    def _auc(self, counts: np.ndarray, total: float, positive: float) -> float:
+        """The Mann-Whitney statistic: for each positive the negatives below it, those of equal score counting half."""
+        negative = total - positive
+        if not positive or negative <= 0 or not self._is_ranked:
+            return math.nan
+        positives = np.add.reduceat(counts * self._positives, self._tie_starts)
+        negatives = np.add.reduceat(counts * (self._weights - self._positives), self._tie_starts)
+        below = negatives.cumsum() - negatives / 2
+        return float(positives @ below) / (positive * negative)

@@ -1,0 +1,109 @@
+"""How often it happens what is predicted: the reliability of probabilities, as figures and as a picture."""
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hardware.types import Frozen
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+BINS = 15
+
+
+class ReliabilityBin(Frozen):
+    """Rows of neighbouring predictions.
+
+    Attributes:
+        rows: how many; rows of equal predictions stay together, so that bins may differ in size.
+        mean_prediction: of them.
+        base_rate: share of positives among them.
+        low: lower end of the 95 % interval of that share, by Wilson's score (JASA 22, 1927).
+        high: its upper end.
+    """
+
+    rows: int
+    mean_prediction: float
+    base_rate: float
+    low: float
+    high: float
+
+
+def reliability(
+    labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None = None, bins: int = BINS
+) -> tuple[ReliabilityBin, ...]:
+    """Cut the rows, sorted by prediction, into bins of about the same number.
+
+    Args:
+        labels: 0 or 1, `[rows]`.
+        logits: predicted log odds, `[rows]`.
+        weights: of the rows, `[rows]`; the means are weighted, the counts are rows.
+        bins: at most.
+    """
+    predictions = np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))
+    weights = np.ones(len(labels)) if weights is None else weights.astype(np.float64)
+    edges = np.unique(np.quantile(predictions, np.linspace(0, 1, bins + 1)[1:-1]))
+    bin_of_row = np.searchsorted(edges, predictions, side="right")
+    rows = np.bincount(bin_of_row, minlength=len(edges) + 1)
+    totals = np.bincount(bin_of_row, weights, minlength=len(rows))
+    predicted = np.bincount(bin_of_row, weights * predictions, minlength=len(rows))
+    positives = np.bincount(bin_of_row, weights * labels, minlength=len(rows))
+    found = []
+    for count, total, prediction, positive in zip(rows, totals, predicted, positives, strict=True):
+        if total:
+            low, high = wilson_interval(positive / total, int(count))
+            found.append(
+                ReliabilityBin(
+                    rows=int(count),
+                    mean_prediction=prediction / total,
+                    base_rate=positive / total,
+                    low=low,
+                    high=high,
+                )
+            )
+    return tuple(found)
+
+
+def expected_calibration_error(bins: tuple[ReliabilityBin, ...]) -> float:
+    """Mean distance between prediction and base rate of the bins, by their rows."""
+    rows = sum(one.rows for one in bins)
+    return sum(one.rows * abs(one.mean_prediction - one.base_rate) for one in bins) / rows
+
+
+def wilson_interval(share: float, rows: int) -> tuple[float, float]:
+    """The 95 % interval of a share that was seen among `rows` rows."""
+    z = 1.959964
+    middle = (share + z * z / (2 * rows)) / (1 + z * z / rows)
+    half = z / (1 + z * z / rows) * math.sqrt(share * (1 - share) / rows + z * z / (4 * rows * rows))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def calibration_figure(bins: tuple[ReliabilityBin, ...], title: str) -> "Figure":
+    """Draw the base rate over the prediction with its intervals, and below it how many rows each point stands for."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.6, 5.6), layout="constrained")
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
+    predictions, rates = [one.mean_prediction for one in bins], [one.base_rate for one in bins]
+    errors = [
+        [rate - one.low for rate, one in zip(rates, bins, strict=True)],
+        [one.high - rate for rate, one in zip(rates, bins, strict=True)],
+    ]
+    top = 1.05 * max(*predictions, *(one.high for one in bins))
+    upper.plot([0, top], [0, top], color="0.6", linestyle="--", linewidth=1, label="perfectly calibrated")
+    upper.errorbar(predictions, rates, yerr=errors, fmt="o", markersize=4.5, capsize=2.5, label="found, with 95 %")
+    upper.set_ylabel("share of positives")
+    upper.set_xlim(0, top)
+    upper.set_ylim(0, top)
+    upper.set_title(title, fontsize=11)
+    upper.legend(frameon=False, loc="upper left")
+    lower.vlines(predictions, 0, [one.rows for one in bins], linewidth=5, alpha=0.6)
+    lower.set_ylim(bottom=0)
+    lower.set_xlabel("predicted probability (mean of the bin)")
+    lower.set_ylabel("rows")
+    for axes in (upper, lower):
+        axes.grid(visible=True, color="0.92")
+        axes.set_axisbelow(True)
+    return figure
