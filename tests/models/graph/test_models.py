@@ -7,7 +7,7 @@ from torch import Tensor
 
 from models.graph import GRAPH_FAMILIES, Graph, GraphModel, GraphSpec, build_graph_model
 from models.graph.counting import count_graph_model
-from models.graph.hetero import Hetero
+from models.graph.hetero import Hetero, RelationalLayer
 from models.graph.sage import Sage
 from shunter.errors import DataError, RequestError
 from tests.models.graph.graphs import random_graph
@@ -69,10 +69,11 @@ def test_hetero_adds_a_mean_for_each_relation() -> None:
     graph = random_graph(attributes=True)
     model = build_graph_model(GraphSpec(family="hetero", layers=1, embedding_dim=5), graph)
     assert isinstance(model, Hetero)
+    layer = model.layers[0]
+    assert isinstance(layer, RelationalLayer)
     edges = adjacency(graph)
     genres = torch.zeros(7, 4)
     genres[graph.attributes[0].nodes, graph.attributes[0].ids] = 1
-    layer = model.layers[0]
     to_items, to_users, genre_to_item = layer.others[0], layer.others[1], layer.others[3]
     job = torch.zeros(9, 3)
     job[graph.attributes[1].nodes, graph.attributes[1].ids] = 1
