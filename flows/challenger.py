@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
+from prefect.runtime import flow_run
+
 from engine.config import Schedule
 from engine.dataset import Dataset
 from tasks.ingest import DayLog, forget
@@ -25,12 +27,14 @@ from tasks.nightly import (
 )
 from tasks.nightly_request import NightlyRequest
 from tasks.profile import profile_hardware
+from tasks.reservation import reserve, wanted
 from tasks.run_state import StateFolder
 from tasks.select import Decision, select
 from tasks.track import (
     ModelFiles,
     RegisteredModel,
     Version,
+    champion_of,
     data_params,
     log_decision,
     open_run,
@@ -114,10 +118,10 @@ def _contest(tonight: Tonight, champion: Champion, days: Sequence[date]) -> tupl
     trained = _train(tonight, dataset, champion.files, origin, name="challenger", epochs=tonight.request.nightly_epochs)
     files = ModelFiles(trained.directory, dataset.directory / "encoder")
     judgement = _judge(tonight, "judgement", champion.files, files)
-    if not judgement.is_better:
-        reason = f"Version {champion.version.version} stays the champion: {judgement.words}"
+    obstacle = _obstacle(tonight, champion, judgement, trained)
+    if obstacle is not None:
         forget(dataset)
-        return tonight.ends("kept", reason, champion.version.version, judgement=judgement), champion
+        return tonight.ends("kept", obstacle, champion.version.version, judgement=judgement), champion
     learned = sorted({*champion.learned, *days})
     registered = register(
         tonight.run_id,
@@ -131,6 +135,26 @@ def _contest(tonight: Tonight, champion: Champion, days: Sequence[date]) -> tupl
     version = _note(tonight, registered, tonight.run_id, reason)
     night = tonight.ends("promoted", reason, registered.version, judgement=judgement, registered=registered.version)
     return night, Champion(version, files, frozenset(learned))
+
+
+def _obstacle(tonight: Tonight, champion: Champion, judgement: Judgement, trained: TrainedModel) -> str | None:
+    """Why the challenger does not take the champion's place, in one sentence; None where it does."""
+    number, least = champion.version.version, tonight.request.limits.min_auc
+    if not judgement.is_better:
+        return f"Version {number} stays the champion: {judgement.words}"
+    if least is not None and not trained.validation.auc >= least:
+        return (
+            f"Version {number} stays the champion: the challenger is better, but has AUC {trained.validation.auc:.4f} "
+            f"on validation, below --min-auc {least:g}."
+        )
+    now = champion_of(tonight.request.register_as)
+    ours = version_of_run(tonight.request.register_as, tonight.run_id)
+    if now is None or now.version not in {number, ours.version if ours else number}:
+        return (
+            f"The challenger is better than version {number}, but another champion was chosen meanwhile "
+            f"({'none' if now is None else f'version {now.version}'}), which stays."
+        )
+    return None
 
 
 def _learn_judged_day(tonight: Tonight, winner: Champion, night: Night) -> Night:
@@ -168,25 +192,29 @@ def _train(
     """Train from `start` where the night's first training was placed; an interrupted training goes on."""
     request, state, run_id = tonight.request, tonight.state, tonight.run_id
     decision = state.recall("decision", Decision)
-    if decision is None:
-        decision = select(dataset, request, profile_hardware())
-        state.remember("decision", decision)
-    log_decision(run_id, decision)
+    profiles = profile_hardware()
     warm_start = warm_start_from(start, origin.member, dataset)
     known = sum(len(one.now) for one in warm_start.rows.values())
     open_run(run_id).set_tags({f"nightly.{name}_origin": origin.words(known, sum(dataset.features.table_rows))})
-    return train_member(
-        dataset,
-        origin.spec,
-        slowed(origin.hyperparameters, request.learning_rate_share),
-        decision.placement,
-        Schedule(max_epochs=epochs, patience=PATIENCE, seed=request.seed),
-        directory=state.directory / name,
-        name=name,
-        parent_run_id=run_id,
-        should_stop=tonight.should_stop,
-        warm_start=warm_start,
-    )
+    groups = wanted(profiles, chosen=decision.placement if decision else None)
+    with reserve(*groups, holder=flow_run.get_name() or "nightly") as held:
+        if decision is None:
+            decision = select(dataset, request.one_training(), held.of(profiles))
+            state.remember("decision", decision)
+        held.keep(decision.placement)
+        log_decision(run_id, decision)
+        return train_member(
+            dataset,
+            origin.spec,
+            slowed(origin.hyperparameters, request.learning_rate_share),
+            decision.placement,
+            Schedule(max_epochs=epochs, patience=PATIENCE, seed=request.seed),
+            directory=state.directory / name,
+            name=name,
+            parent_run_id=run_id,
+            should_stop=tonight.should_stop,
+            warm_start=warm_start,
+        )
 
 
 def _judge(

@@ -14,6 +14,7 @@ from rich.console import Console
 from flows.environment import check_packages, ensure_home, prepare_environment, start_temporary_server
 from flows.options import build, with_options
 from shunter.errors import ShunterError
+from tasks.nightly_request import NightlyRequest
 from tasks.profile_request import ProfileRequest
 from tasks.request import SelectRequest, TrainRequest
 
@@ -145,6 +146,41 @@ def profile(**options: Any) -> None:
 
 
 @app.command()
+@with_options(NightlyRequest)
+def nightly(**options: Any) -> None:
+    """Learn the newest days of a log, and replace the champion only by what is better: once a day, or by hand."""
+    with one_sentence_errors("Interrupted: give the same command again to go on where it stopped."):
+        request = build(NightlyRequest, options)
+        check_packages()
+        ensure_home()
+        from prefect.exceptions import TerminationSignal
+
+        from flows.nightly import nightly as nightly_flow
+
+        start_temporary_server()
+        try:
+            night = nightly_flow(request)
+        except TerminationSignal as signal_received:  # SIGTERM, by Prefect's hand
+            raise KeyboardInterrupt from signal_received
+        for sentence in (*(finding.words for finding in night.findings), night.reason):
+            console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+
+
+@app.command()
+def rollback(
+    model: Annotated[str, typer.Option(help="Name of the registered model.")] = "shunter",
+    to: Annotated[int | None, typer.Option(min=1, help="Version to put back; the former champion when absent.")] = None,
+) -> None:
+    """Put the former champion back; again, and it is the one before that."""
+    with one_sentence_errors():
+        ensure_home()
+        from flows.rollback import rollback as rollback_flow
+
+        # The bare function: who needs the former model back does not wait for a server that only watches.
+        console.print(rollback_flow.fn(model, to).words, highlight=False, markup=False, soft_wrap=True)
+
+
+@app.command()
 def datasets() -> None:
     """List the data sets that `--data` knows by name, and what is in the cache."""
     with one_sentence_errors():
@@ -182,8 +218,8 @@ MlflowPort = Annotated[int, typer.Option(min=1, max=65535, help="Port of MLflow'
 
 @app.command()
 def up(
-    prefect_port: PrefectPort = 4200,
-    mlflow_port: MlflowPort = 5000,
+    prefect_port: Annotated[int | None, typer.Option(min=1, max=65535, help="Of Prefect's UI: 4200 at first.")] = None,
+    mlflow_port: Annotated[int | None, typer.Option(min=1, max=65535, help="Of MLflow's UI: 5000 at first.")] = None,
     nightly_data: Annotated[
         str | None, typer.Option(help="Switch nightly retraining on: pattern of the days' files, with {date} in it.")
     ] = None,
@@ -198,7 +234,7 @@ def up(
         from flows.operation import up as start_all
 
         start_all(
-            Ports(prefect=prefect_port, mlflow=mlflow_port),
+            Ports.chosen(prefect_port, mlflow_port),
             Path.cwd(),
             say_line,
             data=nightly_data,

@@ -9,9 +9,11 @@ from prefect.runtime import flow_run
 from pydantic import BaseModel
 
 from flows.challenger import Tonight, challenge
+from flows.hooks import notify
 from flows.train import StepClock, budget_of, spending, total_reading, train_on
 from hardware.discovery import local_accelerators
 from hardware.meter import measure_energy
+from models.graph import GRAPH_FAMILIES
 from shunter.errors import RequestError
 from shunter.settings import Settings
 from tasks.ensemble import EnsembleResult
@@ -60,13 +62,15 @@ class NightIdentity(BaseModel):
     champion: int | None
 
 
-@flow(name="nightly", flow_run_name="nightly-{request.register_as}")
+@flow(name="nightly", flow_run_name="nightly-{request.register_as}", on_failure=[notify], on_crashed=[notify])
 def nightly(request: NightlyRequest = NightlyRequest()) -> Night:  # noqa: B008 - frozen
     """Learn the newest days, and put the result in the champion's place only if it is better on a day of its own.
 
     Args:
         request: where the days lie, how they are judged, and the limits of the training.
     """
+    if request.model in GRAPH_FAMILIES:
+        raise RequestError(f"A graph model ({request.model}) cannot be retrained nightly: use another --model.")
     newest = request.day or yesterday(datetime.now(UTC), request.zone)
     home = Settings().nights_directory / request.register_as
     with StateFolder(home / "state", "night", lock=home / "lock") as state:
@@ -142,8 +146,7 @@ def _first_night(tonight: Tonight) -> Night:
     open_run(run_id).log_params(data_params(dataset))
     files = ",".join(str(path) for log in days for path in log.source.paths)
     summary = train_on(request.first_training(files), dataset, StepClock())
-    if not isinstance(summary.result, EnsembleResult):
-        raise RequestError(f"The family {request.model} cannot be retrained nightly: use another --model.")
+    assert isinstance(summary.result, EnsembleResult), "a graph model was refused before"
     open_run(run_id).set_tags({"nightly.training_run": summary.run_id})
     version = version_of_run(request.register_as, summary.run_id)
     assert version is not None, "a training that ends without an error has registered its model"

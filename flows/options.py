@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator
+from datetime import date
 from typing import Annotated, Any
 
 import typer
@@ -26,7 +27,7 @@ def options_of(model: type[BaseModel]) -> list[inspect.Parameter]:
             inspect.Parameter.KEYWORD_ONLY,
             default=field.default,
             annotation=Annotated[
-                field.annotation,  # pyright: ignore[reportInvalidTypeForm]
+                _typed(field.annotation),  # pyright: ignore[reportInvalidTypeForm]
                 typer.Option(option_name(name), help=field.description, rich_help_panel=panel),
             ],
         )
@@ -63,6 +64,11 @@ def with_options(
         return command
 
     return decorate
+
+
+def _typed(annotation: Any) -> Any:
+    """The type of an option: a date is written as text, which the model reads."""
+    return str | None if annotation == date | None else annotation
 
 
 def _nested_models(model: type[BaseModel]) -> dict[str, type[BaseModel]]:

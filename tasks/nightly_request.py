@@ -1,6 +1,7 @@
 """What a user asks of `shunter nightly`: one model for the command line, the Prefect form and Python."""
 
 from datetime import date
+from typing import Self
 from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -97,6 +98,10 @@ class NightlyRequest(JobRequest):
     def zone(self) -> ZoneInfo:
         """The time zone."""
         return ZoneInfo(self.timezone)
+
+    def one_training(self) -> Self:
+        """What a challenger asks of a machine: one training of few epochs, no search and no ensemble."""
+        return self.model_copy(update={"trials": 1, "ensemble_size": 1, "max_epochs": self.nightly_epochs})
 
     def first_training(self, files: str) -> TrainRequest:
         """What a first night asks for, when there is no champion yet to go on from: a whole training over `files`."""

@@ -11,6 +11,7 @@ from tasks.ingest.batch import Batch as RawBatch
 from tasks.ingest.cache import IngestReport, file_hashes, forget, ingest_source
 from tasks.ingest.days import DayLog, DaysSource, arrange_for, open_day
 from tasks.ingest.encoder import CategoricalField, EncodedRows, Encoder
+from tasks.ingest.guard import check_paths, check_words
 from tasks.ingest.header import Kind, column_kinds, unreadable_share
 from tasks.ingest.named import NamedDataset, named_datasets, with_histories
 from tasks.ingest.names import value_names
@@ -34,6 +35,8 @@ __all__ = [
     "Schema",
     "VocabularyIds",
     "arrange_for",
+    "check_paths",
+    "check_words",
     "column_kinds",
     "file_hashes",
     "forget",

@@ -8,6 +8,7 @@ from datetime import date, datetime
 from pathlib import Path
 
 from shunter.errors import DataError, RequestError
+from tasks.ingest import check_paths, check_words
 
 _PLACE = re.compile(r"\{date(?::([^{}]*))?\}")
 # A year, a month and a day, all with the same separator or none, and no digit beside them.
@@ -42,7 +43,8 @@ def find_days(data: str) -> FoundDays:
             wildcards of a glob. Or a folder, or a glob, whose files or whose files' folders bear a date.
 
     Raises:
-        RequestError: `data` is empty, or says in no known way how the date is written.
+        RequestError: `data` is empty, says in no known way how the date is written, or points where nothing may be
+            read.
         DataError: no file with a date is there.
     """
     if not data.strip():
@@ -52,7 +54,9 @@ def find_days(data: str) -> FoundDays:
     places = list(_PLACE.finditer(data))
     if len(places) > 1:
         raise RequestError(f"The pattern {data} holds {{date}} {len(places)} times: write it once.")
+    check_words(_PLACE.sub("*", data))
     files = _matching(data)
+    check_paths(files)
     pattern = _expression(data, places[0].group(1)) if places else None
     days: dict[date, list[Path]] = {}
     undated = []

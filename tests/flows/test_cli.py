@@ -16,7 +16,9 @@ def shunter(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([SHUNTER, *arguments], capture_output=True, text=True, timeout=120, check=False)
 
 
-@pytest.mark.parametrize("command", ["train", "select", "profile", "datasets", "runs", "report", "ui"])
+@pytest.mark.parametrize(
+    "command", ["train", "select", "profile", "nightly", "rollback", "datasets", "runs", "report", "ui"]
+)
 def test_help_of_every_command_shows_its_options(command: str) -> None:
     done = shunter(command, "--help")
     assert done.returncode == 0, done.stderr

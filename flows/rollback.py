@@ -1,0 +1,52 @@
+"""The flow that puts a former champion back."""
+
+from prefect import flow
+from prefect.runtime import flow_run
+
+from hardware.types import Frozen
+from tasks.track import closing, open_run, roll_back, start_run, tag_version
+
+
+class Rollback(Frozen):
+    """What was done.
+
+    Attributes:
+        name: of the registered model.
+        replaced: version that was the champion.
+        champion: version that is the champion now.
+        run_id: of MLflow.
+    """
+
+    name: str
+    replaced: int
+    champion: int
+    run_id: str
+
+    @property
+    def words(self) -> str:
+        """One sentence for the user."""
+        return f"Version {self.champion} of {self.name!r} is the champion again, in place of version {self.replaced}."
+
+
+@flow(name="rollback", flow_run_name="rollback-{name}")
+def rollback(name: str = "shunter", to: int | None = None) -> Rollback:
+    """Put the former champion back, or a version by its number, after a look whether it loads.
+
+    Args:
+        name: of the registered model.
+        to: version to put back; the one that was the champion before when absent.
+    """
+    run_id = start_run(f"{name} rollback", "rollback", flow_run_id=flow_run.get_id())
+    with closing(run_id):
+        replaced, champion = roll_back(name, to)
+        done = Rollback(name=name, replaced=replaced.version, champion=champion.version, run_id=run_id)
+        open_run(run_id).set_tags(
+            {
+                "rollback.model": name,
+                "rollback.from": str(done.replaced),
+                "rollback.to": str(done.champion),
+                "rollback.reason": done.words,
+            }
+        )
+        tag_version(replaced, {"rollback.run": run_id})
+    return done
