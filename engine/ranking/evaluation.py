@@ -22,6 +22,7 @@ from shunter.errors import DataError
 
 CUTOFF = 20
 USERS_AT_ONCE = 1_024
+RESAMPLES = 400
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +46,38 @@ class RankingMetrics:
         return asdict(self)
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class UserFigures:
+    """Quality of the ranking of each user who chose something.
+
+    Attributes:
+        users: int64 `[users]`.
+        recall20: float64 `[users]`.
+        ndcg20: float64 `[users]`.
+        left_out: as in `RankingMetrics`.
+    """
+
+    users: np.ndarray
+    recall20: np.ndarray
+    ndcg20: np.ndarray
+    left_out: int
+
+    def mean(self) -> RankingMetrics:
+        """Over the users."""
+        return RankingMetrics(
+            recall20=float(self.recall20.mean()),
+            ndcg20=float(self.ndcg20.mean()),
+            users=len(self.users),
+            left_out=self.left_out,
+        )
+
+
 def evaluate_ranking(ranker: Ranker, chosen: Interactions, seen: Interactions, *, name: str) -> RankingMetrics:
+    """Rank all items for every user who chose one; `evaluate_users` says how."""
+    return evaluate_users(ranker, chosen, seen, name=name).mean()
+
+
+def evaluate_users(ranker: Ranker, chosen: Interactions, seen: Interactions, *, name: str) -> UserFigures:
     """Rank all items for every user who chose one.
 
     Args:
@@ -71,9 +103,27 @@ def evaluate_ranking(ranker: Ranker, chosen: Interactions, seen: Interactions, *
         top = first_items(ranker, users[part], seen, CUTOFF)
         items = [chosen.items[first:last] for first, last in zip(starts[part], ends[part], strict=True)]
         recall[part], gain[part] = judge(top, items)
-    return RankingMetrics(
-        recall20=float(recall.mean()), ndcg20=float(gain.mean()), users=len(users), left_out=chosen.left_out
-    )
+    return UserFigures(users=users, recall20=recall, ndcg20=gain, left_out=chosen.left_out)
+
+
+def mean_interval(values: np.ndarray, *, seed: int = 0) -> tuple[float, float]:
+    """Where the mean over users lies with 95 % confidence: percentiles of the bootstrap.
+
+    A resample counts each user a Poisson(1) number of times (Hanley and MacGibbon, "Creating non-parametric bootstrap
+    samples using Poisson frequencies", 2006). A single user has no spread: the interval is then that one figure.
+
+    Args:
+        values: of each user, at least one.
+        seed: of the resamples.
+    """
+    random = np.random.default_rng(seed)
+    means = []
+    for _ in range(RESAMPLES):
+        counts = random.poisson(1.0, len(values))
+        if counts.any():
+            means.append(counts @ values / counts.sum())
+    low, high = np.percentile(means, [2.5, 97.5])
+    return float(low), float(high)
 
 
 def first_items(ranker: Ranker, users: np.ndarray, seen: Interactions, count: int) -> np.ndarray:

@@ -5,25 +5,23 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
 from engine.config import Schedule
 from engine.dataset import Dataset
 from engine.ranking.config import RankingHyperparameters, RankingReport
-from engine.ranking.evaluation import RankingMetrics, evaluate_ranking
+from engine.ranking.evaluation import UserFigures, evaluate_users
 from engine.ranking.interactions import read_graph, read_interactions, sides
 from engine.ranking.storage import StoredRanker, load_ranker, save_ranker
 from engine.ranking.trainer import RankingData, train_ranking
-from engine.storage import read_json, write_text
+from engine.storage import write_text
 from hardware.meter import measure_energy
-from hardware.types import EnergyReading, Placement
+from hardware.types import Placement
 from models.graph import GraphSpec
-from shunter.errors import CheckpointError
 from tasks.placement import execution_of
 from tasks.track import (
     Run,
     child_run,
     graph_params,
+    log_texts,
     placement_params,
     ranking_epoch_metrics,
     ranking_metrics,
@@ -32,60 +30,10 @@ from tasks.track import (
 )
 from tasks.train.energy import EnergyRecord
 from tasks.train.progress import training_progress
+from tasks.train.ranking_card import ranking_card
+from tasks.train.ranking_result import FILE, TrainedRanker, describe_ranker, read_finished
 
-FILE = "trained.json"
-
-
-class TrainedRanker(BaseModel):
-    """A graph model, trained to the end; its vectors lie in `directory`, for `engine.ranking.storage.load_ranker`.
-
-    Attributes:
-        directory: folder of the model.
-        data_fingerprint: of the data set it was trained on.
-        spec: the architecture.
-        hyperparameters: what it was learned with.
-        placement: where it ran.
-        schedule: for how long at most, and the seed.
-        validation: quality of the best epoch, on the validation part.
-        test: quality on the test part, which nothing before has seen; what a user saw in validation is not ranked.
-        history: one report an epoch.
-        best_epoch: the epoch whose weights were kept.
-        parameters: learned numbers.
-        samples_seen: positives of all epochs.
-        train_seconds: wall clock, validation and checkpoints included, interruptions left out.
-        wait_seconds: part of it that drawing the batches took.
-        compute_seconds: part of it that forward, backward and update took.
-        compile_seconds: 0, for nothing is compiled.
-        samples_per_second: training throughput, validation and checkpoints left out.
-        peak_memory_bytes: most memory used: of the device for a GPU, of the process for a CPU.
-        energy: of the training, earlier attempts up to their last saved epoch included.
-        stopped_because: `max_epochs`, `patience` or `budget: ...`.
-        run_id: its MLflow run; None when it was not tracked.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    directory: Path
-    data_fingerprint: str
-    spec: GraphSpec
-    hyperparameters: RankingHyperparameters
-    placement: Placement
-    schedule: Schedule
-    validation: RankingMetrics
-    test: RankingMetrics
-    history: tuple[RankingReport, ...]
-    best_epoch: int
-    parameters: int
-    samples_seen: int
-    train_seconds: float
-    wait_seconds: float
-    compute_seconds: float
-    compile_seconds: float = 0.0
-    samples_per_second: float
-    peak_memory_bytes: int
-    energy: EnergyReading
-    stopped_because: str
-    run_id: str | None
+CARD = "model_card/model_card.md"
 
 
 def train_ranker_to_the_end(
@@ -120,7 +68,7 @@ def train_ranker_to_the_end(
         ShunterError: as `engine.ranking.trainer.train_ranking`, and a TrackingError when the store fails.
     """
     settings = (dataset.fingerprint, spec, hyperparameters, schedule)
-    finished = _read_finished(directory, settings)
+    finished = read_finished(directory, settings)
     if finished is not None:
         return finished
     data = RankingData(
@@ -163,40 +111,32 @@ def train_ranker_to_the_end(
         user, item = sides(dataset)
         stored = StoredRanker(ranker=result.ranker, spec=spec, features=dataset.features, user=user, item=item)
         save_ranker(stored, directory)
-        trained = TrainedRanker(
+        figures = score_test(dataset, directory, data)
+        trained = describe_ranker(
+            result,
             directory=directory,
-            data_fingerprint=dataset.fingerprint,
-            spec=spec,
+            fingerprint=dataset.fingerprint,
             hyperparameters=hyperparameters,
             placement=placement,
             schedule=schedule,
-            validation=result.validation,
-            test=score_test(dataset, directory, data),
-            history=result.history,
-            best_epoch=result.best_epoch,
-            parameters=result.parameters,
-            samples_seen=result.samples_seen,
-            train_seconds=result.train_seconds,
-            wait_seconds=result.wait_seconds,
-            compute_seconds=result.compute_seconds,
-            samples_per_second=result.samples_per_second,
-            peak_memory_bytes=result.peak_memory_bytes,
+            test=figures.mean(),
             energy=energy.reading(),
-            stopped_because=result.stopped_because,
             run_id=run.run_id if run else None,
         )
         if run:
             _log_result(run, trained)
+        if parent_run_id:
+            log_texts(parent_run_id, {CARD: ranking_card(trained, dataset, data.graph, figures)})
     write_text(directory / FILE, trained.model_dump_json(indent=1))
     shutil.rmtree(checkpoints)
     energy_path.unlink(missing_ok=True)
     return trained
 
 
-def score_test(dataset: Dataset, directory: Path, data: RankingData) -> RankingMetrics:
+def score_test(dataset: Dataset, directory: Path, data: RankingData) -> UserFigures:
     """Quality of the files themselves on the test part, so that the figure is that of what will be registered."""
     seen = data.seen.union(data.validation)
-    return evaluate_ranking(load_ranker(directory).ranker, read_interactions(dataset, "test"), seen, name="test")
+    return evaluate_users(load_ranker(directory).ranker, read_interactions(dataset, "test"), seen, name="test")
 
 
 def _log_result(run: Run, trained: TrainedRanker) -> None:
@@ -206,24 +146,3 @@ def _log_result(run: Run, trained: TrainedRanker) -> None:
     run.log_metrics(ranking_metrics(trained.test, "test"))
     run.log_energy(trained.energy)
     run.set_tags({"training.stopped_because": trained.stopped_because})
-
-
-def _read_finished(
-    directory: Path, settings: tuple[str, GraphSpec, RankingHyperparameters, Schedule]
-) -> TrainedRanker | None:
-    """The finished training in `directory`, None when there is none.
-
-    Raises:
-        CheckpointError: the folder holds another training, or a damaged description.
-    """
-    path = directory / FILE
-    if not path.exists():
-        return None
-    try:
-        found = TrainedRanker.model_validate({**read_json(path), "directory": directory})
-    except ValueError as error:
-        reason = " ".join(str(error).split())
-        raise CheckpointError(f"The file {path} does not describe a finished training ({reason}).") from error
-    if (found.data_fingerprint, found.spec, found.hyperparameters, found.schedule) != settings:
-        raise CheckpointError(f"The folder {directory} holds another finished training: use another folder.")
-    return found

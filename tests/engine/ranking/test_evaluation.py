@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.ranking import evaluation
-from engine.ranking.evaluation import evaluate_ranking, first_items
+from engine.ranking.evaluation import evaluate_ranking, first_items, mean_interval
 from engine.ranking.interactions import Interactions
 from models.graph import Ranker
 from shunter.errors import DataError
@@ -85,3 +85,11 @@ def test_positives_that_nobody_can_rank_are_counted() -> None:
 def test_a_part_without_any_known_positive_is_refused() -> None:
     with pytest.raises(DataError, match="The validation part holds no positive of a user and an item known"):
         evaluate_ranking(ranker_of(torch.zeros(USERS, ITEMS)), pairs_of(set()), pairs_of(set()), name="validation")
+
+
+def test_the_interval_of_a_mean_is_that_of_the_normal_distribution_where_there_are_many_users() -> None:
+    values = np.random.default_rng(0).random(4_000)
+    low, high = mean_interval(values)
+    error = 1.96 * values.std() / np.sqrt(len(values))
+    assert (low, high) == pytest.approx((values.mean() - error, values.mean() + error), abs=error / 5)
+    assert mean_interval(np.array([0.25])) == (0.25, 0.25)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hardware.types import Figure
+from hardware.types import DenseDemand, Figure
 from tasks.select.candidates import STEPS_PER_EPOCH, batch_sizes, placements, precisions, thread_counts
 from tests.hardware.profiles import make_profile, make_workload
 
@@ -52,3 +52,16 @@ def test_every_combination_on_every_accelerator_occurs_once() -> None:
     found = placements(make_workload(train_samples=80_000), profiles)
     assert len(found) == len(set(found)) == (2 * 2 + 1 * 2) * 4
     assert {one.accelerator for one in found} == {"cpu", "cuda:0"}
+
+
+def test_only_precisions_that_the_workload_was_counted_in_are_offered() -> None:
+    rates = {name: Figure(value=value, source="measured") for name, value in (("fp32", 100e9), ("bf16", 200e9))}
+    demand = DenseDemand(
+        traffic_bytes_per_sample=1,
+        traffic_bytes_per_step=1,
+        operators_per_step=1,
+        peak_bytes_per_sample=1,
+        peak_bytes_per_step=1,
+    )
+    found = placements(make_workload(dense={"fp32": demand}), [make_profile(matmul_flops_per_second=rates)])
+    assert {one.precision for one in found} == {"fp32"}

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from mlflow import MlflowClient
+from mlflow.artifacts import download_artifacts
 
 from engine.config import Schedule
 from engine.dataset import Dataset
@@ -23,6 +24,7 @@ from tasks.select import describe
 from tasks.track import load_champion, register_model, start_run_tree, tracking_uri
 from tasks.train import TrainedRanker, train_ranker_to_the_end
 
+CARD = "model_card/model_card.md"
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
 SCHEDULE = Schedule(max_epochs=8, patience=8)
 SPEC = GraphSpec(embedding_dim=8, layers=2)
@@ -89,7 +91,13 @@ def test_from_raw_rows_to_a_champion_that_scores_them(dataset: Dataset, request_
 
 
 def test_its_figures_are_in_mlflow_under_the_convention(dataset: Dataset, request_of, tmp_path: Path) -> None:
-    trained = train(dataset, tmp_path / "model", start_run_tree(request_of(), dataset))
+    parent = start_run_tree(request_of(), dataset)
+    trained = train(dataset, tmp_path / "model", parent)
+    card = Path(download_artifacts(run_id=parent, artifact_path=CARD, tracking_uri=tracking_uri())).read_text()
+    assert f"| NDCG@20 | {trained.test.ndcg20:.4f} (" in card
+    assert f"| fingerprint | {dataset.fingerprint} |" in card
+    assert f"| parameters | {trained.parameters:,} |" in card
+    assert "genre of the item" in card
     run = MlflowClient(tracking_uri()).get_run(trained.run_id or "")
     assert run.data.metrics["quality.ndcg20"] == pytest.approx(trained.validation.ndcg20)
     assert run.data.metrics["quality.test.recall20"] == pytest.approx(trained.test.recall20)
@@ -146,7 +154,9 @@ def test_the_selector_is_told_what_a_step_asks_for(family: str, dataset: Dataset
     assert workload.train_samples == edges
     assert list(workload.dense) == ["fp32"]
     assert workload.dense["fp32"].traffic_bytes_per_step > 2 * 2 * edges * 64 * 4
-    assert any(one.batch_axis == "none" for one in workload.matmuls) == (family != "lightgcn")
+    whole = [one for one in workload.matmuls if one.batch_axis == "none"]
+    assert bool(whole) == (family != "lightgcn")
+    assert all(one.sizes(64) == one.sizes(512) for one in whole)
 
 
 def test_a_split_by_time_without_known_users_is_said(request_of, tmp_path: Path) -> None:
