@@ -98,6 +98,8 @@ class Dataset:
         user: name of the field that says who, for graph models; None where the schema does not say.
         item: name of the field that says what was chosen.
         is_weighted: whether samples have weights.
+        time_range: first and last time of all rows, as the column of the time has them (dates in microseconds since
+            1970); None where rows are not split by it.
     """
 
     name: str
@@ -111,6 +113,7 @@ class Dataset:
     user: str | None = None
     item: str | None = None
     is_weighted: bool = False
+    time_range: tuple[float, float] | None = None
 
     @property
     def rows(self) -> int:
@@ -135,10 +138,12 @@ class Dataset:
             FileNotFoundError: the folder holds no finished data set.
         """
         values = json.loads((directory / "dataset.json").read_text())
+        time_range = values.get("time_range")
         return cls(
             **{
                 **values,
                 "directory": directory,
+                "time_range": None if time_range is None else tuple(time_range),
                 "features": Features.from_dict(values["features"]),
                 "splits": {name: SplitStatistics.from_dict(split) for name, split in values["splits"].items()},
                 "fields": tuple(

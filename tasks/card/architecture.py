@@ -1,6 +1,8 @@
 """What a model is made of, as it really runs: its blocks, what flows between them, and the shapes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -60,7 +62,7 @@ def describe_architecture(model: nn.Module, inputs: tuple[Any, ...]) -> Architec
     embeddings = getattr(model, "embeddings", None)
     recorder = _Recorder(dict(_blocks(layers)), len(inputs[0]))
     leaves = {name: module for name, module in layers.named_modules() if _is_layer(module)}
-    with torch.enable_grad(), _hooks(recorder, layers, leaves):
+    with torch.enable_grad(), _hooked(recorder, layers, leaves):
         model(*inputs)
     dense = sum(parameter.numel() for parameter in layers.parameters())
     tables = sum(buffer.numel() for name, buffer in embeddings.named_buffers() if name == "weight") if embeddings else 0
@@ -190,31 +192,35 @@ class _Recorder:
             waiting += following
 
 
-class _hooks:  # noqa: N801 - used like a function
-    """The hooks of a recorder, for the length of a block."""
+@contextmanager
+def _hooked(recorder: _Recorder, layers: nn.Module, leaves: dict[str, nn.Module]) -> Iterator[None]:
+    """The hooks of a recorder, for the length of the block."""
 
-    def __init__(self, recorder: _Recorder, layers: nn.Module, leaves: dict[str, nn.Module]) -> None:
-        self._handles = [
-            layers.register_forward_pre_hook(lambda _, arguments: recorder.enter(arguments)),
-            layers.register_forward_hook(lambda _, __, output: recorder.leave(output)),
-        ]
-        for name, module in leaves.items():
-            self._handles.append(
-                module.register_forward_hook(lambda _, __, output, name=name: recorder.note_shape(name, output))
-            )
-        for name, module in recorder.blocks.items():
-            self._handles += [
-                module.register_forward_pre_hook(lambda _, arguments, name=name: recorder.before(name, arguments)),
-                module.register_forward_hook(lambda _, __, output, name=name: recorder.after(name, output)),
-            ]
+    def enter(_: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        return recorder.enter(arguments)
 
-    def __enter__(self) -> None:
-        """The hooks are set already."""
+    def leave(_: nn.Module, __: Any, output: Any) -> None:
+        recorder.leave(output)
 
-    def __exit__(self, *_: object) -> None:
-        """Take them off."""
-        for handle in self._handles:
+    handles = [layers.register_forward_pre_hook(enter), layers.register_forward_hook(leave)]
+    for name, module in leaves.items():
+        handles.append(module.register_forward_hook(_with_output(partial(recorder.note_shape, name))))
+    for name, module in recorder.blocks.items():
+        handles.append(module.register_forward_pre_hook(_with_input(partial(recorder.before, name))))
+        handles.append(module.register_forward_hook(_with_output(partial(recorder.after, name))))
+    try:
+        yield
+    finally:
+        for handle in handles:
             handle.remove()
+
+
+def _with_input(note: Callable[[tuple[Any, ...]], None]) -> Callable[[nn.Module, tuple[Any, ...]], None]:
+    return lambda _, arguments: note(arguments)
+
+
+def _with_output(note: Callable[[Any], None]) -> Callable[[nn.Module, Any, Any], None]:
+    return lambda _, __, output: note(output)
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

@@ -110,7 +110,7 @@ class _SortedRows:
         counts = counts[self._order]
         total, positive = float(counts @ self._weights), float(counts @ self._positives)
         if not total:
-            return (math.nan,) * 4
+            return math.nan, math.nan, math.nan, math.nan
         logloss = float(counts @ self._losses) / total
         entropy = binary_entropy(min(positive / total, 1.0))
         return (

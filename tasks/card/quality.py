@@ -56,7 +56,10 @@ def judge_quality(
 
 
 def user_field(dataset: Dataset) -> str | None:
-    """The single-valued field that tells users apart, by its name; None where there is none."""
+    """The single-valued field that tells users apart: as the schema says, else by name; None where none does."""
+    for field in dataset.features.categorical:
+        if not field.multi_valued and field.name == dataset.user:
+            return field.name
     for field in dataset.features.categorical:
         if not field.multi_valued and field.name.lower().replace("_", "") in USER_FIELDS:
             return field.name
@@ -76,18 +79,13 @@ def _tasks(
     evaluation: Evaluation, dataset: Dataset
 ) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]]:
     """Name, labels, logits, weights and rows of each label, without the rows where it is unknown or weighs nothing."""
-    labels = evaluation.labels.reshape(len(evaluation.labels), -1)
-    logits = evaluation.logits.reshape(len(labels), -1)
-    weights: np.ndarray | None = getattr(evaluation, "weights", None)
-    names = dataset.features.tasks or ("",)
-    for position, name in enumerate(names):
-        known = ~np.isnan(labels[:, position])
-        if weights is not None:
-            known &= weights > 0
-        rows = np.flatnonzero(known)
-        if len(rows):
-            own = None if weights is None else weights[rows]
-            yield name, labels[rows, position], logits[rows, position], own, rows
+    for number, name in enumerate(dataset.features.tasks or ("",)):
+        labels, logits, weights = evaluation.of_task(number)
+        if weights is None:
+            yield name, labels, logits, None, np.arange(len(labels))
+        elif weights.any():
+            rows = np.flatnonzero(weights)
+            yield name, labels[rows], logits[rows], weights[rows], rows
 
 
 def _defined(value: float) -> float | None:

@@ -186,7 +186,7 @@ def _data(card: ModelCard) -> list[Part]:
         )
         for field in data.fields
     ]
-    time = data.time_range or "not kept by the ingestion"
+    time = data.time_range or "not known: rows were not split by it"
     return [
         Table(
             ("fingerprint", "value"),

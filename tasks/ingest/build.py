@@ -50,6 +50,7 @@ def build(source: Source, directory: Path, fingerprint: str, seed: int, max_bad_
         user=source.schema.user,
         item=source.schema.item,
         is_weighted=source.schema.weight is not None,
+        time_range=splitter.time_range if isinstance(splitter, TimeSplit) else None,
     )
     dataset.save()
     return dataset

@@ -1,5 +1,6 @@
 """Which row goes to which part. 0 is train, 1 validation, 2 test, the order of `engine.dataset.SPLITS`."""
 
+import math
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -59,8 +60,9 @@ class TimeSplit:
 
     kind = "time"
 
-    def __init__(self, validation_from: float, test_from: float) -> None:
-        """Cut at the first time of validation and of test."""
+    def __init__(self, validation_from: float, test_from: float, time_range: tuple[float, float] | None = None) -> None:
+        """Cut at the first time of validation and of test; `time_range` is the first and last of all."""
+        self.time_range = time_range
         self._cuts = np.array([validation_from, test_from])
 
     def assign(self, batch: Batch) -> NDArray[np.int8]:
@@ -79,7 +81,8 @@ class TimeSplit:
         Raises:
             DataError: there are fewer than three different times.
         """
-        values = np.sort(_sample(times))
+        extremes = _Extremes()
+        values = np.sort(_sample(map(extremes.see, times)))
         distinct = np.unique(values)
         if len(distinct) < 3:
             raise DataError(
@@ -90,7 +93,20 @@ class TimeSplit:
         wanted = np.searchsorted(distinct, values[[int(rows * shares.train), int(rows * (1 - shares.test))]])
         first = int(np.clip(wanted[0], 1, len(distinct) - 2))
         second = int(np.clip(wanted[1], first + 1, len(distinct) - 1))
-        return cls(float(distinct[first]), float(distinct[second]))
+        return cls(float(distinct[first]), float(distinct[second]), (extremes.first, extremes.last))
+
+
+class _Extremes:
+    """The first and the last of all times that pass by."""
+
+    def __init__(self) -> None:
+        self.first, self.last = math.inf, -math.inf
+
+    def see(self, batch: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Take note of a batch, and give it back."""
+        self.first = min(self.first, float(np.nanmin(batch, initial=math.inf)))
+        self.last = max(self.last, float(np.nanmax(batch, initial=-math.inf)))
+        return batch
 
 
 def _sample(times: Iterable[NDArray[np.float64]]) -> NDArray[np.float64]:

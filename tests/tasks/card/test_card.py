@@ -16,6 +16,7 @@ from engine.results import Evaluation
 from hardware.types import Placement
 from models.spec import CategoricalFeature, ModelSpec
 from tasks.card import CARD_MARKDOWN, CARD_PAGE, ModelCard, describe_version, gather, publish_card
+from tasks.card.facts import time_words
 from tasks.card.limits import limits
 from tasks.card.quality import judge_quality, user_field, user_groups
 from tasks.ensemble import EnsembleResult, combine_members
@@ -57,11 +58,9 @@ class _Checked(HTMLParser):
         self.outside: list[str] = []
         self.tags: list[str] = []
 
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
-        self.outside += [
-            str(value) for name, value in attributes if name in ("src", "href") and value and value[0] != "#"
-        ]
+        self.outside += [str(value) for name, value in attrs if name in ("src", "href") and value and value[0] != "#"]
 
 
 def test_card_says_what_was_trained_and_how_good_it_is(
@@ -104,7 +103,7 @@ def _check_artifacts(made: ModelCard) -> None:
     client.create_registered_model("m")
     client.create_model_version("m", source=str(folder), run_id=made.run_id)
     describe_version(made, RegisteredModel(name="m", version=1, uri="models:/m/1"))
-    description = client.get_model_version("m", "1").description
+    description = client.get_model_version("m", "1").description or ""
     assert f"runs/{made.run_id}/artifacts/{CARD_PAGE}" in description
     assert made.limits[0] in description
 
@@ -114,6 +113,7 @@ def test_users_are_resampled_whole_and_unknown_ones_each_for_themselves(tmp_path
     assert user_field(dataset) is None
     fields = [CategoricalFeature(name="User_ID", rows=50), *dataset.features.categorical[1:]]
     named = replace(dataset, features=replace(dataset.features, categorical=tuple(fields)))
+    assert user_field(replace(named, user="single1")) == "single1"  # as the schema says
     assert user_field(named) == "User_ID"
     groups = user_groups(named, "User_ID")
     ids = np.load(tmp_path / "test.categorical.npy")[:, 0]
@@ -126,16 +126,22 @@ def test_labels_are_judged_each_by_the_rows_where_they_are_known(tmp_path: Path)
     dataset = write_dataset(tmp_path, rows=400)
     several = replace(dataset, features=replace(dataset.features, tasks=("click", "buy")))
     random = np.random.default_rng(0)
-    labels = random.integers(0, 2, (200, 2)).astype(np.float32)
-    labels[::3, 1] = np.nan
-    logits = random.normal(0, 1, (200, 2)).astype(np.float32)
+    labels, logits = random.integers(0, 2, (200, 2)).astype(np.float32), random.normal(0, 1, (200, 2))
+    weights = np.ones((200, 2), dtype=np.float32)
+    weights[::3, 1] = 0
     metrics = compute_metrics(labels[:, 0], logits[:, 0])
-    evaluation = Evaluation(metrics=metrics, labels=labels, logits=logits)
+    evaluation = Evaluation(metrics=metrics, labels=labels, logits=logits, weights=weights)
     click, buy = judge_quality(evaluation, several, None, seed=0, resamples=10)
-    known = ~np.isnan(labels[:, 1])
+    known = weights[:, 1] > 0
     assert (click.task, click.rows, buy.task, buy.rows) == ("click", 200, "buy", int(known.sum()))
     assert click.figures[0].value == pytest.approx(metrics.auc)
     assert buy.figures[0].value == pytest.approx(compute_metrics(labels[known, 1], logits[known, 1]).auc)
+
+
+def test_times_are_told_as_dates_where_they_are_of_that_size() -> None:
+    assert time_words(893286638.0, 893286638.0 + 60) == "1998-04-22 23:10:38+00:00 to 1998-04-22 23:11:38+00:00"
+    assert time_words(1.7e15, 1.7e15) == time_words(1.7e9, 1.7e9) == time_words(1.7e12, 1.7e12)
+    assert time_words(0, 899) == "0 to 899, in the unit of the log"
 
 
 def test_limits_follow_from_the_data(card: tuple[ModelCard, Dataset, list[TrainedModel], EnsembleResult]) -> None:

@@ -75,3 +75,10 @@ def test_bags_decide_too_but_not_the_order_of_their_values() -> None:
 
     assert split_of([1, 2, 3], []) == split_of([3, 1, 2], [])
     assert len(set(split_of(*[[value] for value in range(1, 60)]))) == 3
+
+
+def test_time_range_is_that_of_all_rows_whatever_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.ingest.split._SAMPLED_TIMES", 10)
+    times = np.random.default_rng(0).permutation(1_000).astype(float)
+    split = TimeSplit.fit(np.array_split(times, 9), Split())
+    assert split.time_range == (0.0, 999.0)
