@@ -33,7 +33,7 @@ from tasks.track.registry import RegisteredModel, load_champion, register_model
 from tasks.track.reports import log_config, log_decision, log_files, log_training_curve
 from tasks.track.runs import Run, child_run, closing, finish, open_run, start_run, start_run_tree, system_metrics
 from tasks.track.serving import Scorer
-from tasks.track.store import artifact_root, tracking_uri
+from tasks.track.store import artifact_root, deliver, tracking_uri, undelivered
 from tasks.track.tree import RunTree, read_artifact, read_tree
 from tasks.track.versions import (
     ModelFiles,
@@ -62,6 +62,7 @@ __all__ = [
     "child_run",
     "closing",
     "data_params",
+    "deliver",
     "describe_model",
     "download",
     "energy_metrics",
@@ -103,6 +104,7 @@ __all__ = [
     "tag_version",
     "tracking_uri",
     "training_metrics",
+    "undelivered",
     "version_by_number",
     "version_of_run",
     "workload_params",

@@ -4,12 +4,13 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from engine.dataset import Dataset
 from hardware.types import EnergyReading
 from shunter.errors import TrackingError
 from tasks.request import JobRequest
+from tasks.track.client import AWAY, TrackingClient
 from tasks.track.convention import (
     SCHEMA_VERSION,
     RunKind,
@@ -20,6 +21,7 @@ from tasks.track.convention import (
     is_number,
     request_params,
 )
+from tasks.track.outbox import LOCAL, Outbox
 from tasks.track.store import experiment_id, open_store, tracking_errors, tracking_uri
 
 if TYPE_CHECKING:
@@ -197,7 +199,14 @@ def closing(run_id: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def system_metrics(run_id: str, interval_seconds: int = 5) -> Iterator[None]:
-    """Sample processor, memory, disk, network and GPU use into the run (`system/*`) while the block runs."""
+    """Sample processor, memory, disk, network and GPU use into the run (`system/*`) while the block runs.
+
+    These samples are many and explain nothing by themselves: while the store is away they are not kept.
+    """
+    run_id = Outbox(tracking_uri()).real_id(run_id)
+    if run_id.startswith(LOCAL):
+        yield
+        return
     from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
     monitor = SystemMetricsMonitor(
@@ -214,19 +223,20 @@ def _create(client: "MlflowClient", name: str, kind: RunKind, parent_run_id: str
     tags = {"run.kind": kind, "schema.version": SCHEMA_VERSION}
     if parent_run_id is not None:
         tags["mlflow.parentRunId"] = parent_run_id
-    experiment = experiment_id(client)
     with tracking_errors():
-        return Run(client.create_run(experiment, run_name=name, tags=tags).info.run_id, client)
+        return Run(cast("TrackingClient", client).open_run(experiment_id, name, tags), client)
 
 
 def _reopen(client: "MlflowClient", run_id: str) -> bool:
     """Set a run to RUNNING again; False when it is not there any more."""
     from mlflow.exceptions import MlflowException
 
+    if Outbox(tracking_uri()).real_id(run_id).startswith(LOCAL):
+        return True  # the store does not know it yet
     try:
         info = client.get_run(run_id).info
-    except MlflowException:
-        return False
+    except MlflowException as error:
+        return error.error_code in AWAY
     if info.lifecycle_stage == "deleted":
         return False
     with tracking_errors():

@@ -3,12 +3,14 @@
 import contextlib
 import logging
 import os
-import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from shunter.errors import TrackingError
+from shunter.secrets import without_secrets
 from shunter.settings import Settings
+from tasks.track.client import TrackingClient
+from tasks.track.outbox import Delivery, Outbox
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -40,9 +42,7 @@ def open_store() -> "MlflowClient":
             Settings().tracking_root.mkdir(parents=True, exist_ok=True)
             # A first start would otherwise tell on the terminal how it creates its tables.
             logging.getLogger("mlflow.store.db").setLevel(logging.WARNING)
-        from mlflow import MlflowClient
-
-        return MlflowClient(tracking_uri())
+        return cast("MlflowClient", TrackingClient(tracking_uri()))
 
 
 def is_file_store() -> bool:
@@ -92,10 +92,22 @@ def tracking_errors() -> Iterator[None]:
     except (MlflowException, SQLAlchemyError, OSError, ModuleNotFoundError) as error:  # the last: no such driver
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise TrackingError(
-            f"The tracking store {_without_password(tracking_uri())} failed ({_without_password(reason)}): "
+            f"The tracking store {without_secrets(tracking_uri())} failed ({without_secrets(reason)}): "
             "check that it can be reached and written, or name another with MLFLOW_TRACKING_URI."
         ) from error
 
 
-def _without_password(text: str) -> str:
-    return re.sub(r"//[^/@\s]*@", "//***@", text)
+def deliver() -> Delivery:
+    """Hand the store what it could not take while it was away.
+
+    Raises:
+        TrackingError: the store cannot be opened.
+    """
+    client = cast("TrackingClient", open_store())
+    with tracking_errors():
+        return client.deliver(experiment_id)
+
+
+def undelivered() -> int:
+    """How many writes wait for the store."""
+    return Outbox(tracking_uri()).waiting()

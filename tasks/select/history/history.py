@@ -9,6 +9,7 @@ from pydantic import Field
 
 from hardware.residual import Residual, StepObservation
 from hardware.types import Frozen
+from shunter.errors import TrackingError
 from tasks.select.history.drift import inspect
 from tasks.select.history.epochs import EpochCount, estimate_epochs
 from tasks.select.history.gaussian_process import Posterior
@@ -49,12 +50,14 @@ class History:
         excluded: what is left out, each with the reason.
         steps: step times to learn from, in order of time.
         drifts: machines that have changed.
+        unread: why nothing could be read, when the store did not answer.
     """
 
     runs: tuple[PastRun, ...] = ()
     excluded: tuple[Exclusion, ...] = ()
     steps: tuple[StepObservation, ...] = ()
     drifts: tuple[Drift, ...] = ()
+    unread: str = ""
 
     @classmethod
     def of(cls, tracked: Sequence[TrackedRun], now: float) -> "History":
@@ -121,7 +124,7 @@ class History:
         for one in self.excluded:
             reasons.setdefault(one.reason, []).append(one.run_id[:8])
         said = sorted(reasons.items(), key=lambda item: -len(item[1]))
-        sentences = [drift.words for drift in self.drifts]
+        sentences = [drift.words for drift in self.drifts] + ([self.unread] if self.unread else [])
         for reason, names in said[:MOST_SENTENCES]:
             shown = ", ".join([*names[:3], *(["..."] if len(names) > 3 else [])])
             sentences.append(f"{len(names)} past run(s) are left out ({shown}): {reason}.")
@@ -130,15 +133,15 @@ class History:
 
 
 def read_history(*, limit: int = NEWEST) -> History:
-    """What past runs teach; an empty history where there is no store yet.
+    """What past runs teach; an empty history where there is no store yet, or where it does not answer.
 
     Args:
         limit: most runs of each kind, the newest.
-
-    Raises:
-        TrackingError: the store cannot be read.
     """
-    return History.of(read_runs(("train", "member", "select"), limit=limit), time.time())
+    try:
+        return History.of(read_runs(("train", "member", "select"), limit=limit), time.time())
+    except TrackingError as error:
+        return History(unread=f"Nothing was learned from past runs, for they could not be read: {error}")
 
 
 def _inspected(
