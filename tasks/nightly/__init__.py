@@ -49,6 +49,7 @@ __all__ = [
     "log_judgement",
     "log_night",
     "log_plan",
+    "look",
     "look_for_days",
     "missing_days",
     "nights_of",

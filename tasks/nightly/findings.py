@@ -23,11 +23,13 @@ class Finding(Frozen):
         day: the day it is about; None for several.
         kind: what it is.
         words: one sentence.
+        column: the column it is about, where it is about one.
     """
 
     day: date | None
     kind: FindingKind
     words: str
+    column: str | None = None
 
 
 def base_rate_finding(figures: DayFigures, usual: float, limits: DriftLimits) -> Finding | None:
@@ -58,7 +60,7 @@ def drift_findings(newest: DayFigures, before: Sequence[DayFigures], limits: Dri
     for name, field in newest.fields.items():
         others = [one.fields[name] for one in before if name in one.fields]
         for kind, words in _differences(name, field, others, newest, limits):
-            found.append(Finding(day=newest.day, kind=kind, words=words))
+            found.append(Finding(day=newest.day, kind=kind, words=words, column=name))
     return found
 
 

@@ -32,9 +32,9 @@ class Looked:
     figures: dict[date, DayFigures] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
-    def say(self, day: date | None, kind: FindingKind, words: str) -> None:
+    def say(self, day: date | None, kind: FindingKind, words: str, column: str | None = None) -> None:
         """Add a finding."""
-        self.findings.append(Finding(day=day, kind=kind, words=words))
+        self.findings.append(Finding(day=day, kind=kind, words=words, column=column))
 
 
 def look_at(days: Mapping[date, Sequence[Path]], request: NightlyRequest, kept: Path) -> Looked:
@@ -143,7 +143,7 @@ def _lacking(
         return None
     gone = {name for name in schema.features if name not in kinds}
     for name in sorted(gone):
-        looked.say(day, "column gone", f"{day} has no column {name}: its values count as missing there.")
+        looked.say(day, "column gone", f"{day} has no column {name}: its values count as missing there.", name)
     for name in sorted(kinds.keys() - usual.keys() - set(schema.columns)):
         looked.say(
             day, "column new", f"{day} has the column {name}, which the schema does not name: it is not learned."
@@ -158,7 +158,7 @@ def _lacking(
             is_wrong = unreadable_share(log.source, name) > max_bad_share
         if is_wrong:
             gone.add(name)
-            looked.say(day, "type changed", f"{name} cannot be read on {day}: its values count as missing there.")
+            looked.say(day, "type changed", f"{name} cannot be read on {day}: its values count as missing there.", name)
     return gone
 
 

@@ -101,7 +101,9 @@ def plan_night(
         for day in training
         if day in missing_before
     ]
-    findings += drift_findings(usable[held_out], [usable[day] for day in training], request.drift)
+    told = {one.column for one in findings if one.day == held_out}
+    drift = drift_findings(usable[held_out], [usable[day] for day in training], request.drift)
+    findings += [one for one in drift if one.column not in told]
     findings.sort(key=lambda one: one.day or date.min)
     return NightPlan(held_out=held_out, training=training, missing=missing, findings=tuple(findings))
 
