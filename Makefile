@@ -7,10 +7,10 @@ BIN      := .venv/bin
 READY    := .venv/.ready-$(PLATFORM)
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup test lint format lock clean
+.PHONY: help run setup test test-e2e lint format lock clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: setup  ## train a recommender on MovieLens-100K, from click log to registered model
 	@$(BIN)/shunter train --data ml-100k
@@ -30,7 +30,10 @@ $(READY): $(LOCK) pyproject.toml
 	@touch $@
 
 test: setup  ## run the tests
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -m "not browser"
+
+test-e2e: setup  ## run the tests in a browser, which needs Chromium; pictures go to test-output/
+	@$(BIN)/python -m pytest -m browser tests/end_to_end
 
 lint: setup  ## formatting, style, types and the direction of imports
 	@$(BIN)/ruff format --check .

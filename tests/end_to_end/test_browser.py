@@ -1,0 +1,178 @@
+"""What a user does in the web interfaces, by a real browser: a training triggered from a form, two runs compared.
+
+Runs where there is a Chromium (`make test-e2e`); screenshots are kept in `test-output/`.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, Page, sync_playwright
+
+from flows.services import free_port
+from shunter.settings import PROJECT_ROOT
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+PICTURES = PROJECT_ROOT / "test-output"
+MILLISECONDS = 120_000  # for anything to appear
+RUN_SECONDS = 600
+ENDED = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: `apt-get install chromium`"),
+]
+
+
+@dataclass(frozen=True)
+class Servers:
+    """What `shunter up` has started."""
+
+    prefect: str
+    mlflow: str
+
+    def ask(self, path: str, **body: Any) -> Any:
+        """Prefect's answer to a question."""
+        request = urllib.request.Request(
+            f"{self.prefect}/api/{path}", json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request) as answer:
+            return json.load(answer)
+
+    def deployment(self, name: str) -> str:
+        """Id of a deployment."""
+        return next(one["id"] for one in self.ask("deployments/filter") if one["name"] == name)
+
+    def runs(self) -> list[dict[str, Any]]:
+        """Runs of flows, oldest first; those of subflows are left out."""
+        found = self.ask("flow_runs/filter", sort="START_TIME_ASC")
+        return [run for run in found if run["parent_task_run_id"] is None]
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """Everything that `shunter up` starts, with a home of its own."""
+    folder = tmp_path_factory.mktemp("operated")
+    ports = free_port(), free_port()
+    environment = {**os.environ, "SHUNTER_HOME": str(folder / "home")}
+
+    def shunter(*arguments: str) -> None:
+        command = [str(Path(sys.executable).with_name("shunter")), *arguments]
+        subprocess.run(command, cwd=folder, env=environment, check=True, timeout=300)
+
+    try:
+        shunter("up", "--prefect-port", str(ports[0]), "--mlflow-port", str(ports[1]))
+        yield Servers(*(f"http://127.0.0.1:{port}" for port in ports))
+    finally:
+        shunter("down")
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    PICTURES.mkdir(exist_ok=True)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        opened = browser.new_page(viewport={"width": 1400, "height": 1000})
+        opened.set_default_timeout(MILLISECONDS)
+        yield opened
+        browser.close()
+
+
+def field(page: Page, title: str) -> Locator:
+    """The input below a title of Prefect's form."""
+    title = f"normalize-space()='{title} (Optional)'"
+    below = "../following-sibling::div//*[self::input or self::textarea]"
+    return page.locator(f"xpath=//label[.//span[{title}]]/{below}").first
+
+
+def trigger(page: Page, servers: Servers, **changes: str) -> dict[str, Any]:
+    """Fill in the form of the deployment `train`, submit it, and wait for the end of its run."""
+    before = {run["id"] for run in servers.runs()}
+    page.goto(f"{servers.prefect}/deployments/deployment/{servers.deployment('train')}/run")
+    for title, value in changes.items():
+        field(page, title.replace("_", " ")).fill(value)
+    page.screenshot(path=PICTURES / "prefect-form.png")
+    page.get_by_role("button", name="Submit").click()
+    deadline = time.monotonic() + RUN_SECONDS
+    while time.monotonic() < deadline:
+        new = [run for run in servers.runs() if run["id"] not in before]
+        if new and new[0]["state_type"] in ENDED:
+            return new[0]
+        time.sleep(1)
+    pytest.fail(f"The run has not ended after {RUN_SECONDS} s.")
+
+
+SMALL = {"Trials": "1", "Max_Epochs": "1", "Ensemble_Size": "1"}
+
+
+@pytest.fixture(scope="module")
+def triggered(page: Page, servers: Servers) -> dict[str, Any]:
+    """One training, triggered with changed parameters from the form."""
+    return trigger(page, servers, Data="synthetic:4000", **SMALL)
+
+
+def test_the_form_shows_every_parameter_with_its_description_and_default(page: Page, servers: Servers) -> None:
+    page.goto(f"{servers.prefect}/deployments/deployment/{servers.deployment('train')}/run")
+    assert field(page, "Data").input_value() == "ml-100k"
+    assert field(page, "Trials").input_value() == "9"
+    page.get_by_text("Hyper-parameter settings to try.").wait_for()
+    page.get_by_text("Energy of tuning and training, in kilowatt hours.").wait_for()
+
+
+def test_a_training_triggered_from_the_form_completes_with_what_was_typed(
+    page: Page, servers: Servers, triggered: dict[str, Any]
+) -> None:
+    assert triggered["state_type"] == "COMPLETED", triggered["state"]["message"]
+    request = triggered["parameters"]["request"]
+    assert (request["data"], request["trials"], request["max_epochs"]) == ("synthetic:4000", 1, 1)
+    page.goto(f"{servers.prefect}/runs/flow-run/{triggered['id']}")
+    page.get_by_text("Completed").first.wait_for()
+    page.screenshot(path=PICTURES / "prefect-run.png")
+
+
+def test_its_decision_is_an_artifact_in_prefect(page: Page, servers: Servers, triggered: dict[str, Any]) -> None:
+    artifacts = servers.ask("artifacts/filter", artifacts={"flow_run_id": {"any_": [triggered["id"]]}})
+    by_key = {one["key"]: one for one in artifacts}
+    page.goto(f"{servers.prefect}/runs/flow-run/{triggered['id']}?tab=Artifacts")
+    page.get_by_text("decision-reason").first.wait_for()
+    page.goto(f"{servers.prefect}/artifacts/artifact/{by_key['decision']['id']}")
+    page.get_by_text("accelerator").first.wait_for()
+    page.screenshot(path=PICTURES / "prefect-decision.png")
+    page.goto(f"{servers.prefect}/artifacts/artifact/{by_key['decision-reason']['id']}")
+    page.get_by_text("needs the least time").first.wait_for()
+    page.screenshot(path=PICTURES / "prefect-decision-reason.png")
+
+
+def test_two_runs_are_compared_in_mlflow(page: Page, servers: Servers, triggered: dict[str, Any]) -> None:
+    second = trigger(page, servers, Data="synthetic:5000", **SMALL)
+    assert second["state_type"] == "COMPLETED", second["state"]["message"]
+    page.goto(f"{servers.mlflow}/#/experiments/1/runs?workflowType=machine_learning")
+    rows = page.get_by_role("checkbox", name="toggle row selection (unchecked)")
+    for _ in range(2):
+        rows.first.check()
+    page.screenshot(path=PICTURES / "mlflow-runs.png")
+    page.get_by_role("button", name="Compare").click()
+    page.get_by_text("Comparing 2 Runs").first.wait_for()
+    for name in ("quality.auc", "energy.joules", "time.total_seconds", "placement.label"):
+        page.get_by_text(name, exact=True).first.wait_for(state="attached")
+    shown = page.inner_text("body")
+    assert "synthetic:4000" in shown, "the first run's parameters"
+    assert "synthetic:5000" in shown, "beside the second's"
+    page.screenshot(path=PICTURES / "mlflow-compare.png", full_page=True)
+
+
+def test_a_run_in_mlflow_shows_its_figures(page: Page, servers: Servers, triggered: dict[str, Any]) -> None:
+    page.goto(f"{servers.mlflow}/#/experiments/1/runs?workflowType=machine_learning")
+    page.get_by_role("link", name="synthetic dlrm").first.click()
+    page.get_by_role("tab", name="Artifacts").or_(page.get_by_text("Artifacts", exact=True)).first.click()
+    page.get_by_text("decision.html").or_(page.get_by_text("decision", exact=False)).first.wait_for()
+    page.screenshot(path=PICTURES / "mlflow-artifacts.png")

@@ -1,0 +1,86 @@
+"""Every command in `docs/` is run, page by page, as a reader would: in an empty folder, one after another.
+
+A block of `sh` is run; a block of another language whose first line is a comment with a file's name is that file.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from flows.services import WORK_POOL
+from shunter.settings import PROJECT_ROOT
+
+PAGES = sorted((PROJECT_ROOT / "docs").glob("*.md"))
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+FILE_NAME = re.compile(r"# ([\w./-]+\.\w+)\n")
+SECONDS = 900
+
+
+def blocks_of(page: Path) -> list[tuple[str, str]]:
+    """Language and text of each block."""
+    return BLOCK.findall(page.read_text())
+
+
+def environment_of(folder: Path) -> dict[str, str]:
+    """As a reader's shell would be with the environment activated, and a home of its own."""
+    paths = [str(Path(sys.executable).parent), os.environ["PATH"]]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "MLFLOW_"))}
+    return {**kept, "PATH": os.pathsep.join(paths), "SHUNTER_HOME": str(folder / "home"), "COLUMNS": "120"}
+
+
+def test_there_are_the_four_pages() -> None:
+    assert [page.stem for page in PAGES] == ["extending", "first-training", "operating", "your-data"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_command_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+    commands = []
+    for language, text in blocks_of(page):
+        name = FILE_NAME.match(text)
+        if language == "sh":
+            commands.append(text)
+        elif name:
+            (tmp_path / name[1]).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name[1]).write_text(text)
+    assert commands
+    script = "set -eo pipefail\ntrap 'shunter down >/dev/null 2>&1 || true' EXIT\n" + "\n".join(commands)
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=tmp_path,
+        env=environment_of(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+
+
+def test_the_templates_name_options_that_exist() -> None:
+    """No container runs here: they are read, and what they start is asked for its help."""
+    folder = PROJECT_ROOT / "docs" / "deploy"
+    compose = yaml.safe_load((folder / "compose.yaml").read_text())
+    pod = yaml.safe_load((folder / "kubernetes.yaml").read_text())["spec"]["template"]["spec"]
+    assert pod["containers"][0]["image"] == compose["services"]["worker"]["image"]
+    command = json.loads(re.findall(r"^CMD (.*)$", (folder / "Dockerfile").read_text(), re.MULTILINE)[0])
+    assert command[command.index("--pool") + 1] == WORK_POOL
+    for service in ("prefect", "mlflow"):
+        program, *arguments = compose["services"][service]["command"]
+        options = [argument for argument in arguments if argument.startswith("--")]
+        verbs = arguments[: arguments.index(options[0])]
+        binary = str(Path(sys.executable).with_name(program))
+        shown = subprocess.run([binary, *verbs, "--help"], capture_output=True, text=True, check=True).stdout
+        assert all(option in shown for option in options), service
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        assert target.startswith("https://") or (page.parent / target).exists(), target
