@@ -1,9 +1,12 @@
 """What a training ends with: one value for Python and Prefect, one short text for the terminal."""
 
+import math
+
 from pydantic import BaseModel, ConfigDict
 from rich.console import Console
 from rich.table import Table
 
+from engine.metrics import Metrics
 from hardware.types import EnergyReading
 from tasks.ensemble import EnsembleResult
 from tasks.families import AUTO
@@ -99,11 +102,27 @@ def _result_lines(model: str, result: EnsembleResult | TrainedRanker) -> list[tu
             ("Quality (test)", quality + (left_out if test.left_out else "")),
             ("Model", f"{model}, {result.spec.layers} layers of {result.spec.embedding_dim}; {trained}"),
         ]
+    return [("Quality (test)", _quality_words(result)), ("Model", f"{model}, {result.kept}: {result.reason}")]
+
+
+def _quality_words(result: EnsembleResult) -> str:
+    """Quality of the task, or a line for each of several, the main one first."""
     test = result.test
-    quality = (
-        f"AUC {test.auc:.4f}   log loss {test.logloss:.4f}   NE {test.ne:.4f}   calibration {test.calibration:.3f}"
-    )
-    return [("Quality (test)", quality), ("Model", f"{model}, {result.kept}: {result.reason}")]
+    if not result.tasks:
+        return _metrics_words(test)
+    width = max(map(len, result.tasks))
+    qualities = (test, *(test.others[task] for task in result.tasks[1:]))
+    lines = zip(result.tasks, qualities, strict=True)
+    return "\n".join(f"{task:<{width}}   {_metrics_words(quality)}" for task, quality in lines)
+
+
+def _metrics_words(metrics: Metrics) -> str:
+    if not metrics.rows:
+        return "no row of this part has the label"
+    ranked = f"AUC {metrics.auc:.4f}   " if not math.isnan(metrics.auc) else "one class only   "
+    entropy = f"NE {metrics.ne:.4f}   " if not math.isnan(metrics.ne) else ""
+    calibration = f"calibration {metrics.calibration:.3f}" if not math.isnan(metrics.calibration) else ""
+    return f"{ranked}log loss {metrics.logloss:.4f}   {entropy}{calibration}".rstrip()
 
 
 def _search_words(tuned: TuneResult | None) -> str:

@@ -258,6 +258,31 @@ class JobRequest(BaseModel):
         return True
 
 
+def parse_task_weights(text: str) -> dict[str, float]:
+    """From `click=1,conversion=0.5`.
+
+    Raises:
+        ValueError: a part is no name with a number from 0 on, or a name comes twice.
+    """
+    weights: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, number = (piece.strip() for piece in part.partition("="))
+        try:
+            weight = float(number)
+        except ValueError:
+            weight = -1.0
+        if not (name and math.isfinite(weight) and weight >= 0) or name in weights:
+            raise ValueError(f"{part.strip()!r} is no weight of a label: write each once, such as click=1")
+        weights[name] = weight
+    return weights
+
+
+def _checked_task_weights(text: str | None) -> str | None:
+    if text is not None:
+        parse_task_weights(text)
+    return text
+
+
 class TrainRequest(JobRequest):
     """One training, from click log to registered model."""
 
@@ -274,6 +299,10 @@ class TrainRequest(JobRequest):
         default=TowerStrategy.AUTO,
         description="Fields that share a tower of --model dmt: by their order, or learned in a brief training: those "
         "that interact (coherent) or that do not (diverse); auto lets the search try all three.",
+    )
+    task_weights: Annotated[str | None, AfterValidator(_checked_task_weights)] = Field(
+        default=None,
+        description="Weights of several labels in the loss, such as click=1,conversion=0.5; 1 where none is given.",
     )
     register_as: str = Field(default="shunter", min_length=1, description="Name of the registered model in MLflow.")
 

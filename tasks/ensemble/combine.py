@@ -8,13 +8,14 @@ import numpy as np
 from engine.config import Execution
 from engine.dataset import Dataset
 from engine.evaluation import evaluate
-from engine.metrics import compute_metrics
+from engine.metrics import compute_task_metrics
+from engine.results import Evaluation
 from engine.storage import load_model, save_model
 from hardware.types import Placement
 from models.ensemble import Ensemble
 from models.registry import Model
 from tasks.ensemble.result import EnsembleResult, Member, read_finished
-from tasks.ensemble.weights import Verdict, judge
+from tasks.ensemble.weights import Verdict, combine, judge
 from tasks.placement import execution_of
 from tasks.track import Run, child_run, model_params, open_run, placement_params, quality_metrics
 from tasks.train import TrainedModel
@@ -71,41 +72,45 @@ def _combine(
     run_id: str,
 ) -> EnsembleResult:
     execution = execution_of(placement)
-    labels, logits = _score_validation(dataset, members, execution)
-    verdict = judge(labels, logits, seed)
+    tasks = dataset.features.tasks
+    evaluations = _score_validation(dataset, members, execution)
+    labels, row_weights = evaluations[0].labels, evaluations[0].weights
+    logits = np.stack([evaluation.logits for evaluation in evaluations])
+    verdict = judge(labels, logits, seed, row_weights=row_weights, tasks=tasks)
     _save_result(members, verdict, directory)
     names = [member.name for member in members]
     return EnsembleResult(
         directory=directory,
         data_fingerprint=dataset.fingerprint,
         kept="ensemble" if verdict.is_ensemble else "single",
-        members=tuple(
-            Member(name=name, weight=float(weight)) for name, weight in zip(names, verdict.weights, strict=True)
-        ),
+        members=tuple(_member(name, weights, tasks) for name, weights in zip(names, verdict.weights, strict=True)),
         best_single=names[verdict.best_single],
         judged_ensemble=verdict.ensemble,
         judged_single=verdict.single,
-        validation=compute_metrics(labels, verdict.weights @ logits),
+        validation=compute_task_metrics(tasks, labels, combine(verdict.weights, logits), row_weights),
         # The files themselves are scored, so that the figure is that of what will be registered.
         test=evaluate(load_model(directory, execution.device), dataset, "test", execution).metrics,
         reason=_reason(verdict, names),
         run_id=run_id,
+        tasks=tasks,
     )
 
 
-def _score_validation(
-    dataset: Dataset, members: Sequence[TrainedModel], execution: Execution
-) -> tuple[np.ndarray, np.ndarray]:
-    """Labels `[rows]` and logits `[members, rows]`, with one member in memory at a time."""
-    evaluations = [
+def _member(name: str, weights: np.ndarray, tasks: Sequence[str]) -> Member:
+    main, *others = np.atleast_1d(weights).tolist()
+    return Member(name=name, weight=main, other_weights=dict(zip(tasks[1:], others, strict=True)))
+
+
+def _score_validation(dataset: Dataset, members: Sequence[TrainedModel], execution: Execution) -> list[Evaluation]:
+    """What each member predicts, with one in memory at a time."""
+    return [
         evaluate(load_model(member.directory, execution.device), dataset, "validation", execution) for member in members
     ]
-    return evaluations[0].labels, np.stack([evaluation.logits for evaluation in evaluations])
 
 
 def _save_result(members: Sequence[TrainedModel], verdict: Verdict, directory: Path) -> None:
     if verdict.is_ensemble:
-        chosen = np.flatnonzero(verdict.weights).tolist()
+        chosen = verdict.chosen
         models = [_single(members[index].directory) for index in chosen]
         save_model(Ensemble(models, verdict.weights[chosen].tolist()), directory)
     else:
@@ -127,15 +132,17 @@ def _reason(verdict: Verdict, names: Sequence[str]) -> str:
         f"{verdict.single.rows:,} validation rows that fitted no weights"
     )
     if verdict.is_ensemble:
-        return f"The ensemble of {int((verdict.weights > 0).sum())} models is kept: {figures}."
+        return f"The ensemble of {len(verdict.chosen)} models is kept: {figures}."
     return f"The single model {single} is kept, because the ensemble does not beat it: {figures}."
 
 
 def _log_details(run: Run, result: EnsembleResult, placement: Placement, members: Sequence[TrainedModel]) -> None:
     best = next(member for member in members if member.name == result.best_single)
     run.log_params({**model_params(best.spec, best.hyperparameters), **placement_params(placement)})
-    run.log_params({"ensemble.members": sum(member.weight > 0 for member in result.members)})
+    run.log_params({"ensemble.members": sum(member.is_used for member in result.members)})
     run.log_metrics({f"ensemble.weight.{member.name}": member.weight for member in result.members})
+    for member in result.members:
+        run.log_metrics({f"ensemble.weight.{member.name}.{task}": one for task, one in member.other_weights.items()})
     if result.judged_ensemble and result.judged_single:
         judged = {"ensemble_ne": result.judged_ensemble.ne, "single_ne": result.judged_single.ne}
         run.log_metrics({f"quality.judged.{name}": value for name, value in judged.items()})

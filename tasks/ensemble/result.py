@@ -18,6 +18,14 @@ class Member(BaseModel):
 
     name: str
     weight: float = Field(description="Share of its logits in the result; 0 for a member that was left out.")
+    other_weights: dict[str, float] = Field(
+        default={}, description="With several tasks, the same share in each beside the main one, by name."
+    )
+
+    @property
+    def is_used(self) -> bool:
+        """Whether the result holds it."""
+        return self.weight > 0 or any(self.other_weights.values())
 
 
 class EnsembleResult(BaseModel):
@@ -38,6 +46,7 @@ class EnsembleResult(BaseModel):
     test: Metrics = Field(description="The result on the test part, which nothing before has seen.")
     reason: str = Field(description="Which was kept and why, in one sentence.")
     run_id: str = Field(description="MLflow run.")
+    tasks: tuple[str, ...] = Field(default=(), description="Names of several tasks, the main one first.")
 
     def save(self) -> None:
         """Write the description beside the model: the last write, after which the test part is not scored again."""

@@ -1,10 +1,11 @@
 """The weights of an ensemble, and whether it earns its keep: pure functions of predictions and labels."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from engine.metrics import Metrics, compute_metrics
+from engine.metrics import Metrics, compute_metrics, compute_task_metrics
 
 # A member below this share changes hardly a prediction but costs as much to serve as any other.
 SMALLEST_WEIGHT = 0.02
@@ -15,7 +16,8 @@ class Verdict:
     """Which is better, the ensemble or its best member, on rows that fitted no weights.
 
     Attributes:
-        weights: float64 `[members]` of the result, summing to one; one of them is 1 when the single is the result.
+        weights: float64 `[members]` of the result, summing to one; one of them is 1 when the single is the result. With
+            several tasks `[members, tasks]`, one sum for each.
         best_single: index of the member with the lowest NE on all rows.
         ensemble: quality of the weighted mean on the judged rows; None where there is nothing to combine.
         single: quality of the best single on the same rows.
@@ -29,31 +31,76 @@ class Verdict:
     @property
     def is_ensemble(self) -> bool:
         """Whether more than one member is left in the result."""
-        return int((self.weights > 0).sum()) > 1
+        return len(self.chosen) > 1
+
+    @property
+    def chosen(self) -> list[int]:
+        """Members that are left in the result."""
+        return np.flatnonzero(self.weights.reshape(len(self.weights), -1).any(axis=1)).tolist()
 
 
-def judge(labels: np.ndarray, logits: np.ndarray, seed: int) -> Verdict:
+def judge(
+    labels: np.ndarray,
+    logits: np.ndarray,
+    seed: int,
+    *,
+    row_weights: np.ndarray | None = None,
+    tasks: Sequence[str] = (),
+) -> Verdict:
     """Fit weights on one half of the rows and compare with the best single member on the other half.
 
     Judging on the rows that fitted the weights would favour the ensemble. The best single is picked on all rows, the
-    judged half among them: what that tilts, it tilts towards the simpler model.
+    judged half among them: what that tilts, it tilts towards the simpler model. Of several tasks each has its own
+    weights, and the main one decides.
 
     Args:
-        labels: 0 or 1, `[rows]`.
-        logits: predicted log odds, `[members, rows]`.
+        labels: 0 or 1, `[rows]`, or `[rows, tasks]`.
+        logits: predicted log odds, `[members, rows]`, or `[members, rows, tasks]`.
         seed: of the halves, which hold the same share of positives.
+        row_weights: what each label counts, like `labels`; None counts all alike.
+        tasks: names of several tasks, the main one first.
     """
     members = len(logits)
-    best_single = int(np.argmin([compute_metrics(labels, row).logloss for row in logits]))
+    main = _task(labels, logits, row_weights, 0)
+    best_single = int(np.argmin([compute_metrics(main[0], row, main[2]).logloss for row in main[1]]))
     alone = np.eye(members)[best_single]
-    fitted, judged = halves(labels, seed)
+    alone = alone if labels.ndim == 1 else np.repeat(alone[:, np.newaxis], labels.shape[1], axis=1)
+    fitted, judged = halves(main[0], seed)
     if members == 1 or not len(judged):
         return Verdict(weights=alone, best_single=best_single, ensemble=None, single=None)
-    weights = fit_weights(labels[fitted], logits[:, fitted])
-    ensemble = compute_metrics(labels[judged], weights @ logits[:, judged])
-    single = compute_metrics(labels[judged], logits[best_single, judged])
-    is_better = (weights > 0).sum() > 1 and ensemble.logloss < single.logloss
+    weights = _fit_tasks(labels[fitted], logits[:, fitted], None if row_weights is None else row_weights[fitted])
+    judged_weights = None if row_weights is None else row_weights[judged]
+    ensemble, single = (
+        compute_task_metrics(tasks, labels[judged], combined, judged_weights)
+        for combined in (combine(weights, logits[:, judged]), logits[best_single, judged])
+    )
+    is_better = (weights.reshape(members, -1)[:, 0] > 0).sum() > 1 and ensemble.logloss < single.logloss
     return Verdict(weights=weights if is_better else alone, best_single=best_single, ensemble=ensemble, single=single)
+
+
+def combine(weights: np.ndarray, logits: np.ndarray) -> np.ndarray:
+    """The weighted mean of the members' logits: `[rows]`, or `[rows, tasks]`."""
+    return weights @ logits if weights.ndim == 1 else np.einsum("mt,mrt->rt", weights, logits)
+
+
+def _task(
+    labels: np.ndarray, logits: np.ndarray, row_weights: np.ndarray | None, task: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Labels, logits `[members, rows]` and weights of one task."""
+    if labels.ndim == 1:
+        return labels, logits, row_weights
+    return labels[:, task], logits[:, :, task], None if row_weights is None else row_weights[:, task]
+
+
+def _fit_tasks(labels: np.ndarray, logits: np.ndarray, row_weights: np.ndarray | None) -> np.ndarray:
+    """Weights of each task: `[members]`, or `[members, tasks]`; the main one's where no row here has the label."""
+    if labels.ndim == 1:
+        return fit_weights(labels, logits, row_weights)
+    found: list[np.ndarray] = []
+    for task in range(labels.shape[1]):
+        given = _task(labels, logits, row_weights, task)
+        found.append(fit_weights(*given) if given[2] is None or given[2].any() else found[0])
+    return np.stack(found, axis=1)
 
 
 def halves(labels: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -63,7 +110,7 @@ def halves(labels: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return by_label[::2], by_label[1::2]
 
 
-def fit_weights(labels: np.ndarray, logits: np.ndarray) -> np.ndarray:
+def fit_weights(labels: np.ndarray, logits: np.ndarray, row_weights: np.ndarray | None = None) -> np.ndarray:
     """Weights that minimise the log loss of the weighted mean of logits: none negative, their sum one.
 
     The log loss is convex in the weights, so that the solver (SLSQP) finds the one minimum from any start. Weights
@@ -72,6 +119,7 @@ def fit_weights(labels: np.ndarray, logits: np.ndarray) -> np.ndarray:
     Args:
         labels: 0 or 1, `[rows]`.
         logits: predicted log odds, `[members, rows]`.
+        row_weights: what each row counts, `[rows]`; None counts all alike.
 
     Returns:
         float64 `[members]`.
@@ -79,12 +127,15 @@ def fit_weights(labels: np.ndarray, logits: np.ndarray) -> np.ndarray:
     from scipy.optimize import minimize
 
     labels, logits = labels.astype(np.float64), logits.astype(np.float64)
+    shares = None if row_weights is None else row_weights.astype(np.float64) / row_weights.sum(dtype=np.float64)
 
     def loss_and_gradient(weights: np.ndarray) -> tuple[float, np.ndarray]:
         mixed = weights @ logits
-        loss = (np.logaddexp(0.0, mixed) - labels * mixed).mean()
-        probabilities = np.exp(-np.logaddexp(0.0, -mixed))
-        return float(loss), logits @ (probabilities - labels) / len(labels)
+        losses = np.logaddexp(0.0, mixed) - labels * mixed
+        errors = np.exp(-np.logaddexp(0.0, -mixed)) - labels
+        if shares is None:
+            return float(losses.mean()), logits @ errors / len(labels)
+        return float(shares @ losses), logits @ (shares * errors)
 
     members = len(logits)
     solution = minimize(

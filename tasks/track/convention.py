@@ -4,6 +4,7 @@ Every function turns a value of the house into a flat dictionary. A value that i
 there holds a figure. Change a meaning here and `SCHEMA_VERSION` goes up, because later runs learn from earlier ones.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Literal, Protocol
@@ -81,17 +82,19 @@ def data_params(dataset: Dataset) -> Values:
             "multi_valued_features": sum(field.multi_valued for field in features.categorical),
             "embedding_rows": sum(features.table_rows),
             "quarantined_rows": dataset.quarantined_rows,
+            "tasks": ",".join(features.tasks) or None,
+            "is_weighted": dataset.is_weighted or None,
         },
     )
 
 
 def model_params(spec: ModelSpec, hyperparameters: Hyperparameters | None = None) -> Values:
     """Architecture and, where given, what it is learned with: `model.*`; widths as `128-64`, groups as `a+b-c`."""
+    given = {**spec.to_dict(), **(hyperparameters.to_dict() if hyperparameters else {})}
     values = {
-        name: "-".join(map(_joined, value)) if isinstance(value, tuple) else value
-        for name, value in spec.to_dict().items()
+        name: "-".join(map(_joined, value)) if isinstance(value, tuple) else value for name, value in given.items()
     }
-    return _flat("model", {**values, **(hyperparameters.to_dict() if hyperparameters else {})})
+    return _flat("model", values)
 
 
 def _joined(value: Any) -> str:
@@ -129,10 +132,18 @@ def prediction_tags(prediction: Prediction) -> dict[str, str]:
 def quality_metrics(metrics: Metrics, split: Literal["validation", "test"] = "validation") -> Values:
     """Quality: `quality.*` on the validation part, `quality.test.*` on the test part.
 
-    Trials never see the test part, so the plain names are those that every run of the tree has and that line up.
+    Trials never see the test part, so the plain names are those that every run of the tree has and that line up. With
+    several tasks they are of the main one; of the others they end in its name, as `quality.auc.conversion`.
     """
     prefix = "quality" if split == "validation" else "quality.test"
-    return _flat(prefix, {name: getattr(metrics, name) for name in ("auc", "ne", "logloss", "calibration")})
+    names = ("auc", "ne", "logloss", "calibration")
+    others = {
+        f"{name}.{task}": value
+        for task, quality in metrics.others.items()
+        for name in names
+        if not math.isnan(value := getattr(quality, name))
+    }
+    return _flat(prefix, {**{name: getattr(metrics, name) for name in names}, **others})
 
 
 def training_metrics(training: TrainingFigures) -> Values:
@@ -154,6 +165,11 @@ def epoch_metrics(report: EpochReport) -> Values:
     return {
         **quality_metrics(report.validation),
         "quality.train.logloss": report.train_logloss,
+        **{
+            f"quality.train.logloss.{task}": loss
+            for task, loss in report.other_train_loglosses.items()
+            if not math.isnan(loss)
+        },
         "time.train_seconds": report.train_seconds,
     }
 

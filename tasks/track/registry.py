@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from mlflow.pyfunc import PyFuncModel
 
 
-
 class RegisteredModel(Frozen):
     """A version in the registry.
 
@@ -147,7 +146,7 @@ def _log_model(
 
 
 def raw_signature(dataset: Dataset, output: str = "probability") -> "ModelSignature":
-    """The columns of the source as input, one number as output.
+    """The columns of the source as input, one number as output, or one for each of several tasks, by its name.
 
     Columns are of any type: the encoder takes numbers and text alike, where MLflow would refuse, for instance, whole
     numbers in a column of fractions. Columns that are missing are left to the encoder, which names them.
@@ -156,7 +155,8 @@ def raw_signature(dataset: Dataset, output: str = "probability") -> "ModelSignat
     from mlflow.types.schema import AnyType, ColSpec, Schema, TensorSpec
 
     inputs: list[ColSpec | TensorSpec] = [ColSpec(AnyType(), field.name, required=False) for field in dataset.fields]
-    return ModelSignature(Schema(inputs), Schema([ColSpec("double", output)]))
+    outputs: list[ColSpec | TensorSpec] = [ColSpec("double", name) for name in dataset.features.tasks or (output,)]
+    return ModelSignature(Schema(inputs), Schema(outputs))
 
 
 def _requirements() -> list[str]:

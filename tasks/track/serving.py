@@ -39,7 +39,7 @@ class Scorer:
         self._encoder = encoder
         self._model = model
 
-    def predict(self, model_input: "pd.DataFrame", params: dict[str, Any] | None = None) -> np.ndarray:
+    def predict(self, model_input: "pd.DataFrame", params: dict[str, Any] | None = None) -> "np.ndarray | pd.DataFrame":
         """Predict the probability of a positive label.
 
         Args:
@@ -48,16 +48,27 @@ class Scorer:
             params: of MLflow's protocol; there are none.
 
         Returns:
-            float64 `[rows]`, between 0 and 1.
+            float64 `[rows]`, between 0 and 1; of several tasks a frame with the rows' index and a column for each.
 
         Raises:
             DataError: a column is missing.
         """
+        tasks = self._model.features.tasks
+        scores = self._scores(model_input)
+        if not tasks:
+            return scores
+        import pandas as pd
+
+        return pd.DataFrame(scores, columns=pd.Index(tasks), index=model_input.index)
+
+    def _scores(self, model_input: "pd.DataFrame") -> np.ndarray:
+        """`[rows]`, or `[rows, tasks]`."""
         parts = [
             self._score(model_input.iloc[start : start + ROWS_AT_ONCE])
             for start in range(0, len(model_input), ROWS_AT_ONCE)
         ]
-        return np.concatenate(parts) if parts else np.empty(0)
+        tasks = len(self._model.features.tasks)
+        return np.concatenate(parts) if parts else np.empty((0, tasks) if tasks else 0)
 
     def _score(self, frame: "pd.DataFrame") -> np.ndarray:
         logits = torch.from_numpy(self.logits(self._encoder.encode(frame)))
@@ -65,7 +76,7 @@ class Scorer:
 
     @torch.no_grad()
     def logits(self, rows: "EncodedRows") -> np.ndarray:
-        """Predict the log odds of rows that its encoder has encoded."""
+        """Predict the log odds of rows that its encoder has encoded: `[rows]`, or `[rows, tasks]`."""
         batch = make_batch(
             self._model.features,
             dense=rows.dense if rows.dense.shape[1] else None,

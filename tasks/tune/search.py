@@ -31,7 +31,7 @@ from tasks.track import (
     training_metrics,
 )
 from tasks.tune.result import TuneResult, summarise
-from tasks.tune.space import SearchSpace
+from tasks.tune.space import SearchSpace, weights_of_tasks
 from tasks.tune.study import (
     FAILURE,
     check_has_result,
@@ -86,13 +86,16 @@ def search(
 
     Raises:
         TrainingError: no trial came to a result.
-        RequestError: the model family is unknown, or the batch is larger than the data.
+        RequestError: the model family or a task with a weight is unknown, or the batch is larger than the data.
         DataError: an array cannot be read.
         TrackingError: the store fails.
     """
     if space is None:
         towers = tower_partitions(dataset, request, placement, directory, open_run(parent_run_id))
-        space = SearchSpace.for_dataset(dataset, request.model).model_copy(update={"tower_partitions": towers})
+        space = SearchSpace.for_dataset(
+            dataset, request.model, weights_of_tasks(request.task_weights, dataset.features.tasks)
+        )
+        space = space.model_copy(update={"tower_partitions": towers})
     study = open_study(directory, space, request.max_epochs)
     work = _Work(
         dataset=dataset,

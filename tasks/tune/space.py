@@ -1,14 +1,17 @@
 """What is searched: ranges of the architecture and of the learning rates, as wide as the data can feed."""
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from engine.config import Hyperparameters
 from engine.dataset import Dataset
-from models.spec import ModelSpec
+from models.spec import ModelSpec, nearest
+from shunter.errors import RequestError
 from tasks.families import AUTO, AUTO_FAMILIES
+from tasks.request import parse_task_weights
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -32,6 +35,14 @@ FAMILY_OPTIONS: dict[str, Choices] = {
         "encoder_output": ("last", "mean"),
     },
 }
+
+
+# What is searched beside where there are several tasks.
+TASK_OPTIONS: Choices = {"task_tower_width": (None, 32)}
+
+
+def _none(values: tuple[float, ...]) -> bool:
+    return not values
 
 
 class SearchSpace(BaseModel):
@@ -60,12 +71,17 @@ class SearchSpace(BaseModel):
     options: Choices = Field(
         default={}, description="Values of each option that not all families have; drawn only for those that do."
     )
+    task_weights: tuple[float, ...] = Field(
+        default=(),
+        description="Weights of the losses of several tasks; empty: all are 1. Not searched.",
+        exclude_if=_none,
+    )
     tower_partitions: dict[str, TowerFields] = Field(
         default={}, description="Ways to divide the fields into towers, by name; only for the family dmt."
     )
 
     @classmethod
-    def for_dataset(cls, dataset: Dataset, family: str = "dlrm") -> Self:
+    def for_dataset(cls, dataset: Dataset, family: str = "dlrm", task_weights: tuple[float, ...] = ()) -> Self:
         """Ranges for the size of the data: little data cannot feed wide layers, and they only cost time.
 
         The widest layer is the power of two next below the square root of the training rows, from 64 to 512, and the
@@ -78,7 +94,11 @@ class SearchSpace(BaseModel):
         middle = 16 if rows >= 10_000_000 else 8 if rows >= 1_000_000 else 4
         return cls(
             families=families,
-            options={name: values for one in families for name, values in FAMILY_OPTIONS.get(one, {}).items()},
+            options={
+                **{name: values for one in families for name, values in FAMILY_OPTIONS.get(one, {}).items()},
+                **(TASK_OPTIONS if dataset.features.tasks else {}),
+            },
+            task_weights=task_weights,
             embedding_dims=(middle, 2 * middle, 4 * middle),
             top_widths=tuple(width for width in (32, 64, 128, 256, 512) if widest // 4 <= width <= widest),
             bottom_widths=(32, 64, 128) if dataset.features.dense else (),
@@ -152,12 +172,30 @@ class SearchSpace(BaseModel):
         hyperparameters = Hyperparameters(
             dense_learning_rate=parameters["dense_learning_rate"],
             embedding_learning_rate=parameters["embedding_learning_rate"],
+            task_weights=self.task_weights,
         )
         return spec, hyperparameters
 
     def _options_of(self, family: str) -> Choices:
         foreign = ModelSpec(family=family).foreign_options()
         return {option: choices for option, choices in self.options.items() if option not in foreign}
+
+
+def weights_of_tasks(text: str | None, tasks: Sequence[str]) -> tuple[float, ...]:
+    """The weights of a request in the order of the tasks, 1 where it names none; empty where it names none at all.
+
+    Raises:
+        RequestError: it names a task that the data does not have.
+    """
+    given = parse_task_weights(text) if text else {}
+    for name in given:
+        if name not in tasks:
+            raise RequestError(
+                f"--task-weights names the label {name!r}: "
+                + (nearest(name, tasks) if tasks else "this data has one label only, so leave the option out")
+                + "."
+            )
+    return tuple(given.get(task, 1.0) for task in tasks) if given else ()
 
 
 def _as_choice(value: Any) -> int | str | None:
