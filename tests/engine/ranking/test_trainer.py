@@ -1,5 +1,7 @@
 """Training a graph model: it learns, stops, resumes bit by bit, and refuses what makes no sense."""
 
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -72,6 +74,21 @@ def test_interrupted_anywhere_it_ends_bit_by_bit_as_if_it_had_not_been(
     assert [one.train_loss for one in resumed.history] == [one.train_loss for one in whole.history]
     for name, tensor in whole.ranker.state_dict().items():
         assert torch.equal(resumed.ranker.state_dict()[name], tensor), name
+
+
+@pytest.mark.parametrize("family", GRAPH_FAMILIES)
+def test_without_dgl_torch_trains_the_same_model(
+    family: str, data: RankingData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("dgl")
+    schedule = Schedule(max_epochs=2, patience=2)
+    spec = replace(spec_of(family), neighbours=100)  # all there are, so that both samplers draw the same
+    by_dgl = train_ranking(data, spec, LEARNED_WITH, EXECUTION, schedule)
+    monkeypatch.setitem(sys.modules, "dgl", None)  # to an import, a package that is not installed
+    by_torch = train_ranking(data, spec, LEARNED_WITH, EXECUTION, schedule)
+    losses = [[report.train_loss for report in one.history] for one in (by_dgl, by_torch)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    torch.testing.assert_close(by_torch.ranker.item_vectors, by_dgl.ranker.item_vectors, atol=1e-3, rtol=1e-2)
 
 
 def test_a_checkpoint_of_other_settings_is_refused(data: RankingData, tmp_path: Path) -> None:
