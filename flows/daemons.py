@@ -29,6 +29,11 @@ class Daemon(BaseModel):
     log: Path
 
     @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self.url.rpartition(":")[2])
+
+    @property
     def is_alive(self) -> bool:
         """Whether this very process still runs."""
         return process_mark(self.pid) == self.mark

@@ -3,12 +3,14 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Self
 
 from filelock import FileLock
 from pydantic import BaseModel, ConfigDict, Field
 
 from flows.daemons import Daemon, find, start, stop
 from flows.services import Service, free_port, mlflow_service, prefect_service, wait_until_ready, worker_service
+from shunter.errors import RequestError
 from shunter.settings import Settings
 
 NAMES = ("Prefect", "MLflow", "Worker")  # in the order of their start
@@ -24,12 +26,21 @@ class Ports(BaseModel):
     prefect: int = Field(default=4200)
     mlflow: int = Field(default=5000)
 
+    @classmethod
+    def chosen(cls, prefect: int | None, mlflow: int | None) -> Self:
+        """Those that are named, else those of the last start: a worker that still runs looks for its server there."""
+        try:
+            last = cls.model_validate_json(_ports_path().read_text())
+        except (FileNotFoundError, ValueError):
+            last = cls()
+        return cls(prefect=prefect or last.prefect, mlflow=mlflow or last.mlflow)
+
 
 def up(ports: Ports, directory: Path, say: Say, **nightly: str | None) -> None:
     """Start what does not run yet; what does is left alone.
 
     Args:
-        ports: of the web interfaces.
+        ports: of the web interfaces; of one that runs, it is not changed.
         directory: from which relative paths of triggered runs count.
         say: told each thing that is there now.
         **nightly: as `NightlySchedule`.
@@ -40,7 +51,8 @@ def up(ports: Ports, directory: Path, say: Say, **nightly: str | None) -> None:
     """
     with _one_at_a_time(), contextlib.ExitStack() as undo:
         servers = [prefect_service(ports.prefect), mlflow_service(ports.mlflow)]
-        prefect, _ = _ensure(servers, undo, say)
+        _check_server_of_worker(servers[0])
+        prefect, mlflow = _ensure(servers, undo, say)
         with _connected_to(prefect.url):
             from flows.deployments import NightlySchedule, register_deployments
             from flows.recovery import recover
@@ -51,6 +63,8 @@ def up(ports: Ports, directory: Path, say: Say, **nightly: str | None) -> None:
                 recover(say)
             _ensure([worker_service(prefect.url, free_port())], undo, say)
         say(f"Deployments: {', '.join(name.partition('/')[0] for name in names)}")
+        used = Ports(prefect=prefect.port, mlflow=mlflow.port)
+        _ports_path().write_text(used.model_dump_json())
         undo.pop_all()
 
 
@@ -64,11 +78,8 @@ def down(say: Say) -> None:
         daemons = {daemon.name: daemon for daemon in running_services()}
         if not daemons:
             say("Nothing runs that `shunter up` has started.")
-        if "Prefect" in daemons and "Worker" in daemons:
-            with _connected_to(daemons["Prefect"].url):
-                from flows.recovery import interrupt
-
-                interrupt(say)
+        if "Prefect" in daemons:
+            _stop_runs(daemons["Prefect"], has_worker="Worker" in daemons, say=say)
         for name in reversed(NAMES):
             if name in daemons:
                 stop(daemons[name])
@@ -78,6 +89,21 @@ def down(say: Say) -> None:
 def running_services() -> list[Daemon]:
     """What runs in the background."""
     return [daemon for name in NAMES if (daemon := find(name)) is not None]
+
+
+def _stop_runs(prefect: Daemon, *, has_worker: bool, say: Say) -> None:
+    """Stop what runs, by the worker that watches it where there is one; without an answer it is left as it is."""
+    import httpx
+
+    with _connected_to(prefect.url):
+        from flows.recovery import interrupt, recover
+
+        try:
+            (interrupt if has_worker else recover)(say)
+        except httpx.HTTPError as error:
+            say(
+                f"Prefect does not answer ({type(error).__name__}): the next `shunter up` takes care of its runs."
+            )
 
 
 def _ensure(services: list[Service], undo: contextlib.ExitStack, say: Say) -> list[Daemon]:
@@ -96,6 +122,20 @@ def _ensure(services: list[Service], undo: contextlib.ExitStack, say: Say) -> li
         wait_until_ready(service, process, f"read {daemon.log}")
         say(f"{service.name}: {service.url}" if service.name != "Worker" else "Worker: ready")
     return [daemon for daemon in daemons.values() if daemon is not None]
+
+
+def _check_server_of_worker(prefect: Service) -> None:
+    """Refuse to move the server from under a worker that runs."""
+    last = Ports.chosen(None, None).prefect
+    if find("Worker") and not find("Prefect") and prefect.port != last:
+        raise RequestError(
+            f"The worker looks for Prefect on port {last}: leave out --prefect-port {prefect.port}, or stop it with "
+            f"`shunter down` first."
+        )
+
+
+def _ports_path() -> Path:
+    return Settings().services_directory / "ports"
 
 
 @contextlib.contextmanager
