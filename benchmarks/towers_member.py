@@ -25,7 +25,7 @@ def main(folder: Path, report: Report) -> None:
 
 def count(hosts: Hosts, way: str) -> dict[str, int]:
     """Bytes and messages by phase and link; a tower makes one vector of all fields of its host."""
-    layout = TowerLayout.divide(split_evenly(range(FIELDS), hosts.count), hosts.processes_per_host)
+    layout = TowerLayout.divide(split_evenly(range(FIELDS), hosts.count), hosts.processes_per_host, [ROWS] * FIELDS)
     tables = TowerEmbeddings(
         [ROWS] * FIELDS, DIM, learning_rate=0.1, device=torch.device("cpu"), hosts=hosts, layout=layout
     )

@@ -116,10 +116,9 @@ def build_host_model(
     hosts = Hosts(processes_per_host)
     fields = towers_of(spec, features)
     towers = split_evenly(range(len(fields)), hosts.count)
-    layout = TowerLayout.divide(
-        tuple(tuple(field for tower in own for field in fields[tower]) for own in towers), processes_per_host
-    )
     rows = [field.rows for field in features.categorical]
+    by_host = tuple(tuple(field for tower in own for field in fields[tower]) for own in towers)
+    layout = TowerLayout.divide(by_host, processes_per_host, rows)
     for rank, own in enumerate(layout.owned):
         needed = sum(rows[field] for field in own) * (spec.embedding_dim + 1) * FLOAT_BYTES
         if needed > machine.memory_bytes:

@@ -20,13 +20,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from engine.distributed.hosts import Hosts, Members, exchange
 from models.embeddings import Kernel, PooledEmbeddings, build_embeddings, draw_tables
 from models.sharded import Shard, copy_block
-from models.towers import Towers, split_evenly
+from models.tower_partitioner import longest_first
+from models.towers import Towers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,9 +50,14 @@ class TowerLayout:
             assert sorted(held) == sorted(fields), "a host's processes hold the tables of its towers, each once"
 
     @classmethod
-    def divide(cls, fields: Towers, processes_per_host: int) -> Self:
-        """Give each process of a host about as many tables as any other."""
-        return cls(fields=fields, owned=tuple(own for one in fields for own in split_evenly(one, processes_per_host)))
+    def divide(cls, fields: Towers, processes_per_host: int, rows: Sequence[int]) -> Self:
+        """Give each process of a host about as many rows of tables as any other, whole tables each."""
+        owned: list[tuple[int, ...]] = []
+        for here in fields:
+            process_of = longest_first(np.array([rows[field] for field in here], dtype=float), processes_per_host)
+            for process in range(processes_per_host):
+                owned.append(tuple(field for field, one in zip(here, process_of, strict=True) if one == process))
+        return cls(fields=fields, owned=tuple(owned))
 
 
 class TowerEmbeddings(PooledEmbeddings):

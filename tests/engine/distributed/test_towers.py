@@ -41,7 +41,7 @@ def gradient_of(rank: int) -> Tensor:
 
 
 def build(hosts: Hosts, fields: Towers, rows: tuple[int, ...] = ROWS) -> TowerEmbeddings:
-    layout = TowerLayout.divide(fields, hosts.processes_per_host)
+    layout = TowerLayout.divide(fields, hosts.processes_per_host, rows)
     tables = TowerEmbeddings(rows, DIM, learning_rate=RATE, device=CPU, hosts=hosts, layout=layout, kernel="torch")
     tables.initialise(torch.Generator().manual_seed(3))
     return tables
@@ -169,6 +169,11 @@ def sent(traffic: Traffic, phase: Phase) -> dict[Link, tuple[int, int]]:
     """Bytes and messages over each link."""
     links: tuple[Link, ...] = ("intra", "cross")
     return {link: (traffic.sent_bytes[phase, link], traffic.messages[phase, link]) for link in links}
+
+
+def test_rows_are_divided_evenly_among_the_processes_of_a_host() -> None:
+    layout = TowerLayout.divide(((0, 1, 2, 3), (4, 5, 6)), 2, (50, 90, 70, 60, 10, 10, 100))
+    assert layout.owned == ((0, 1), (2, 3), (6,), (4, 5))
 
 
 def test_processes_that_cannot_be_divided_into_hosts_are_refused(group: list[Any]) -> None:
