@@ -2,9 +2,9 @@
 
 The paper's Tower Partitioner has three steps: how strongly fields interact is read from the embeddings of a flat model,
 fields are given coordinates whose distances follow from that, and clusters of equal size are the towers. It leaves the
-details open; ours are: the absolute value of the mean cosine as interaction, scaled by the strongest; stress minimised by
-Adam for the coordinates (multidimensional scaling, Kruskal, 1964); and k-means whose assignment is an exact matching of fields to
-places (Bradley, Bennett and Demiriz, "Constrained K-Means Clustering", 2000).
+details open; ours are: the absolute value of the mean cosine as interaction, scaled by the strongest; stress minimised
+by Adam for the coordinates (multidimensional scaling, Kruskal, 1964); and k-means whose assignment is an exact matching
+of fields to places (Bradley, Bennett and Demiriz, "Constrained K-Means Clustering", 2000).
 """
 
 from collections.abc import Callable, Iterable, Sequence
