@@ -60,6 +60,9 @@ def train(**options: Any) -> None:
         fresh = options.pop("fresh")
         request = build(TrainRequest, options)
         check_packages()
+        from tasks.families import check_model
+
+        check_model(request.model)  # the flow does too, but only after the servers have been started
         ensure_home()
         from prefect.exceptions import TerminationSignal
 
@@ -99,6 +102,9 @@ def select(**options: Any) -> None:
     with one_sentence_errors(as_json=as_json):
         request = build(SelectRequest, options)
         check_packages()
+        from tasks.families import check_model
+
+        check_model(request.model)
         ensure_home()
         from flows.selection import choose_placement, decision_as_json
         from flows.tables import decision_table
