@@ -13,21 +13,34 @@ from rich.console import Console
 from engine.config import Schedule
 from engine.dataset import Dataset
 from flows.graph import check_graph_request, is_graph_model, register_ranker, train_graph_model
+from flows.hooks import notify
 from flows.summary import TrainSummary
-from hardware.budget import JOULES_PER_KWH, Budget
-from hardware.meter import EnergyMeter, measure_energy
+from hardware.budget import JOULES_PER_KWH, Budget, Meter
+from hardware.discovery import usable_cores
+from hardware.meter import measure_energy
 from hardware.power_limit import limited
 from hardware.types import EnergyReading, HardwareProfile, Placement
 from shunter.errors import InfeasibleError
 from tasks.card import describe_version, write_card
+from tasks.cluster import Cluster, profile_cluster, requested_cluster
 from tasks.ensemble import EnsembleResult, build_ensemble
 from tasks.families import check_model
 from tasks.ingest import ingest
 from tasks.profile import profile_hardware
 from tasks.report import report
 from tasks.request import JobRequest, TrainRequest
+from tasks.reservation import Reservation, reserve, wanted
 from tasks.run_state import RunIdentity, RunState, Spent, StateFolder
-from tasks.select import Decision, affordable_seconds, alternatives, expected_step, redecide, select, step_observation
+from tasks.select import (
+    Decision,
+    affordable_seconds,
+    alternatives,
+    expected_step,
+    measure,
+    redecide,
+    select,
+    step_observation,
+)
 from tasks.track import (
     RegisteredModel,
     closing,
@@ -48,7 +61,7 @@ from tasks.tune import Setting, TuneResult, tune
 PATIENCE = 2  # epochs without a better validation NE
 
 
-@flow(name="train", flow_run_name="train-{request.data}")
+@flow(name="train", flow_run_name="train-{request.data}", on_failure=[notify], on_crashed=[notify])
 def train(request: TrainRequest = TrainRequest(), fresh: bool = False) -> TrainSummary:
     """Train a recommender within the limits and register it.
 
@@ -67,34 +80,49 @@ def train_on(request: TrainRequest, dataset: Dataset, clock: "StepClock", *, fre
     """Train on what was ingested, register the result, and go on with an interrupted run; see `train`."""
     if is_graph_model(request):
         check_graph_request(request, dataset)
-    with clock.step("profile"):
-        profiles = profile_hardware()
-    with RunState(request, dataset, profiles[0].host, fresh=fresh) as state:
-        summary = _train_on(request, dataset, profiles, state, clock)
-        state.finish()
-    if not is_graph_model(request):
-        report(summary.run_id, dataset, request)
+    with requested_cluster(request) as cluster:
+        with clock.step("profile"):
+            profiles = profile_cluster(cluster) if cluster else profile_hardware()
+        with RunState(request, dataset, profiles[0].host, fresh=fresh) as state:
+            chosen = state.recall("decision", Decision)
+            groups = wanted(profiles, processes=request.processes, chosen=chosen.placement if chosen else None)
+            # Ray keeps trainings off each other's nodes.
+            with reserve(*([] if cluster else groups), holder=flow_run.get_name() or "train") as held:
+                here = profiles if cluster else held.of(profiles)
+                summary = _train_on(request, dataset, here, state, clock, cluster=cluster, held=held)
+            state.finish()
+        if not is_graph_model(request):
+            report(summary.run_id, dataset, request)
     return summary
 
 
 def _train_on(
-    request: TrainRequest, dataset: Dataset, profiles: list[HardwareProfile], state: RunState, clock: "StepClock"
+    request: TrainRequest,
+    dataset: Dataset,
+    profiles: list[HardwareProfile],
+    state: RunState,
+    clock: "StepClock",
+    *,
+    cluster: Cluster | None,
+    held: Reservation,
 ) -> TrainSummary:
     """The steps that are tracked in one tree of MLflow runs, resumed where an earlier attempt was interrupted."""
     run_id = _open_tracking(request, dataset, profiles, state)
-    accelerators = [profile.accelerator.name for profile in profiles]
     with (
         closing(run_id),
         system_metrics(run_id),
-        measure_energy(*accelerators) as meter,
+        _meter(profiles, cluster) as meter,
         spending(state, meter),
         ExitStack() as limits,
     ):
         decision = state.recall("decision", Decision)
         if decision is None:
             with clock.step("select"):
-                decision = select(dataset, request, profiles)
+                decision = select(dataset, request, profiles, take=cluster.measure if cluster else measure)
             state.remember("decision", decision)
+        held.keep(decision.placement, request.processes)
+        if cluster:
+            cluster.prefer([row.candidate.placement for row in decision.table if not row.excluded_by])
         log_decision(run_id, decision)
         limits.enter_context(limited(decision.placement.accelerator, decision.placement.power_limit_watts))
         should_stop = budget_of(request, meter, state).exhausted
@@ -120,10 +148,13 @@ def _train_on(
                 directory=state.directory,
                 run_id=run_id,
                 should_stop=should_stop,
+                cluster=cluster,
                 clock=clock,
             )
         energy = total_reading(state, meter)
         run = open_run(run_id)
+        if cluster:
+            run.set_tags({"cluster.moves": " ".join(cluster.moves) or "none"})
         run.log_energy(energy)
         run.log_metrics({"time.total_seconds": energy.seconds})
         run.log_metrics({f"time.{name}_step_seconds": seconds for name, seconds in clock.seconds.items()})
@@ -155,6 +186,7 @@ def _train_ensemble(
     directory: Path,
     run_id: str,
     should_stop: Callable[[], str | None],
+    cluster: Cluster | None,
     clock: "StepClock",
 ) -> tuple[TuneResult, EnsembleResult, RegisteredModel]:
     """Tune, train the members, combine them and register the result."""
@@ -166,6 +198,7 @@ def _train_ensemble(
             directory / "tune",
             parent_run_id=run_id,
             should_stop=should_stop,
+            place=cluster,
         )
     with clock.step("train"):
         members = _train_members(
@@ -177,19 +210,20 @@ def _train_ensemble(
             directory=directory,
             run_id=run_id,
             should_stop=should_stop,
+            cluster=cluster,
         )
     with clock.step("ensemble"):
         result = build_ensemble(
             dataset,
             members,
-            decision.placement,
+            _scoring_placement(decision.placement),
             directory / "ensemble",
             parent_run_id=run_id,
             seed=request.seed,
         )
     log_training_curve(run_id, {member.name: member.history for member in members})
     with clock.step("card"):
-        card = write_card(run_id, dataset, members, result, decision.placement, seed=request.seed)
+        card = write_card(run_id, dataset, members, result, _scoring_placement(decision.placement), seed=request.seed)
     with clock.step("register"):
         registered = _register_if_good_enough(request, dataset, result, run_id)
     describe_version(card, registered)
@@ -217,6 +251,7 @@ def _train_members(
     directory: Path,
     run_id: str,
     should_stop: Callable[[], str | None],
+    cluster: Cluster | None,
 ) -> list[TrainedModel]:
     """Train the best settings to the end, each from a seed of its own; when settings are few, they take turns."""
     members = []
@@ -226,7 +261,8 @@ def _train_members(
         setting = tuned.settings[position % len(tuned.settings)]
         if members and should_stop():
             break  # the first member is trained whatever is left: without it there is no model
-        adaptation = None if request.fixed_threads else _adaptation(dataset, setting, placement, profile, decision)
+        fixed_threads = request.fixed_threads or cluster is not None
+        adaptation = None if fixed_threads else _adaptation(dataset, setting, placement, profile, decision)
         member = train_member(
             dataset,
             setting.spec,
@@ -238,6 +274,7 @@ def _train_members(
             parent_run_id=run_id,
             should_stop=should_stop,
             adaptation=adaptation,
+            place=cluster,
         )
         if adaptation is None or adaptation.placement == placement:
             _keep_step_time(dataset, member, profile)
@@ -285,7 +322,25 @@ def _register_if_good_enough(
     )
 
 
-def budget_of(request: JobRequest, meter: EnergyMeter, state: StateFolder) -> Budget:
+@contextmanager
+def _meter(profiles: list[HardwareProfile], cluster: Cluster | None) -> Iterator[Meter]:
+    """Meter of this machine, or of this process and of what the nodes report."""
+    if cluster is None:
+        with measure_energy(*(profile.accelerator.name for profile in profiles)) as meter:
+            yield meter
+        return
+    with measure_energy(scope="process") as meter:
+        yield cluster.meter_with(meter)
+
+
+def _scoring_placement(placement: Placement) -> Placement:
+    """Where the finished models are scored: the placement they were trained at, or this machine's processor."""
+    if placement.node is None:
+        return placement
+    return placement.model_copy(update={"accelerator": "cpu", "threads": usable_cores(), "precision": "fp32"})
+
+
+def budget_of(request: JobRequest, meter: Meter, state: StateFolder) -> Budget:
     """The limits of a request, less what earlier attempts have used of them."""
     limits = request.limits
     spent = state.recall("spent", Spent)
@@ -309,7 +364,7 @@ def _affordable_cost(request: JobRequest) -> float | None:
 
 
 @contextmanager
-def spending(state: StateFolder, meter: EnergyMeter) -> Iterator[None]:
+def spending(state: StateFolder, meter: Meter) -> Iterator[None]:
     """Keep what this attempt used for the next one, if it does not come to the end."""
     try:
         yield
@@ -318,7 +373,7 @@ def spending(state: StateFolder, meter: EnergyMeter) -> Iterator[None]:
         raise
 
 
-def total_reading(state: StateFolder, meter: EnergyMeter) -> EnergyReading:
+def total_reading(state: StateFolder, meter: Meter) -> EnergyReading:
     """Time and energy of this attempt and the interrupted ones before it."""
     spent = state.recall("spent", Spent)
     return meter.reading if spent is None else add_readings(spent.energy, meter.reading)

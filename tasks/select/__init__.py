@@ -9,12 +9,13 @@ from engine.dataset import Dataset
 from hardware.types import HardwareProfile
 from tasks.request import LOCAL_OFFERS, JobRequest
 from tasks.select.assessment import Assessment, Candidate, Miss
-from tasks.select.choose import PROBE_SECONDS, choose
+from tasks.select.choose import PROBE_SECONDS, Take, choose
 from tasks.select.decide import Decision, NoFeasiblePlacementError, decide
 from tasks.select.describe import JobSize, describe, job_size
 from tasks.select.figures import figure_cells
 from tasks.select.history import read_history
 from tasks.select.observe import expected_step, step_observation
+from tasks.select.probe import Measurement, measure
 from tasks.select.report import publish
 from tasks.select.second_decision import alternatives, redecide
 from tasks.select.totals import affordable_seconds
@@ -24,6 +25,7 @@ __all__ = [
     "Candidate",
     "Decision",
     "JobSize",
+    "Measurement",
     "Miss",
     "NoFeasiblePlacementError",
     "affordable_seconds",
@@ -34,6 +36,7 @@ __all__ = [
     "expected_step",
     "figure_cells",
     "job_size",
+    "measure",
     "redecide",
     "select",
     "step_observation",
@@ -48,8 +51,17 @@ def select(
     *,
     offers: str = LOCAL_OFFERS,
     probe_seconds: float = PROBE_SECONDS,
+    take: Take = measure,
 ) -> Decision:
     """Choose the placement of this training, and show the table of all candidates in the Prefect UI."""
-    decision = choose(dataset, request, profiles, offers=offers, probe_seconds=probe_seconds, history=read_history())
+    decision = choose(
+        dataset,
+        request,
+        profiles,
+        offers=offers,
+        probe_seconds=probe_seconds,
+        history=read_history(),
+        take=take,
+    )
     publish(decision)
     return decision

@@ -6,6 +6,8 @@ from functools import partial
 from engine.dataset import Dataset
 from hardware.residual import Residual, StepObservation
 from hardware.types import HardwareProfile, Placement, Workload
+from models.graph import GraphSpec
+from models.spec import ModelSpec
 from tasks.families import AUTO_FAMILIES, representative
 from tasks.request import ALL_OFFERS, LOCAL_OFFERS, JobRequest
 from tasks.select.assessment import Candidate
@@ -26,6 +28,7 @@ from tasks.select.totals import Terms
 from tasks.track import data_params
 
 PROBE_SECONDS = 15.0
+Take = Callable[[Dataset, ModelSpec | GraphSpec, Placement, int], Measurement | None]
 MOST_OBSERVATIONS = 200  # the newest; the correction learned from them takes their number cubed
 
 
@@ -37,6 +40,7 @@ def choose(
     offers: str = LOCAL_OFFERS,
     probe_seconds: float = PROBE_SECONDS,
     history: History | None = None,
+    take: Take = measure,
 ) -> Decision:
     """Choose where and how the training runs.
 
@@ -54,6 +58,7 @@ def choose(
             machine a step on many threads can take a hundred times as long as on one, and only measuring shows it.
             0 measures nothing.
         history: what past runs teach about times and quality; None knows of none.
+        take: measures the training at a placement for some steps.
 
     Raises:
         NoFeasiblePlacementError: no placement keeps the limits.
@@ -79,7 +84,7 @@ def choose(
         terms,
         Residual.fit(history.steps[-MOST_OBSERVATIONS:]),
         probe_seconds=probe_seconds,
-        take=partial(measure, dataset, spec),
+        take=partial(take, dataset, spec),
     )
     local = with_quality(local, history, dataset, request)
     elsewhere = with_quality(absent_candidates(workload, absent, history), history, dataset, request)
