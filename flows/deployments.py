@@ -16,6 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from flows.services import WORK_POOL
 
+# Of a request of a run while Prefect's server is away, waiting 2 to 128 seconds: four minutes in all. The worker waits
+# less, for it has to hear of cancellations soon after the server is back.
+SERVER_RETRIES = 7
 RUNS_AT_ONCE = 8  # processes of the worker; those that want a busy accelerator wait, and say so
 
 
@@ -86,7 +89,7 @@ def _deployment(
     return flow.to_deployment(  # pyright: ignore[reportReturnType] - typed as a coroutine too, for async code
         flow.name,
         work_pool_name=WORK_POOL,
-        job_variables={"working_dir": str(directory)},
+        job_variables={"working_dir": str(directory), "env": {"PREFECT_CLIENT_MAX_RETRIES": str(SERVER_RETRIES)}},
         entrypoint_type=EntrypointType.MODULE_PATH,
         tags=["shunter"],
         **options,

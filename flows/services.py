@@ -17,7 +17,6 @@ from shunter.errors import RequestError, ShunterError
 LOOPBACK = "127.0.0.1"
 START_SECONDS = 120
 WORK_POOL = "shunter"
-SERVER_RETRIES = 7  # of a request while Prefect's server is away, waiting 2 to 128 seconds: four minutes in all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +85,6 @@ def worker_service(prefect_url: str, port: int) -> Service:
         "PREFECT_WORKER_WEBSERVER_HOST": LOOPBACK,
         "PREFECT_WORKER_WEBSERVER_PORT": str(port),
         "PREFECT_WORKER_QUERY_SECONDS": "5",
-        "PREFECT_CLIENT_MAX_RETRIES": str(SERVER_RETRIES),
         "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "INFO",  # its log is a file, not the user's terminal
     }
     return Service(name="Worker", command=command, environment=environment, port=port, health_path="/health")
