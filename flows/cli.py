@@ -76,6 +76,7 @@ def train(**options: Any) -> None:
         except TerminationSignal as signal_received:  # SIGTERM, by Prefect's hand
             raise KeyboardInterrupt from signal_received
         print_summary(console, summary)
+        say_undelivered()
 
 
 AS_JSON = inspect.Parameter(
@@ -218,6 +219,16 @@ def report(
         console.print(f"Report of run {run_id}: {path}", soft_wrap=True, highlight=False, markup=False)
 
 
+@app.command()
+def deliver() -> None:
+    """Hand MLflow what it could not take while it was away."""
+    with one_sentence_errors():
+        from tasks.track import deliver as deliver_all
+
+        done = deliver_all()
+        say_line(f"{done.delivered} entries delivered, {done.refused} refused and set aside, {done.waiting} wait.")
+
+
 PrefectPort = Annotated[int, typer.Option(min=1, max=65535, help="Port of Prefect's UI on loopback.")]
 MlflowPort = Annotated[int, typer.Option(min=1, max=65535, help="Port of MLflow's UI on loopback.")]
 
@@ -325,6 +336,14 @@ def print_json(value: Any) -> None:
 def say_line(sentence: str) -> None:
     """Print one sentence on standard output, whatever it holds and however long it is."""
     console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+
+def say_undelivered() -> None:
+    """Say how much MLflow has not got yet, and what hands it over; nothing when it has everything."""
+    from tasks.track import undelivered
+
+    if waiting := undelivered():
+        say(f"MLflow was away, {waiting} entries wait for it: `shunter deliver` hands them over when it is back.")
 
 
 def say(sentence: str) -> None:

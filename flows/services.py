@@ -12,9 +12,9 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from flows.exposure import LOOPBACK, check_prefect, exposure, mlflow_auth
 from shunter.errors import RequestError, ShunterError
 
-LOOPBACK = "127.0.0.1"
 START_SECONDS = 120
 WORK_POOL = "shunter"
 
@@ -27,8 +27,9 @@ class Service:
         name: what people call it.
         command: how it is started.
         environment: variables beyond those of this process.
-        port: where it listens, on loopback only.
+        port: where it listens.
         health_path: answers 200 when the server is ready.
+        host: address at which this machine reaches it.
     """
 
     name: str
@@ -36,37 +37,58 @@ class Service:
     environment: dict[str, str]
     port: int
     health_path: str
+    host: str = LOOPBACK
 
     @property
     def url(self) -> str:
-        """Address to open in a browser."""
-        return f"http://{LOOPBACK}:{self.port}"
+        """Address to open in a browser of this machine."""
+        return f"http://{self.host}:{self.port}"
 
 
 def prefect_service(port: int) -> Service:
-    """Prefect's server and UI over the database that `shunter train` writes."""
-    url = f"http://{LOOPBACK}:{port}/api"
-    command = (sys.executable, "-m", "prefect", "server", "start", "--host", LOOPBACK, "--port", str(port))
+    """Prefect's server and UI over the database that `shunter train` writes.
+
+    Raises:
+        RequestError: others would reach it without a password.
+    """
+    where = exposure()
+    check_prefect(where)
+    url = f"http://{where.reached_at}:{port}/api"
+    command = (sys.executable, "-m", "prefect", "server", "start", "--host", where.host, "--port", str(port))
     return Service(
         name="Prefect",
         command=command,
-        environment={"PREFECT_UI_API_URL": url, "PREFECT_API_URL": url},
+        environment={"PREFECT_UI_API_URL": f"http://{where.browser_name}:{port}/api", "PREFECT_API_URL": url},
         port=port,
         health_path="/api/health",
+        host=where.reached_at,
     )
 
 
 def mlflow_service(port: int) -> Service:
-    """MLflow's server and UI over the store that every run writes, with its host and origin checks on."""
+    """MLflow's server and UI over the store that every run writes, with its host and origin checks on.
+
+    Raises:
+        RequestError: others would reach it without a password.
+    """
     from tasks.track import artifact_root, tracking_uri
 
+    where = exposure()
+    options, environment = mlflow_auth(where)
     command = (
-        *(sys.executable, "-m", "mlflow", "server", "--host", LOOPBACK, "--port", str(port), "--workers", "1"),
-        *("--backend-store-uri", tracking_uri(), "--artifacts-destination", artifact_root()),
-        *("--allowed-hosts", f"localhost:{port},{LOOPBACK}:{port}"),
-        *("--cors-allowed-origins", f"http://{LOOPBACK}:{port},http://localhost:{port}"),
+        *(sys.executable, "-m", "mlflow", "server", "--host", where.host, "--port", str(port), "--workers", "1"),
+        *("--artifacts-destination", artifact_root()),
+        *("--allowed-hosts", where.hosts(port), "--cors-allowed-origins", where.origins(port), *options),
     )
-    return Service(name="MLflow", command=command, environment={}, port=port, health_path="/health")
+    return Service(
+        name="MLflow",
+        command=command,
+        # The address of the store may hold a password, which every user of the machine would see in a command.
+        environment={**environment, "MLFLOW_BACKEND_STORE_URI": tracking_uri()},
+        port=port,
+        health_path="/health",
+        host=where.reached_at,
+    )
 
 
 def worker_service(prefect_url: str, port: int) -> Service:
@@ -131,7 +153,7 @@ def check_port(service: Service) -> None:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((LOOPBACK, service.port))
+            probe.bind((service.host, service.port))
         except OSError:
             raise RequestError(
                 f"Port {service.port} for {service.name} is in use: stop what listens there or choose another with "

@@ -61,6 +61,16 @@ class Settings(BaseSettings):
         """What `shunter up` has started: one JSON file per process, and their logs."""
         return self.home / "services"
 
+    host: str = Field(default="127.0.0.1", description="Address on which the web interfaces listen.")
+
+    host_names: str | None = Field(
+        default=None, description="Names by which browsers reach them, with commas; needed when `host` is not loopback."
+    )
+
+    mlflow_basic_auth: bool = Field(
+        default=False, description="Whether MLflow asks for a user and a password; needed when `host` is not loopback."
+    )
+
     data_roots: str | None = Field(
         default=None,
         description="Folders that may be read, with colons between; when not set, everything from the command line, "

@@ -17,7 +17,7 @@ def shunter(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.mark.parametrize(
-    "command", ["train", "select", "profile", "nightly", "rollback", "datasets", "runs", "report", "ui"]
+    "command", ["train", "select", "profile", "nightly", "rollback", "datasets", "runs", "report", "deliver", "ui"]
 )
 def test_help_of_every_command_shows_its_options(command: str) -> None:
     done = shunter(command, "--help")
