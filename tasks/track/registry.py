@@ -66,7 +66,7 @@ def register_model(
 
     Raises:
         RequestError: MLflow does not take the name.
-        TrackingError: the store fails.
+        TrackingError: the store fails; the same training, started again, goes on here.
     """
     if not name.strip() or any(character in name for character in "/:"):
         raise RequestError(f"The name {name!r} does not suit a registered model: use one without `/` and `:`.")
