@@ -9,6 +9,7 @@ from flows.hooks import notify
 from hardware.budget import JOULES_PER_KWH, Budget
 from hardware.meter import EnergyMeter, measure_energy
 from hardware.power_limit import limited
+from shunter.errors import RequestError
 from tasks.families import check_model
 from tasks.ingest import ingest
 from tasks.profile import profile_hardware
@@ -28,8 +29,13 @@ def tune_only(request: TrainRequest = TrainRequest()) -> TuneResult:
 
     Args:
         request: the data, the limits, the objective and the effort; what concerns the ensemble is not used.
+
+    Raises:
+        RequestError: a cluster is asked for.
     """
     check_model(request.model)
+    if request.cluster is not None:
+        raise RequestError(f"Tuning alone works on this machine: leave out the cluster {request.cluster}, or train.")
     dataset = ingest(request)
     profiles = profile_hardware()
     with RunState(request, dataset, profiles[0].host, purpose="tune") as state, ExitStack() as stack:

@@ -202,30 +202,6 @@ class JobRequest(BaseModel):
         "set --min-auc with it.",
     )
 
-    cluster: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Ray cluster whose nodes are profiled and chosen among instead of this machine: host:port, "
-        "ray://host:port, or auto for the one this machine is part of; Shunter must be installed on its nodes.",
-    )
-    cluster_resource: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Only nodes of --cluster that were started with this resource (`ray start --resources`).",
-    )
-
-    @model_validator(mode="after")
-    def _check_cluster(self) -> Self:
-        if self.cluster_resource is not None and self.cluster is None:
-            raise ValueError(f"--cluster-resource {self.cluster_resource} means nothing without --cluster")
-        return self
-
-    @model_validator(mode="after")
-    def _check_towers(self) -> Self:
-        if self.towers is not None and self.model != "dmt":
-            raise ValueError(f"--towers {self.towers} means nothing without --model dmt")
-        return self
-
     @property
     def weights(self) -> Weights:
         """The objective, with its weights."""
@@ -283,7 +259,35 @@ def _checked_task_weights(text: str | None) -> str | None:
     return text
 
 
-class TrainRequest(JobRequest):
+class ClusterRequest(JobRequest):
+    """One that the nodes of a cluster can serve instead of this machine."""
+
+    cluster: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Ray cluster whose nodes are profiled and chosen among instead of this machine: host:port, "
+        "ray://host:port, or auto for the one this machine is part of; Shunter must be installed on its nodes.",
+    )
+    cluster_resource: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Only nodes of --cluster that were started with this resource (`ray start --resources`).",
+    )
+
+    @model_validator(mode="after")
+    def _check_cluster(self) -> Self:
+        if self.cluster_resource is not None and self.cluster is None:
+            raise ValueError(f"--cluster-resource {self.cluster_resource} means nothing without --cluster")
+        return self
+
+    @model_validator(mode="after")
+    def _check_towers(self) -> Self:
+        if self.towers is not None and self.model != "dmt":
+            raise ValueError(f"--towers {self.towers} means nothing without --model dmt")
+        return self
+
+
+class TrainRequest(ClusterRequest):
     """One training, from click log to registered model."""
 
     processes: int = Field(
@@ -315,7 +319,7 @@ class TrainRequest(JobRequest):
         return self
 
 
-class SelectRequest(JobRequest):
+class SelectRequest(ClusterRequest):
     """One choice of a placement, without the training; accelerators that are not here can be asked for."""
 
     offers: str = Field(

@@ -24,7 +24,7 @@ from tasks.cluster.node_trainer import Job
 from tasks.cluster.node_work import measure_there, profiles_there
 from tasks.cluster.training import Listener, NodeLostError, train_on_node
 from tasks.placement import execution_of
-from tasks.request import JobRequest
+from tasks.request import ClusterRequest
 from tasks.select import Measurement
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ def open_cluster(address: str, resource: str | None = None) -> Iterator["Cluster
 
 
 @contextmanager
-def requested_cluster(request: JobRequest) -> Iterator["Cluster | None"]:
+def requested_cluster(request: ClusterRequest) -> Iterator["Cluster | None"]:
     """The cluster that a request names, connected for the length of the block; None for this machine."""
     if request.cluster is None:
         yield None
