@@ -175,3 +175,25 @@ def test_all_tables_start_within_the_bound_that_is_asked_for() -> None:
     tables.initial_bound = 0.3
     tables.initialise(torch.Generator().manual_seed(3))
     assert [0.2 < float(part.abs().max()) <= 0.3 for part in tables.weight.split([4, 10_000])] == [True, True]
+
+
+def test_bags_from_none_to_thousands_of_ids_are_summed_and_learned_alike_by_both_kernels() -> None:
+    pytest.importorskip("fbgemm_gpu")
+    rows, dim, lengths = [50, 4_000], 8, [0, 7_000, 1, 0, 3, 0, 0, 2_500]  # of two fields and four samples
+    generator = torch.Generator().manual_seed(2)
+    values = torch.cat([torch.randint(rows[n // 4], (k,), generator=generator) for n, k in enumerate(lengths)]).int()
+    offsets = torch.tensor([0, *lengths]).cumsum(0).int()
+    gradient = torch.randn(4, 2, dim, generator=generator)
+    found = []
+    for kernel in ("fbgemm", "torch"):
+        tables = build_embeddings(rows, dim, learning_rate=0.1, device=torch.device("cpu"), kernel=kernel)
+        tables.initialise(torch.Generator().manual_seed(1))
+        before = tables.weight.clone()
+        pooled = tables(values, offsets)
+        for bag in range(8):
+            ids = values[offsets[bag] : offsets[bag + 1]].long() + (50 if bag >= 4 else 0)
+            torch.testing.assert_close(pooled[bag % 4, bag // 4], before[ids].sum(0), rtol=1e-4, atol=1e-4)
+        pooled.backward(gradient)
+        found.append((pooled.detach(), tables.weight.clone(), tables.adagrad_sum.clone()))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
