@@ -38,6 +38,7 @@ from tasks.track import (
     champion_of,
     closing,
     data_params,
+    finish,
     log_config,
     open_run,
     request_params,
@@ -125,6 +126,7 @@ def _begin(request: NightlyRequest, plan: NightPlan, state: StateFolder) -> Nigh
         registered = version_of_run(name, found.run_id)
         may_be = {found.champion, registered.version if registered else found.champion}
         if found.day != plan.held_out or current not in may_be:
+            finish(found.run_id, "KILLED", reason="It was interrupted, and another day or champion came meanwhile.")
             state.clear()
             found = None
     run_id = start_run(
