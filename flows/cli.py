@@ -235,11 +235,13 @@ MlflowPort = Annotated[int, typer.Option(min=1, max=65535, help="Port of MLflow'
 
 @app.command()
 def up(
+    *,
     prefect_port: Annotated[int | None, typer.Option(min=1, max=65535, help="Of Prefect's UI: 4200 at first.")] = None,
     mlflow_port: Annotated[int | None, typer.Option(min=1, max=65535, help="Of MLflow's UI: 5000 at first.")] = None,
     nightly_data: Annotated[
         str | None, typer.Option(help="Switch nightly retraining on: pattern of the days' files, with {date} in it.")
     ] = None,
+    nightly_schema: Annotated[str | None, typer.Option(help="File that names the columns of the days.")] = None,
     nightly_cron: Annotated[str, typer.Option(help="When it runs, as five fields.")] = "0 3 * * *",
     timezone: Annotated[str, typer.Option(help="Whose clock and days it goes by, such as Europe/Berlin.")] = "UTC",
 ) -> None:
@@ -255,6 +257,7 @@ def up(
             Path.cwd(),
             say_line,
             data=nightly_data,
+            schema_file=nightly_schema,
             cron=nightly_cron,
             timezone=timezone,
         )

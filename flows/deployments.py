@@ -28,6 +28,7 @@ class NightlySchedule(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     data: str | None = Field(default=None, description="Pattern of the days' files; without one the schedule is off.")
+    schema_file: str | None = Field(default=None, description="Which columns the days have.")
     cron: str = Field(default="0 3 * * *", description="When, as five fields.")
     timezone: str = Field(default="UTC", description="Whose clock is meant.")
 
@@ -85,7 +86,8 @@ def _deployment(
             Cron(nightly.cron, timezone=nightly.timezone, slug="nightly", active=nightly.data is not None)
         ]
         if nightly.data is not None:
-            options["parameters"] = {"request": {"data": nightly.data, "timezone": nightly.timezone}}
+            asked = nightly.model_dump(include={"data", "schema_file", "timezone"}, exclude_none=True)
+            options["parameters"] = {"request": asked}
     return flow.to_deployment(  # pyright: ignore[reportReturnType] - typed as a coroutine too, for async code
         flow.name,
         work_pool_name=WORK_POOL,

@@ -106,7 +106,13 @@ class TestRegistered:
         register_deployments(tmp_path)
         assert not schedule().active
         register_deployments(
-            tmp_path, NightlySchedule(data="logs/day_{date}.parquet", cron="30 4 * * *", timezone="Europe/Berlin")
+            tmp_path,
+            NightlySchedule(
+                data="logs/day_{date}.parquet",
+                schema_file="schema.yaml",
+                cron="30 4 * * *",
+                timezone="Europe/Berlin",
+            ),
         )
         for _ in range(2):
             assert schedule().active
@@ -117,7 +123,11 @@ class TestRegistered:
             register_deployments(tmp_path)
         with get_client(sync_client=True) as client:
             nightly = client.read_deployment_by_name("nightly/nightly")
-        assert nightly.parameters["request"] == {"data": "logs/day_{date}.parquet", "timezone": "Europe/Berlin"}
+        assert nightly.parameters["request"] == {
+            "data": "logs/day_{date}.parquet",
+            "schema_file": "schema.yaml",
+            "timezone": "Europe/Berlin",
+        }
 
 
 def schedule() -> DeploymentSchedule:

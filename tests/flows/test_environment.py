@@ -1,0 +1,52 @@
+"""A command finds the server that `shunter up` has started, and the ports of its last start."""
+
+import os
+
+import pytest
+
+from flows.daemons import Daemon, process_mark
+from flows.environment import use_running_server
+from flows.operation import Ports
+from shunter.settings import Settings
+
+
+def write_daemon(mark: str) -> None:
+    directory = Settings().services_directory
+    directory.mkdir(parents=True, exist_ok=True)
+    daemon = Daemon(name="Prefect", pid=os.getpid(), mark=mark, url="http://127.0.0.1:4321", log=directory / "log")
+    (directory / "prefect.json").write_text(daemon.model_dump_json())
+
+
+@pytest.fixture(autouse=True)
+def no_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", "")  # so that what the test sets is taken back
+    monkeypatch.delenv("PREFECT_API_URL")
+
+
+def test_runs_of_the_command_are_told_to_the_server_that_is_up() -> None:
+    write_daemon(process_mark(os.getpid()) or "")
+    use_running_server()
+    assert os.environ["PREFECT_API_URL"] == "http://127.0.0.1:4321/api"
+
+
+def test_an_address_that_the_user_has_set_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    write_daemon(process_mark(os.getpid()) or "")
+    monkeypatch.setenv("PREFECT_API_URL", "http://elsewhere/api")
+    use_running_server()
+    assert os.environ["PREFECT_API_URL"] == "http://elsewhere/api"
+
+
+def test_a_server_that_is_gone_is_not_waited_for() -> None:
+    write_daemon("another boot/1")
+    use_running_server()
+    assert "PREFECT_API_URL" not in os.environ
+
+
+def test_ports_are_those_named_else_of_the_last_start_else_the_usual_ones() -> None:
+    assert Ports.chosen(None, None) == Ports(prefect=4200, mlflow=5000)
+    directory = Settings().services_directory
+    directory.mkdir(parents=True)
+    (directory / "ports").write_text(Ports(prefect=4210, mlflow=5010).model_dump_json())
+    assert Ports.chosen(None, 5099) == Ports(prefect=4210, mlflow=5099)
+    (directory / "ports").write_text("{")
+    assert Ports.chosen(4300, None) == Ports(prefect=4300, mlflow=5000)
