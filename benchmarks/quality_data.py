@@ -32,7 +32,7 @@ def write_frappe(folder: Path, rows: int | None = None) -> Dataset:
     ids["train"], labels["train"] = ids["train"][:rows], labels["train"][:rows]
     first = np.minimum.reduce([part.min(0) for part in ids.values()])
     last = np.maximum.reduce([part.max(0) for part in ids.values()])
-    counts = dict(zip(FRAPPE_FIELDS, (last - first + 1).tolist(), strict=True))
+    counts: dict[str, int] = dict(zip(FRAPPE_FIELDS, (last - first + 1).tolist(), strict=True))
     shifted = {part: values - first for part, values in ids.items()}
     return _write(
         folder, "frappe_x1", version=f"{rows}", labels=labels, ids=shifted, counts=counts, split_by="published"

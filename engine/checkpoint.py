@@ -11,7 +11,7 @@ replaced last and at once. So at any moment it points to complete files; what it
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from models.recommender import Recommender
 from shunter.errors import CheckpointError, TrainingError
 
 FORMAT = 1
+Trained = TypeVar("Trained", bound=nn.Module)
 VALUES_CHECKED_AT_ONCE = 1 << 20
 
 
@@ -33,7 +34,7 @@ class StoredFile:
     sha256: str
 
 
-class CheckpointDirectory:
+class CheckpointDirectory(Generic[Trained]):
     """The checkpoint of one training.
 
     Args:
@@ -52,18 +53,18 @@ class CheckpointDirectory:
         """Whether there is a checkpoint."""
         return self.path.exists()
 
-    def keep_best(self, model: nn.Module, step: int) -> None:
+    def keep_best(self, model: Trained, step: int) -> None:
         """Write the weights that are the best so far; they count from the next `write` on."""
         name = f"best-{step}.safetensors"
         self._best = StoredFile(name=name, sha256=write_tensors(self.directory / name, dict(model.state_dict())))
 
-    def restore_best(self, model: nn.Module) -> None:
+    def restore_best(self, model: Trained) -> None:
         """Put the best weights into the model."""
         assert self._best is not None, "an epoch has been evaluated"
         path = self.directory / self._best.name
         load_weights(model, read_tensors(path, self._best.sha256), path)
 
-    def write(self, model: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    def write(self, model: Trained, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
         """Replace the checkpoint.
 
         Args:
@@ -93,7 +94,7 @@ class CheckpointDirectory:
         write_text(self.path, json.dumps(values, indent=1))
         self._remove_all_but(stored, self._best)
 
-    def read(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    def read(self, model: Trained, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         """Put model, optimiser and random state back, and return the `state` that was written with them.
 
         Raises:

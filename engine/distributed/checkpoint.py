@@ -46,7 +46,7 @@ INDEX, DENSE = "index.json", "dense.safetensors"
 LAYERS = "layers."
 
 
-class ShardedCheckpoint(CheckpointDirectory):
+class ShardedCheckpoint(CheckpointDirectory[Model]):
     """The checkpoint of one training; every process calls each method at the same time.
 
     Args:
