@@ -99,16 +99,19 @@ def challenge(tonight: Tonight, champion: Champion) -> Night:
     if plan.held_out in champion.learned:
         reason = f"Version {number} has learned {plan.held_out}, so it cannot be judged on that day and stays."
         return tonight.ends("nothing new", reason, number)
-    if days:
-        night, winner = _contest(tonight, champion, days)
-    else:
+    if not days:
         reason = f"Version {number} has learned every usable day before {plan.held_out}, so it stays."
-        night, winner = tonight.ends("nothing new", reason, number), champion
-    return _learn_judged_day(tonight, winner, night) if request.learn_last_day else night
+        night = tonight.ends("nothing new", reason, number)
+        return _learn_judged_day(tonight, champion, night) if request.learn_last_day else night
+    night, winner, dataset = _contest(tonight, champion, days)
+    if request.learn_last_day:
+        night = _learn_judged_day(tonight, winner, night)
+    forget(dataset)
+    return night
 
 
-def _contest(tonight: Tonight, champion: Champion, days: Sequence[date]) -> tuple[Night, Champion]:
-    """Train, judge, and promote where it was earned; returns what is the champion now, with its files."""
+def _contest(tonight: Tonight, champion: Champion, days: Sequence[date]) -> tuple[Night, Champion, Dataset]:
+    """Train, judge, and promote where it was earned; returns the champion from now on, and the data it may lie in."""
     logs, held_out = tonight.logs, tonight.plan.held_out
     origin = choose_origin(champion, logs[days[-1]])
     dataset = ingest_days(
@@ -120,8 +123,7 @@ def _contest(tonight: Tonight, champion: Champion, days: Sequence[date]) -> tupl
     judgement = _judge(tonight, "judgement", champion.files, files)
     obstacle = _obstacle(tonight, champion, judgement, trained)
     if obstacle is not None:
-        forget(dataset)
-        return tonight.ends("kept", obstacle, champion.version.version, judgement=judgement), champion
+        return tonight.ends("kept", obstacle, champion.version.version, judgement=judgement), champion, dataset
     learned = sorted({*champion.learned, *days})
     registered = register(
         tonight.run_id,
@@ -134,7 +136,7 @@ def _contest(tonight: Tonight, champion: Champion, days: Sequence[date]) -> tupl
     reason = f"Version {registered.version} replaces version {champion.version.version}: {judgement.words}"
     version = _note(tonight, registered, tonight.run_id, reason)
     night = tonight.ends("promoted", reason, registered.version, judgement=judgement, registered=registered.version)
-    return night, Champion(version, files, frozenset(learned))
+    return night, Champion(version, files, frozenset(learned)), dataset
 
 
 def _obstacle(tonight: Tonight, champion: Champion, judgement: Judgement, trained: TrainedModel) -> str | None:
