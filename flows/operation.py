@@ -52,7 +52,12 @@ def up(ports: Ports, directory: Path, say: Say, **nightly: str | None) -> None:
     with _one_at_a_time(), contextlib.ExitStack() as undo:
         servers = [prefect_service(ports.prefect), mlflow_service(ports.mlflow)]
         _check_server_of_worker(servers[0])
+        worker = None if find("Prefect") else find("Worker")
         prefect, mlflow = _ensure(servers, undo, say)
+        if worker is not None:
+            # Prefect's worker is deaf to cancellations once its server was away for some seconds.
+            stop(worker)
+            say("The worker had lost its server: it is started anew.")
         with _connected_to(prefect.url):
             from flows.deployments import NightlySchedule, register_deployments
             from flows.recovery import recover
@@ -101,9 +106,7 @@ def _stop_runs(prefect: Daemon, *, has_worker: bool, say: Say) -> None:
         try:
             (interrupt if has_worker else recover)(say)
         except httpx.HTTPError as error:
-            say(
-                f"Prefect does not answer ({type(error).__name__}): the next `shunter up` takes care of its runs."
-            )
+            say(f"Prefect does not answer ({type(error).__name__}): the next `shunter up` takes care of its runs.")
 
 
 def _ensure(services: list[Service], undo: contextlib.ExitStack, say: Say) -> list[Daemon]:

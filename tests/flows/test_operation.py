@@ -123,7 +123,7 @@ def test_up_says_what_it_has_started_and_again_what_is_there(server: None, start
     assert started[3].startswith("Deployments: train, select, profile, tune")
     before = running_services()
     again: list[str] = []
-    up(Ports(), PROJECT_ROOT, again.append)
+    up(Ports.chosen(None, None), PROJECT_ROOT, again.append)
     assert [sentence.partition(" is already up")[0] for sentence in again[:3]] == ["Prefect", "MLflow", "Worker"]
     assert running_services() == before
 
@@ -150,7 +150,7 @@ def test_killed_worker_is_replaced_and_its_run_goes_on_from_its_checkpoint(serve
     os.kill(worker.pid, signal.SIGKILL)
     wait_for(lambda: find("Worker") is None, "the end of the worker")
     said: list[str] = []
-    up(Ports(), PROJECT_ROOT, said.append)
+    up(Ports.chosen(None, None), PROJECT_ROOT, said.append)
     assert f"{read_run(run).name} has lost its worker: it goes on from its last checkpoint." in said
     saved = step_of(tmp_path)
     wait_for(lambda: step_of(tmp_path) > saved, "a further checkpoint")
@@ -158,6 +158,30 @@ def test_killed_worker_is_replaced_and_its_run_goes_on_from_its_checkpoint(serve
     assert "Crashed" in {state.name for state in states_of(run)}
     cancel(run)
     wait_for(lambda: state_of(run).is_final(), "the final state")
+
+
+def test_training_outlives_the_loss_of_the_server_and_is_cancelled_through_the_next_one(
+    server: None, tmp_path: Path
+) -> None:
+    run = trigger(tmp_path)
+    prefect, worker = find("Prefect"), find("Worker")
+    assert prefect is not None
+    os.killpg(prefect.pid, signal.SIGKILL)
+    saved = step_of(tmp_path)
+    wait_for(lambda: step_of(tmp_path) > saved, "a further checkpoint without a server")
+    assert find("Prefect") is None
+    saved = step_of(tmp_path)
+    said: list[str] = []
+    up(Ports.chosen(None, None), PROJECT_ROOT, said.append)
+    restarted = find("Prefect")
+    assert restarted is not None
+    assert restarted.url == prefect.url
+    assert "The worker had lost its server: it is started anew." in said
+    assert find("Worker") not in (None, worker)
+    wait_for(lambda: read_run(run).run_count == 2 and step_of(tmp_path) > saved, "a further checkpoint")
+    cancel(run)
+    assert wait_for(lambda: state_of(run).is_final() and state_of(run), "the final state").is_cancelled()
+    assert not processes_of(run)
 
 
 def states_of(flow_run_id: UUID) -> list[State]:
