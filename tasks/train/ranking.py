@@ -7,6 +7,7 @@ from pathlib import Path
 
 from engine.config import Schedule
 from engine.dataset import Dataset
+from engine.interrupt import stopped_between_steps
 from engine.ranking.config import RankingHyperparameters, RankingReport
 from engine.ranking.evaluation import UserFigures, evaluate_users
 from engine.ranking.interactions import read_graph, read_interactions, sides
@@ -93,7 +94,7 @@ def train_ranker_to_the_end(
                 run.log_metrics(ranking_epoch_metrics(report), step=report.epoch)
 
         try:
-            result = train_ranking(
+            result = stopped_between_steps(train_ranking)(
                 data,
                 spec,
                 hyperparameters,

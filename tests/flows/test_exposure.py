@@ -95,6 +95,24 @@ def test_password_of_the_store_is_in_no_command(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.slow
+def test_mlflow_with_basic_auth_answers_nobody_without_it(shunter_home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flows.services.START_SECONDS", 400)
+    monkeypatch.setenv("SHUNTER_MLFLOW_BASIC_AUTH", "true")
+    monkeypatch.setenv("MLFLOW_FLASK_SERVER_SECRET_KEY", "long and random")
+    monkeypatch.setenv("MLFLOW_AUTH_ADMIN_PASSWORD", "long and random too")
+    Settings().tracking_root.mkdir(parents=True)
+    service = mlflow_service(free_port())
+    search = f"{service.url}/api/2.0/mlflow/experiments/search?max_results=5"
+    admin = b64encode(b"admin:long and random too").decode()
+    with running(service) as process:
+        wait_until_ready(service, process)
+        assert status_of(search) == 401
+        assert status_of(search, Authorization=f"Basic {b64encode(b'admin:password1234').decode()}") == 401
+        assert status_of(search, Authorization=f"Basic {admin}") == 200
+        assert status_of(search, Authorization=f"Basic {admin}", Host="evil.example") == 403
+
+
+@pytest.mark.slow
 def test_prefect_with_a_password_answers_nobody_without_it(shunter_home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flows.services.START_SECONDS", 400)  # a busy machine takes its time
     (shunter_home / "prefect").mkdir(parents=True)
@@ -103,16 +121,18 @@ def test_prefect_with_a_password_answers_nobody_without_it(shunter_home, monkeyp
         monkeypatch.setenv(name, PASSWORD)
     service = prefect_service(free_port())
 
-    def ask(**headers: str) -> int:
-        request = urllib.request.Request(f"{service.url}/api/admin/version", headers=headers)
-        try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                return answer.status
-        except urllib.error.HTTPError as error:
-            return error.code
-
+    version = f"{service.url}/api/admin/version"
     with running(service) as process:
         wait_until_ready(service, process)
-        assert ask() == 401
-        assert ask(Authorization=f"Basic {b64encode(b'admin:wrong').decode()}") == 401
-        assert ask(Authorization=f"Basic {b64encode(PASSWORD.encode()).decode()}") == 200
+        assert status_of(version) == 401
+        assert status_of(version, Authorization=f"Basic {b64encode(b'admin:wrong').decode()}") == 401
+        assert status_of(version, Authorization=f"Basic {b64encode(PASSWORD.encode()).decode()}") == 200
+
+
+def status_of(url: str, **headers: str) -> int:
+    """What a server answers to a request with these headers."""
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
