@@ -34,7 +34,7 @@ def stopped_between_steps(training: Callable[P, R]) -> Callable[P, R]:
         if threading.current_thread() is not threading.main_thread():
             return training(*args, **kwargs)
         result: Future[R] = Future()
-        stop, ended = _told_to_stop.get() or threading.Event(), threading.Event()
+        stop, ended = threading.Event(), threading.Event()
         context = contextvars.copy_context()
         context.run(_told_to_stop.set, stop)
 
@@ -62,31 +62,6 @@ def stopped_between_steps(training: Callable[P, R]) -> Callable[P, R]:
         return result.result()
 
     return run
-
-
-@contextmanager
-def remembered_interrupt() -> Iterator[None]:
-    """Let Ctrl-C end the work of the block even where the exception is swallowed: then the next training stops.
-
-    Python raises KeyboardInterrupt wherever the main thread happens to be. In a finaliser, or in a library that catches
-    everything, that is nowhere, and the user would have pressed in vain. Outside the main thread nothing changes.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    pressed = threading.Event()
-
-    def note(number: int, frame: FrameType | None) -> None:
-        pressed.set()
-        raise KeyboardInterrupt
-
-    former = signal.signal(signal.SIGINT, note)
-    token = _told_to_stop.set(pressed)
-    try:
-        yield
-    finally:
-        _told_to_stop.reset(token)
-        signal.signal(signal.SIGINT, former)
 
 
 @contextmanager

@@ -66,15 +66,13 @@ def train(**options: Any) -> None:
         ensure_home()
         from prefect.exceptions import TerminationSignal
 
-        from engine.interrupt import remembered_interrupt
         from flows.summary import print_summary
         from flows.train import train as train_flow
 
         console.print(f"Training on {request.data}; details are in Prefect and MLflow: `shunter ui`.", soft_wrap=True)
         start_temporary_server()
         try:
-            with remembered_interrupt():
-                summary = train_flow(request, fresh=fresh)
+            summary = train_flow(request, fresh=fresh)
         except TerminationSignal as signal_received:  # SIGTERM, by Prefect's hand
             raise KeyboardInterrupt from signal_received
         print_summary(console, summary)
@@ -141,7 +139,6 @@ def profile(**options: Any) -> None:
         ensure_home()
         from prefect.exceptions import TerminationSignal
 
-        from engine.interrupt import remembered_interrupt
         from flows.profile_tables import print_profile
         from flows.profiling import profile as profile_flow
         from tasks.profile import check_request
@@ -149,8 +146,7 @@ def profile(**options: Any) -> None:
         check_request(request)
         start_temporary_server()
         try:
-            with remembered_interrupt():
-                summary = profile_flow(request, refresh=refresh)
+            summary = profile_flow(request, refresh=refresh)
         except TerminationSignal as signal_received:  # SIGTERM, by Prefect's hand
             raise KeyboardInterrupt from signal_received
         print_profile(console, summary)
@@ -166,13 +162,11 @@ def nightly(**options: Any) -> None:
         ensure_home()
         from prefect.exceptions import TerminationSignal
 
-        from engine.interrupt import remembered_interrupt
         from flows.nightly import nightly as nightly_flow
 
         start_temporary_server()
         try:
-            with remembered_interrupt():
-                night = nightly_flow(request)
+            night = nightly_flow(request)
         except TerminationSignal as signal_received:  # SIGTERM, by Prefect's hand
             raise KeyboardInterrupt from signal_received
         for sentence in (*(finding.words for finding in night.findings), night.reason):

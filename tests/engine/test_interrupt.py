@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from engine.interrupt import deferred_interrupt, remembered_interrupt, stopped_between_steps
+from engine.interrupt import deferred_interrupt, stopped_between_steps
 
 
 class StoppedByOrchestrator(BaseException):
@@ -101,20 +101,3 @@ def test_steps_of_its_own_context_are_told_and_no_others(orchestrated: None) -> 
         stopped_between_steps(endless)([], kill_once(signal.SIGTERM))
     with deferred_interrupt() as raise_if_interrupted:
         raise_if_interrupted()
-
-
-@pytest.mark.parametrize("wrapped", [True, False])
-def test_ctrl_c_that_a_library_swallows_ends_the_next_training_with_its_state_saved(wrapped: bool) -> None:
-    done: list[str] = []
-    former = signal.getsignal(signal.SIGINT)
-    with remembered_interrupt():
-        try:
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(1)
-            pytest.fail("nothing was raised")
-        except KeyboardInterrupt:
-            pass  # as a finaliser does
-        with pytest.raises(KeyboardInterrupt):
-            (stopped_between_steps(endless) if wrapped else endless)(done, lambda: None)
-    assert done == ["begun", "ended", "saved"]
-    assert signal.getsignal(signal.SIGINT) is former
