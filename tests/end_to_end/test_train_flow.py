@@ -147,7 +147,11 @@ def test_interrupted_command_says_so_and_the_next_one_resumes(
     shunter = Path(sys.executable).with_name("shunter")
     command = [shunter, "train", "--data", "synthetic:20000", "--trials", "3", "--max-epochs", "4"]
     command += ["--ensemble-size", "1"]
+    former = signal.signal(
+        signal.SIGINT, signal.SIG_DFL
+    )  # what a shell starts with `&` ignores it, and so its children
     first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    signal.signal(signal.SIGINT, former)
     runs = shunter_home / "runs"
     deadline = time.monotonic() + 300
     while time.monotonic() < deadline and not list(runs.glob("*/decision.json")):

@@ -17,12 +17,15 @@ class StoppedByOrchestrator(BaseException):
 
 @pytest.fixture
 def orchestrated() -> Iterator[None]:
+    """An orchestrator's handler, and Python's own of Ctrl-C, which is not there when a shell started us with `&`."""
+
     def handler(number: int, frame: object) -> None:
         raise StoppedByOrchestrator
 
-    former = signal.signal(signal.SIGTERM, handler)
+    former = signal.signal(signal.SIGTERM, handler), signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
-    signal.signal(signal.SIGTERM, former)
+    signal.signal(signal.SIGTERM, former[0])
+    signal.signal(signal.SIGINT, former[1])
 
 
 def endless(done: list[str], within_a_step: Callable[[], None]) -> str:
