@@ -30,7 +30,7 @@ $(READY): $(LOCK) pyproject.toml
 	@touch $@
 
 test: setup  ## run the tests
-	@$(BIN)/python -m pytest -m "not browser"
+	@$(BIN)/python -m pytest -m "not browser" --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test-e2e: setup  ## run the tests in a browser, which needs Chromium; pictures go to test-output/
 	@$(BIN)/python -m pytest -m browser tests/end_to_end

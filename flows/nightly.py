@@ -23,6 +23,7 @@ from tasks.nightly import (
     NightPlan,
     ingest_days,
     judged,
+    judged_later,
     log_night,
     log_plan,
     look_for_days,
@@ -78,19 +79,30 @@ def nightly(request: NightlyRequest = NightlyRequest()) -> Night:  # noqa: B008 
         nights = nights_of(request.register_as)
         plan, logs = look_for_days(request, newest, home / "days", sorted(missing_days(nights)))
         earlier = judged(nights, plan.held_out)
-        night = _again(request, plan, earlier.run_id) if earlier else _night(request, plan, logs, state)
+        later = None if request.day else judged_later(nights, plan.held_out)
+        if earlier:
+            reason = f"{plan.held_out} is the newest usable day and was judged on before, so nothing has changed."
+            night = _unchanged(request, plan, earlier.run_id, reason)
+        elif later:
+            reason = (
+                f"By the clock {plan.held_out} is the newest usable day, yet {later} was judged on already, so nothing "
+                "has changed: check the clock, or name the day."
+            )
+            night = _unchanged(request, plan, nights[0].run_id, reason)
+        else:
+            night = _night(request, plan, logs, state)
         state.finish()
     _publish(night)
     return night
 
 
-def _again(request: NightlyRequest, plan: NightPlan, run_id: str) -> Night:
-    """Say that there is nothing to do: a day judges once."""
+def _unchanged(request: NightlyRequest, plan: NightPlan, run_id: str, reason: str) -> Night:
+    """Say that there is nothing to do: a day judges once, and days come in their order."""
     champion = champion_of(request.register_as)
     return Night(
         outcome="already judged",
         day=plan.held_out,
-        reason=f"{plan.held_out} is the newest usable day and was judged on before, so nothing has changed.",
+        reason=reason,
         findings=plan.findings,
         champion=champion.version if champion else None,
         run_id=run_id,

@@ -56,6 +56,12 @@ def judged(nights: Sequence[TrackedRun], day: date) -> TrackedRun | None:
     return next((run for run in nights if run.tags.get("nightly.day") == day.isoformat()), None)
 
 
+def judged_later(nights: Sequence[TrackedRun], day: date) -> date | None:
+    """The latest day after the given one that a night has judged on, as happens when a clock is set back; else None."""
+    days = [date.fromisoformat(run.tags["nightly.day"]) for run in nights if "nightly.day" in run.tags]
+    return max((one for one in days if one > day), default=None)
+
+
 def missing_days(nights: Sequence[TrackedRun]) -> set[date]:
     """Days that the last night missed."""
     text = nights[0].tags.get("nightly.missing_days", "") if nights else ""

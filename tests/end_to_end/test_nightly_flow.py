@@ -150,6 +150,19 @@ def test_second_night_of_a_day_changes_nothing_and_says_so(home) -> None:
     assert (again.run_id, again.champion) == (promoted.run_id, 2)
 
 
+def test_clock_that_was_set_back_changes_nothing_and_is_said(home, monkeypatch: pytest.MonkeyPatch) -> None:
+    from flows.nightly import nightly
+
+    log, kept = home[0], home[4]
+    monkeypatch.setattr("flows.nightly.yesterday", lambda now, zone: FIRST + timedelta(days=2))
+    before = len(MlflowClient(tracking_uri()).search_runs(["1"]))
+    night = nightly(log.request(2, day=None))
+    assert night.outcome == "already judged"
+    assert f"yet {kept.day} was judged on already" in night.reason
+    assert len(MlflowClient(tracking_uri()).search_runs(["1"])) == before
+    assert night.champion == kept.champion
+
+
 def test_challenger_that_saves_less_than_the_margin_is_not_registered(home) -> None:
     kept = home[4]
     assert kept.outcome == "kept"
