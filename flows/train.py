@@ -115,11 +115,7 @@ def _train_on(
         spending(state, meter),
         ExitStack() as limits,
     ):
-        decision = state.recall("decision", Decision)
-        if decision is None:
-            with clock.step("select"):
-                decision = select(dataset, request, profiles, take=cluster.measure if cluster else measure)
-            state.remember("decision", decision)
+        decision = _decide(request, dataset, profiles, state, clock, cluster=cluster)
         held.keep(decision.placement, request.processes)
         if cluster:
             cluster.prefer([row.candidate.placement for row in decision.table if not row.excluded_by])
@@ -152,12 +148,7 @@ def _train_on(
                 clock=clock,
             )
         energy = total_reading(state, meter)
-        run = open_run(run_id)
-        if cluster:
-            run.set_tags({"cluster.moves": " ".join(cluster.moves) or "none"})
-        run.log_energy(energy)
-        run.log_metrics({"time.total_seconds": energy.seconds})
-        run.log_metrics({f"time.{name}_step_seconds": seconds for name, seconds in clock.seconds.items()})
+        _log_totals(run_id, energy, clock, cluster)
     return TrainSummary(
         data_name=dataset.name,
         rows={name: split.rows for name, split in dataset.splits.items()},
@@ -175,6 +166,34 @@ def _train_on(
         resumed=state.resumed,
         stopped_because=tuned.stopped_because if tuned else None,
     )
+
+
+def _decide(
+    request: TrainRequest,
+    dataset: Dataset,
+    profiles: list[HardwareProfile],
+    state: RunState,
+    clock: "StepClock",
+    *,
+    cluster: Cluster | None,
+) -> Decision:
+    """The placement: the one that an earlier attempt chose, or the best of those that can be had now."""
+    decision = state.recall("decision", Decision)
+    if decision is None:
+        with clock.step("select"):
+            decision = select(dataset, request, profiles, take=cluster.measure if cluster else measure)
+        state.remember("decision", decision)
+    return decision
+
+
+def _log_totals(run_id: str, energy: EnergyReading, clock: "StepClock", cluster: Cluster | None) -> None:
+    """Time and energy of the whole run, and where trainings were moved to."""
+    run = open_run(run_id)
+    if cluster:
+        run.set_tags({"cluster.moves": " ".join(cluster.moves) or "none"})
+    run.log_energy(energy)
+    run.log_metrics({"time.total_seconds": energy.seconds})
+    run.log_metrics({f"time.{name}_step_seconds": seconds for name, seconds in clock.seconds.items()})
 
 
 def _train_ensemble(

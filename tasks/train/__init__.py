@@ -69,7 +69,7 @@ def train_member(
     )
 
 
-@task(name="train-ranker", task_run_name="train-{name}", cache_policy=NO_CACHE)
+@task(name="train-ranker", task_run_name="train-{name}", cache_policy=NO_CACHE, **retried())
 def train_ranker(
     dataset: Dataset,
     spec: GraphSpec,

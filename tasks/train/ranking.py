@@ -106,7 +106,7 @@ def train_ranker_to_the_end(
                 on_step=progress.on_step,
                 should_stop=should_stop,
             )
-        except KeyboardInterrupt:
+        except BaseException:
             energy.save()
             raise
         user, item = sides(dataset)

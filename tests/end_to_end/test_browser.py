@@ -144,6 +144,9 @@ def test_its_decision_is_an_artifact_in_prefect(page: Page, servers: Servers, tr
     by_key = {one["key"]: one for one in artifacts}
     page.goto(f"{servers.prefect}/artifacts/artifact/{by_key['decision-reason']['id']}")
     page.get_by_text("needs the least time").first.wait_for()
+    table = json.loads(by_key["decision"]["data"])
+    assert len(table) > 1, "the candidates, of which one was chosen"
+    assert "needs the least time of" in page.inner_text("body")
     page.screenshot(path=PICTURES / "prefect-decision-reason.png")
 
 
@@ -169,5 +172,7 @@ def test_a_run_in_mlflow_shows_its_figures(page: Page, servers: Servers, trigger
     page.goto(f"{servers.mlflow}/#/experiments/1/runs?workflowType=machine_learning")
     page.get_by_role("link", name="synthetic dlrm").first.click()
     page.get_by_role("tab", name="Artifacts").or_(page.get_by_text("Artifacts", exact=True)).first.click()
-    page.get_by_text("decision.html").or_(page.get_by_text("decision", exact=False)).first.wait_for()
+    page.get_by_text("decision.png", exact=True).wait_for()
+    shown = page.inner_text("body").split()
+    assert {"config", "model_card", "decision.json", "features.json", "report.html", "training_curve.html"} <= {*shown}
     page.screenshot(path=PICTURES / "mlflow-artifacts.png")
