@@ -27,6 +27,7 @@ from shunter.errors import HardwareError, ShunterError
 
 Report = Callable[[str, Any], None]
 POLL_SECONDS, GRACE_SECONDS = 0.1, 5.0
+LAST_WORDS_SECONDS = 1.0  # who lost a connection may end before the one who caused it
 TIMEOUT = timedelta(minutes=5)
 REPORT_DESCRIPTOR = "SHUNTER_REPORT_DESCRIPTOR"
 STORE = "store"
@@ -143,7 +144,10 @@ def _follow(started: Sequence["subprocess.Popen[bytes]"], reading: int, on_repor
             if received:
                 continue
         codes = [process.poll() for process in started]
-        if any(codes) or None not in codes:
+        if any(codes):
+            _wait(started, LAST_WORDS_SECONDS)
+            return
+        if None not in codes:
             return
 
 
@@ -152,13 +156,19 @@ def _end(started: Sequence["subprocess.Popen[bytes]"]) -> None:
     for process in started:
         if process.poll() is None:
             process.terminate()
-    deadline = time.monotonic() + GRACE_SECONDS
+    _wait(started, GRACE_SECONDS)
     for process in started:
-        try:
-            process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
+        if process.poll() is None:
             process.kill()
             process.wait()
+
+
+def _wait(started: Sequence["subprocess.Popen[bytes]"], seconds: float) -> None:
+    """Wait until all have ended, no longer than this."""
+    deadline = time.monotonic() + seconds
+    for process in started:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, deadline - time.monotonic()))
 
 
 def _failure(module: str, folder: Path, codes: Sequence[int | None]) -> ShunterError:
