@@ -12,11 +12,11 @@ from models.spec import ModelSpec, nearest
 from shunter.errors import RequestError
 from tasks.families import AUTO, AUTO_FAMILIES
 from tasks.request import parse_task_weights
+from tasks.tune.method import Factors, Parameters
 
 if TYPE_CHECKING:
     from optuna import Trial
 
-Parameters = dict[str, Any]
 Choices = dict[str, tuple[int | str | None, ...]]
 TowerFields = tuple[tuple[str, ...], ...]
 # Options of the architecture that only some families have; several names in one text are joined by a plus.
@@ -129,6 +129,27 @@ class SearchSpace(BaseModel):
             parameters["tower_partition"] = trial.suggest_categorical("tower_partition", list(self.tower_partitions))
         return parameters
 
+    def factors(self) -> Factors:
+        """Every parameter with its values, see `tasks.tune.method.Space`."""
+        rates = {
+            name: _along(*getattr(self, f"{name}s")) for name in ("dense_learning_rate", "embedding_learning_rate")
+        }
+        return {
+            **({"family": self.families} if len(self.families) > 1 else {}),
+            "embedding_dim": self.embedding_dims,
+            "top_width": self.top_widths,
+            "top_layers": tuple(range(1, self.most_top_layers + 1)),
+            "dropout": tuple(share * self.most_dropout for share in (0.0, 0.2, 0.4, 0.6, 1.0)),
+            **rates,
+            **(
+                {"bottom_width": self.bottom_widths, "bottom_layers": tuple(range(1, self.most_bottom_layers + 1))}
+                if self.bottom_widths
+                else {}
+            ),
+            **self.options,
+            **({"tower_partition": tuple(self.tower_partitions)} if self.tower_partitions else {}),
+        }
+
     def defaults(self) -> list[Parameters]:
         """The points to try first: the default of each family."""
         return [self.default(family) for family in self.families]
@@ -215,6 +236,11 @@ def _halving(width: int, layers: int) -> tuple[int, ...]:
 
 def _nearest(value: int, choices: tuple[int, ...]) -> int:
     return min(choices, key=lambda choice: abs(choice - value))
+
+
+def _along(low: float, high: float, points: int = 6) -> tuple[float, ...]:
+    """Points from one end of a range to the other, evenly in log scale."""
+    return tuple(min(high, low * (high / low) ** (step / (points - 1))) for step in range(points))
 
 
 def _into(value: float, bounds: tuple[float, float]) -> float:
