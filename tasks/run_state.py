@@ -10,6 +10,7 @@ from filelock import FileLock, Timeout
 from pydantic import BaseModel
 
 from engine.dataset import Dataset
+from engine.storage import write_text
 from hardware.types import EnergyReading
 from shunter.errors import RequestError
 from shunter.settings import Settings
@@ -62,11 +63,12 @@ class StateFolder:
         self._lock.release()
 
     def remember(self, name: str, value: BaseModel) -> None:
-        """Keep `value` under `name`, replacing what was there, in one atomic step."""
-        path = self.directory / f"{name}.json"
-        partial = path.with_suffix(".partial")
-        partial.write_text(value.model_dump_json())
-        partial.replace(path)
+        """Keep `value` under `name`, replacing what was there, in one atomic step.
+
+        Raises:
+            CheckpointError: it cannot be written, for instance because the disk is full.
+        """
+        write_text(self.directory / f"{name}.json", value.model_dump_json())
 
     def recall(self, name: str, model: type[State]) -> State | None:
         """What was kept under `name`, or None. A value of another version of the model counts as absent."""

@@ -1,5 +1,6 @@
 """A run's state outlives its process, belongs to one request, and is held by one process at a time."""
 
+import resource
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from engine.dataset import Dataset, SplitStatistics
 from hardware.types import EnergyReading
 from models.spec import CategoricalFeature, Features
-from shunter.errors import RequestError
+from shunter.errors import CheckpointError, RequestError
 from tasks.request import TrainRequest
 from tasks.run_state import RunState, Spent, unfinished_runs
 
@@ -79,3 +80,16 @@ def test_half_written_or_foreign_state_counts_as_absent(dataset: Dataset) -> Non
     with RunState(TrainRequest(), dataset, "host") as state:
         (state.directory / "spent.json").write_text('{"energy": ')
         assert state.recall("spent", Spent) is None
+
+
+def test_a_full_disk_is_said_in_one_sentence_and_what_was_kept_stays(dataset: Dataset) -> None:
+    with RunState(TrainRequest(), dataset, "host") as state:
+        state.remember("spent", SPENT)
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+        try:
+            with pytest.raises(CheckpointError, match="free some space there"):
+                state.remember("spent", Spent(energy=EnergyReading.of(9.0, 9.0, "estimated", "a test")))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert state.recall("spent", Spent) == SPENT
