@@ -68,8 +68,11 @@ class Schedule:
         max_epochs: longest training, in passes over the training part.
         patience: epochs without a better validation NE after which training stops.
         seed: of the initial weights, dropout and the order of batches.
+        checks: passes over the training part, such as 1/3, after which the model is validated within an epoch too. Such
+            a check is reported, and changes nothing else: neither weights, nor the history, nor the patience.
     """
 
     max_epochs: int = 10
     patience: int = 2
     seed: int = 0
+    checks: tuple[float, ...] = ()

@@ -23,6 +23,7 @@ class EpochReport:
         wait_seconds: part of it that the step waited for a batch.
         compute_seconds: part of it that forward, backward and update took.
         other_train_loglosses: with several tasks, the same loss of each beside the main one, by name.
+        is_check: whether the schedule asked for it within an epoch; `epoch` is then the one that has begun.
     """
 
     epoch: int
@@ -34,6 +35,7 @@ class EpochReport:
     wait_seconds: float
     compute_seconds: float
     other_train_loglosses: dict[str, float] = field(default_factory=dict)
+    is_check: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""

@@ -73,7 +73,7 @@ def train(
         checkpoint_seconds: longest time between two checkpoints; there is one at the end of each epoch anyway.
         checkpoint_steps: most steps between two checkpoints; None leaves it to the time.
         on_epoch: called after each epoch with its report; for an epoch that was interrupted before its end was saved,
-            again. What it raises ends the training and reaches the caller.
+            again. Also called at the schedule's checks. What it raises ends the training and reaches the caller.
         on_step: called after each step with the steps done and the steps of `max_epochs`.
         should_stop: called after each step, so it must be cheap; a text ends the training as `budget: <text>`.
         adapt: called after each step with its seconds, waiting for its batch included; returns the intra-operator
@@ -91,6 +91,7 @@ def train(
         KeyboardInterrupt: Ctrl-C; the state after the current step has been saved.
     """
     _check(dataset, execution, schedule)
+    _check_checks(execution, schedule, processes)
     processes = processes or OneProcess()
     checkpoint = None
     if checkpoint_directory is not None:
@@ -136,6 +137,18 @@ def _check(dataset: Dataset, execution: Execution, schedule: Schedule) -> None:
         raise DataError(
             f"The validation part of {dataset.name!r} holds one class only, so quality cannot be measured: "
             f"give more rows or another split."
+        )
+
+
+def _check_checks(execution: Execution, schedule: Schedule, processes: OneProcess | None) -> None:
+    if not schedule.checks:
+        return
+    if any(not passes > 0 for passes in schedule.checks):
+        raise RequestError(f"The checks {schedule.checks} of a schedule are passes over the data: give positive ones.")
+    if processes is not None or execution.embedding_cache_rows is not None:
+        raise RequestError(
+            "A model whose tables lie with several processes or in a file is validated between epochs only: leave out "
+            "the checks of its schedule."
         )
 
 
@@ -194,6 +207,7 @@ class _Run:
         self.read_ahead = ReadAhead(self.loader.read, depth=execution.prefetch_depth, fixed_depth=cache is not None)
         self.tasks = dataset.features.tasks
         self.task_weights = task_weights(hyperparameters.task_weights, self.tasks, execution.device)
+        self.check_steps = {round(passes * len(self.loader)) for passes in schedule.checks}
         self.losses = LossWatch(torch.device(execution.device), dataset.features.outputs)
         self.state = _State(compile_seconds=compile_seconds)
         self.best_weights: dict[str, Tensor] = {}
@@ -277,6 +291,8 @@ class _Run:
                 if self.on_step:
                     self.on_step(state.step, total_steps)
                 raise_if_interrupted()
+                if state.step in self.check_steps and state.next_batch < len(self.loader):
+                    self._look()
                 if self._checkpoint_is_due():
                     self.save()
                 reason = self.should_stop() if self.should_stop else None
@@ -322,6 +338,12 @@ class _Run:
         self.may_save = False
         report = self._report(self._validate())
         self._note(report)
+        if self.on_epoch:
+            self.on_epoch(report)
+
+    def _look(self) -> None:
+        """Report the quality within an epoch, and go on as if nobody had looked."""
+        report = replace(self._report(self._validate()), is_check=True)
         if self.on_epoch:
             self.on_epoch(report)
 

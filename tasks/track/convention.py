@@ -103,7 +103,8 @@ def _joined(value: Any) -> str:
 
 def schedule_params(schedule: Schedule) -> Values:
     """For how long a training may run, and its seed: `schedule.*`."""
-    return _flat("schedule", asdict(schedule))
+    checks = "-".join(f"{passes:.4g}" for passes in schedule.checks) or None
+    return _flat("schedule", {**asdict(schedule), "checks": checks})
 
 
 def placement_params(placement: Placement) -> Values:

@@ -136,6 +136,38 @@ def test_a_budget_ends_the_training_with_what_there_is(dataset: Dataset) -> None
     assert evaluate(result.model, dataset, "validation", EXECUTION).metrics == result.validation
 
 
+def test_checks_within_epochs_are_reported_and_change_nothing(dataset: Dataset) -> None:
+    seen: list[EpochReport] = []
+    schedule = Schedule(max_epochs=2, seed=1, checks=(1 / 9, 1 / 3, 1, 1.5))
+    checked = train_on(dataset, schedule=schedule, on_epoch=seen.append)
+    plain = train_on(dataset, schedule=Schedule(max_epochs=2, seed=1))
+    per_epoch = math.ceil(2_100 / 64)
+    assert [report.step for report in seen] == [4, 11, per_epoch, round(1.5 * per_epoch), 2 * per_epoch]
+    assert [report.is_check for report in seen] == [True, True, False, True, False]
+    assert [report.epoch for report in seen] == [1, 1, 1, 2, 2]
+    assert seen[1].samples_seen == 11 * 64
+    assert checked.history == tuple(report for report in seen if not report.is_check)
+    assert all(map(torch.equal, weights_of(checked), weights_of(plain)))
+    assert [report.train_logloss for report in checked.history] == [report.train_logloss for report in plain.history]
+
+
+def test_a_check_may_end_the_training(dataset: Dataset) -> None:
+    def stop(report: EpochReport) -> None:
+        if report.is_check:
+            raise ValueError("worse than the others")
+
+    with pytest.raises(ValueError, match="worse"):
+        train_on(dataset, schedule=Schedule(max_epochs=2, checks=(0.5,)), on_epoch=stop)
+
+
+def test_checks_are_refused_where_they_would_disturb(dataset: Dataset, tmp_path: Path) -> None:
+    cached = Execution(threads=1, batch_size=64, embedding_cache_rows=1_000)
+    with pytest.raises(RequestError, match="between epochs only"):
+        train_on(dataset, execution=cached, schedule=Schedule(checks=(0.5,)), checkpoint_directory=tmp_path)
+    with pytest.raises(RequestError, match="give positive ones"):
+        train_on(dataset, schedule=Schedule(checks=(-0.5,)))
+
+
 def test_a_larger_budget_goes_on_to_the_undisturbed_result(dataset: Dataset, tmp_path: Path) -> None:
     undisturbed = train_on(dataset)
     steps = []
