@@ -43,21 +43,22 @@ def check_tables_fit(
     """
     if available_bytes is None:
         available_bytes = available_memory_bytes(torch.device(execution.device))
-    row_bytes = (spec.embedding_dim + 1) * FLOAT_BYTES
-    rows = sum(features.table_rows)
+    tables = spec.tables(features)
+    table_bytes = [table.rows * (table.width + 1) * FLOAT_BYTES for table in tables]
     cached = execution.embedding_cache_rows
     if cached is not None:
+        rows, row_bytes = sum(features.table_rows), (spec.embedding_dim + 1) * FLOAT_BYTES
         needed = min(cached, rows) * (row_bytes + BYTES_A_SLOT) + rows * BYTES_A_ROW
         if needed > available_bytes:
             raise RequestError(
                 f"The embedding cache of {cached:,} out of {rows:,} rows takes {needed:,} bytes, but "
                 f"{available_bytes:,} are left on {execution.device}: lower embedding_cache_rows."
             )
-    elif rows * row_bytes > available_bytes:
-        largest = max(features.categorical, key=lambda field: field.rows)
+    elif sum(table_bytes) > available_bytes:
+        owners = [field.name for field in features.categorical if field.table is None]
+        most, rows, owner = max(zip(table_bytes, (table.rows for table in tables), owners, strict=True))
         raise RequestError(
-            f"The embedding tables take {rows * row_bytes:,} bytes, {largest.rows * row_bytes:,} of them for the "
-            f"{largest.rows:,} rows of the field {largest.name!r}, but {available_bytes:,} are left on "
-            f"{execution.device}: lower that field's rows or embedding_dim, or set embedding_cache_rows to keep the "
-            f"tables in a file."
+            f"The embedding tables take {sum(table_bytes):,} bytes, {most:,} of them for the {rows:,} rows of the "
+            f"field {owner!r}, but {available_bytes:,} are left on {execution.device}: lower that field's rows or "
+            f"embedding_dim, or set embedding_cache_rows to keep the tables in a file."
         )

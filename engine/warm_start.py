@@ -8,7 +8,6 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -91,36 +90,39 @@ class WarmStart:
         """Take the former weights over, in place; what has no counterpart stays as it was initialised.
 
         The layers are taken only where both models see the same fields in the same order and are built alike, for a
-        layer's weights belong to places in its input. Rows are taken where the embeddings have the same width.
+        layer's weights belong to places in its input. Rows are taken where the tables have the same width.
 
         Raises:
             CheckpointError: as `load`.
         """
         former = self.load()
-        rows = self._take_rows(model, former) if model.embeddings.dim == former.embeddings.dim else 0
+        rows = self._take_rows(model, former)
         is_alike = model.spec == former.spec and _without_sizes(model.features) == _without_sizes(former.features)
         if is_alike:
             model.layers.load_state_dict(former.layers.state_dict())
         return Taken(rows=rows, layers=is_alike)
 
     def _take_rows(self, model: Model, former: Model) -> int:
-        starts, former_starts = table_starts(model.features), table_starts(former.features)
+        tables, former_tables = tables_by_name(model), tables_by_name(former)
         taken = 0
-        for name in starts.keys() & former_starts.keys() & self.rows.keys():
+        for name in tables.keys() & former_tables.keys() & self.rows.keys():
+            table, former_table = tables[name], former_tables[name]
+            if table.shape[1] != former_table.shape[1]:
+                continue
             shared = self.rows[name]
-            now, before = (torch.from_numpy(ids) for ids in (shared.now, shared.former))
+            # Where ids share rows, the first id of a row brings its own.
+            rows, first = np.unique(shared.now % len(table), return_index=True)
             _copy_rows(
-                model.embeddings.weight, starts[name] + now, former.embeddings.weight, former_starts[name] + before
+                table, torch.from_numpy(rows), former_table, torch.from_numpy(shared.former[first] % len(former_table))
             )
-            taken += len(shared.now)
+            taken += len(rows)
         return taken
 
 
-def table_starts(features: Features) -> dict[str, int]:
-    """First row of each table among all, by the name of the field that owns it."""
-    owners = [field for field in features.categorical if field.table is None]
-    starts = accumulate((field.rows for field in owners), initial=0)
-    return {field.name: start for field, start in zip(owners, starts, strict=False)}
+def tables_by_name(model: Model) -> dict[str, Tensor]:
+    """Weights of each embedding table, `[rows, width]`, by the name of the field that owns it."""
+    owners = [field.name for field in model.features.categorical if field.table is None]
+    return dict(zip(owners, model.embeddings.tables, strict=True))
 
 
 def _without_sizes(features: Features) -> Features:

@@ -115,7 +115,7 @@ class ModelCounts:
         dense_parameter_bytes: of the layers alone.
         optimizer_bytes: one float a row for the tables, and what the dense optimiser keeps.
         tables: bags that a sample looks up: one for each field, or for each position of a history that is read so.
-        embedding_dim: width of a row.
+        embedding_dim: width of the vectors, so of the widest row.
         matmuls: the products of a step.
         fp32: what depends on the precision, in full precision.
         bf16: the same under bfloat16 autocast.
@@ -166,16 +166,17 @@ def count_model(
     check_spec(spec, features)
     full, half = ([_trace(spec, features, size, half=half) for size in BATCHES] for half in (False, True))
     matmuls = _matmuls(full[0], full[1], half[0])
-    rows = sum(features.table_rows)
+    tables = spec.tables(features)
+    rows, numbers = sum(table.rows for table in tables), sum(table.rows * table.width for table in tables)
     lookups = _lookups(features, ids_per_sample)
     fields, bags = len(features.categorical), len(bag_tables(spec, features))
     parameters = full[0].parameters
     return ModelCounts(
         matmul_flops_per_sample=sum(2 * one.count * one.m * one.n * one.k for one in matmuls),
         lookups_per_sample=lookups,
-        lookup_bytes_per_sample=lookups * spec.embedding_dim * FLOAT_BYTES,
+        lookup_bytes_per_sample=_lookup_bytes(spec, features, ids_per_sample),
         input_bytes_per_sample=(len(features.dense) + features.outputs) * FLOAT_BYTES + (lookups + fields) * ID_BYTES,
-        parameter_bytes=(rows * spec.embedding_dim + parameters) * FLOAT_BYTES,
+        parameter_bytes=(numbers + parameters) * FLOAT_BYTES,
         dense_parameter_bytes=parameters * FLOAT_BYTES,
         optimizer_bytes=(rows + parameters * DENSE_STATES[dense_optimizer]) * FLOAT_BYTES,
         tables=bags,
@@ -211,21 +212,21 @@ def count_layers(
     check_spec(spec, features)
     trace = _trace(spec, features, batch_size, half=half)
     lookups = _lookups(features, ids_per_sample) * batch_size
-    row_bytes = spec.embedding_dim * FLOAT_BYTES
-    pooled_bytes = len(bag_tables(spec, features)) * batch_size * row_bytes
+    rows_bytes = _lookup_bytes(spec, features, ids_per_sample) * batch_size
+    pooled_bytes = len(bag_tables(spec, features)) * batch_size * spec.embedding_dim * FLOAT_BYTES
     forward = [one for one in trace.operators if one.phase == "forward"]
     backward = [one for one in trace.operators if one.phase == "backward"]
     states = DENSE_STATES[dense_optimizer]
     weights = trace.parameters * FLOAT_BYTES
     return (
-        _embedding_layer("forward", read=lookups * (row_bytes + ID_BYTES), written=pooled_bytes),
+        _embedding_layer("forward", read=rows_bytes + lookups * ID_BYTES, written=pooled_bytes),
         *_layers(forward),
         *_layers(backward),
         # Rows and their one float of state are read and written; the gradient of each bag is read.
         _embedding_layer(
             "backward",
-            read=pooled_bytes + lookups * (row_bytes + FLOAT_BYTES + ID_BYTES),
-            written=lookups * (row_bytes + FLOAT_BYTES),
+            read=pooled_bytes + rows_bytes + lookups * (FLOAT_BYTES + ID_BYTES),
+            written=rows_bytes + lookups * FLOAT_BYTES,
         ),
         LayerCount(
             name="update",
@@ -248,6 +249,15 @@ def _trace(spec: ModelSpec, features: Features, batch_size: int, *, half: bool) 
 
 def _lookups(features: Features, ids_per_sample: Mapping[str, float] | None) -> float:
     return sum((ids_per_sample or {}).get(field.name, 1.0) for field in features.categorical)
+
+
+def _lookup_bytes(spec: ModelSpec, features: Features, ids_per_sample: Mapping[str, float] | None) -> float:
+    """Bytes of the rows that a sample looks up, each as wide as its table."""
+    tables = spec.tables(features)
+    widths = zip(features.categorical, features.table_of, strict=True)
+    return sum(
+        (ids_per_sample or {}).get(field.name, 1.0) * tables[table].width * FLOAT_BYTES for field, table in widths
+    )
 
 
 def _matmuls(small: StepTrace, large: StepTrace, half: StepTrace) -> tuple[MatmulCount, ...]:

@@ -5,124 +5,13 @@ of one layer differ, N layers of k modules hold k^N compositions of interactions
 the features of the data, which the convolution depends on.
 """
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
-from models.layers import DotInteraction, FieldVectors, scoring_mlp
-from models.spec import Features, Interaction, ModelSpec
+from models.interactions import INTERACTIONS, Mix
+from models.layers import FieldVectors, scoring_mlp
+from models.spec import Features, ModelSpec
 from shunter.errors import RequestError
-
-KERNEL = 3  # side of the convolution's window
-
-
-class Mix(nn.Linear):
-    """A linear map over the vectors, the same for each of their numbers: W_m of the paper."""
-
-    def __init__(self, vectors: int, mixed: int) -> None:
-        super().__init__(vectors, mixed, bias=False)
-
-    def forward(self, input: Tensor) -> Tensor:
-        """`[batch, vectors, dim]` to `[batch, mixed, dim]`."""
-        return super().forward(input.transpose(1, 2)).transpose(1, 2)
-
-
-class Dot(nn.Module):
-    """`u = W [dot products of all pairs, X]`: the interaction of DLRM, brought back to vectors."""
-
-    def __init__(self, spec: ModelSpec, vectors: int) -> None:
-        super().__init__()
-        self.interaction = DotInteraction(vectors)
-        self.shape = (spec.interaction_vectors, spec.embedding_dim)
-        width = self.interaction.count + vectors * spec.embedding_dim
-        self.project = nn.Linear(width, spec.interaction_vectors * spec.embedding_dim)
-
-    def forward(self, vectors: Tensor) -> Tensor:
-        """`[batch, m, dim]` to `[batch, l, dim]`."""
-        joined = torch.cat([self.interaction(vectors), vectors.flatten(1)], dim=1)
-        return self.project(joined).unflatten(1, self.shape)
-
-
-class Attention(nn.Module):
-    """`u = W TransformerEncoderLayer(X)` (Vaswani et al., 2017), without positions and dropout.
-
-    The products are written out, and not left to torch's fused attention, so that what they cost can be counted; the
-    vectors of a sample are few.
-    """
-
-    def __init__(self, spec: ModelSpec, vectors: int) -> None:
-        super().__init__()
-        dim = spec.embedding_dim
-        self.heads = spec.attention_heads
-        self.project_in, self.project_out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
-        self.feed_forward = nn.Sequential(nn.Linear(dim, 4 * dim), nn.ReLU(), nn.Linear(4 * dim, dim))
-        self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(2))
-        self.mix = Mix(vectors, spec.interaction_vectors)
-
-    def forward(self, vectors: Tensor) -> Tensor:
-        """`[batch, m, dim]` to `[batch, l, dim]`."""
-        return self.mix(self.encode(vectors))
-
-    def encode(self, vectors: Tensor) -> Tensor:
-        """The encoder layer: `[batch, m, dim]` to the same."""
-        attended = self.norms[0](vectors + self._attend(vectors))
-        return self.norms[1](attended + self.feed_forward(attended))
-
-    def _attend(self, vectors: Tensor) -> Tensor:
-        parts = self.project_in(vectors).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        query, key, value = parts.flatten(1, 2)  # each [batch * heads, m, dim / heads]
-        scores = torch.bmm(query, key.transpose(1, 2)) * query.shape[2] ** -0.5
-        seen = torch.bmm(scores.softmax(2), value).unflatten(0, (-1, self.heads))
-        return self.project_out(seen.transpose(1, 2).flatten(2))
-
-
-class Cross(nn.Module):
-    """`u = W (X * (C vec(X) + b))`: a cross layer of DCN-V2 without its skip, since the layer around it has one."""
-
-    def __init__(self, spec: ModelSpec, vectors: int) -> None:
-        super().__init__()
-        width = vectors * spec.embedding_dim
-        self.cross = nn.Linear(width, width)
-        self.mix = Mix(vectors, spec.interaction_vectors)
-
-    def forward(self, vectors: Tensor) -> Tensor:
-        """`[batch, m, dim]` to `[batch, l, dim]`."""
-        return self.mix(vectors * self.cross(vectors.flatten(1)).view_as(vectors))
-
-
-class Convolution(nn.Module):
-    """`u = W Conv2d(X)`: the vectors as a picture of m x dim, filters of 3 x 3, and one channel made of them.
-
-    Written as the matrix product that it is over unfolded windows: one for the batch, which can be counted.
-    """
-
-    def __init__(self, spec: ModelSpec, vectors: int) -> None:
-        super().__init__()
-        self.filters = nn.Linear(KERNEL**2, spec.convolution_channels)
-        self.join = nn.Linear(spec.convolution_channels, 1)
-        self.mix = Mix(vectors, spec.interaction_vectors)
-
-    def forward(self, vectors: Tensor) -> Tensor:
-        """`[batch, m, dim]` to `[batch, l, dim]`."""
-        windows = nn.functional.unfold(vectors.unsqueeze(1), KERNEL, padding=KERNEL // 2).transpose(1, 2)
-        return self.mix(self.join(self.filters(windows).relu()).view(vectors.shape))
-
-
-class LinearMix(Mix):
-    """`u = W X`."""
-
-    def __init__(self, spec: ModelSpec, vectors: int) -> None:
-        super().__init__(vectors, spec.interaction_vectors)
-
-
-INTERACTIONS: dict[Interaction, Callable[[ModelSpec, int], nn.Module]] = {
-    "dot": Dot,
-    "attention": Attention,
-    "cross": Cross,
-    "linear": LinearMix,
-    "convolution": Convolution,
-}
 
 
 class DhenLayer(nn.Module):

@@ -64,6 +64,11 @@ class PooledEmbeddings(nn.Module, ABC):
         assert sorted(set(self.table_of)) == list(range(len(rows))), "every table has a bag"
         assert list(self.table_of) == sorted(self.table_of), "the bags of a table lie next to each other"
 
+    @property
+    def tables(self) -> tuple[Tensor, ...]:
+        """The weights of each table, `[rows, its width]`: views of `weight`."""
+        return self.weight.split(self.rows)
+
     @abstractmethod
     def lookup(self, values: Tensor, offsets: Tensor) -> Tensor:
         """Sum the rows of each bag; see `forward`."""
@@ -132,43 +137,67 @@ class FbgemmEmbeddings(PooledEmbeddings):
         table_of: Sequence[int] | None = None,
     ) -> None:
         super().__init__(rows, dim, learning_rate, table_of)
-        from fbgemm_gpu.split_embedding_configs import EmbOptimType
-        from fbgemm_gpu.split_table_batched_embeddings_ops_common import BoundsCheckMode, EmbeddingLocation, PoolingMode
-        from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
-            ComputeDevice,
-            SplitTableBatchedEmbeddingBagsCodegen,
-        )
-
-        on_cpu = device.type == "cpu"
-        location = EmbeddingLocation.HOST if on_cpu else EmbeddingLocation.DEVICE
-        compute = ComputeDevice.CPU if on_cpu else ComputeDevice.CUDA
-        kernel = SplitTableBatchedEmbeddingBagsCodegen(
-            [(table_rows, dim, location, compute) for table_rows in rows],
-            optimizer=EmbOptimType.EXACT_ROWWISE_ADAGRAD,
-            learning_rate=learning_rate,
-            eps=EPSILON,
-            feature_table_map=list(self.table_of),
-            pooling_mode=PoolingMode.SUM,
-            # Ids are checked where a batch is made, once, with the name of the field in the message.
-            bounds_check_mode=BoundsCheckMode.NONE,
-            device=device,
-        )
-        weights = getattr(kernel, "weights_host" if on_cpu else "weights_dev")
-        momentum = getattr(kernel, "momentum1_host" if on_cpu else "momentum1_dev")
-        total = sum(rows)
-        # Views of the kernel's memory, under the names that every kernel has. The kernel itself stays out of the
-        # module tree: its many buffers are its own affair, and its weights are no parameters of the dense optimiser.
-        self.register_buffer("weight", weights.detach()[: total * dim].view(total, dim))
-        self.register_buffer("adagrad_sum", momentum.detach()[:total], persistent=False)
+        kernel, weight, adagrad_sum = fbgemm_kernel(rows, [dim] * len(rows), learning_rate, device, self.table_of)
+        # The kernel itself stays out of the module tree: its many buffers are its own affair, and its weights are no
+        # parameters of the dense optimiser.
         self._kernel = (kernel,)
+        # Views of the kernel's memory, under the names that every kernel has.
+        self.register_buffer("weight", weight.view(-1, dim))
+        self.register_buffer("adagrad_sum", adagrad_sum, persistent=False)
 
     def lookup(self, values: Tensor, offsets: Tensor) -> Tensor:
         """Sum the rows of each bag."""
         return self._kernel[0](values, offsets)
 
 
+def fbgemm_kernel(
+    rows: Sequence[int], widths: Sequence[int], learning_rate: float, device: torch.device, table_of: Sequence[int]
+) -> tuple[Callable[[Tensor, Tensor], Tensor], Tensor, Tensor]:
+    """Build FBGEMM's kernel over tables of any widths.
+
+    Args:
+        rows: of each table.
+        widths: of each table, multiples of 4.
+        learning_rate: of the row-wise Adagrad.
+        device: where the tables lie.
+        table_of: table of each bag.
+
+    Returns:
+        The kernel, from ids and offsets to `[batch, widths of all bags]`; and views of its memory, the tables one
+        behind the other: the weights, `[numbers of all rows]`, and the optimiser's state, `[rows of all tables]`.
+    """
+    from fbgemm_gpu.split_embedding_configs import EmbOptimType
+    from fbgemm_gpu.split_table_batched_embeddings_ops_common import BoundsCheckMode, EmbeddingLocation, PoolingMode
+    from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
+        ComputeDevice,
+        SplitTableBatchedEmbeddingBagsCodegen,
+    )
+
+    on_cpu = device.type == "cpu"
+    location = EmbeddingLocation.HOST if on_cpu else EmbeddingLocation.DEVICE
+    compute = ComputeDevice.CPU if on_cpu else ComputeDevice.CUDA
+    kernel = SplitTableBatchedEmbeddingBagsCodegen(
+        [(table_rows, width, location, compute) for table_rows, width in zip(rows, widths, strict=True)],
+        optimizer=EmbOptimType.EXACT_ROWWISE_ADAGRAD,
+        learning_rate=learning_rate,
+        eps=EPSILON,
+        feature_table_map=list(table_of),
+        pooling_mode=PoolingMode.SUM,
+        # Ids are checked where a batch is made, once, with the name of the field in the message.
+        bounds_check_mode=BoundsCheckMode.NONE,
+        device=device,
+    )
+    weights = getattr(kernel, "weights_host" if on_cpu else "weights_dev")
+    momentum = getattr(kernel, "momentum1_host" if on_cpu else "momentum1_dev")
+    numbers = sum(table_rows * width for table_rows, width in zip(rows, widths, strict=True))
+    return kernel, weights.detach()[:numbers], momentum.detach()[: sum(rows)]
+
+
 class TorchEmbeddings(PooledEmbeddings):
-    """The same with torch alone, for machines without FBGEMM; no synchronisation with the device."""
+    """The same with torch alone, for machines without FBGEMM; no synchronisation with the device.
+
+    `memory` is the weight and the optimiser's state where they are part of something larger.
+    """
 
     def __init__(
         self,
@@ -177,11 +206,14 @@ class TorchEmbeddings(PooledEmbeddings):
         learning_rate: float,
         device: torch.device,
         table_of: Sequence[int] | None = None,
+        *,
+        memory: tuple[Tensor, Tensor] | None = None,
     ) -> None:
         super().__init__(rows, dim, learning_rate, table_of)
         total = sum(rows)
-        self.register_buffer("weight", torch.zeros(total, dim, device=device))
-        self.register_buffer("adagrad_sum", torch.zeros(total, device=device), persistent=False)
+        weight, adagrad_sum = memory or (torch.zeros(total, dim, device=device), torch.zeros(total, device=device))
+        self.register_buffer("weight", weight)
+        self.register_buffer("adagrad_sum", adagrad_sum, persistent=False)
         starts = torch.tensor((0, *rows[:-1]), device=device).cumsum(0)
         starts = starts[torch.tensor(self.table_of, device=device)]
         self.register_buffer("bag_starts", starts, persistent=False)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from models.dnn import DnnLayers
 from models.embeddings import Kernel, PooledEmbeddings, build_embeddings
 from models.finalmlp import FinalmlpLayers
 from models.graph import GRAPH_FAMILIES
+from models.mixed_embeddings import MixedEmbeddings
 from models.positions import Positions
 from models.recommender import Recommender
 from models.sequence import SequenceLayers
@@ -85,22 +87,30 @@ def build_model(
     """
     check_spec(spec, features)
     device = torch.device(device)
+    embeddings = _build_tables(
+        spec, features, cache, learning_rate=embedding_learning_rate, device=device, kernel=kernel
+    )
+    embeddings.l2, embeddings.initial_bound = embedding_l2, embedding_initial_bound
+    return assemble_model(spec, features, embeddings, seed=seed, device=device)
+
+
+def _build_tables(spec: ModelSpec, features: Features, cache: EmbeddingCache | None, **placed: Any) -> PooledEmbeddings:
+    """The tables, in memory or behind a cache; `placed` is what all kinds of them take."""
     if cache is not None and spec.family in POSITIONAL:
         raise RequestError(
             f"The option embedding_cache_rows does not work for a model of family {spec.family!r}, which looks up "
             "positions of histories: leave it out."
         )
+    if cache is not None and spec.has_mixed_tables:
+        raise RequestError(
+            "The option embedding_cache_rows needs tables of one width with a row for each id: leave it out, or "
+            "table_dims and table_shares."
+        )
+    dim, bags = spec.embedding_dim, bag_tables(spec, features)
+    if spec.has_mixed_tables:
+        return MixedEmbeddings(spec.tables(features), dim, table_of=bags, **placed)
     build = build_embeddings if cache is None else partial(TieredEmbeddings, cache=cache)
-    embeddings = build(
-        features.table_rows,
-        spec.embedding_dim,
-        learning_rate=embedding_learning_rate,
-        device=device,
-        kernel=kernel,
-        table_of=bag_tables(spec, features),
-    )
-    embeddings.l2, embeddings.initial_bound = embedding_l2, embedding_initial_bound
-    return assemble_model(spec, features, embeddings, seed=seed, device=device)
+    return build(features.table_rows, dim, table_of=bags, **placed)
 
 
 def assemble_model(
@@ -152,6 +162,7 @@ def check_spec(spec: ModelSpec, features: Features) -> None:
         raise RequestError(
             f"The embedding width {spec.embedding_dim} does not suit the kernels: use a positive multiple of 4."
         )
+    _check_tables(spec, features)
     if spec.task_tower_width is not None and (len(features.tasks) < 2 or spec.task_tower_width < 1):
         raise RequestError(
             f"The option task_tower_width = {spec.task_tower_width} needs several labels and a width of at least one: "
@@ -159,6 +170,29 @@ def check_spec(spec: ModelSpec, features: Features) -> None:
         )
     if not features.categorical:
         raise RequestError("A recommender needs at least one categorical field: name one in the schema.")
+
+
+def _check_tables(spec: ModelSpec, features: Features) -> None:
+    count = len(features.table_rows)
+    for option in ("table_dims", "table_shares"):
+        given = getattr(spec, option)
+        if given and len(given) != count:
+            raise RequestError(
+                f"The option {option} has {len(given)} values and the data {count} embedding tables: give one for "
+                "each, in the order of the fields that own them."
+            )
+    for width in spec.table_dims:
+        if width % 4 or not 4 <= width <= spec.embedding_dim:
+            raise RequestError(
+                f"The width {width} in table_dims is none of a table: use multiples of 4 up to the embedding width "
+                f"{spec.embedding_dim}."
+            )
+    for share in spec.table_shares:
+        if not 0 < share <= 1:
+            raise RequestError(
+                f"The value {share} in table_shares is no share of ids: use numbers above 0 up to 1, which is a row "
+                "for each id."
+            )
 
 
 def _initialise(layer: nn.Linear) -> None:

@@ -3,10 +3,11 @@
 Plain dataclasses, so that a machine with torch and numpy alone can build and train a model.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from difflib import get_close_matches
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from shunter.errors import RequestError
 
@@ -95,11 +96,36 @@ class Features:
 
 
 Interaction = Literal["dot", "attention", "cross", "linear", "convolution"]
+DlrmInteraction = Literal["dot", "linear", "fm", "cross", "attention"]
+ROUNDING = 1e-9  # what a share such as 0.1 may be off as a binary number
+
+
+class TableShape(NamedTuple):
+    """One embedding table.
+
+    Attributes:
+        ids: of its field.
+        rows: that it has; where they are fewer, an id has the row of its remainder.
+        width: numbers of a row.
+    """
+
+    ids: int
+    rows: int
+    width: int
+
+
+def rows_kept(ids: int, share: float) -> int:
+    """Rows of a table of which a share of the ids keep one of their own: rounded up, at least one."""
+    return max(1, math.ceil(ids * share - ROUNDING * ids))
 
 
 def _option(default: Any, *families: str) -> Any:
     """A field that only some families read."""
     return field(default=default, metadata={"families": families})
+
+
+# In a row of a DeepFM the last number has a meaning of its own, so its tables are all of one width.
+_ANY_WIDTH = ("dlrm", "dnn", "dcnv2", "finalmlp", "dhen", "dmt", "sequence")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +142,11 @@ class ModelSpec:
             in `deepfm` the deep part, in `dcnv2` the deep network, in `finalmlp` the first stream.
         dropout: share of activations dropped in the main MLPs while training.
         batch_norm: normalises the activations of the main MLPs over the batch, before each ReLU.
+        interaction: `dlrm`: what the vectors of a sample become below the main MLP (`models.interactions`).
+        table_dims: width of each table, in the order of `Features.table_rows`, up to `embedding_dim`, to which what is
+            looked up is filled up with zeros; empty is `embedding_dim` for all.
+        table_shares: share of the ids of each table that keep a row of their own, in the same order; the others share
+            theirs by the remainder. Empty is 1 for all.
         task_tower_width: hidden width of the MLP that each of several tasks has for itself above the body they share;
             None leaves each a linear layer.
         cross_layers: `dcnv2`: cross layers, each of which raises the degree of the interactions by one.
@@ -154,6 +185,9 @@ class ModelSpec:
     dropout: float = 0.0
     batch_norm: bool = False
     task_tower_width: int | None = field(default=None, metadata={"is_optional": True})
+    interaction: DlrmInteraction = field(default="dot", metadata={"families": ("dlrm",), "is_optional": True})
+    table_dims: tuple[int, ...] = field(default=(), metadata={"families": _ANY_WIDTH, "is_optional": True})
+    table_shares: tuple[float, ...] = field(default=(), metadata={"is_optional": True})
     cross_layers: int = _option(3, "dcnv2")
     cross_rank: int | None = _option(None, "dcnv2")
     cross_structure: Literal["parallel", "stacked"] = _option("parallel", "dcnv2")
@@ -178,6 +212,19 @@ class ModelSpec:
     tower_field_vectors: int = _option(0, "dmt")
     tower_dim: int | None = _option(None, "dmt")
     tower_cross_layers: int = _option(1, "dmt")
+
+    @property
+    def has_mixed_tables(self) -> bool:
+        """Whether tables differ in width, or have fewer rows than ids."""
+        return bool(self.table_dims or self.table_shares)
+
+    def tables(self, features: Features) -> tuple[TableShape, ...]:
+        """The embedding tables over some features."""
+        ids = features.table_rows
+        widths = self.table_dims or (self.embedding_dim,) * len(ids)
+        shares = self.table_shares or (1.0,) * len(ids)
+        shapes = zip(ids, map(rows_kept, ids, shares), widths, strict=True)
+        return tuple(TableShape(*shape) for shape in shapes)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; what not every model of the family reads is left out at its default."""

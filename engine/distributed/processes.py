@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
+from engine.compile import compile_layers
 from engine.config import Execution, Hyperparameters
 from engine.dataset import Dataset, SplitName
 from engine.distributed.checkpoint import ShardedCheckpoint
@@ -75,6 +75,11 @@ class ManyProcesses(OneProcess):
         """
         if cache is not None:
             raise RequestError("The option embedding_cache_rows works in one process: leave it out or use one process.")
+        if spec.has_mixed_tables:
+            raise RequestError(
+                "Tables of several widths, or that share rows, are trained in one process: leave out table_dims and "
+                "table_shares, or use one process."
+            )
         check_spec(spec, features)
         device = torch.device(execution.device)
         per_host = self._sharding.processes_per_node or int(os.environ.get("LOCAL_WORLD_SIZE", self.count))
@@ -118,6 +123,12 @@ class ManyProcesses(OneProcess):
     def loader(self, dataset: Dataset, batch_size: int, seed: int) -> ShareLoader:
         """Read this process's part of each batch."""
         return ShareLoader(self.rank, self.count, dataset, "train", batch_size, shuffle=True, seed=seed)
+
+    def compile(
+        self, model: Model, optimizer: torch.optim.Optimizer, execution: Execution, batch: Any, weights: Tensor | None
+    ) -> float | None:
+        """Compile the layers alone: between backward and update the processes average their gradients."""
+        return compile_layers(model, execution)
 
     def step(
         self, model: Model, optimizer: torch.optim.Optimizer, batch: Any, precision: str, weights: Tensor | None = None
@@ -182,7 +193,7 @@ def _own_losses(logits: Tensor, batch: BatchShare, processes: int) -> Tensor:
     """The part of this process's samples in the mean losses of the whole batch, times the number of processes."""
     own = slice(batch.own)
     if batch.shares is not None:
-        return processes * mean_losses(logits[own], replace(batch, labels=batch.labels[own], shares=batch.shares[own]))
+        return processes * mean_losses(logits[own], batch.labels[own], batch.shares[own])
     total = nn.functional.binary_cross_entropy_with_logits(logits[own], batch.labels[own], reduction="sum")
     return total * (processes / batch.samples_of_all)
 

@@ -15,9 +15,10 @@ from engine.storage import load_model, save_model
 from models.counting import count_model
 from models.dcnv2 import CrossNetwork
 from models.deepfm import DeepfmLayers
-from models.dhen import INTERACTIONS, Attention, Convolution, Cross, DhenLayer, Dot
+from models.dhen import DhenLayer
 from models.ensemble import Ensemble
 from models.finalmlp import BilinearFusion, FeatureGate, FinalmlpLayers
+from models.interactions import INTERACTIONS, Attention, Convolution, Cross, Dot
 from models.layers import BatchNorm, OutputLayer
 from models.registry import FAMILIES, POSITIONAL, build_model, layer_inputs
 from models.spec import CategoricalFeature, Features, ModelSpec
