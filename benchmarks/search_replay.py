@@ -1,0 +1,108 @@
+"""A search answered from a table instead of by trainings, so that many seeds cost little.
+
+The methods are those of the product and are asked and told as its search does; only the outcome is looked up.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.config import Execution, Schedule
+from engine.dataset import Dataset
+from tasks.tune.method import BudgetLeft, Cost, Outcome, Parameters, SearchMethod, Space
+from tasks.tune.methods import SearchContext, build_method
+
+if TYPE_CHECKING:
+    from optuna import Study
+
+LookUp = Callable[[Parameters], Outcome]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Played:
+    """A point that a method asked for, and what it was told."""
+
+    parameters: Parameters
+    outcome: Outcome
+
+
+def replay(
+    method: str | Callable[[SearchContext], SearchMethod],
+    space: Space,
+    look_up: LookUp,
+    *,
+    dataset: Dataset,
+    trials: int,
+    seed: int,
+    cost: Cost | None = None,
+    past: Sequence[Any] = (),
+) -> list[Played]:
+    """One search of so many trials, in the order in which they were asked for; fewer when the method has no more.
+
+    Args:
+        method: its name in `tasks.tune.methods.METHODS`, or what builds it.
+        space: what is searched.
+        look_up: what came of a point.
+        dataset: what the method may know of the data.
+        trials: most points that are asked for.
+        seed: of the method.
+        cost: what NE is weighed against; None is NE alone.
+        past: earlier studies, the nearest first.
+    """
+    from optuna import create_study
+
+    logging.getLogger("optuna").setLevel(logging.WARNING)  # it tells of each study and trial
+    with TemporaryDirectory() as folder:
+        context = SearchContext(
+            space=space,
+            study=create_study(directions=["minimize"] if cost is None else ["minimize", "minimize"]),
+            dataset=dataset,
+            execution=Execution(threads=1),
+            schedule=Schedule(),
+            directory=Path(folder),
+            cost=cost,
+            seed=seed,
+            trials=trials,
+            past=tuple(past),
+        )
+        build = method if callable(method) else lambda context: build_method(method, context)
+        return _play(build(context), context, look_up, trials)
+
+
+def _play(method: SearchMethod, context: SearchContext, look_up: LookUp, trials: int) -> list[Played]:
+    played: list[Played] = []
+    for done in range(trials):
+        parameters = method.ask(BudgetLeft(trials=trials - done))
+        if parameters is None:
+            break
+        outcome = look_up(parameters)
+        record(context.study, context.space, parameters, outcome, context.cost)
+        method.tell(parameters, outcome)
+        played.append(Played(parameters=parameters, outcome=outcome))
+    return played
+
+
+def record(study: "Study", space: Space, parameters: Parameters, outcome: Outcome, cost: Cost | None = None) -> None:
+    """Write a finished trial into a study, as methods that draw from the study itself need it."""
+    from optuna.trial import TrialState
+
+    study.enqueue_trial(parameters)
+    trial = study.ask()
+    space.suggest(trial)
+    if outcome.validation_ne is None:
+        study.tell(trial, state=TrialState.FAIL)
+    else:
+        study.tell(trial, [outcome.validation_ne, *([] if cost is None else [outcome.costs[cost]])])
+
+
+def best_so_far(played: Sequence[Played], trials: int) -> np.ndarray:
+    """Lowest NE of a feasible point after each trial, `[trials]`: infinite before the first, held after the last."""
+    reached = [one.outcome.validation_ne if one.outcome.is_feasible else None for one in played]
+    values = np.array([np.inf if value is None else value for value in reached] or [np.inf], dtype=np.float64)
+    best = np.minimum.accumulate(values)[:trials]
+    return np.concatenate([best, np.full(trials - len(best), best[-1])])
