@@ -239,6 +239,28 @@ def count_layers(
     )
 
 
+def count_parameter_bytes(spec: ModelSpec, features: Features) -> int:
+    """Weights of tables and layers, as `count_model` has them, without tracing a step.
+
+    Raises:
+        RequestError: the model cannot be built.
+    """
+    with torch.device("meta"):
+        layers = build_layers(spec, features)
+    tables = sum(table.rows * table.width for table in spec.tables(features))
+    return (tables + sum(parameter.numel() for parameter in layers.parameters())) * FLOAT_BYTES
+
+
+def count_flops_per_sample(spec: ModelSpec, features: Features) -> float:
+    """`matmul_flops_per_sample` as `count_model` has it, from one traced step instead of four.
+
+    Raises:
+        RequestError: the model cannot be built.
+    """
+    trace = _trace(spec, features, BATCHES[0], half=False)
+    return sum(one.flops for one in trace.operators if one.product) / BATCHES[0]
+
+
 def _trace(spec: ModelSpec, features: Features, batch_size: int, *, half: bool) -> StepTrace:
     with torch.device("meta"):
         layers = build_layers(spec, features)
