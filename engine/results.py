@@ -1,6 +1,6 @@
 """What a training, an evaluation and a probe report."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -48,14 +48,13 @@ class EpochReport:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainResult:
-    """A finished training.
+class TrainingFigures:
+    """What a finished training came to, without its weights.
 
     Attributes:
-        model: with the weights of the best epoch.
         history: one report an epoch.
         best_epoch: the epoch with the lowest validation NE.
-        validation: quality of `model` on the validation part.
+        validation: quality of the best epoch's weights on the validation part.
         samples_seen: training samples of all epochs.
         train_seconds: wall clock, validation and checkpoints included, time between interruptions left out.
         wait_seconds: part of it that the step waited for a batch.
@@ -65,7 +64,6 @@ class TrainResult:
         peak_memory_bytes: most memory used: of the device for a GPU, of the process for a CPU.
     """
 
-    model: Model
     history: tuple[EpochReport, ...]
     best_epoch: int
     validation: Metrics
@@ -81,6 +79,22 @@ class TrainResult:
     def samples_per_second(self) -> float:
         """Training throughput, validation and checkpoints left out."""
         return self.samples_seen / (self.wait_seconds + self.compute_seconds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainResult(TrainingFigures):
+    """A finished training, with its model.
+
+    Attributes:
+        model: with the weights of the best epoch.
+    """
+
+    model: Model
+
+    @property
+    def figures(self) -> TrainingFigures:
+        """All but the model."""
+        return TrainingFigures(**{field.name: getattr(self, field.name) for field in fields(TrainingFigures)})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ that overflow are followed, and the watts can be drawn over time.
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Literal, Self
 
@@ -28,7 +29,10 @@ MOST_LOOKING_SHARE = 0.02
 
 
 def measure_energy(
-    *accelerators: str, scope: Literal["machine", "process", "node"] = "machine", idle_watts: Figure | None = None
+    *accelerators: str,
+    scope: Literal["machine", "process", "node"] = "machine",
+    idle_watts: Figure | None = None,
+    cores: int | None = None,
 ) -> "EnergyMeter":
     """Meter of the processor, which every training keeps busy, and of the named CUDA devices.
 
@@ -43,6 +47,7 @@ def measure_energy(
             children (`process`); the estimate that stands in for a counter is always that of the process. `node` is
             the machine's own power meter, supplies and fans included, and `machine` where there is none.
         idle_watts: power at rest (`measure_idle_watts`), to be subtracted; nothing is subtracted when None.
+        cores: whose idle power the estimate counts, for a process that shares the machine; None: all usable ones.
     """
     refused = []
     if scope == "node":
@@ -51,7 +56,7 @@ def measure_energy(
         except HardwareError as error:
             refused.append(str(error))
     counter = _process_counter if scope == "process" else RaplCounter
-    components = [_open("processor", counter, _cpu_estimate, refused=refused)]
+    components = [_open("processor", counter, partial(_cpu_estimate, cores), refused=refused)]
     for name in dict.fromkeys(accelerators):
         if name != "cpu":
             openers = (GpuCounter, gpu_power, GpuUtilisationEstimate)
@@ -74,9 +79,13 @@ def measure_idle_watts(*accelerators: str, seconds: float = 2.0) -> Figure | Non
     return Figure(value=reading.mean_watts, source=reading.method)
 
 
-def cpu_power_model() -> CpuPowerModel:
-    """The estimate's model of this machine's processor."""
-    return CpuPowerModel(cpu_identity(), usable_cores())
+def cpu_power_model(cores: int | None = None) -> CpuPowerModel:
+    """The estimate's model of this machine's processor.
+
+    Args:
+        cores: of it that count; None: all that this process may use.
+    """
+    return CpuPowerModel(cpu_identity(), usable_cores() if cores is None else cores)
 
 
 class EnergyMeter:
@@ -237,8 +246,8 @@ def _sum(parts: Sequence[EnergyReading], seconds: float) -> EnergyReading:
     )
 
 
-def _cpu_estimate() -> CpuTimeEstimate:
-    return CpuTimeEstimate(cpu_power_model())
+def _cpu_estimate(cores: int | None) -> CpuTimeEstimate:
+    return CpuTimeEstimate(cpu_power_model(cores))
 
 
 def _process_counter() -> ProcessShare:

@@ -19,10 +19,12 @@ from models.spec import ModelSpec
 from shunter.errors import HardwareError
 from tasks.cluster.checkpoint import read_checkpoint, write_checkpoint
 from tasks.cluster.data import has_dataset, read_pieces, write_piece
-from tasks.cluster.energy import FlowMeter, Ledger, NodeMeter
-from tasks.cluster.node_trainer import Job
+from tasks.cluster.energy import FlowMeter
+from tasks.cluster.node_trainer import Job, Outcome
 from tasks.cluster.node_work import measure_there, profiles_there
-from tasks.cluster.training import Listener, NodeLostError, train_on_node
+from tasks.cluster.slots import ClusterSlot, spread
+from tasks.cluster.training import Listener, NodeLostError, train_on_node, with_model
+from tasks.ledger import Ledger, LedgerMeter
 from tasks.placement import execution_of
 from tasks.request import ClusterRequest
 from tasks.select import Measurement
@@ -138,23 +140,43 @@ class Cluster:
                 on_checkpoint=lambda files: None if checkpoints is None else write_checkpoint(files, checkpoints),
                 on_energy=self.ledger.update,
             )
-            return self._train(job, self._alive(placement), checkpoints, listener)
+            return with_model(job, self.train(job, placement, listener, self.ledger, checkpoints=checkpoints))
 
         return train
 
-    def meter(self, placement: Placement) -> NodeMeter:
+    def meter(self, placement: Placement) -> LedgerMeter:
         """Meter of what trainings on nodes draw while it is entered."""
-        return NodeMeter(self.ledger)
+        return LedgerMeter(self.ledger)
 
     def meter_with(self, here: EnergyMeter) -> FlowMeter:
         """Meter of this process, `here`, and of what the nodes report."""
         return FlowMeter(here, self.ledger)
 
-    def _train(self, job: Job, placement: Placement, checkpoints: Path | None, listener: Listener) -> TrainResult:
-        """Train to the end, on another node from the last checkpoint when one is lost."""
+    def slots(self, placement: Placement, count: int) -> list[ClusterSlot]:
+        """Slots on the nodes with the same accelerator, see `Place.slots`; so that all measure alike.
+
+        Raises:
+            RequestError: there are fewer GPUs of that model than slots.
+        """
+        placements = spread(placement, count, self.nodes)
+        return [ClusterSlot(self, one, self.ledger.branch(), shared_by=shared_by) for one, shared_by in placements]
+
+    def train(
+        self, job: Job, placement: Placement, listener: Listener, ledger: Ledger, *, checkpoints: Path | None = None
+    ) -> Outcome:
+        """Train to the end, on another node from the last checkpoint when one is lost.
+
+        Args:
+            job: the training.
+            placement: where to begin.
+            listener: who is told.
+            ledger: gets each attempt.
+            checkpoints: folder of the training's checkpoints here; None keeps none.
+        """
+        placement = self._alive(placement)
         for restart in range(MOST_RESTARTS + 1):
             node = self._node(placement)
-            self.ledger.begin()
+            ledger.begin()
             job = replace(
                 job,
                 execution=execution_of(placement),

@@ -1,36 +1,8 @@
-"""What trainings on nodes have drawn, as the nodes report it."""
-
-from functools import reduce
-from types import TracebackType
-from typing import Self
+"""What a flow and the nodes that train for it have drawn together."""
 
 from hardware.meter import EnergyMeter
 from hardware.types import EnergyReading
-from tasks.train import add_readings
-
-NOTHING_YET = EnergyReading(
-    joules=0.0, seconds=0.0, mean_watts=None, method="measured", source="no node has trained yet"
-)
-
-
-class Ledger:
-    """Readings of all attempts to train on nodes, the running one last."""
-
-    def __init__(self) -> None:
-        self.readings: list[EnergyReading] = []
-
-    def begin(self) -> None:
-        """Another attempt begins."""
-        self.readings.append(NOTHING_YET)
-
-    def update(self, reading: EnergyReading) -> None:
-        """What the running attempt has used so far."""
-        self.readings[-1] = reading
-
-    def total(self, since: int = 0) -> EnergyReading:
-        """The attempts from the given one on, as one stretch of work."""
-        readings = [one for one in self.readings[since:] if one is not NOTHING_YET]
-        return reduce(add_readings, readings) if readings else NOTHING_YET
+from tasks.ledger import Ledger
 
 
 class FlowMeter:
@@ -47,7 +19,7 @@ class FlowMeter:
     @property
     def reading(self) -> EnergyReading:
         """Joules of both, over the seconds that passed here; as trustworthy as the weaker of them."""
-        here, there = self._here.reading, self._ledger.total()
+        here, there = self._here.reading, self._ledger.total_with_branches()
         source = f"this process: {here.source}; nodes: {there.source}"
         if here.joules is None or there.joules is None:
             return EnergyReading(
@@ -62,28 +34,5 @@ class FlowMeter:
 
     def joules_so_far(self) -> float | None:
         """The joules of `reading`."""
-        here, there = self._here.joules_so_far(), self._ledger.total().joules
+        here, there = self._here.joules_so_far(), self._ledger.total_with_branches().joules
         return None if here is None or there is None else here + there
-
-
-class NodeMeter:
-    """Energy of the trainings on nodes that begin while it is entered; read as an `EnergyMeter` is."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-        self._since = 0
-
-    def __enter__(self) -> Self:
-        """Begin to count."""
-        self._since = len(self._ledger.readings)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Nothing is left to do: the nodes have reported."""
-
-    @property
-    def reading(self) -> EnergyReading:
-        """What they have used so far."""
-        return self._ledger.total(self._since)

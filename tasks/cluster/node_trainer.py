@@ -11,7 +11,7 @@ from torch import Tensor
 
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.dataset import Dataset
-from engine.results import EpochReport, TrainResult
+from engine.results import EpochReport, TrainingFigures, TrainResult
 from engine.trainer import train
 from hardware.meter import EnergyMeter, measure_energy
 from hardware.types import EnergyReading
@@ -34,6 +34,8 @@ class Job:
         schedule: for how long, and the seed.
         options: further arguments of `engine.trainer.train`, such as the time between checkpoints.
         checkpoint: files to go on from, empty to begin; None keeps no checkpoints.
+        wants_weights: whether the weights come home too.
+        cores: of the node whose idle power counts as this training's, where it shares the node; None: all.
     """
 
     dataset: Dataset
@@ -43,13 +45,15 @@ class Job:
     schedule: Schedule
     options: dict[str, Any]
     checkpoint: Files | None
+    wants_weights: bool = True
+    cores: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """A finished training without its module: the other fields of a `TrainResult`, and the weights on the CPU."""
+    """A finished training without its module: its figures, and the weights on the CPU where they are wanted."""
 
-    values: dict[str, Any]
+    figures: TrainingFigures
     weights: dict[str, Tensor]
 
 
@@ -114,7 +118,7 @@ class NodeTrainer:
     def _train(self, job: Job) -> Outcome:
         found = find_dataset(job.dataset)
         assert found is not None, "the data set was sent first"
-        with tempfile.TemporaryDirectory(prefix="shunter-") as name, measure_energy(job.execution.device) as meter:
+        with tempfile.TemporaryDirectory(prefix="shunter-") as name, _meter(job) as meter:
             self._meter = meter
             directory = None if job.checkpoint is None else Path(name) / "checkpoint"
             if directory is not None and job.checkpoint:
@@ -144,7 +148,7 @@ class NodeTrainer:
                 )
             finally:
                 tell_checkpoint()
-        return _outcome(result)
+        return _outcome(result, job.wants_weights)
 
     def _should_stop(self) -> str | None:
         if self._interrupted:
@@ -170,7 +174,12 @@ class NodeTrainer:
             self._arrived.notify()
 
 
-def _outcome(result: TrainResult) -> Outcome:
-    values = {name: value for name, value in vars(result).items() if name != "model"}
+def _meter(job: Job) -> EnergyMeter:
+    """Of the whole node, or of the training's part where it shares it."""
+    scope = "machine" if job.cores is None else "process"
+    return measure_energy(job.execution.device, scope=scope, cores=job.cores)
+
+
+def _outcome(result: TrainResult, wants_weights: bool) -> Outcome:
     weights = {name: tensor.detach().cpu() for name, tensor in result.model.state_dict().items()}
-    return Outcome(values=values, weights=weights)
+    return Outcome(figures=result.figures, weights=weights if wants_weights else {})

@@ -13,7 +13,7 @@ from hardware.types import EnergyReading
 from models.registry import build_model
 from shunter.errors import TrainingError
 from tasks.cluster.checkpoint import Files
-from tasks.cluster.node_trainer import Job, News, NodeTrainer, Outcome
+from tasks.cluster.node_trainer import ANSWER_SECONDS, Job, News, NodeTrainer, Outcome
 
 GRACE_SECONDS = 60.0  # to save the state after an interrupt
 
@@ -41,7 +41,7 @@ class Listener:
     on_energy: Callable[[EnergyReading], None]
 
 
-def train_on_node(node: ClusterNode, job: Job, listener: Listener) -> TrainResult:
+def train_on_node(node: ClusterNode, job: Job, listener: Listener) -> Outcome:
     """Train to the end on a node that has the data.
 
     Raises:
@@ -54,8 +54,8 @@ def train_on_node(node: ClusterNode, job: Job, listener: Listener) -> TrainResul
 
     actor: Any = ray.remote(NodeTrainer).options(**_resources(node, job)).remote()  # pyright: ignore
     try:
-        ray.get(actor.start.remote(job))
-        outcome = _Followed(actor, listener, saves=job.checkpoint is not None).to_the_end()
+        _start(actor, job, listener)
+        return _Followed(actor, listener, saves=job.checkpoint is not None).to_the_end()
     except RayActorError as error:
         raise NodeLostError(
             f"The training on node {node.name} was lost with its process ({first_line(error)}): its last checkpoint "
@@ -63,9 +63,24 @@ def train_on_node(node: ClusterNode, job: Job, listener: Listener) -> TrainResul
         ) from error
     finally:
         ray.kill(actor)
+
+
+def with_model(job: Job, outcome: Outcome) -> TrainResult:
+    """The result of a training whose weights came home."""
     model = build_model(job.spec, job.dataset.features)
     model.load_state_dict(outcome.weights)
-    return TrainResult(model=model.eval(), **outcome.values)
+    return TrainResult(model=model.eval(), **vars(outcome.figures))
+
+
+def _start(actor: Any, job: Job, listener: Listener) -> None:
+    """Begin to train as soon as the node has room; the listener may end the waiting by an exception."""
+    import ray
+
+    started = actor.start.remote(job)
+    while not ray.wait([started], timeout=ANSWER_SECONDS)[0]:
+        if listener.should_stop:
+            listener.should_stop()
+    ray.get(started)
 
 
 def _resources(node: ClusterNode, job: Job) -> dict[str, Any]:

@@ -1,0 +1,104 @@
+"""The slots of a search: how many trainings run at a time, and where each of them runs."""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from engine.config import Hyperparameters, Schedule
+from engine.dataset import Dataset
+from engine.results import TrainingFigures
+from engine.trainer import train
+from hardware.discovery import usable_cores
+from hardware.meter import measure_energy
+from hardware.types import Placement
+from models.spec import ModelSpec
+from shunter.errors import RequestError
+from tasks.place import Place, Reading, Slot
+from tasks.placement import execution_of
+from tasks.process_slot import ProcessSlot
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def open_slots(placement: Placement, count: int, place: Place | None = None) -> Iterator[Sequence[Slot]]:
+    """Slots for so many trials at a time, which end with the block.
+
+    One trial at a time trains in this process. Several train in a process each, which share the threads of the
+    placement, or on nodes of a cluster. What they measure of a step holds for so many at a time.
+
+    Args:
+        placement: the chosen one.
+        count: trials at a time.
+        place: that trains instead of this machine.
+
+    Raises:
+        RequestError: there are fewer GPUs than trials at a time.
+    """
+    slots = place.slots(placement, count) if place else local_slots(placement, count)
+    if count > 1:
+        log.info("%d trials at a time: %s", count, ", ".join(slot.placement.label for slot in slots))
+    try:
+        yield slots
+    finally:
+        for slot in slots:
+            slot.close()
+
+
+def local_slots(placement: Placement, count: int) -> list[Slot]:
+    """Slots of this machine: a processor's threads are divided, and a GPU takes one training."""
+    if count == 1:
+        return [HereSlot(placement)]
+    cores = max(1, usable_cores() // count)
+    if placement.device == "cpu":
+        shared = placement.model_copy(update={"threads": max(1, placement.threads // count)})
+        return [ProcessSlot(shared, cores=cores) for _ in range(count)]
+    alike = _gpus_like(placement.device)
+    if count > len(alike):
+        raise RequestError(
+            f"{count} trials at a time want a GPU each, and there are {len(alike)} like {placement.device}: lower "
+            f"--parallel-trials to {len(alike)}."
+        )
+    return [ProcessSlot(placement.model_copy(update={"accelerator": name}), cores=cores) for name in alike[:count]]
+
+
+def _gpus_like(device: str) -> list[str]:
+    """This one, then the others of its model."""
+    import torch
+
+    model = torch.cuda.get_device_name(device)
+    others = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+    return [device, *(one for one in others if one != device and torch.cuda.get_device_name(one) == model)]
+
+
+class HereSlot:
+    """Trains in this process; a `tasks.place.Slot`.
+
+    Args:
+        placement: where it trains.
+    """
+
+    def __init__(self, placement: Placement) -> None:
+        self.placement = placement
+
+    def meter(self) -> AbstractContextManager[Reading]:
+        """Meter of this machine."""
+        return measure_energy(self.placement.accelerator)
+
+    def train(
+        self,
+        dataset: Dataset,
+        spec: ModelSpec,
+        hyperparameters: Hyperparameters,
+        schedule: Schedule,
+        *,
+        should_stop: Callable[[], str | None] | None = None,
+        **options: Any,
+    ) -> TrainingFigures:
+        """Train; see `tasks.place.Slot.train`."""
+        execution = execution_of(self.placement)
+        return train(dataset, spec, hyperparameters, execution, schedule, should_stop=should_stop, **options).figures
+
+    def close(self) -> None:
+        """Nothing is left to do."""
