@@ -127,9 +127,10 @@ INTERACTIONS: dict[Interaction, Callable[[ModelSpec, int], nn.Module]] = {
 
 
 class PairNumbers(nn.Module):
-    """A module of DHEN in the place of the dot products: of what it gives the first numbers, as many as pairs.
+    """A module of DHEN in the place of the dot products, which gives as many numbers as there are pairs.
 
-    It makes the fewest vectors that hold so many numbers; of the last one some may be left over.
+    It makes the fewest vectors that hold so many numbers, and of the last one some are left over. Where even one vector
+    holds more than are wanted, a linear map makes them of all of it.
 
     Args:
         spec: width of the vectors.
@@ -142,10 +143,11 @@ class PairNumbers(nn.Module):
         self.count = pair_count(vectors)
         made = -(-self.count // spec.embedding_dim)
         self.module = INTERACTIONS[name](replace(spec, interaction_vectors=made), vectors)
+        self.project = nn.Linear(spec.embedding_dim, self.count) if self.count < spec.embedding_dim else nn.Identity()
 
     def forward(self, vectors: Tensor) -> Tensor:
         """`[batch, vectors, dim]` to `[batch, pairs]` in float32."""
-        return self.module(vectors).flatten(1)[:, : self.count].float()
+        return self.project(self.module(vectors).flatten(1))[:, : self.count].float()
 
 
 class FactorisationMachine(nn.Module):
@@ -188,6 +190,8 @@ DLRM_INTERACTIONS: dict[DlrmInteraction, Callable[[ModelSpec, int], nn.Module]] 
 def dlrm_interaction(spec: ModelSpec, vectors: int) -> nn.Module:
     """Build the interaction that a spec names, `[batch, vectors, dim]` to `[batch, pairs]` in float32.
 
+    A vector alone has no pair, and nothing to meet: all interactions are the same then.
+
     Raises:
         RequestError: it is unknown.
     """
@@ -195,4 +199,4 @@ def dlrm_interaction(spec: ModelSpec, vectors: int) -> nn.Module:
         raise RequestError(
             f"A dlrm has no interaction {spec.interaction!r}: {nearest(spec.interaction, DLRM_INTERACTIONS)}."
         )
-    return DLRM_INTERACTIONS[spec.interaction](spec, vectors)
+    return DLRM_INTERACTIONS[spec.interaction](spec, vectors) if vectors > 1 else DotInteraction(vectors)

@@ -18,10 +18,20 @@ from models.deepfm import DeepfmLayers
 from models.dhen import DhenLayer
 from models.ensemble import Ensemble
 from models.finalmlp import BilinearFusion, FeatureGate, FinalmlpLayers
-from models.interactions import INTERACTIONS, Attention, Convolution, Cross, Dot
+from models.interactions import (
+    DLRM_INTERACTIONS,
+    INTERACTIONS,
+    Attention,
+    Convolution,
+    Cross,
+    Dot,
+    FactorisationMachine,
+    PairNumbers,
+    dlrm_interaction,
+)
 from models.layers import BatchNorm, OutputLayer
 from models.registry import FAMILIES, POSITIONAL, build_model, layer_inputs
-from models.spec import CategoricalFeature, Features, ModelSpec
+from models.spec import CategoricalFeature, DlrmInteraction, Features, ModelSpec
 from shunter.errors import RequestError
 from tests.models.test_dlrm import features_of, inputs_of
 
@@ -31,6 +41,9 @@ SPECS = {
     **{family: ModelSpec(family=family, embedding_dim=8) for family in FAMILIES},
     "dnn normalised": ModelSpec(family="dnn", batch_norm=True, dropout=0.2),
     "dlrm normalised": ModelSpec(family="dlrm", batch_norm=True),
+    # Four vectors have six pairs, more numbers than one vector of four holds and less than one of eight.
+    **{f"dlrm of {name}": ModelSpec(interaction=name, embedding_dim=4) for name in ("fm", "cross", "attention")},
+    "dlrm of linear": ModelSpec(interaction="linear", embedding_dim=8),
     "dcnv2 low rank": ModelSpec(family="dcnv2", cross_rank=4),
     "dcnv2 stacked": ModelSpec(family="dcnv2", cross_structure="stacked", batch_norm=True),
     "dcnv2 without deep part": ModelSpec(family="dcnv2", top_widths=()),
@@ -239,6 +252,28 @@ def test_dot_and_cross_follow_their_formulas() -> None:
     torch.testing.assert_close(cross(sample.unsqueeze(0))[0], cross.mix.weight @ crossed)
 
 
+@pytest.mark.parametrize("name", DLRM_INTERACTIONS)
+@pytest.mark.parametrize("vectors", [2, 4, 7])
+def test_interactions_of_a_dlrm_can_be_exchanged(name: DlrmInteraction, vectors: int) -> None:
+    module = dlrm_interaction(ModelSpec(interaction=name, embedding_dim=8), vectors)
+    assert module(torch.randn(3, vectors, 8)).shape == (3, vectors * (vectors - 1) // 2)
+
+
+def test_the_interaction_of_a_factorisation_machine_adds_the_products_of_all_pairs() -> None:
+    machine = FactorisationMachine(DHEN, vectors=4)
+    sample = torch.randn(4, 4)
+    products = torch.stack([sample[i] * sample[j] for i, j in combinations(range(4), 2)]).sum(0)
+    torch.testing.assert_close(machine(sample.unsqueeze(0))[0], machine.project(products))
+
+
+def test_linear_and_cross_in_a_dlrm_are_the_modules_of_dhen() -> None:
+    vectors = torch.randn(2, 5, 4)
+    for name in ("linear", "cross"):
+        own = PairNumbers(DHEN, vectors=5, name=name)  # ten pairs are two vectors of four numbers, and half of one
+        assert own.module(vectors).shape == (2, 3, 4)
+        torch.testing.assert_close(own(vectors), own.module(vectors).flatten(1)[:, :10])
+
+
 def test_a_layer_adds_the_shortcut_and_normalises_each_vector() -> None:
     layer = DhenLayer(DHEN, vectors=3)
     vectors = torch.randn(2, 3, 4)
@@ -293,6 +328,8 @@ def test_the_score_is_computed_in_float32_whatever_the_precision() -> None:
         (ModelSpec(family="dlrm", cross_layers=4), r"cross_layers does nothing.*'dlrm'.*dcnv2"),
         (ModelSpec(family="finalmlp", fusion_heads=3), "fusion_heads = 3 does not divide"),
         (ModelSpec(family="finalmlp", first_gate=("c9",)), "unknown field 'c9': use one of b0, c0, c1"),
+        (ModelSpec(interaction="dott"), "no interaction 'dott': use 'dot'"),  # type: ignore[arg-type]
+        (ModelSpec(family="dnn", interaction="fm"), "interaction does nothing.*'dnn'"),
         (ModelSpec(family="dhen", interactions=("dot", "dot")), "each once"),
         (ModelSpec(family="dhen", interactions=()), "not none"),
         (ModelSpec(family="dhen", interactions=("conv",)), "choose from dot"),  # type: ignore[arg-type]
