@@ -25,7 +25,7 @@ from tasks.track.convention import (
     workload_params,
 )
 from tasks.track.find import find_run
-from tasks.track.history import TrackedRun, list_runs, read_runs
+from tasks.track.history import TrackedRun, list_runs, read_children, read_runs
 from tasks.track.learning import log_steps, read_steps, step_tags
 from tasks.track.profiles import log_pictures, log_profiles, log_stalls
 from tasks.track.ranking import graph_params, ranking_epoch_metrics, ranking_metrics
@@ -89,6 +89,7 @@ __all__ = [
     "ranking_epoch_metrics",
     "ranking_metrics",
     "read_artifact",
+    "read_children",
     "read_runs",
     "read_steps",
     "read_tree",

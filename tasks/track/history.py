@@ -116,6 +116,24 @@ def read_runs(kinds: Sequence[RunKind] = ("train", "member"), *, limit: int = 1_
     return list(map(tracked_run, found))
 
 
+def read_children(parent_run_id: str, kind: RunKind, *, limit: int = 1_000) -> list[TrackedRun]:
+    """The runs of one kind below a run, newest first.
+
+    Args:
+        parent_run_id: full id.
+        kind: of the runs below.
+        limit: most runs.
+
+    Raises:
+        TrackingError: the store cannot be read, or holds no such run.
+    """
+    client = open_store()
+    with tracking_errors():
+        experiment_id = client.get_run(parent_run_id).info.experiment_id
+        below = f"tags.mlflow.parentRunId = '{parent_run_id}'"
+        return list(map(tracked_run, _newest(client, experiment_id, kind, limit, also=below)))
+
+
 def tracked_run(run: "MlflowRun") -> TrackedRun:
     """The run without MLflow's own classes."""
     return TrackedRun(
@@ -131,14 +149,17 @@ def tracked_run(run: "MlflowRun") -> TrackedRun:
     )
 
 
-def _newest(client: "MlflowClient", experiment_id: str, kind: RunKind, limit: int) -> list["MlflowRun"]:
-    """Runs of one kind, a page at a time."""
+def _newest(
+    client: "MlflowClient", experiment_id: str, kind: RunKind, limit: int, also: str | None = None
+) -> list["MlflowRun"]:
+    """Runs of one kind that meet a further condition, a page at a time."""
+    condition = f"tags.`run.kind` = '{kind}'" + (f" and {also}" if also else "")
     found: list[MlflowRun] = []
     token = None
     while len(found) < limit:
         page = client.search_runs(
             [experiment_id],
-            f"tags.`run.kind` = '{kind}'",
+            condition,
             max_results=min(limit - len(found), 1_000),
             order_by=["attributes.start_time DESC"],
             page_token=token,

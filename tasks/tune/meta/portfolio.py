@@ -1,0 +1,92 @@
+"""The points to try first: few, and together good on all that was learned from."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tasks.tune.meta.past import PastStudy
+from tasks.tune.meta.points import Domain
+from tasks.tune.meta.surrogate import Surrogate, scores
+from tasks.tune.method import Cost, Parameters, Space
+
+SIZE = 4
+BEST_OF_EACH = 8  # points of each study among which is chosen
+FEWEST_POINTS = 3  # of a study that lie in the present space: from fewer nothing is learned
+
+
+@dataclass(frozen=True)
+class Source:
+    """A past study in the terms of the present space.
+
+    Attributes:
+        study: where it is from.
+        points: its trials, the best first; several may have become the same point.
+        surrogate: what is believed of all points after it.
+    """
+
+    study: PastStudy
+    points: tuple[Parameters, ...]
+    surrogate: Surrogate
+
+    @property
+    def nearness(self) -> float:
+        """How much it counts beside the others while nothing else is known: 1 for the same data."""
+        return math.exp(-self.study.distance)
+
+
+def sources_of(domain: Domain, past: Sequence[PastStudy], cost: Cost | None = None) -> tuple[Source, ...]:
+    """The past studies, each with a surrogate; those that have too little in common with the space are left out."""
+    found = []
+    for study in past:
+        moved = [(domain.translate(parameters), outcome) for parameters, outcome in study.trials]
+        kept = [(point, outcome) for point, outcome in moved if point is not None]
+        if len(kept) < FEWEST_POINTS:
+            continue
+        points = [point for point, _ in kept]
+        values = scores([outcome for _, outcome in kept], cost)
+        ranked = tuple(points[place] for place in np.argsort(values, kind="stable"))
+        found.append(Source(study, ranked, Surrogate(domain.encode(points), values)))
+    return tuple(found)
+
+
+def portfolio(domain: Domain, sources: Sequence[Source], size: int = SIZE) -> list[Parameters]:
+    """Points to try first, chosen greedily: each next one is what the points before it leave most to gain from.
+
+    On each past study a set of points is worth its best one, by the study's surrogate; the studies count by their
+    nearness. Of the greedy choice the first is the best single point, and the others serve what it serves badly, so the
+    set is diverse where the past disagrees (Feurer et al., "Auto-Sklearn 2.0", arXiv 2007.04074, section 3.1). The
+    space's own first points are among the candidates.
+    """
+    if not sources:
+        return []
+    best = [point for source in sources for point in source.points[:BEST_OF_EACH]]
+    candidates = _distinct([*best, *domain.space.defaults()])
+    encoded = domain.encode(candidates)
+    worth = np.stack([source.surrogate.predict(encoded)[0] for source in sources])
+    weights = np.array([source.nearness for source in sources])
+    chosen: list[int] = []
+    reached = np.full(len(sources), np.inf)
+    while len(chosen) < min(size, len(candidates)):
+        left = [place for place in range(len(candidates)) if place not in chosen]
+        totals = [float(weights @ np.minimum(reached, worth[:, place])) for place in left]
+        chosen.append(left[int(np.argmin(totals))])
+        reached = np.minimum(reached, worth[:, chosen[-1]])
+    return [candidates[place] for place in chosen]
+
+
+def first_points(space: Space, past: Sequence[PastStudy], cost: Cost | None = None) -> list[Parameters]:
+    """What a search tries first: the best of the past, or the space's own points where there is none."""
+    if not past:
+        return space.defaults()
+    domain = Domain.of(space)
+    return portfolio(domain, sources_of(domain, past, cost)) or space.defaults()
+
+
+def _distinct(points: Sequence[Parameters]) -> list[Parameters]:
+    kept: list[Parameters] = []
+    for point in points:
+        if point not in kept:
+            kept.append(point)
+    return kept
