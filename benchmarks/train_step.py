@@ -31,7 +31,7 @@ import torch
 from benchmarks import report, rivals
 from benchmarks.rivals import Prepare, Step
 from engine.batch import Batch, make_batch
-from engine.compile import compile_layers
+from engine.compiled_step import compile_step
 from engine.config import DenseOptimizer, Execution, Hyperparameters, Schedule
 from engine.step import build_dense_optimizer, train_step
 from models.counting import count_model
@@ -116,7 +116,9 @@ class Shunter:
         """Prepare a step; compiled ones are for the size of the batch that came last."""
         size = len(batch)
         if self._execution.compiled and size not in self.compile_seconds:
-            self.compile_seconds[size] = compile_layers(self._model, replace(self._execution, batch_size=size))
+            self.compile_seconds[size] = compile_step(
+                self._model, self._optimizer, replace(self._execution, batch_size=size), batch
+            )
         return partial(train_step, self._model, self._optimizer, batch, self._execution.precision)
 
 

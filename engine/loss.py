@@ -5,24 +5,24 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from engine.batch import Batch
 from shunter.errors import RequestError
 
 
-def mean_losses(logits: Tensor, batch: Batch) -> Tensor:
+def mean_losses(logits: Tensor, labels: Tensor, shares: Tensor | None) -> Tensor:
     """Mean log loss over a batch, weighted where samples have weights, over those that have the label.
 
     Args:
         logits: `[batch]`, or `[batch, tasks]`.
-        batch: what was scored.
+        labels: of the samples, like the logits; see `engine.batch.Batch`.
+        shares: of each label in the mean; None: all are alike.
 
     Returns:
         `[]`, or `[tasks]`; 0 for a task of which the batch has no label.
     """
-    if batch.shares is None and logits.ndim == 1:
-        return nn.functional.binary_cross_entropy_with_logits(logits, batch.labels)
-    losses = nn.functional.binary_cross_entropy_with_logits(logits, batch.labels, reduction="none")
-    return losses.mean(0) if batch.shares is None else (losses * batch.shares).sum(0)
+    if shares is None and logits.ndim == 1:
+        return nn.functional.binary_cross_entropy_with_logits(logits, labels)
+    losses = nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="none")
+    return losses.mean(0) if shares is None else (losses * shares).sum(0)
 
 
 def task_weights(weights: Sequence[float], tasks: Sequence[str], device: str | torch.device) -> Tensor | None:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from engine.batch import Batch
-from engine.compile import compile_layers
+from engine.compiled_step import compile_step
 from engine.config import Execution, Hyperparameters
 from engine.dataset import Dataset
 from engine.loader import BatchLoader
@@ -70,11 +70,7 @@ def time_steps(
             device=device,
             cache=embedding_cache(execution),
         ).train()
-        compile_seconds = compile_layers(model, execution) if execution.compiled else None
-        timing = time_model(
-            model, dataset, hyperparameters, execution, steps=steps, warmup_steps=warmup_steps, seed=seed
-        )
-        return replace(timing, compile_seconds=compile_seconds)
+        return time_model(model, dataset, hyperparameters, execution, steps=steps, warmup_steps=warmup_steps, seed=seed)
 
 
 def time_model(
@@ -103,6 +99,9 @@ def time_model(
     device = torch.device(execution.device)
     optimizer = build_dense_optimizer(model, hyperparameters)
     loader = BatchLoader(dataset, "train", execution.batch_size, shuffle=True, seed=seed)
+    compile_seconds = None
+    if execution.compiled:
+        compile_seconds = compile_step(model, optimizer, execution, next(_full_batches(loader)))
     seconds: list[float] = []
     with prefetch(admitted(_full_batches(loader), model), execution) as batches:
         for _ in range(warmup_steps):
@@ -114,7 +113,8 @@ def time_model(
             train_step(model, optimizer, next(batches), execution.precision)
             _synchronize(device)
             seconds.append(time.perf_counter() - started)
-        return _timing(seconds, batches, waited, loaded, peak_memory_bytes(device))
+        timing = _timing(seconds, batches, waited, loaded, peak_memory_bytes(device))
+        return replace(timing, compile_seconds=compile_seconds)
 
 
 def _full_batches(loader: BatchLoader) -> Iterator[Batch]:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from engine.batch import Batch
 from engine.checkpoint import CheckpointDirectory
+from engine.compiled_step import compile_step
 from engine.config import Execution, Hyperparameters
 from engine.dataset import Dataset, SplitName
 from engine.evaluation import evaluate
@@ -61,6 +62,17 @@ class OneProcess:
     def loader(self, dataset: Dataset, batch_size: int, seed: int) -> BatchLoader:
         """Read the training part, shuffled; of each batch this process's share."""
         return BatchLoader(dataset, "train", batch_size, shuffle=True, seed=seed)
+
+    def compile(
+        self,
+        model: Model,
+        optimizer: torch.optim.Optimizer,
+        execution: Execution,
+        batch: Batch,
+        weights: Tensor | None,
+    ) -> float | None:
+        """Compile what `step` does; see `engine.compiled_step.compile_step`."""
+        return compile_step(model, optimizer, execution, batch, weights)
 
     def step(
         self,

@@ -58,10 +58,12 @@ def train_step(
     Returns:
         The mean loss, `[]`, or with several tasks `[tasks]`, on the device; reading it would wait for the device.
     """
+    if model.compiled_step is not None and model.compiled_step.suits(batch):
+        return model.compiled_step(batch, weights)
     optimizer.zero_grad(set_to_none=True)
     with autocast(batch.labels.device, precision):
         logits = model(*batch.inputs)
-    losses = mean_losses(logits, batch)
+    losses = mean_losses(logits, batch.labels, batch.shares)
     weighted_sum(losses, weights).backward()
     optimizer.step()
     return losses.detach()

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from engine.batch import Batch
 from engine.checkpoint import CheckpointDirectory
-from engine.compile import compile_layers
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.dataset import Dataset
 from engine.interrupt import deferred_interrupt
@@ -201,12 +200,12 @@ class _Run:
         self.model: Model = processes.build_model(
             spec, dataset.features, hyperparameters, execution, seed=schedule.seed, cache=cache
         ).train()
-        compile_seconds = (compile_layers(self.model, execution) or 0.0) if execution.compiled else 0.0
         self.optimizer = build_dense_optimizer(self.model, hyperparameters)
         self.loader = processes.loader(dataset, execution.batch_size, schedule.seed)
         self.read_ahead = ReadAhead(self.loader.read, depth=execution.prefetch_depth, fixed_depth=cache is not None)
         self.tasks = dataset.features.tasks
         self.task_weights = task_weights(hyperparameters.task_weights, self.tasks, execution.device)
+        compile_seconds = (self._compile() or 0.0) if execution.compiled else 0.0
         self.check_steps = {round(passes * len(self.loader)) for passes in schedule.checks}
         self.losses = LossWatch(torch.device(execution.device), dataset.features.outputs)
         self.state = _State(compile_seconds=compile_seconds)
@@ -214,6 +213,11 @@ class _Run:
         self.checkpoint: CheckpointDirectory | None = None
         self.may_save = True
         self.counted_until = time.perf_counter() - compile_seconds
+
+    def _compile(self) -> float | None:
+        """Compile the step; returns the seconds taken, None where nothing compiles."""
+        batch = self.loader.read(next(iter(self.loader.rows_of_batches())))
+        return self.processes.compile(self.model, self.optimizer, self.execution, batch, self.task_weights)
 
     def resume(self, checkpoint: CheckpointDirectory, every_seconds: float, every_steps: int | None) -> None:
         """Save to `checkpoint` from now on, and go on from what is there."""

@@ -1,6 +1,7 @@
 """A model of any family: tables of embeddings, and the layers above them."""
 
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -21,9 +22,11 @@ class Recommender(nn.Module):
 
     Attributes:
         compiled_layers: stands in for `layers` where it is set (`engine.compile`); it shares their weights.
+        compiled_step: trains on full batches where it is set (`engine.compiled_step`); it updates the same weights.
     """
 
     compiled_layers: Callable[..., Tensor] | None = None
+    compiled_step: Any = None
 
     def __init__(
         self,

@@ -53,7 +53,7 @@ def test_the_loss_is_the_weighted_mean_over_the_samples_that_have_the_label(seve
     for rows in list(loader.rows_of_batches())[:3]:
         batch = loader.read(rows)
         logits = model(*batch.inputs)
-        losses = mean_losses(logits, batch)
+        losses = mean_losses(logits, batch.labels, batch.shares)
         for task in range(2):
             one = nn.functional.binary_cross_entropy_with_logits(
                 logits[:, task].double(), torch.from_numpy(labels[rows, task]).double(), reduction="none"
@@ -68,15 +68,15 @@ def test_processes_share_out_the_whole_batchs_mean(several: Dataset) -> None:
     whole = BatchLoader(several, "train", 97, shuffle=True, seed=1)
     parts = [ShareLoader(rank, 3, several, "train", 97, shuffle=True, seed=1) for rank in range(3)]
     rows = next(iter(whole.rows_of_batches()))
-    expected = mean_losses(model(*whole.read(rows).inputs), whole.read(rows))
+    batch = whole.read(rows)
+    expected = mean_losses(model(*batch.inputs), batch.labels, batch.shares)
     summed = torch.zeros(2)
     for loader in parts:
         batch = loader.read(rows)
         assert isinstance(batch, BatchShare)
         assert batch.shares is not None
         own = slice(batch.own)
-        part = replace(batch, labels=batch.labels[own], shares=batch.shares[own])
-        summed += mean_losses(model(*batch.inputs)[own], part).detach()
+        summed += mean_losses(model(*batch.inputs)[own], batch.labels[own], batch.shares[own]).detach()
         assert batch.totals == whole.read(rows).totals
     torch.testing.assert_close(summed, expected.detach())
 
@@ -95,7 +95,7 @@ def test_a_batch_without_any_label_of_a_task_has_no_loss_and_no_gradient() -> No
         totals=(2.0, 0.0),
     )
     logits = torch.tensor([[0.3, 5.0], [-0.2, -7.0]], requires_grad=True)
-    losses = mean_losses(logits, batch)
+    losses = mean_losses(logits, batch.labels, batch.shares)
     weighted_sum(losses, None).backward()
     assert losses[1] == 0
     assert logits.grad is not None
