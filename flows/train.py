@@ -56,7 +56,7 @@ from tasks.track import (
     tracking_uri,
 )
 from tasks.train import Adaptation, TrainedModel, add_readings, train_member
-from tasks.tune import Setting, TuneResult, tune
+from tasks.tune import Setting, TuneResult, publish_search, tune
 
 PATIENCE = 2  # epochs without a better validation NE
 
@@ -121,7 +121,8 @@ def _train_on(
             cluster.prefer([row.candidate.placement for row in decision.table if not row.excluded_by])
         log_decision(run_id, decision)
         limits.enter_context(limited(decision.placement.accelerator, decision.placement.power_limit_watts))
-        should_stop = budget_of(request, meter, state).exhausted
+        budget = budget_of(request, meter, state)
+        should_stop = budget.exhausted
         if is_graph_model(request):
             tuned = None
             with clock.step("train"):
@@ -143,7 +144,7 @@ def _train_on(
                 profiles=profiles,
                 directory=state.directory,
                 run_id=run_id,
-                should_stop=should_stop,
+                budget=budget,
                 cluster=cluster,
                 clock=clock,
             )
@@ -204,7 +205,7 @@ def _train_ensemble(
     profiles: list[HardwareProfile],
     directory: Path,
     run_id: str,
-    should_stop: Callable[[], str | None],
+    budget: Budget,
     cluster: Cluster | None,
     clock: "StepClock",
 ) -> tuple[TuneResult, EnsembleResult, RegisteredModel]:
@@ -216,9 +217,12 @@ def _train_ensemble(
             decision.placement,
             directory / "tune",
             parent_run_id=run_id,
-            should_stop=should_stop,
+            should_stop=budget.exhausted,
             place=cluster,
+            used_seconds=budget.seconds,
+            used_joules=budget.joules or 0.0,
         )
+        publish_search(run_id, tuned, directory / "tune")
     with clock.step("train"):
         members = _train_members(
             request,
@@ -228,7 +232,7 @@ def _train_ensemble(
             profiles=profiles,
             directory=directory,
             run_id=run_id,
-            should_stop=should_stop,
+            should_stop=budget.exhausted,
             cluster=cluster,
         )
     with clock.step("ensemble"):
@@ -277,7 +281,7 @@ def _train_members(
     placement = decision.placement.model_copy(update={"processes": request.processes})
     profile = next(one for one in profiles if one.accelerator.name == placement.accelerator)
     for position in range(request.ensemble_size):
-        setting = tuned.settings[position % len(tuned.settings)]
+        setting = tuned.winners[position % len(tuned.winners)]
         if members and should_stop():
             break  # the first member is trained whatever is left: without it there is no model
         fixed_threads = request.fixed_threads or cluster is not None

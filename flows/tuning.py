@@ -18,7 +18,7 @@ from tasks.reservation import reserve, wanted
 from tasks.run_state import RunState
 from tasks.select import Decision, select
 from tasks.track import closing, log_config, log_decision, open_run, start_run_tree
-from tasks.tune import TuneResult, tune
+from tasks.tune import TuneResult, publish_search, tune
 
 
 @flow(name="tune", flow_run_name="tune-{request.data}", on_failure=[notify], on_crashed=[notify])
@@ -58,8 +58,11 @@ def tune_only(request: TrainRequest = TrainRequest()) -> TuneResult:
                     state.directory / "tune",
                     parent_run_id=run_id,
                     should_stop=_budget(request, meter).exhausted,
+                    used_seconds=meter.seconds_so_far(),
+                    used_joules=meter.joules_so_far() or 0.0,
                 )
             log_config(run_id, "settings", result)
+            publish_search(run_id, result, state.directory / "tune")
             open_run(run_id).log_energy(meter.reading)
         state.finish()
     return result

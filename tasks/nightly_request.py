@@ -101,7 +101,8 @@ class NightlyRequest(JobRequest):
 
     def one_training(self) -> Self:
         """What a challenger asks of a machine: one training of few epochs, no search and no ensemble."""
-        return self.model_copy(update={"trials": 1, "ensemble_size": 1, "max_epochs": self.nightly_epochs})
+        once = {"trials": 1, "search_minutes": None, "search_kwh": None, "ensemble_size": 1}
+        return self.model_copy(update={**once, "max_epochs": self.nightly_epochs})
 
     def first_training(self, files: str) -> TrainRequest:
         """What a first night asks for, when there is no champion yet to go on from: a whole training over `files`."""

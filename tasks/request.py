@@ -79,6 +79,7 @@ class Billing(StrEnum):
     HOUR = "hour"
 
 
+TRIALS = 9  # of a search without any budget
 LIKELY = 0.5  # more likely than not: what the likeliest figure keeps
 LOCAL_OFFERS = "local"
 ALL_OFFERS = "all"
@@ -99,6 +100,31 @@ class TowerStrategy(StrEnum):
     COHERENT = "coherent"
     DIVERSE = "diverse"
     ORDER = "order"
+
+
+class SearchSpaceName(StrEnum):
+    """What is searched."""
+
+    SETTINGS = "settings"
+    ARCHITECTURE = "architecture"
+
+
+class SearchMethodName(StrEnum):
+    """Who proposes what is tried next."""
+
+    TPE = "tpe"
+    RANDOM = "random"
+    DNAS = "dnas"
+    RL = "rl"
+    TRANSFER = "transfer"
+
+
+class SearchCost(StrEnum):
+    """What the quality is weighed against."""
+
+    TIME = "time"
+    ENERGY = "energy"
+    BYTES = "bytes"
 
 
 class Limits(BaseModel):
@@ -186,7 +212,17 @@ class JobRequest(BaseModel):
         default=Billing.EXACT,
         description="How time is charged: exact, or by started second, minute (both 60 s at least) or hour.",
     )
-    trials: int = Field(default=9, ge=1, description="Hyper-parameter settings to try.")
+    trials: int | None = Field(
+        default=None,
+        ge=1,
+        description=f"Settings to try; {TRIALS} when absent, or with --search-minutes or --search-kwh as many as fit.",
+    )
+    search_minutes: float | None = Field(
+        default=None, gt=0, description="Longest search, in minutes; it counts against --max-hours too."
+    )
+    search_kwh: float | None = Field(
+        default=None, gt=0, description="Most energy of the search, in kilowatt hours; it counts against --max-kwh too."
+    )
     max_epochs: int = Field(
         default=9, ge=1, description="Longest training of one setting, in passes over the training part."
     )
@@ -208,6 +244,13 @@ class JobRequest(BaseModel):
         return Weights.parse(self.objective)
 
     @property
+    def most_trials(self) -> int | None:
+        """Settings to try; None where only the search's time or energy ends it."""
+        if self.trials is None and self.search_minutes is None and self.search_kwh is None:
+            return TRIALS
+        return self.trials
+
+    @property
     def needs_price(self) -> str | None:
         """The first option that means nothing without a price; None when there is none."""
         if self.limits.max_cost is not None:
@@ -215,6 +258,16 @@ class JobRequest(BaseModel):
         if self.limits.max_cost_per_hour is not None:
             return "--max-cost-per-hour"
         return "--objective cost" if self.weights.cost else None
+
+    @model_validator(mode="after")
+    def _check_search_budget(self) -> Self:
+        minutes, hours = self.search_minutes, self.limits.max_hours
+        if minutes is not None and hours is not None and minutes > hours * 60:
+            raise ValueError(f"--search-minutes {minutes:g} is more than --max-hours {hours:g}: lower it")
+        kwh, limit = self.search_kwh, self.limits.max_kwh
+        if kwh is not None and limit is not None and kwh > limit:
+            raise ValueError(f"--search-kwh {kwh:g} is more than --max-kwh {limit:g}: lower it")
+        return self
 
     @model_validator(mode="after")
     def _check_cost_per_hour(self) -> Self:
@@ -308,7 +361,47 @@ class TrainRequest(ClusterRequest):
         default=None,
         description="Weights of several labels in the loss, such as click=1,conversion=0.5; 1 where none is given.",
     )
+    search_method: SearchMethodName = Field(
+        default=SearchMethodName.TPE,
+        description="Who proposes what is tried: tpe or random; transfer, which learns from other data sets; or, over "
+        "architectures, dnas, which trains a super-net first, or rl, a policy.",
+    )
+    search_space: SearchSpaceName | None = Field(
+        default=None,
+        description="What is searched: settings of the family, or the architecture of a dlrm, layer by layer and table "
+        "by table; settings when absent, architecture with --search-method dnas.",
+    )
+    search_cost: SearchCost | None = Field(
+        default=None,
+        description="What the search weighs NE against: time of a step, energy of a sample or bytes of the parameters; "
+        "when absent the lowest NE alone counts.",
+    )
+    parallel_trials: int = Field(
+        default=1, ge=1, description="Trials at a time: in processes that share the threads, or on nodes of --cluster."
+    )
+    search_storage: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Database of the search, such as postgresql://... or a path that ends in .db or .journal, which "
+        "several machines or later runs share; the run's own folder when absent.",
+    )
     register_as: str = Field(default="shunter", min_length=1, description="Name of the registered model in MLflow.")
+
+    @property
+    def space(self) -> SearchSpaceName:
+        """What is searched."""
+        is_dnas = self.search_method == SearchMethodName.DNAS
+        return self.search_space or (SearchSpaceName.ARCHITECTURE if is_dnas else SearchSpaceName.SETTINGS)
+
+    @model_validator(mode="after")
+    def _check_search(self) -> Self:
+        if self.search_method == SearchMethodName.DNAS and self.space != SearchSpaceName.ARCHITECTURE:
+            raise ValueError("--search-method dnas searches an architecture: leave out --search-space settings")
+        if self.space == SearchSpaceName.ARCHITECTURE and self.model != "dlrm":
+            raise ValueError(
+                f"an architecture is searched for --model dlrm only, not {self.model}: leave one of them out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_processes(self) -> Self:

@@ -9,6 +9,7 @@ from engine.dataset import Dataset
 from engine.loader import mean_ids_per_sample
 from engine.ranking.config import RankingHyperparameters
 from engine.ranking.interactions import read_graph
+from hardware.budget import JOULES_PER_KWH
 from hardware.types import Frozen, Workload
 from models.counting import count_model
 from models.graph import GRAPH_FAMILIES, GraphSpec, default_spec
@@ -25,11 +26,21 @@ FLOAT_BYTES = 4
 
 
 class JobSize(Frozen):
-    """How much training the whole job asks for, estimated upwards, so that limits are not promised away."""
+    """How much training the whole job asks for, estimated upwards, so that limits are not promised away.
+
+    Attributes:
+        tuning_epochs: of the search, where a number of trials ends it.
+        final_epochs: of the members of the ensemble.
+        evaluation_share: what a validation costs, as a share of an epoch.
+        tuning_seconds: of the search, where its own time ends it and not a number of trials.
+        tuning_joules: of the search, where its own energy does.
+    """
 
     tuning_epochs: float
     final_epochs: float
     evaluation_share: float
+    tuning_seconds: float | None = None
+    tuning_joules: float | None = None
 
     @property
     def epochs(self) -> float:
@@ -116,15 +127,29 @@ def access_curve(
 
 
 def job_size(dataset: Dataset, request: JobRequest) -> JobSize:
-    """Epochs of tuning by `hyperband_epochs`, and of the members as if each trained for `max_epochs`."""
+    """Tuning by its trials or else by its own budget, and the members as if each trained for `max_epochs`.
+
+    The trials count by `hyperband_epochs`. Of a search without a number of trials the minutes or the energy count that
+    it may use: it uses them wherever it runs.
+    """
     train, validation = dataset.splits["train"].rows, dataset.splits["validation"].rows
     if request.model in GRAPH_FAMILIES:  # trained once, with the settings of its family
         share = EVALUATION_SHARE * validation / train
         return JobSize(tuning_epochs=0, final_epochs=request.max_epochs, evaluation_share=share)
+    final_epochs = request.ensemble_size * request.max_epochs
+    evaluation_share = EVALUATION_SHARE * validation / train
+    if request.most_trials is None:
+        return JobSize(
+            tuning_epochs=0,
+            final_epochs=final_epochs,
+            evaluation_share=evaluation_share,
+            tuning_seconds=None if request.search_minutes is None else request.search_minutes * 60,
+            tuning_joules=None if request.search_kwh is None else request.search_kwh * JOULES_PER_KWH,
+        )
     return JobSize(
-        tuning_epochs=hyperband_epochs(request.trials, request.max_epochs),
-        final_epochs=request.ensemble_size * request.max_epochs,
-        evaluation_share=EVALUATION_SHARE * validation / train,
+        tuning_epochs=hyperband_epochs(request.most_trials, request.max_epochs),
+        final_epochs=final_epochs,
+        evaluation_share=evaluation_share,
     )
 
 

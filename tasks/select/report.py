@@ -1,8 +1,10 @@
 """Shows a decision to whoever looks at the flow run: a table of all candidates, and the reason in words."""
 
+from hardware.budget import JOULES_PER_KWH
 from tasks.request import Objective
 from tasks.select.assessment import Interval
 from tasks.select.decide import Decision
+from tasks.select.describe import JobSize
 
 TABLE_KEY = "decision"
 REASON_KEY = "decision-reason"
@@ -45,7 +47,7 @@ def as_markdown(decision: Decision) -> str:
         "",
         "Intervals are those of the step time; power, price and the number of epochs are taken as they are.",
         "",
-        f"The job is {decision.job.epochs:.3g} epochs, an upper estimate: {decision.job.tuning_epochs:g} of tuning and "
+        f"The job is {decision.job.epochs:.3g} epochs, an upper estimate: {_tuning(decision.job)} and "
         f"{decision.job.final_epochs:g} of final training, validation added.",
     ]
     excluded = [one for one in decision.table if one.excluded_by]
@@ -64,3 +66,12 @@ def _or_unknown(value: float | None) -> str:
 
 def _range(interval: Interval | None) -> str:
     return "unknown" if interval is None else f"{interval[0]:.4g} to {interval[1]:.4g}"
+
+
+def _tuning(job: JobSize) -> str:
+    budgets = (
+        f"{job.tuning_seconds / 60:.4g} minutes" if job.tuning_seconds is not None else "",
+        f"{job.tuning_joules / JOULES_PER_KWH:.4g} kWh" if job.tuning_joules is not None else "",
+    )
+    own = " or ".join(filter(None, budgets))
+    return f"{own} of tuning beside them" if own else f"{job.tuning_epochs:g} of tuning"

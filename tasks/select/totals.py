@@ -61,18 +61,21 @@ def totals_of(candidates: Sequence[Candidate], terms: Terms) -> Totals:
     """The columns of these candidates."""
     raw = np.array([_raw(one) for one in candidates], dtype=np.float64).T
     step, epoch_seconds, epoch_joules, memory, accelerator, price, machines, quality, threads, low, high, oom = raw
-    seconds = epoch_seconds * terms.job.epochs
+    with np.errstate(divide="ignore", invalid="ignore"):
+        watts = epoch_joules / epoch_seconds
+    searching = _search_seconds(terms.job, watts)
+    seconds = epoch_seconds * terms.job.epochs + searching
     price = price * machines
 
     def cost(seconds: Column) -> Column:
         return billed_seconds(seconds, terms.billing) * price / 3600
 
     with np.errstate(divide="ignore", invalid="ignore"):
-        low, high, watts = low / step, high / step, epoch_joules / epoch_seconds
+        low, high = low / step, high / step
     labels = np.array([one.placement.label for one in candidates])
     return Totals(
         hours=seconds / 3600,
-        kwh=epoch_joules * terms.job.epochs / JOULES_PER_KWH,
+        kwh=(epoch_joules * terms.job.epochs + searching * (watts if searching.any() else 0.0)) / JOULES_PER_KWH,
         cost=cost(seconds),
         watts=watts,
         price=price,
@@ -88,6 +91,14 @@ def totals_of(candidates: Sequence[Candidate], terms: Terms) -> Totals:
         label_order=np.unique(labels, return_inverse=True)[1],
         out_of_memory=oom.astype(bool),
     )
+
+
+def _search_seconds(job: JobSize, watts: Column) -> Column:
+    """Of a search that its own time or energy ends: the shorter of the two; where the power is unknown, its time."""
+    if job.tuning_joules is None:
+        return np.full_like(watts, job.tuning_seconds or 0.0)
+    by_energy = job.tuning_joules / watts
+    return by_energy if job.tuning_seconds is None else np.fmin(by_energy, job.tuning_seconds)
 
 
 def _raw(one: Candidate) -> tuple[float | None, ...]:

@@ -11,12 +11,12 @@ from hardware.types import Placement
 from tasks.faults import retried
 from tasks.place import Place
 from tasks.request import TrainRequest
-from tasks.tune.report import trial_progress
+from tasks.tune.report import publish_search, trial_progress
 from tasks.tune.result import Setting, TuneResult
 from tasks.tune.search import Progress, search
 from tasks.tune.space import SearchSpace
 
-__all__ = ["Progress", "SearchSpace", "Setting", "TuneResult", "search", "tune"]
+__all__ = ["Progress", "SearchSpace", "Setting", "TuneResult", "publish_search", "search", "tune"]
 
 
 # Tried again, it goes on with the trials that are left.
@@ -30,6 +30,8 @@ def tune(
     parent_run_id: str,
     should_stop: Callable[[], str | None] | None = None,
     place: Place | None = None,
+    used_seconds: float = 0.0,
+    used_joules: float = 0.0,
 ) -> TuneResult:
     """Search settings within the budget, with the progress shown in the Prefect UI."""
     with trial_progress() as on_trial:
@@ -42,4 +44,6 @@ def tune(
             should_stop=should_stop,
             on_trial=on_trial,
             place=place,
+            used_seconds=used_seconds,
+            used_joules=used_joules,
         )

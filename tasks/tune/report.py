@@ -1,8 +1,13 @@
-"""Shows the progress of a search to whoever looks at the flow run."""
+"""Shows a search to whoever looks at the flow run or, later, at MLflow."""
 
 import contextlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tasks.track import log_files, open_run
+from tasks.tune.result import TuneResult
+from tasks.tune.study import FILE
 
 if TYPE_CHECKING:
     from tasks.tune.search import Progress
@@ -25,8 +30,45 @@ def trial_progress() -> Iterator["Callable[[Progress], None] | None"]:
         best = "" if progress.best_ne is None else f", lowest validation NE {progress.best_ne:.4f}"
         update_progress_artifact(
             artifact,  # pyright: ignore[reportArgumentType] - typed as a coroutine too, which it is only in async code
-            progress=100.0 * progress.done / progress.trials,
-            description=f"{progress.done} of {progress.trials} trials{best}.",
+            progress=100.0 * progress.share,
+            description=f"{progress.done}{_of(progress.trials)} trials{best}.",
         )
 
     yield on_trial
+
+
+def _of(trials: int | None) -> str:
+    return "" if trials is None else f" of {trials}"
+
+
+def publish_search(run_id: str, result: TuneResult, directory: Path) -> None:
+    """Keep what a search used and tried with its run: figures, and the study itself for `optuna-dashboard`.
+
+    Args:
+        run_id: parent run in MLflow.
+        result: of the search.
+        directory: of the search; a study in a storage of the user's stays there.
+
+    Raises:
+        TrackingError: the store fails.
+    """
+    run = open_run(run_id)
+    figures = {
+        "search.complete_trials": result.complete_trials,
+        "search.pruned_trials": result.pruned_trials,
+        "search.failed_trials": result.failed_trials,
+        "search.infeasible_trials": sum(not setting.is_feasible for setting in result.settings),
+        "search.best_ne": result.best.validation_ne,
+        "search.seconds": result.seconds,
+        "search.joules": result.joules,
+    }
+    run.log_metrics({name: value for name, value in figures.items() if value is not None})
+    run.set_tags(
+        {
+            "search.method": result.method,
+            "search.front": " ".join(map(str, result.front)) or "none",
+            "search.stopped_because": result.stopped_because or "all trials were made",
+        }
+    )
+    if (directory / FILE).exists():
+        log_files(run_id, [directory / FILE], "search")

@@ -1,98 +1,187 @@
-"""The study: Optuna's record of the trials in the run's own folder, which outlives the process."""
+"""The study: Optuna's record of all trials, in the run's own folder or a database that several machines share."""
 
+import contextlib
 import hashlib
 import logging
+import os
+import socket
+import sqlite3
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from shunter.errors import TrainingError
-from tasks.tune.space import SearchSpace
+from shunter.errors import TrackingError
+from shunter.secrets import without_secrets
+from tasks.tune.method import Cost, Outcome, Space
 
 if TYPE_CHECKING:
-    from optuna import Study
-    from optuna.samplers import BaseSampler
+    from optuna import Study, Trial
+    from optuna.storages import BaseStorage
     from optuna.trial import FrozenTrial
 
 FILE = "study.db"
-REDUCTION_FACTOR = 3  # as `tasks.select` counts when it sizes the job
 FAILURE = "failure"  # attribute of a trial that failed by itself, in contrast to one that was interrupted
 RETRY_OF = "retry_of"
+OWNER = "owner"
+LOCK_SECONDS = 10.0  # that a database may be held by another process
+COSTS: tuple[Cost, ...] = ("step_seconds", "joules_per_sample", "parameter_bytes")
 
 
-def open_study(directory: Path, space: SearchSpace, max_epochs: int) -> "Study":
-    """Create the study in `directory`, or go on with it.
-
-    A study of another space is left alone. Trials that a kill or Ctrl-C left open are closed and tried once more; the
-    default setting of each family comes first.
+@contextlib.contextmanager
+def storage_errors(storage: str) -> Iterator[None]:
+    """Turn what the storage of a study raises into one `TrackingError`.
 
     Args:
-        directory: of this run alone.
+        storage: its address, for the message.
+    """
+    from optuna.exceptions import StorageInternalError
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (StorageInternalError, SQLAlchemyError, sqlite3.Error, ModuleNotFoundError) as error:
+        reason = str(error.__cause__ or error).strip().splitlines()[0].rstrip(".")
+        raise TrackingError(
+            f"The search's storage {without_secrets(storage)} failed ({without_secrets(reason)}): {_advice(reason)}."
+        ) from error
+
+
+def storage_address(directory: Path, shared: str | None) -> str:
+    """Where the study is kept.
+
+    Args:
+        directory: of the run alone.
+        shared: a database's address, or a path, in its place.
+    """
+    if shared is None:
+        return f"sqlite:///{directory.resolve() / FILE}"
+    if "://" in shared or shared.endswith(".journal"):
+        return shared
+    return f"sqlite:///{Path(shared).expanduser().resolve()}"
+
+
+def open_study(
+    address: str, space: Space, *, cost: Cost | None = None, belongs_to: str = "", is_shared: bool = False
+) -> "Study":
+    """Create the study, or go on with it; one of another space, other data or another cost is left alone.
+
+    Trials that a kill or Ctrl-C left open are closed and tried once more.
+
+    Args:
+        address: by `storage_address`.
         space: what is searched.
-        max_epochs: longest trial, which is Hyperband's largest resource.
+        cost: that NE is weighed against; None searches the lowest NE alone.
+        belongs_to: what else tells this study from others in a shared storage.
+        is_shared: whether other processes may be at work on it: then only trials of dead ones are closed.
+
+    Raises:
+        TrackingError: the storage cannot be opened, is locked or is none.
     """
     from optuna import create_study
-    from optuna.pruners import HyperbandPruner
+    from optuna.study import StudyDirection
 
-    directory.mkdir(parents=True, exist_ok=True)
     logging.getLogger("optuna").setLevel(logging.WARNING)  # it would tell on the terminal that it creates a study
-    digest = hashlib.sha256(space.model_dump_json().encode()).hexdigest()[:8]
-    study = create_study(
-        storage=f"sqlite:///{directory.resolve() / FILE}",
-        study_name=f"tune-{digest}",
-        direction="minimize",
-        pruner=HyperbandPruner(min_resource=1, max_resource=max_epochs, reduction_factor=REDUCTION_FACTOR),
-        load_if_exists=True,
-    )
-    if not study.trials:
-        for point in space.defaults():
-            study.enqueue_trial(point)
-    _close_interrupted(study)
+    identity = "|".join(filter(None, (space.model_dump_json(), cost, belongs_to)))
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
+    with storage_errors(address):
+        study = create_study(
+            storage=_open_storage(address),
+            study_name=f"tune-{digest}",
+            directions=[StudyDirection.MINIMIZE] * (2 if cost else 1),
+            load_if_exists=True,
+        )
+        _name_metrics(study, ["validation_ne", *([cost] if cost else [])])
+        _close_interrupted(study, is_shared=is_shared)
     return study
 
 
-def seeded_sampler(seed: int, finished: int, trials: int) -> "BaseSampler":
-    """The tree-structured Parzen estimator that draws the next trial.
+def record(study: "Study", parameters: Mapping[str, Any] | None) -> "Trial":
+    """A trial that begins, at the given point, or at that of an interrupted one that waits to be tried again."""
+    if parameters is not None:
+        study.enqueue_trial(dict(parameters))
+    trial = study.ask()
+    trial.set_user_attr(OWNER, _this_process())
+    return trial
 
-    It is seeded for each trial anew, so that a study which was interrupted goes on as it would have. A third of
-    the trials is drawn at random first, since Optuna's own ten may be all there are.
-    """
-    from optuna.samplers import TPESampler
 
-    return TPESampler(seed=(seed * 1_000_003 + finished) % 2**32, n_startup_trials=min(10, max(3, trials // 3)))
+def has_waiting(study: "Study") -> bool:
+    """Whether an interrupted trial waits to be tried again."""
+    return any(trial.state.name == "WAITING" for trial in study.get_trials(deepcopy=False))
 
 
 def finished_trials(study: "Study") -> "list[FrozenTrial]":
     """Trials that count: complete, pruned, or failed by themselves; an interrupted one is tried again, once."""
-    return [trial for trial in study.trials if _has_result(trial) or _failure(trial)]
+    return [trial for trial in study.get_trials(deepcopy=False) if has_result(trial) or _failure(trial)]
+
+
+def begun_trials(study: "Study") -> "list[FrozenTrial]":
+    """Trials that count or are on their way."""
+    return [*finished_trials(study), *running_trials(study)]
+
+
+def running_trials(study: "Study") -> "list[FrozenTrial]":
+    """Trials on their way."""
+    return [trial for trial in study.get_trials(deepcopy=False) if trial.state.name == "RUNNING"]
 
 
 def trials_with_result(study: "Study") -> "list[FrozenTrial]":
     """Trials that came to at least one validation."""
-    return [trial for trial in study.trials if _has_result(trial)]
+    return [trial for trial in study.get_trials(deepcopy=False) if has_result(trial)]
+
+
+def has_result(trial: "FrozenTrial") -> bool:
+    """Whether the trial came to at least one validation."""
+    return trial.state.name in {"COMPLETE", "PRUNED"}
 
 
 def lowest_ne(trial: "FrozenTrial") -> float:
-    """Lowest validation NE of a trial with a result, in any epoch."""
-    return min(trial.intermediate_values.values())
+    """Lowest validation NE of a trial with a result."""
+    known = trial.user_attrs.get("validation_ne")
+    return min(trial.intermediate_values.values()) if known is None else known
 
 
-def _close_interrupted(study: "Study") -> None:
-    """Mark the trials that a killed process left open as failed, and queue their settings once more."""
+def outcome_of(trial: "FrozenTrial") -> Outcome:
+    """What came of a finished trial, read from the study."""
+    attributes = trial.user_attrs
+    times = {"seconds": attributes.get("seconds", 0.0), "joules": attributes.get("joules")}
+    if not has_result(trial):
+        return Outcome(state="failed", **times)
+    return Outcome(
+        state="pruned" if trial.state.name == "PRUNED" else "complete",
+        validation_ne=lowest_ne(trial),
+        costs={name: attributes[name] for name in COSTS if name in attributes},
+        violations=dict(trial.constraints),
+        **times,
+    )
+
+
+def tell(study: "Study", trial: "Trial", outcome: Outcome, cost: Cost | None) -> None:
+    """Write down what came of a trial.
+
+    Args:
+        study: of the search.
+        trial: on its way.
+        outcome: of it.
+        cost: that NE is weighed against.
+    """
     from optuna.trial import TrialState
 
-    for trial in study.get_trials(states=[TrialState.RUNNING]):
-        if trial.params and RETRY_OF not in trial.user_attrs:
-            study.enqueue_trial(trial.params, user_attrs={RETRY_OF: trial.number})
-        study.tell(trial.number, state=TrialState.FAIL)
+    facts = {"validation_ne": outcome.validation_ne, "seconds": outcome.seconds, "joules": outcome.joules}
+    for name, value in {**facts, **outcome.costs}.items():
+        if value is not None:
+            trial.set_user_attr(name, value)
+    for name, value in outcome.violations.items():
+        trial.set_constraint(name, value)
+    if outcome.state != "complete":
+        study.tell(trial, state=TrialState.PRUNED if outcome.state == "pruned" else TrialState.FAIL)
+        return
+    assert outcome.validation_ne is not None
+    study.tell(trial, [outcome.validation_ne, *([outcome.costs[cost]] if cost else [])])
 
 
 def failures(study: "Study") -> list[str]:
     """Why trials failed, oldest first."""
-    return [reason for trial in study.trials if (reason := _failure(trial))]
-
-
-def _has_result(trial: "FrozenTrial") -> bool:
-    return trial.state.name in {"COMPLETE", "PRUNED"}
+    return [reason for trial in study.get_trials(deepcopy=False) if (reason := _failure(trial))]
 
 
 def _failure(trial: "FrozenTrial") -> str | None:
@@ -104,15 +193,74 @@ def _failure(trial: "FrozenTrial") -> str | None:
     return trial.user_attrs.get(FAILURE, twice)
 
 
-def check_has_result(study: "Study", stopped_because: str | None) -> None:
-    """Raise when there is no setting to go on with.
+def _open_storage(address: str) -> "BaseStorage":
+    from optuna.storages import JournalStorage, RDBStorage
+    from optuna.storages.journal import JournalFileBackend
 
-    Raises:
-        TrainingError: every trial failed, or the budget ended before the first one.
-    """
-    if trials_with_result(study):
-        return
-    reasons = failures(study)
-    if reasons:
-        raise TrainingError(f"All {len(reasons)} trials failed, the last one so: {reasons[-1]}")
-    raise TrainingError(f"The budget ended before the first trial ({stopped_because}): raise the limits.")
+    file = Path(address.removeprefix("sqlite:///"))
+    try:
+        if "://" not in address or address.startswith("sqlite:///"):
+            file.parent.mkdir(parents=True, exist_ok=True)
+        if "://" not in address:
+            return JournalStorage(JournalFileBackend(str(file.expanduser())))
+    except (OSError, ValueError) as error:  # the second: lines that are no JSON
+        reason = getattr(error, "strerror", None) or str(error)
+        raise TrackingError(
+            f"The search's storage {address} cannot be opened ({reason}): {_advice(reason)}."
+        ) from error
+    options = {"connect_args": {"timeout": LOCK_SECONDS}} if address.startswith("sqlite") else {}
+    return RDBStorage(address, engine_kwargs=options)
+
+
+def _name_metrics(study: "Study", names: list[str]) -> None:
+    import warnings
+
+    from optuna.exceptions import ExperimentalWarning
+
+    if study.metric_names != names:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            study.set_metric_names(names)
+
+
+def _close_interrupted(study: "Study", *, is_shared: bool) -> None:
+    """Mark the trials that a killed process left open as failed, and queue their points once more."""
+    from optuna.trial import TrialState
+
+    for trial in running_trials(study):
+        if is_shared and _is_alive(trial.user_attrs.get(OWNER)):
+            continue
+        if trial.params and RETRY_OF not in trial.user_attrs:
+            study.enqueue_trial(trial.params, user_attrs={RETRY_OF: trial.number})
+        study.tell(trial.number, state=TrialState.FAIL)
+
+
+def _this_process() -> list[Any]:
+    import psutil
+
+    return [socket.gethostname(), os.getpid(), psutil.Process().create_time()]
+
+
+def _is_alive(owner: list[Any] | None) -> bool:
+    """Whether the process that runs a trial lives; of another machine's nobody knows, so it is left alone."""
+    import psutil
+
+    if owner is None:
+        return False
+    host, process, began = owner
+    if host != socket.gethostname():
+        return True
+    try:
+        return abs(psutil.Process(process).create_time() - began) < 1.0
+    except psutil.Error:
+        return False
+
+
+def _advice(reason: str) -> str:
+    if "locked" in reason:
+        return "another process holds it, so wait for that one, or name another with --search-storage"
+    if "not a database" in reason or "malformed" in reason:
+        return "the file is damaged, so move it away or name another with --search-storage"
+    if "full" in reason or "No space" in reason:
+        return "free some space there and give the command again"
+    return "check that it can be reached and written, or name another with --search-storage"

@@ -87,6 +87,20 @@ def test_totals_are_those_of_the_whole_job() -> None:
     assert decision.memory_gib == 1.0
 
 
+def test_a_search_by_its_own_budget_takes_it_wherever_it_runs() -> None:
+    minutes = JobSize(tuning_epochs=0, final_epochs=4, evaluation_share=0.0, tuning_seconds=1_800)
+    decision = decide([MIDDLE], Limits(), Objective.TIME, minutes)
+    assert decision.hours == pytest.approx(4 * 0.1 + 0.5)
+    assert decision.kwh == pytest.approx(4 * 0.01 + 0.05)
+    energy = minutes.model_copy(update={"tuning_joules": 36_000.0})  # 100 W, so six of the thirty minutes
+    decision = decide([MIDDLE], Limits(), Objective.TIME, energy)
+    assert decision.hours == pytest.approx(4 * 0.1 + 0.1)
+    unknown = candidate(joules=None)
+    decision = decide([unknown], Limits(), Objective.TIME, energy)
+    assert decision.hours == pytest.approx(4 * 0.1 + 0.5)
+    assert decision.kwh is None
+
+
 def test_a_candidate_that_does_not_fit_its_accelerator_is_excluded_without_any_limit() -> None:
     too_large = candidate(8192, seconds=1, memory_gib=20)
     decision = decide([too_large, MIDDLE], Limits(), Objective.TIME, TEN_EPOCHS)

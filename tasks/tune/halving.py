@@ -1,0 +1,139 @@
+"""Which trainings are stopped early: successive halving, whose resource is the samples that a training has seen.
+
+A rung lies after a share of the first pass over the data and after three times, nine times ... as much. At a rung a
+training goes on when it is among the best third of those that have reached it so far (asynchronously: nobody waits).
+"""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from optuna import Study, Trial
+
+REDUCTION_FACTOR = 3  # as `tasks.select` counts when it sizes the job
+RUNG = "rung:"  # attribute of a trial: NE and cost when it reached the rung of that number
+SHARES = (1 / 9, 1 / 3)
+# Fewer samples tell more of the first steps' chance than of the setting, and such an epoch is short anyway.
+LEAST_SAMPLES = 50_000
+
+Point = tuple[float, ...]
+
+
+def checks_for(rows: int) -> tuple[float, ...]:
+    """Shares of the first pass after which trainings are compared.
+
+    Args:
+        rows: of the training part.
+    """
+    return tuple(share for share in SHARES if share * rows >= LEAST_SAMPLES)
+
+
+class Halving:
+    """Compares trainings while they run; all that it knows is in the study, so it outlives a kill and is shared.
+
+    Of one objective Optuna's Hyperband decides: Li et al., JMLR 18, 2018. Of two, which Optuna does not prune, the
+    rule of Schmucker et al., "Multi-objective Asynchronous Successive Halving", arXiv 2106.12639, section 4: by
+    non-dominated sorting, and within a front by an epsilon-net.
+
+    Args:
+        study: of the search.
+        checks: passes of the schedule after which it is validated within the first epoch.
+        max_epochs: longest training.
+    """
+
+    def __init__(self, study: "Study", checks: tuple[float, ...], max_epochs: int) -> None:
+        from optuna.pruners import HyperbandPruner
+
+        self._study = study
+        self._units_a_pass = round(1 / min(checks)) if checks else 1
+        self._most = max_epochs * self._units_a_pass
+        if not is_multi_objective(study):
+            study.pruner = HyperbandPruner(min_resource=1, max_resource=self._most, reduction_factor=REDUCTION_FACTOR)
+
+    def is_beaten(self, trial: "Trial", passes: float, ne: float, cost: float | None) -> bool:
+        """Whether a training shall stop here; never after its last epoch, where nothing is left to save.
+
+        Args:
+            trial: of the training.
+            passes: over the training part so far.
+            ne: on the validation part.
+            cost: of the point as far as it is known; counts with two objectives.
+        """
+        resource = round(passes * self._units_a_pass)
+        if is_multi_objective(self._study):
+            return cost is not None and self._is_dominated(trial, resource, (ne, cost))
+        if resource == 0 or resource in trial.storage.get_trial(trial._trial_id).intermediate_values:
+            return False
+        trial.report(ne, step=resource)
+        return resource < self._most and trial.should_prune()
+
+    def _is_dominated(self, trial: "Trial", resource: int, point: Point) -> bool:
+        if resource >= self._most:
+            return False
+        for rung in range(_rungs_below(resource)):
+            if f"{RUNG}{rung}" not in trial.user_attrs:
+                trial.set_user_attr(f"{RUNG}{rung}", point)
+                if not passes_rung(point, self._others(trial, rung)):
+                    return True
+        return False
+
+    def _others(self, trial: "Trial", rung: int) -> list[Point]:
+        """Where the other trials stood at a rung."""
+        return [
+            tuple(one.user_attrs[f"{RUNG}{rung}"])
+            for one in self._study.get_trials(deepcopy=False)
+            if one.number != trial.number and f"{RUNG}{rung}" in one.user_attrs
+        ]
+
+
+def is_multi_objective(study: "Study") -> bool:
+    """Whether NE is weighed against a cost."""
+    return len(study.directions) > 1
+
+
+def passes_rung(point: Point, others: Sequence[Point]) -> bool:
+    """Whether a point is among the best third of all that have reached its rung; the first one always is."""
+    points = [*others, point]
+    return best_first(points).index(len(others)) < max(1, len(points) // REDUCTION_FACTOR)
+
+
+def best_first(points: Sequence[Point]) -> list[int]:
+    """Indices of points, all objectives to be minimised, from the best to the worst.
+
+    Front after front; within each the point with the lowest first objective leads, and then always the one comes that
+    lies farthest from those before it, each objective scaled to its range (the epsilon-net of the paper).
+    """
+    return [index for front in _fronts(points) for index in _spread(points, front)]
+
+
+def _rungs_below(resource: int) -> int:
+    """Rungs that are reached with so many units: at 1, 3, 9 ..."""
+    return 0 if resource < 1 else 1 + math.floor(math.log(resource, REDUCTION_FACTOR) + 1e-9)
+
+
+def _fronts(points: Sequence[Point]) -> list[list[int]]:
+    """Indices of the points that nothing dominates, then of those that only these dominate, and so on."""
+    left, fronts = list(range(len(points))), []
+    while left:
+        front = [one for one in left if not any(_dominates(points[other], points[one]) for other in left)]
+        fronts.append(front)
+        left = [one for one in left if one not in front]
+    return fronts
+
+
+def _dominates(one: Point, other: Point) -> bool:
+    return one != other and all(a <= b for a, b in zip(one, other, strict=True))
+
+
+def _spread(points: Sequence[Point], front: Sequence[int]) -> list[int]:
+    scales = [(max(axis) - min(axis)) or 1.0 for axis in zip(*(points[one] for one in front), strict=True)]
+
+    def distance(one: int, other: int) -> float:
+        return math.hypot(*((a - b) / by for a, b, by in zip(points[one], points[other], scales, strict=True)))
+
+    chosen = [min(front, key=lambda one: (points[one], one))]
+    while len(chosen) < len(front):
+        left = [one for one in front if one not in chosen]
+        chosen.append(max(left, key=lambda one: (min(distance(one, other) for other in chosen), -one)))
+    return chosen
