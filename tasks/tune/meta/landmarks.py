@@ -5,6 +5,7 @@ Algorithms", ICML 2000. All are convex or closed forms, so that they depend neit
 numbers of the ids.
 """
 
+import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -78,6 +79,7 @@ def _log_odds(train: "Sample", validation: "Sample", field: int) -> np.ndarray:
 
 def _logistic(train: "Sample", validation: "Sample") -> dict[str, float]:
     """NE of one logistic regression for each penalty; at most `MOST_ROWS` rows of each part, evenly spread."""
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
     known = [np.unique(ids) for ids in train.ids]
@@ -88,7 +90,9 @@ def _logistic(train: "Sample", validation: "Sample") -> dict[str, float]:
     found = {}
     for name, penalty in PENALTIES.items():
         model = LogisticRegression(C=penalty, max_iter=MOST_ITERATIONS)
-        model.fit(inputs[learned], train.labels[learned])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # a landmark is cheap before it is exact
+            model.fit(inputs[learned], train.labels[learned])
         found[name] = _ne(validation.labels[scored], model.decision_function(judged[scored]))
     return found
 

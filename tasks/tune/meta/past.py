@@ -4,15 +4,19 @@ A search writes what its data is like to its run (`meta.*`), and each trial its 
 (`trial.parameters`, `trial.outcome`). So a search that was killed halfway has taught what it had tried.
 """
 
+import contextlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from engine.dataset import Dataset
+from engine.storage import write_text
+from shunter.errors import TrackingError
 from tasks.track import TrackedRun, open_run, read_children, read_runs
 from tasks.tune.meta.features import MetaFeatures, meta_features
 from tasks.tune.meta.neighbours import distance
@@ -25,6 +29,9 @@ MOST_RUNS = 500  # of which nearness is judged, the newest
 MOST_STUDIES = 6
 MOST_OF_ONE_NAME = 2  # studies of data of one name: a nightly training shall not crowd out all others
 FEWEST_TRIALS = 3  # with a result: fewer teach nothing
+
+FILE = "past.json"
+TAUGHT = "search.past"
 
 _OUTCOME = TypeAdapter(Outcome)
 
@@ -49,6 +56,61 @@ class PastStudy:
     def with_result(self) -> list[tuple[Parameters, Outcome]]:
         """The trials that came to a result."""
         return [trial for trial in self.trials if trial[1].validation_ne is not None]
+
+
+_STUDIES = TypeAdapter(tuple[PastStudy, ...])
+
+
+def begin_from_past(dataset: Dataset, directory: Path, run_id: str, *, is_cold: bool = False) -> tuple[PastStudy, ...]:
+    """What a search may begin from; and what its own data is like is written to its run, for later ones.
+
+    The past is read once and kept with the search, so that one which was interrupted goes on as it would have although
+    others have ended since.
+
+    Args:
+        dataset: of the search.
+        directory: of the search alone.
+        run_id: its MLflow run.
+        is_cold: leave the past alone.
+
+    Returns:
+        The nearest first; empty where there is none, and while the store is away.
+
+    Raises:
+        DataError: an array cannot be read.
+        TrackingError: the store cannot be written.
+    """
+    file = directory / FILE
+    kept = _kept(file)
+    if kept is not None:
+        return kept
+    features = log_meta_features(run_id, dataset)
+    studies: tuple[PastStudy, ...] = ()
+    if not is_cold:
+        with contextlib.suppress(TrackingError):  # a training goes on while the server is away
+            studies = past_studies(features, but=run_id)
+    directory.mkdir(parents=True, exist_ok=True)
+    write_text(file, _STUDIES.dump_json(studies).decode())
+    open_run(run_id).set_tags({TAUGHT: words(studies)})
+    return studies
+
+
+def words(studies: Sequence[PastStudy]) -> str:
+    """One line on what the past is; names and figures, nothing of the data itself."""
+    if not studies:
+        return "No earlier search to begin from."
+    named = ", ".join(
+        f"{study.name} ({len(study.with_result)} trials, distance {study.distance:.2f})" for study in studies
+    )
+    return f"Begins from what did best on {named}."
+
+
+def _kept(file: Path) -> tuple[PastStudy, ...] | None:
+    """What an interrupted attempt of this search had read; None where it had not come so far."""
+    try:
+        return _STUDIES.validate_json(file.read_bytes())
+    except (OSError, ValidationError):
+        return None
 
 
 def log_meta_features(run_id: str, dataset: Dataset) -> MetaFeatures:
@@ -109,13 +171,18 @@ def _trials_of(run_id: str) -> tuple[tuple[Parameters, Outcome], ...]:
 
 
 def _trial(run: TrackedRun) -> tuple[Parameters, Outcome] | None:
-    """The point and its outcome; None where the run does not hold both in a form that can be read."""
+    """The point and its outcome; None where the run does not hold both in a form that can be read.
+
+    A trial counts as failed from its beginning, until it is known better; one that was killed did not fail.
+    """
     try:
         parameters: Any = json.loads(run.tags.get(PARAMETERS, ""))
         outcome = _OUTCOME.validate_json(run.tags.get(OUTCOME, ""))
     except (ValueError, ValidationError):
         return None
     if not isinstance(parameters, dict) or not parameters:
+        return None
+    if outcome.validation_ne is None and run.status != "FAILED":
         return None
     if outcome.validation_ne is not None and not 0 < outcome.validation_ne < math.inf:
         return None

@@ -63,10 +63,11 @@ class Domain:
         return self._cut({**others, **point, **changed})
 
     def translate(self, parameters: Mapping[str, Any]) -> Parameters | None:
-        """A point of another space as the nearest one of this; None where it is of a family that is not searched here.
+        """A point of another space as the nearest one of this; None where the two have too little in common.
 
         Numbers go into the range or to the nearest choice, unknown words and what the other space did not have become
-        the default's.
+        the default's. A point of a family that is not searched here, or one that tells less than half of the
+        parameters, is no point of this space: the default would be blamed or praised for it.
         """
         family = self.distributions.get("family")
         defaults = self.space.defaults()
@@ -79,7 +80,8 @@ class Domain:
             for name, distribution in self.distributions.items()
             if name in parameters and (value := _moved(parameters[name], distribution)) is not _UNKNOWN
         }
-        return self._cut({**defaults[0], **moved})
+        point = self._cut({**defaults[0], **moved})
+        return point if 2 * len(moved.keys() & point.keys()) >= len(point) else None
 
     def _cut(self, parameters: Parameters) -> Parameters:
         """Without the parameters that a point like this does not have."""
