@@ -46,9 +46,10 @@ class SearchContext:
 
 
 def _tpe(context: SearchContext) -> SearchMethod:
+    from tasks.tune.meta.portfolio import first_points
     from tasks.tune.samplers import Sampled, tpe_sampler
 
-    return Sampled(context, tpe_sampler)
+    return Sampled(context, tpe_sampler, first_points(context.space, context.past, context.cost))
 
 
 def _random(context: SearchContext) -> SearchMethod:
@@ -57,7 +58,24 @@ def _random(context: SearchContext) -> SearchMethod:
     return Sampled(context, random_sampler)
 
 
-METHODS: dict[str, Callable[[SearchContext], SearchMethod]] = {"tpe": _tpe, "random": _random}
+def _rl(context: SearchContext) -> SearchMethod:
+    from tasks.tune.reinforce import controller_for
+
+    return controller_for(context)
+
+
+def _transfer(context: SearchContext) -> SearchMethod:
+    from tasks.tune.meta.transfer import Transfer
+
+    return Transfer(context)
+
+
+METHODS: dict[str, Callable[[SearchContext], SearchMethod]] = {
+    "tpe": _tpe,
+    "random": _random,
+    "rl": _rl,
+    "transfer": _transfer,
+}
 
 
 def build_method(name: str, context: SearchContext) -> SearchMethod:
