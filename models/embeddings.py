@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -110,10 +109,10 @@ class PooledEmbeddings(nn.Module, ABC):
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
         """Draw the weights of each table (`draw_tables`), and set the optimiser's state to zero."""
-        starts = np.cumsum((0, *self.rows))
-        for table, first_row, drawn in draw_tables(self.rows, self.dim, generator, self.initial_bound):
-            start = starts[table] + first_row
-            self.weight[start : start + len(drawn)].copy_(drawn)
+        tables = self.tables
+        widths = [table.shape[1] for table in tables]
+        for table, first_row, drawn in draw_tables(self.rows, widths, generator, self.initial_bound):
+            tables[table][first_row : first_row + len(drawn)].copy_(drawn)
         self.adagrad_sum.zero_()
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> nn.Module:
@@ -275,13 +274,13 @@ class _PooledLookup(torch.autograd.Function):
 
 
 def draw_tables(
-    rows: Sequence[int], dim: int, generator: torch.Generator, bound: float | None = None
+    rows: Sequence[int], dim: int | Sequence[int], generator: torch.Generator, bound: float | None = None
 ) -> Iterator[tuple[int, int, Tensor]]:
     """Draw each table uniformly from plus and minus the bound; equal for all kernels.
 
     Args:
         rows: rows of each table.
-        dim: width of every row.
+        dim: width of every row, or of those of each table.
         generator: of the random numbers.
         bound: of all tables; None is 1 / sqrt(rows) for each, as in facebookresearch/dlrm.
 
@@ -289,11 +288,12 @@ def draw_tables(
         Number of the table, first row and weights of one part after the other: a table may be larger than memory. The
         weights are valid until the next part, which is drawn into the same memory.
     """
-    room = torch.empty(min(ROWS_DRAWN_AT_ONCE, max(rows)), dim)
-    for table, table_rows in enumerate(rows):
+    widths = [dim] * len(rows) if isinstance(dim, int) else dim
+    room = torch.empty(min(ROWS_DRAWN_AT_ONCE, max(rows)) * max(widths))
+    for table, (table_rows, width) in enumerate(zip(rows, widths, strict=True)):
         limit = table_rows**-0.5 if bound is None else bound
         for first_row in range(0, table_rows, ROWS_DRAWN_AT_ONCE):
-            part = room[: table_rows - first_row]
+            part = room[: min(ROWS_DRAWN_AT_ONCE, table_rows - first_row) * width].view(-1, width)
             yield table, first_row, part.uniform_(-limit, limit, generator=generator)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.embeddings import Kernel, PooledEmbeddings, TorchEmbeddings, choose_kernel, draw_tables, fbgemm_kernel
+from models.embeddings import Kernel, PooledEmbeddings, TorchEmbeddings, choose_kernel, fbgemm_kernel
 from models.spec import TableShape
 
 
@@ -35,8 +35,6 @@ class MixedEmbeddings(PooledEmbeddings):
         weight: `[numbers of all rows]` float32; `tables` gives each table as a matrix.
     """
 
-    sharing: Tensor
-
     def __init__(
         self,
         shapes: Sequence[TableShape],
@@ -48,18 +46,13 @@ class MixedEmbeddings(PooledEmbeddings):
         table_of: Sequence[int] | None = None,
     ) -> None:
         super().__init__([shape.rows for shape in shapes], dim, learning_rate, table_of)
-        assert max(shape.width for shape in shapes) <= dim, "no table is wider than the vectors"
         self.shapes = tuple(shapes)
         kernels = {"fbgemm": _OneOperator, "torch": _Runs}
         # Not part of the module tree, like the kernels of tables of one width.
         self._kernel = (kernels[choose_kernel(kernel, device)](self, device),)
         self.register_buffer("weight", self._kernel[0].weight)
         self.register_buffer("adagrad_sum", self._kernel[0].adagrad_sum, persistent=False)
-        divisors = torch.tensor([shapes[table].rows for table in self.table_of], device=device)
-        self.register_buffer("sharing", divisors, persistent=False)
-        widths = [shapes[table].width for table in self.table_of]
-        self._shares_rows = any(shape.rows < shape.ids for shape in shapes)
-        self._padding = ZeroPadding(widths, dim).to(device) if min(widths) < dim else nn.Identity()
+        self._bags = MixedBags(shapes, dim, self.table_of).to(device)
 
     @property
     def tables(self) -> tuple[Tensor, ...]:
@@ -69,28 +62,49 @@ class MixedEmbeddings(PooledEmbeddings):
 
     def forward(self, values: Tensor, offsets: Tensor) -> Tensor:
         """Look up one batch of ids; see `PooledEmbeddings.forward`."""
-        return super().forward(self.rows_of(values, offsets), offsets)
-
-    def rows_of(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """The row of each id within its table: its remainder by the rows, so that id 0 keeps row 0."""
-        if not self._shares_rows:
-            return values
-        bags = len(self.table_of)
-        ids_of_bag = offsets[:: (len(offsets) - 1) // bags].diff()
-        divisors = self.sharing.to(values.dtype).repeat_interleave(ids_of_bag, output_size=len(values))
-        return values.remainder(divisors)
+        return super().forward(self._bags.rows_of(values, offsets), offsets)
 
     def lookup(self, values: Tensor, offsets: Tensor) -> Tensor:
         """Sum the rows of each bag, and fill them up with zeros: `[batch, bags of a sample * dim]`."""
-        return self._padding(self._kernel[0](values, offsets))
+        return self._bags.filled_up(self._kernel[0](values, offsets))
 
-    @torch.no_grad()
-    def initialise(self, generator: torch.Generator) -> None:
-        """Draw the weights of each table (`draw_tables`), and set the optimiser's state to zero."""
-        for table in self.tables:
-            for _, first_row, drawn in draw_tables((len(table),), table.shape[1], generator, self.initial_bound):
-                table[first_row : first_row + len(drawn)].copy_(drawn)
-        self.adagrad_sum.zero_()
+
+class MixedBags(nn.Module):
+    """What stands around a lookup in mixed tables: ids become rows before it, and vectors of one width behind it.
+
+    Args:
+        shapes: ids, rows and width of each table.
+        dim: width of the vectors that come out; no table is wider.
+        table_of: table of each bag.
+    """
+
+    divisors: Tensor
+
+    def __init__(self, shapes: Sequence[TableShape], dim: int, table_of: Sequence[int]) -> None:
+        super().__init__()
+        assert max(shape.width for shape in shapes) <= dim, "no table is wider than the vectors"
+        self._shares_rows = any(shape.rows < shape.ids for shape in shapes)
+        divisors = torch.tensor([shapes[table].rows for table in table_of])
+        self.register_buffer("divisors", divisors, persistent=False)
+        widths = [shapes[table].width for table in table_of]
+        self.filled_up = ZeroPadding(widths, dim) if min(widths) < dim else nn.Identity()
+
+    def rows_of(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """The row of each id within its table: its remainder by the rows, so that id 0 keeps row 0.
+
+        Args:
+            values: ids, bag by bag of a sample, and sample by sample for each.
+            offsets: `[bags of a sample * batch + 1]`, where each bag starts in `values`, and the end.
+
+        Returns:
+            Rows in the place of the ids.
+        """
+        if not self._shares_rows:
+            return values
+        batch = (len(offsets) - 1) // len(self.divisors)
+        ids_of_bag = offsets[::batch].diff()
+        divisors = self.divisors.to(values.dtype).repeat_interleave(ids_of_bag, output_size=len(values))
+        return values.remainder(divisors)
 
 
 class _OneOperator:

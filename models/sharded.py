@@ -24,6 +24,8 @@ import torch
 from torch import Tensor
 
 from models.embeddings import EPSILON, PooledEmbeddings, draw_tables
+from models.mixed_embeddings import MixedBags
+from models.spec import TableShape
 
 if TYPE_CHECKING:
     from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
@@ -89,8 +91,8 @@ class ShardedEmbeddings(PooledEmbeddings):
     the parts that lie here.
 
     Args:
-        rows: rows of each table.
-        dim: width of every row.
+        shapes: ids, rows and width of each table (`models.mixed_embeddings`).
+        dim: width of the vectors that come out.
         learning_rate: of the row-wise Adagrad.
         device: of this process.
         make_plan: decides how the tables are divided; equal in every process.
@@ -100,7 +102,7 @@ class ShardedEmbeddings(PooledEmbeddings):
 
     def __init__(
         self,
-        rows: Sequence[int],
+        shapes: Sequence[TableShape],
         dim: int,
         *,
         learning_rate: float,
@@ -109,11 +111,14 @@ class ShardedEmbeddings(PooledEmbeddings):
         precision: CommunicationPrecision = "fp32",
         table_of: Sequence[int] | None = None,
     ) -> None:
+        rows = [shape.rows for shape in shapes]
         super().__init__(rows, dim, learning_rate, table_of)
         from torchrec.distributed import DistributedModelParallel
         from torchrec.optim import RowWiseAdagrad
 
-        collection = table_collection(rows, dim, learning_rate, self.table_of)
+        self._widths = [shape.width for shape in shapes]
+        self._bags = MixedBags(shapes, dim, self.table_of).to(device)
+        collection = table_collection(rows, self._widths, learning_rate, self.table_of)
         sharder = build_sharder(precision)
         self.plan = make_plan(collection, sharder)
         with warnings.catch_warnings():  # TorchRec still uses what torch has renamed
@@ -130,12 +135,16 @@ class ShardedEmbeddings(PooledEmbeddings):
         ]
         self._copies = RowWiseAdagrad(copies, lr=learning_rate, eps=EPSILON) if copies else None
 
+    def forward(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """Look up this process's part of a batch; see `PooledEmbeddings.forward`."""
+        return super().forward(self._bags.rows_of(values, offsets), offsets)
+
     def lookup(self, values: Tensor, offsets: Tensor) -> Tensor:
         """Sum the rows of each bag, wherever they lie."""
         from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
         pooled = self._sharded[0](KeyedJaggedTensor(keys=self._keys, values=values, offsets=offsets))
-        return torch.cat([pooled[key] for key in self._keys], dim=1)
+        return self._bags.filled_up(torch.cat([pooled[key] for key in self._keys], dim=1))
 
     def update_copies(self) -> None:
         """Update the tables that every process holds; the others have updated themselves in the backward pass."""
@@ -147,7 +156,7 @@ class ShardedEmbeddings(PooledEmbeddings):
     def initialise(self, generator: torch.Generator) -> None:
         """Draw the same weights as every other kernel, of which this process keeps its shards."""
         shards = list(self.shards())
-        for table, first_row, drawn in draw_tables(self.rows, self.dim, generator, self.initial_bound):
+        for table, first_row, drawn in draw_tables(self.rows, self._widths, generator, self.initial_bound):
             for shard in shards:
                 if shard.table == table:
                     copy_block(drawn, first_row, 0, shard)
@@ -191,7 +200,7 @@ class ShardedEmbeddings(PooledEmbeddings):
         )
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> torch.nn.Module:
-        return self  # there is nothing of its own to move
+        return self  # it is built where it stays
 
 
 def copy_block(source: Tensor, first_row: int, first_column: int, shard: Shard) -> None:
@@ -216,7 +225,7 @@ def overlap(first: int, length: int, own_first: int, own_length: int) -> tuple[s
 
 
 def table_collection(
-    rows: Sequence[int], dim: int, learning_rate: float, table_of: Sequence[int] | None = None
+    rows: Sequence[int], widths: Sequence[int], learning_rate: float, table_of: Sequence[int] | None = None
 ) -> "EmbeddingBagCollection":
     """TorchRec's description of the tables: on the meta device, so of any size, with their optimiser."""
     from torchrec.modules.embedding_configs import EmbeddingBagConfig
@@ -228,9 +237,9 @@ def table_collection(
         keys[table].append(_key(bag))
     tables = [
         EmbeddingBagConfig(
-            name=table_name(table), embedding_dim=dim, num_embeddings=table_rows, feature_names=keys[table]
+            name=table_name(table), embedding_dim=width, num_embeddings=table_rows, feature_names=keys[table]
         )
-        for table, table_rows in enumerate(rows)
+        for table, (table_rows, width) in enumerate(zip(rows, widths, strict=True))
     ]
     collection = EmbeddingBagCollection(tables=tables, device=torch.device("meta"))
     options = {"lr": learning_rate, "eps": EPSILON}

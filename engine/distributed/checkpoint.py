@@ -236,7 +236,7 @@ def gather_weights(folder: Path, model: Model) -> None:
     layers = {key.removeprefix(LAYERS): value for key, value in dense.items()}
     load_weights(model.layers, layers, folder / DENSE)
     tables = model.embeddings
-    weights, sums = tables.weight.split(tables.rows), tables.adagrad_sum.split(tables.rows)
+    weights, sums = tables.tables, tables.adagrad_sum.split(tables.rows)
     shards = [
         Shard(table=table, first_row=0, first_column=0, weight=weight, adagrad_sum=sums[table], replicated=True)
         for table, weight in enumerate(weights)

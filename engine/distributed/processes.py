@@ -75,11 +75,6 @@ class ManyProcesses(OneProcess):
         """
         if cache is not None:
             raise RequestError("The option embedding_cache_rows works in one process: leave it out or use one process.")
-        if spec.has_mixed_tables:
-            raise RequestError(
-                "Tables of several widths, or that share rows, are trained in one process: leave out table_dims and "
-                "table_shares, or use one process."
-            )
         check_spec(spec, features)
         device = torch.device(execution.device)
         per_host = self._sharding.processes_per_node or int(os.environ.get("LOCAL_WORLD_SIZE", self.count))
@@ -101,7 +96,7 @@ class ManyProcesses(OneProcess):
             ids_per_sample=self._ids_of_bags(spec, features),
         )
         embeddings = ShardedEmbeddings(
-            features.table_rows,
+            spec.tables(features),
             spec.embedding_dim,
             learning_rate=hyperparameters.embedding_learning_rate,
             device=device,

@@ -90,10 +90,18 @@ def can_be_divided(
 ) -> bool:
     """Whether a model can be trained so: a DMT on several hosts, a tower or more for each, every field with a table.
 
+    The tables are of one width, with a row for each id.
+
     Shampoo is left out, for it divides the work on all parameters over all processes.
     """
     hosts, rest = divmod(dist.get_world_size(), processes_per_host)
-    if spec.family != "dmt" or hosts < 2 or rest or hyperparameters.dense_optimizer == "shampoo":
+    if (
+        spec.family != "dmt"
+        or spec.has_mixed_tables
+        or hosts < 2
+        or rest
+        or hyperparameters.dense_optimizer == "shampoo"
+    ):
         return False
     return len(towers_of(spec, features)) >= hosts and all(field.table is None for field in features.categorical)
 

@@ -12,6 +12,7 @@ from torch.nn.functional import embedding_bag
 from engine.distributed.plan import Machine, Sharding, allowed_types, build_topology, make_plan
 from models.embeddings import EPSILON, TorchEmbeddings
 from models.sharded import EXACT_SHARDING_TYPES, ROUNDING_ERROR, SHARDING_TYPES, ShardedEmbeddings
+from models.spec import TableShape
 from tests.engine.distributed.ranks import MACHINE, run, types_of
 
 pytest.importorskip("torchrec")
@@ -36,7 +37,7 @@ def gradient_of(rank: int) -> Tensor:
 def build(kind: str, precision: str) -> ShardedEmbeddings:
     sharding = Sharding(machine=MACHINE, types=(kind,), processes_per_node=PROCESSES_PER_NODE)  # type: ignore[arg-type]
     tables = ShardedEmbeddings(
-        ROWS,
+        [TableShape(ids=rows, rows=rows, width=DIM) for rows in ROWS],
         DIM,
         learning_rate=RATE,
         device=CPU,
