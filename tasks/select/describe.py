@@ -73,7 +73,7 @@ def describe(
     return workload_of(
         counts,
         train_samples=dataset.splits["train"].rows,
-        access_curve=access_curve(dataset, spec.embedding_dim, ids_per_sample),
+        access_curve=access_curve(dataset, spec, ids_per_sample),
         mapped_bytes=sum(path.stat().st_size for path in dataset.directory.glob("*.npy")),
     )
 
@@ -92,21 +92,22 @@ def _describe_graph(dataset: Dataset, spec: GraphSpec) -> Workload:
 
 
 def access_curve(
-    dataset: Dataset, embedding_dim: int, ids_per_sample: Mapping[str, float]
+    dataset: Dataset, spec: ModelSpec, ids_per_sample: Mapping[str, float]
 ) -> tuple[tuple[float, float], ...]:
     """How skewed the lookups of all tables together are: (bytes of the most frequent rows, share of lookups).
 
-    Each field's own curve gives pieces of rows that are about equally frequent; put together by lookups a row, most
-    frequent first, they tell what a cache can hold. A field whose curve is unknown counts as uniform.
+    Each field's own curve gives pieces of rows that are about equally frequent; put together by lookups a byte, most
+    frequent first, they tell what a cache can hold. A field whose curve is unknown counts as uniform. Where ids share
+    rows, the curve of the ids is taken for that of the rows.
 
     Args:
         dataset: with the curves of its fields.
-        embedding_dim: width of a row.
+        spec: rows and width of each table.
         ids_per_sample: mean number of ids of each field.
     """
-    row_bytes = (embedding_dim + 1) * FLOAT_BYTES  # with the optimiser's float
+    tables = iter(spec.tables(dataset.features))
     curves = {field.name: field.access_curve for field in dataset.fields}
-    pieces: list[tuple[float, float]] = []  # (rows, lookups a sample) of each piece of each field
+    pieces: list[tuple[float, float]] = []  # (bytes, lookups a sample) of each piece of each field
     lookups_of: dict[str, float] = {}
     for field in dataset.features.categorical:  # a history is looked up in the table of its items, as often as those
         table = field.table or field.name
@@ -114,16 +115,16 @@ def access_curve(
     for field in dataset.features.categorical:
         if field.table is not None:
             continue
+        _, rows, width = next(tables)
+        table_bytes = rows * (width + 1) * FLOAT_BYTES  # with the optimiser's float
         points = curves.get(field.name) or ((1.0, 1.0),)
         for (ids_before, share_before), (ids, share) in pairwise(((0.0, 0.0), *points)):
             if ids > ids_before:
-                pieces.append(((ids - ids_before) * field.rows, (share - share_before) * lookups_of[field.name]))
+                pieces.append(((ids - ids_before) * table_bytes, (share - share_before) * lookups_of[field.name]))
     pieces.sort(key=lambda piece: piece[1] / piece[0], reverse=True)
-    rows, lookups = zip(*pieces, strict=True)
+    sizes, lookups = zip(*pieces, strict=True)
     total = sum(lookups) or 1.0
-    return tuple(
-        (size * row_bytes, served / total) for size, served in zip(accumulate(rows), accumulate(lookups), strict=True)
-    )
+    return tuple((size, served / total) for size, served in zip(accumulate(sizes), accumulate(lookups), strict=True))
 
 
 def job_size(dataset: Dataset, request: JobRequest) -> JobSize:

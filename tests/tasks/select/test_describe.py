@@ -44,10 +44,29 @@ def test_a_history_is_looked_up_in_the_table_of_its_items(dataset: Dataset) -> N
     curves = {}
     for name, shared in (("own", own), ("shared", replace(own, table=item.name))):
         features = replace(dataset.features, categorical=(item, shared))
-        curves[name] = access_curve(replace(dataset, features=features, fields=fields), 8, {item.name: 1, bag.name: 3})
+        data, ids = replace(dataset, features=features, fields=fields), {item.name: 1, bag.name: 3}
+        curves[name] = access_curve(data, ModelSpec(embedding_dim=8), ids)
     expected = [(180, 0.7 * 3 / 4), (1800, 3 / 4), (3600, 1)]  # (bytes, lookups): hot and cold of the bag, the item
     np.testing.assert_allclose(curves["own"], expected)
     np.testing.assert_allclose(curves["shared"], [(1800, 1)])
+
+
+def test_narrow_tables_and_shared_rows_ask_for_less(dataset: Dataset) -> None:
+    dims, shares = (4, 8, 8, 8), (1.0, 0.5, 1.0, 1.0)
+    whole = describe(dataset, ModelSpec(embedding_dim=8))
+    less = describe(dataset, ModelSpec(embedding_dim=8, table_dims=dims, table_shares=shares))
+    narrow, shared, *_ = (field.rows for field in dataset.features.categorical)
+    spared = shared // 2  # of its rows
+    assert whole.parameter_bytes - less.parameter_bytes == 4 * (4 * narrow + 8 * spared)
+    assert whole.optimizer_bytes - less.optimizer_bytes == 4 * spared
+    assert whole.lookup_bytes_per_sample - less.lookup_bytes_per_sample == 4 * 4
+    assert less.matmul_flops_per_sample == whole.matmul_flops_per_sample
+    assert less.access_curve[-1] == (
+        less.parameter_bytes
+        - less.dense_parameter_bytes
+        + 4 * (sum(f.rows for f in dataset.features.categorical) - spared),
+        1,
+    )
 
 
 def test_an_unknown_model_is_refused(dataset: Dataset) -> None:
