@@ -14,6 +14,7 @@ from shunter.settings import Settings
 
 if TYPE_CHECKING:
     from tasks.select import Decision
+    from tasks.tune import TuneResult
 
 MOST_ACCELERATORS = 12
 
@@ -68,6 +69,21 @@ def decision_table(decision: "Decision", *, every_row: bool) -> Table:
     left_out = len({one.candidate.placement.accelerator for one in decision.table}) - len(shown)
     if left_out:
         table.caption = f"and {left_out} more accelerators: --every-row or --json shows them"
+    return table
+
+
+def front_table(result: "TuneResult") -> Table:
+    """What a search found to choose from: trials that no other one beats in both quality and cost."""
+    from tasks.tune import front_rows
+
+    best = result.best.trial_number
+    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0), title=f"Front of {len(result.settings)} trials, * ranks first")
+    for row in front_rows(result):
+        if not table.columns:
+            for title in row:
+                table.add_column(title, justify="right" if title not in ("family", "settings") else "left")
+        number = f"* {row['trial']}" if row["trial"] == best else str(row["trial"])
+        table.add_row(number, *("" if value is None else escape(str(value)) for value in list(row.values())[1:]))
     return table
 
 

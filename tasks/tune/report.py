@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tasks.track import log_files, open_run
+from tasks.tune.front_report import publish_front
 from tasks.tune.result import TuneResult
 from tasks.tune.study import FILE
 
@@ -42,7 +43,7 @@ def _of(trials: int | None) -> str:
 
 
 def publish_search(run_id: str, result: TuneResult, directory: Path) -> None:
-    """Keep what a search used and tried with its run: figures, and the study itself for `optuna-dashboard`.
+    """Keep what a search used and tried with its run: figures, the front, and the study itself for `optuna-dashboard`.
 
     Args:
         run_id: parent run in MLflow.
@@ -72,3 +73,4 @@ def publish_search(run_id: str, result: TuneResult, directory: Path) -> None:
     )
     if (directory / FILE).exists():
         log_files(run_id, [directory / FILE], "search")
+    publish_front(run_id, result, directory)

@@ -63,6 +63,7 @@ class TuneResult(BaseModel):
     )
     seconds: float | None = Field(default=None, description="Used by the search, earlier attempts included.")
     joules: float | None = Field(default=None, description="The same in joules; None where no meter works.")
+    energy_source: str | None = Field(default=None, description="How energy is known: measured or estimated.")
 
     @property
     def best(self) -> Setting:
@@ -100,6 +101,7 @@ def summarise(
     stopped_because: str | None,
     seconds: float,
     joules: float | None,
+    energy_source: str | None,
 ) -> TuneResult:
     """The result of a search from its ranked settings, of which there is at least one."""
     pruned = sum(setting.is_pruned for setting in settings)
@@ -115,6 +117,7 @@ def summarise(
         front=_front(settings, cost or "step_seconds"),
         seconds=seconds,
         joules=joules,
+        energy_source=energy_source,
     )
 
 

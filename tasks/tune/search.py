@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from tasks.request import SearchCost, TrainRequest
 from tasks.tune.budget import SearchBudget
 from tasks.tune.constraints import FinalTraining, breaks_a_measured_limit, words
 from tasks.tune.halving import Halving, checks_for
+from tasks.tune.meta.past import begin_from_past
 from tasks.tune.method import Cost, Parameters, SearchMethod, Space
 from tasks.tune.methods import SearchContext, build_method
 from tasks.tune.result import Setting, TuneResult, ranked, summarise
@@ -134,9 +135,10 @@ def search(
             cost=cost,
             seed=request.seed,
             trials=request.most_trials,
+            past=begin_from_past(dataset, directory, parent_run_id, is_cold=request.cold_start),
         )
         slots = stack.enter_context(open_slots(placement, request.parallel_trials, place))
-        meters = [stack.enter_context(slot.meter()) for slot in slots]
+        meters = [stack.enter_context(meter) for meter in _meters(slots, place)]
         budget = SearchBudget(
             directory,
             lambda: _joules(meters),
@@ -175,6 +177,7 @@ def search(
             stopped_because=run.stopped_because,
             seconds=budget.seconds,
             joules=budget.joules,
+            energy_source=_energy_source(meters),
         )
 
 
@@ -280,6 +283,20 @@ class _Search:
 def _joules(meters: Sequence[Reading]) -> float | None:
     joules = [meter.reading.joules for meter in meters]
     return None if None in joules else sum(one for one in joules if one is not None)
+
+
+def _meters(slots: Sequence[Slot], place: Place | None) -> Sequence[AbstractContextManager[Reading]]:
+    """Of the whole search: this machine, with what the method does itself, or the nodes that train for it."""
+    if place is not None:
+        return [slot.meter() for slot in slots]
+    return [measure_energy(*(slot.placement.accelerator for slot in slots))]
+
+
+def _energy_source(meters: Sequence[Reading]) -> str | None:
+    methods = {reading.method for meter in meters if (reading := meter.reading).seconds}
+    if not methods or "unavailable" in methods:
+        return None
+    return "measured" if methods == {"measured"} else "estimated"
 
 
 def _check_energy_can_be_measured(request: TrainRequest, placement: Placement, place: Place | None) -> None:

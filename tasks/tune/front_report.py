@@ -1,0 +1,92 @@
+"""Shows the front of a search: figure and table in MLflow, and among the artifacts of the running flow."""
+
+import base64
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tasks.track import log_files
+from tasks.tune.front import all_rows, front_rows, hypervolume, known_axes
+from tasks.tune.front_figure import front_figure
+from tasks.tune.result import TuneResult
+
+FIGURE, FRONT, TABLE = "front.png", "front.json", "trials.csv"
+KEY, FIGURE_KEY = "search-front", "search-front-figure"
+BASE_RATE_NE = 1.0  # of a model that predicts the base rate: who is worse is of no interest
+
+
+def publish_front(run_id: str, result: TuneResult, directory: Path) -> None:
+    """Keep figure, front and all trials with a run in MLflow, and show the first two in Prefect where a flow runs.
+
+    Args:
+        run_id: parent run in MLflow.
+        result: of the search.
+        directory: of the search, where the files are kept too.
+
+    Raises:
+        TrackingError: the store fails.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    figure = directory / FIGURE
+    front_figure(result).savefig(figure)
+    (directory / FRONT).write_text(json.dumps(front_numbers(result), indent=1))
+    _write_table(directory / TABLE, all_rows(result))
+    log_files(run_id, [figure, directory / FRONT, directory / TABLE], "search")
+    _show_in_prefect(result, figure)
+
+
+def front_numbers(result: TuneResult) -> dict[str, Any]:
+    """The front, and the area that it dominates below the base rate and the dearest trial."""
+    name = result.front_cost
+    points = [(one.validation_ne, one.costs[name]) for one in result.settings if one.is_feasible and name in one.costs]
+    reference = (BASE_RATE_NE, max((one.costs[name] for one in result.settings if name in one.costs), default=0.0))
+    return {
+        "cost": name,
+        "front": front_rows(result),
+        "hypervolume": hypervolume(points, reference),
+        "reference": {"validation_ne": reference[0], name: reference[1]},
+    }
+
+
+def front_markdown(result: TuneResult) -> str:
+    """The front as a table, with what can be said of the search around it."""
+    rows = front_rows(result)
+    first = result.best
+    used = "" if result.seconds is None else f" in {result.seconds / 60:.1f} minutes"
+    used += "" if result.joules is None else f" and {result.joules:,.0f} J"
+    ended = f"\n\n{result.stopped_because}" if result.stopped_because else ""
+    lines = [
+        "# Front of the search",
+        "",
+        f"{len(result.settings)} trials with a result by {result.method}{used}; trial {first.trial_number} ranks "
+        f"first, with NE {first.validation_ne:.4f} on the validation part.{ended}",
+        "",
+    ]
+    if not rows:
+        return "\n".join([*lines, "No trial that keeps the limits came far enough for its costs to be known."])
+    titles = list(rows[0])
+    lines += [f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}"]
+    lines += [f"| {' | '.join('' if value is None else str(value) for value in row.values())} |" for row in rows]
+    costs = ", ".join(axis.title for axis in known_axes(result))
+    return "\n".join([*lines, "", f"No trial that keeps the limits beats one of these in both NE and cost ({costs})."])
+
+
+def _show_in_prefect(result: TuneResult, picture: Path) -> None:
+    from prefect.artifacts import create_image_artifact, create_markdown_artifact
+    from prefect.runtime import flow_run
+
+    if flow_run.id is None:
+        return
+    create_markdown_artifact(front_markdown(result), key=KEY)
+    # The picture itself as its address, so that it shows wherever the page is opened.
+    address = "data:image/png;base64," + base64.b64encode(picture.read_bytes()).decode()
+    create_image_artifact(address, key=FIGURE_KEY, description="NE over each cost; the star ranks first.")
+
+
+def _write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    with path.open("w", newline="") as file:
+        table = csv.DictWriter(file, list(rows[0]))
+        table.writeheader()
+        table.writerows(rows)
