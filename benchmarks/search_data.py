@@ -75,7 +75,7 @@ def _sample_bags(path: Path, folder: Path, kept: np.ndarray) -> None:
     values = np.load(path.with_name(values_name))
     lengths = np.diff(offsets)[kept]
     ends = np.cumsum(lengths)
-    places = np.arange(ends[-1]) + np.repeat(offsets[kept] - (ends - lengths), lengths)
+    places = np.arange(lengths.sum()) + np.repeat(offsets[:-1][kept] - (ends - lengths), lengths)
     np.save(folder / path.name, np.append(0, ends).astype(np.int64))
     np.save(folder / values_name, values[places])
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,9 +16,7 @@ from engine.config import Execution, Schedule
 from engine.dataset import Dataset
 from tasks.tune.method import BudgetLeft, Cost, Outcome, Parameters, SearchMethod, Space
 from tasks.tune.methods import SearchContext, build_method
-
-if TYPE_CHECKING:
-    from optuna import Study
+from tasks.tune.study import record, tell
 
 LookUp = Callable[[Parameters], Outcome]
 
@@ -81,23 +79,12 @@ def _play(method: SearchMethod, context: SearchContext, look_up: LookUp, trials:
         if parameters is None:
             break
         outcome = look_up(parameters)
-        record(context.study, context.space, parameters, outcome, context.cost)
+        trial = record(context.study, parameters)
+        context.space.suggest(trial)
+        tell(context.study, trial, outcome, context.cost)
         method.tell(parameters, outcome)
         played.append(Played(parameters=parameters, outcome=outcome))
     return played
-
-
-def record(study: "Study", space: Space, parameters: Parameters, outcome: Outcome, cost: Cost | None = None) -> None:
-    """Write a finished trial into a study, as methods that draw from the study itself need it."""
-    from optuna.trial import TrialState
-
-    study.enqueue_trial(parameters)
-    trial = study.ask()
-    space.suggest(trial)
-    if outcome.validation_ne is None:
-        study.tell(trial, state=TrialState.FAIL)
-    else:
-        study.tell(trial, [outcome.validation_ne, *([] if cost is None else [outcome.costs[cost]])])
 
 
 def best_so_far(played: Sequence[Played], trials: int) -> np.ndarray:
