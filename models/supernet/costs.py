@@ -65,9 +65,10 @@ def cost_table(network: "Supernet", costs: OperatorCosts) -> CostTable:
     space, features = network.space, network.features
     top_inputs = network.layers.top_inputs
     bottom: LayerCosts = {}
-    if features.dense:
-        bottom = _of_layers(network.bottom, len(features.dense), space.base.embedding_dim, costs, is_first=True)
-    top = _of_layers(network.top, top_inputs, features.outputs, costs, is_first=False)
+    paths = network.coding
+    if paths.bottom:
+        bottom = _of_layers(paths.bottom, len(features.dense), space.base.embedding_dim, costs, is_first=True)
+    top = _of_layers(paths.top, top_inputs, features.outputs, costs, is_first=False)
     interactions = tuple(costs.interaction(name) for name in space.interactions)
     tables = tuple(
         tuple(tuple(costs.table(rows_kept(rows, share), width) for width in widths) for share in shares)
@@ -76,8 +77,8 @@ def cost_table(network: "Supernet", costs: OperatorCosts) -> CostTable:
 
     def extreme(pick: Callable[..., float]) -> float:
         of_tables = sum(pick(cost for of_share in one for cost in of_share) for one in tables)
-        of_bottom = network.bottom.extreme_cost(bottom, pick) if features.dense else 0.0
-        return costs.base + pick(interactions) + of_tables + of_bottom + network.top.extreme_cost(top, pick)
+        of_bottom = paths.bottom.extreme_cost(bottom, pick) if paths.bottom else 0.0
+        return costs.base + pick(interactions) + of_tables + of_bottom + paths.top.extreme_cost(top, pick)
 
     return CostTable(
         unit=costs.unit,

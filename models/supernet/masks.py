@@ -5,7 +5,7 @@ of a batch instead of one for the batch, as in DNAS (arXiv 2110.14812): the grad
 candidates that are rarely drawn still learn from some of the examples.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -59,14 +59,15 @@ class Choices(nn.Module):
             batch: samples.
             temperature: tau, above 0.
         """
-        logits = self.logits().expand(batch, -1, -1)
-        return self.masks(nn.functional.gumbel_softmax(logits, tau=temperature))
+        logits = self.logits().t().unsqueeze(1).expand(-1, batch, -1)
+        # Over the first axis, along which a processor computes many softmaxes at a time.
+        drawn = nn.functional.gumbel_softmax(logits, tau=temperature, dim=0)
+        return self.masks(drawn.permute(1, 2, 0))
 
-    @torch.no_grad()
-    def draw(self) -> dict[str, int]:
-        """Draw one candidate of each choice, by their probabilities: samples, and not always the likeliest."""
-        drawn = torch.distributions.Categorical(logits=self.logits()).sample().tolist()
-        return dict(zip(self.sizes, drawn, strict=True))
+    def values(self) -> dict[str, list[float]]:
+        """Theta of each choice."""
+        rows = self.theta.tolist()
+        return {name: row[:size] for (name, size), row in zip(self.sizes.items(), rows, strict=True)}
 
     @torch.no_grad()
     def probabilities(self) -> dict[str, list[float]]:
@@ -87,3 +88,15 @@ class Choices(nn.Module):
     def logits(self) -> Tensor:
         """`[choices, candidates of the largest]`, minus infinity where there is no candidate."""
         return self.theta.masked_fill(~self.exists, -torch.inf)
+
+
+def draw(theta: Mapping[str, Sequence[float]], generator: torch.Generator, temperature: float = 1.0) -> dict[str, int]:
+    """Draw one candidate of each choice, by their probabilities: samples, and not always the likeliest.
+
+    Args:
+        theta: logits of each choice.
+        generator: of the random numbers.
+        temperature: above 1 unlikely candidates are drawn more often than they should.
+    """
+    chances = {name: (torch.tensor(values) / temperature).softmax(0) for name, values in theta.items()}
+    return {name: int(torch.multinomial(one, 1, generator=generator)) for name, one in chances.items()}

@@ -12,8 +12,9 @@ from models.recommender import Recommender
 from models.registry import build_model
 from models.spec import CategoricalFeature, Features, ModelSpec
 from models.supernet.mlp import Candidates, SuperMlp
-from models.supernet.network import Architecture, Supernet, SupernetSpace
+from models.supernet.network import Supernet
 from models.supernet.paths import INPUT
+from models.supernet.space import Architecture, SupernetSpace
 
 FEATURES = Features(
     dense=("age", "price"),

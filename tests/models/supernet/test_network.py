@@ -8,6 +8,7 @@ import torch
 
 from models.counting import count_model
 from models.supernet.costs import CountedBytes, CountedFlops, cost_table
+from models.supernet.masks import draw
 from models.supernet.network import Supernet
 from models.supernet.tables import share_choice
 from tests.models.supernet.planted import FEATURES, SPACE, alone, architectures, batch
@@ -26,7 +27,7 @@ def some(count: int) -> list:
 def test_one_hot_masks_give_the_architecture_itself(network: Supernet) -> None:
     inputs = batch(50)
     for architecture in some(20):
-        masks = network.choices.one_hot(network.encode(architecture), batch=50)
+        masks = network.choices.one_hot(network.coding.encode(architecture), batch=50)
         torch.testing.assert_close(network(*inputs, masks), alone(network, architecture)(*inputs), rtol=1e-4, atol=1e-5)
 
 
@@ -38,14 +39,14 @@ def test_cold_masks_are_those_of_an_architecture(network: Supernet) -> None:
     scores = network(*inputs, masks)
     for sample in range(16):
         picked = {name: int(masks[name][sample].argmax()) for name in network.choices.sizes}
-        model = alone(network, network.decode(picked))
+        model = alone(network, network.coding.decode(picked))
         torch.testing.assert_close(scores[sample], model(*inputs)[sample], rtol=1e-3, atol=1e-4)
 
 
 def test_every_architecture_is_one_path(network: Supernet) -> None:
     for architecture in architectures():
-        picked = {**dict.fromkeys(network.choices.sizes, 0), **network.encode(architecture)}
-        assert network.decode(picked) == architecture
+        picked = {**dict.fromkeys(network.choices.sizes, 0), **network.coding.encode(architecture)}
+        assert network.coding.decode(picked) == architecture
 
 
 @pytest.mark.parametrize("counted", [CountedBytes, CountedFlops])
@@ -71,7 +72,8 @@ def test_the_expected_cost_is_the_mean_over_what_is_drawn() -> None:
     torch.nn.init.normal_(network.choices.theta)
     costs = cost_table(network, CountedBytes(network))
     mixed = network.choices.masks(network.choices.logits().softmax(1).unsqueeze(0))
-    drawn = torch.tensor([network.cost(network.decode(network.choices.draw()), costs) for _ in range(300)])
+    theta, generator = network.choices.values(), torch.Generator().manual_seed(2)
+    drawn = torch.tensor([network.cost(network.coding.decode(draw(theta, generator)), costs) for _ in range(300)])
     expected = float(network.expected_cost(mixed, costs).detach())
     assert abs(float(drawn.mean()) - expected) < 4 * float(drawn.std()) / 300**0.5
 

@@ -1,0 +1,111 @@
+"""What a super-net chooses from, and how an architecture is written as its choices."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from models.spec import DlrmInteraction, Features, ModelSpec
+from models.supernet.paths import MlpPaths
+from models.supernet.tables import dim_choice, share_choice
+
+INTERACTION = "interaction"
+Layers = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """One architecture of a super-net.
+
+    Attributes:
+        bottom: hidden width of each layer over the dense features, 0 where it is left out.
+        top: the same of the layers over the interaction.
+        interaction: name of what the vectors meet in.
+        dims: width of each table.
+        shares: share of the ids of each table that have a row of their own.
+    """
+
+    bottom: tuple[int, ...]
+    top: tuple[int, ...]
+    interaction: DlrmInteraction
+    dims: tuple[int, ...]
+    shares: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SupernetSpace:
+    """What a super-net chooses from; each attribute like that of `Architecture`, with candidates instead of a value.
+
+    Attributes:
+        base: what all architectures have in common: `embedding_dim`, the width of the vectors that meet, at least that
+            of the widest table.
+        bottom: widths of each layer over the dense features, with 0 where it may be left out; empty without any.
+        top: the same of the layers over the interaction.
+        interactions: names.
+        dims: widths of each table.
+        shares: shares of each table.
+    """
+
+    base: ModelSpec
+    bottom: Layers
+    top: Layers
+    interactions: tuple[DlrmInteraction, ...]
+    dims: tuple[tuple[int, ...], ...]
+    shares: tuple[tuple[float, ...], ...]
+
+    def spec(self, architecture: Architecture) -> ModelSpec:
+        """The same architecture as a model that is trained by itself."""
+        return replace(
+            self.base,
+            bottom_widths=tuple(width for width in architecture.bottom if width),
+            top_widths=tuple(width for width in architecture.top if width),
+            interaction=architecture.interaction,
+            table_dims=architecture.dims,
+            table_shares=architecture.shares,
+        )
+
+
+class Coding:
+    """The choices of a space.
+
+    Args:
+        space: what is chosen from.
+        features: the input; without dense features there is no bottom MLP.
+
+    Attributes:
+        bottom: choices of the bottom MLP, None where there is none.
+        top: those of the top MLP.
+        sizes: candidates of each choice by its name; the widths of the tables stand together, in their order.
+    """
+
+    def __init__(self, space: SupernetSpace, features: Features) -> None:
+        self.space = space
+        self.bottom = MlpPaths("bottom", space.bottom) if features.dense else None
+        self.top = MlpPaths("top", space.top)
+        paths = {**(self.bottom.candidates if self.bottom else {}), **self.top.candidates}
+        self.sizes = {
+            **{name: len(sources) for name, sources in paths.items()},
+            INTERACTION: len(space.interactions),
+            **{dim_choice(table): len(dims) for table, dims in enumerate(space.dims)},
+            **{share_choice(table): len(shares) for table, shares in enumerate(space.shares)},
+        }
+
+    def decode(self, picked: Mapping[str, int]) -> Architecture:
+        """The architecture of one candidate of each choice."""
+        space, tables = self.space, range(len(self.space.dims))
+        return Architecture(
+            bottom=self.bottom.decode(picked) if self.bottom else (),
+            top=self.top.decode(picked),
+            interaction=space.interactions[picked[INTERACTION]],
+            dims=tuple(space.dims[table][picked[dim_choice(table)]] for table in tables),
+            shares=tuple(space.shares[table][picked[share_choice(table)]] for table in tables),
+        )
+
+    def encode(self, architecture: Architecture) -> dict[str, int]:
+        """Inverse of `decode`, for the choices that decide about it."""
+        space = self.space
+        return {
+            **(self.bottom.encode(architecture.bottom) if self.bottom else {}),
+            **self.top.encode(architecture.top),
+            INTERACTION: space.interactions.index(architecture.interaction),
+            **{dim_choice(one): space.dims[one].index(width) for one, width in enumerate(architecture.dims)},
+            **{share_choice(one): space.shares[one].index(share) for one, share in enumerate(architecture.shares)},
+        }
