@@ -39,8 +39,8 @@ def storage_errors(storage: str) -> Iterator[None]:
 
     try:
         yield
-    except (StorageInternalError, SQLAlchemyError, sqlite3.Error, ModuleNotFoundError) as error:
-        reason = str(error.__cause__ or error).strip().splitlines()[0].rstrip(".")
+    except (StorageInternalError, SQLAlchemyError, sqlite3.Error, ImportError) as error:
+        reason = str(_root(error)).strip().splitlines()[0].rstrip(".")
         raise TrackingError(
             f"The search's storage {without_secrets(storage)} failed ({without_secrets(reason)}): {_advice(reason)}."
         ) from error
@@ -206,7 +206,7 @@ def _open_storage(address: str) -> "BaseStorage":
     except (OSError, ValueError) as error:  # the second: lines that are no JSON
         reason = getattr(error, "strerror", None) or str(error)
         raise TrackingError(
-            f"The search's storage {address} cannot be opened ({reason}): {_advice(reason)}."
+            f"The search's storage {without_secrets(address)} cannot be opened ({reason}): {_advice(reason)}."
         ) from error
     options = {"connect_args": {"timeout": LOCK_SECONDS}} if address.startswith("sqlite") else {}
     return RDBStorage(address, engine_kwargs=options)
@@ -256,11 +256,18 @@ def _is_alive(owner: list[Any] | None) -> bool:
         return False
 
 
+def _root(error: BaseException) -> BaseException:
+    """The driver's own error, which says what happened in the fewest words."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
 def _advice(reason: str) -> str:
     if "locked" in reason:
         return "another process holds it, so wait for that one, or name another with --search-storage"
     if "not a database" in reason or "malformed" in reason:
         return "the file is damaged, so move it away or name another with --search-storage"
-    if "full" in reason or "No space" in reason:
-        return "free some space there and give the command again"
+    if "full" in reason or "No space" in reason or "disk I/O" in reason:
+        return "see that there is space and that it can be written, and give the command again"
     return "check that it can be reached and written, or name another with --search-storage"
