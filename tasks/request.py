@@ -366,6 +366,11 @@ class TrainRequest(ClusterRequest):
         description="Who proposes what is tried: tpe or random; transfer, which learns from other data sets; or, over "
         "architectures, dnas, which trains a super-net first, or rl, a policy.",
     )
+    cold_start: bool = Field(
+        default=False,
+        description="Search as if nothing had been searched before; else tpe and transfer first try what did best on "
+        "the most similar data of earlier runs, so that the same command may try other settings the next time.",
+    )
     search_space: SearchSpaceName | None = Field(
         default=None,
         description="What is searched: settings of the family, or the architecture of a dlrm, layer by layer and table "

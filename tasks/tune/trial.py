@@ -30,6 +30,7 @@ from tasks.track import (
 )
 from tasks.tune.constraints import FinalTraining, Measured, violations_of, words
 from tasks.tune.halving import Halving
+from tasks.tune.meta.past import trial_tags
 from tasks.tune.method import Cost, Outcome, Parameters, Space
 from tasks.tune.study import FAILURE
 
@@ -91,6 +92,7 @@ class _Attempt:
 
     def __init__(self, trial: "Trial", parameters: Parameters, terms: Terms, slot: Slot, run: Run) -> None:
         self.trial, self.terms, self.slot, self.run = trial, terms, slot, run
+        self.parameters = parameters
         self.spec, self.hyperparameters = terms.space.build(parameters)
         self.reports: list[EpochReport] = []
 
@@ -109,7 +111,8 @@ class _Attempt:
                 **placement_params(self.slot.placement),
             }
         )
-        run.set_tags({"trial.state": "failed"})  # until it is known better: what fails has no chance to say so
+        # Until it is known better: what fails has no chance to say so.
+        run.set_tags({"trial.state": "failed", **trial_tags(self.parameters, Outcome(state="failed"))})
         started = time.perf_counter()
         figures = None
         with self.slot.meter() as self.meter, contextlib.suppress(_stopped()):
@@ -183,7 +186,7 @@ class _Attempt:
         run = self.run
         run.log_energy(reading)
         run.log_metrics({f"search.{name}": value for name, value in outcome.costs.items()})
-        tags = {"trial.state": outcome.state}
+        tags = {"trial.state": outcome.state, **trial_tags(self.parameters, outcome)}
         if figures:
             # One step after the last epoch: the result is that of the best one, and MLflow shows the last step's value.
             run.log_metrics(
