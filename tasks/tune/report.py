@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from tasks.track import log_files, open_run
 from tasks.tune.front_report import publish_front
-from tasks.tune.front_report import publish_front
 from tasks.tune.result import TuneResult
 from tasks.tune.study import FILE
 
@@ -74,5 +73,4 @@ def publish_search(run_id: str, result: TuneResult, directory: Path) -> None:
     )
     if (directory / FILE).exists():
         log_files(run_id, [directory / FILE], "search")
-    publish_front(run_id, result, directory)
     publish_front(run_id, result, directory)
