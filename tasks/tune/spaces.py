@@ -31,7 +31,7 @@ def space_for(
     if request.space == SearchSpaceName.ARCHITECTURE:
         from tasks.tune.architecture import ArchitectureSpace
 
-        return ArchitectureSpace.for_dataset(dataset)
+        return ArchitectureSpace.for_dataset(dataset, task_weights=weights)
     towers = tower_partitions(dataset, request, placement, directory, open_run(parent_run_id))
     space = SearchSpace.for_dataset(dataset, request.model, weights)
     return space.model_copy(update={"tower_partitions": towers})
