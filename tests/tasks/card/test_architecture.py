@@ -4,6 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from models.interactions import DLRM_INTERACTIONS
 from models.registry import FAMILIES, build_model
 from models.spec import ModelSpec
 from tasks.card.architecture import describe_architecture
@@ -20,9 +21,16 @@ def feeds(family: str) -> dict[str, tuple[str, ...]]:
     return {block.name: block.inputs for block in found.blocks}
 
 
-@pytest.mark.parametrize("family", [family for family in CLICK_FAMILIES if family in FAMILIES])
-def test_every_family_is_described_completely(family: str) -> None:
-    model = build_model(ModelSpec(family=family, embedding_dim=8), FEATURES).eval()
+SPECS = {
+    **{family: ModelSpec(family=family, embedding_dim=8) for family in CLICK_FAMILIES if family in FAMILIES},
+    **{name: ModelSpec(embedding_dim=8, interaction=name) for name in DLRM_INTERACTIONS if name != "dot"},
+    "mixed tables": ModelSpec(embedding_dim=8, table_dims=(4, 8, 4), table_shares=(1.0, 0.5, 1.0)),
+}
+
+
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
+def test_every_family_is_described_completely(spec: ModelSpec) -> None:
+    model = build_model(spec, FEATURES).eval()
     found = describe_architecture(model, inputs_of(FEATURES, batch=4))
     parameters = sum(parameter.numel() for parameter in model.layers.parameters())
     assert found.dense_parameters == parameters
