@@ -79,6 +79,31 @@ def train(**options: Any) -> None:
         say_undelivered()
 
 
+@app.command()
+@with_options(TrainRequest)
+def tune(**options: Any) -> None:
+    """Search settings or architectures and print the best to choose from; nothing is trained to the end."""
+    with one_sentence_errors("Interrupted: give the same command again to go on with the search."):
+        request = build(TrainRequest, options)
+        check_packages()
+        from tasks.families import check_model
+
+        check_model(request.model)
+        ensure_home()
+        from prefect.exceptions import TerminationSignal
+
+        from flows.tables import front_table
+        from flows.tuning import tune_only
+
+        start_temporary_server()
+        try:
+            result = tune_only(request)
+        except TerminationSignal as signal_received:  # SIGTERM, by Prefect's hand
+            raise KeyboardInterrupt from signal_received
+        console.print(front_table(result))
+        say_undelivered()
+
+
 AS_JSON = inspect.Parameter(
     "as_json",
     inspect.Parameter.KEYWORD_ONLY,

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from engine.metrics import Metrics
+from flows.tables import front_table
 from hardware.types import EnergyReading
 from tasks.ensemble import EnsembleResult
 from tasks.families import AUTO
@@ -65,6 +66,8 @@ def print_summary(console: Console, summary: TrainSummary) -> None:
         table.add_row(title, text)
     console.print()
     console.print(table)
+    if summary.tuned is not None and len(summary.tuned.front) > 1:
+        console.print(front_table(summary.tuned))
 
 
 def _lines(summary: TrainSummary) -> list[tuple[str, str]]:
@@ -129,7 +132,8 @@ def _search_words(tuned: TuneResult | None) -> str:
     if tuned is None:
         return "none: a graph model is trained once, with the settings of its family"
     tried = f"{tuned.complete_trials} complete, {tuned.pruned_trials} stopped early, {tuned.failed_trials} failed"
-    return f"{tuned.complete_trials + tuned.pruned_trials + tuned.failed_trials} settings: {tried}"
+    minutes = "" if tuned.seconds is None else f", in {tuned.seconds / 60:.1f} minutes"
+    return f"{tuned.complete_trials + tuned.pruned_trials + tuned.failed_trials} settings: {tried}{minutes}"
 
 
 def _model_words(summary: TrainSummary) -> str:

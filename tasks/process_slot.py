@@ -104,6 +104,9 @@ class ProcessSlot:
         with self._lock:
             if self._closed:
                 raise KeyboardInterrupt
+            if self._process is not None and self._process.has_ended:  # while nobody wanted anything of it
+                self._process.kill()
+                self._process = None
             if self._process is None:
                 self._process = _Process(self.placement.threads)
             return self._process
@@ -146,6 +149,11 @@ class _Process:
                 start_new_session=True,
                 pass_fds=[theirs.fileno()],
             )
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is gone."""
+        return self._process.poll() is not None
 
     def follow(
         self,

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from mlflow import MlflowClient
+from mlflow.entities import Run as MlflowRun
 
 from engine.config import Hyperparameters, Schedule
 from engine.dataset import Dataset
@@ -20,12 +22,16 @@ from tasks.cluster import Cluster, open_cluster
 from tasks.cluster.data import copy_directory, find_dataset, read_pieces, write_piece
 from tasks.cluster.training import NodeLostError
 from tasks.placement import execution_of
+from tasks.request import TrainRequest
+from tasks.track import start_run_tree, tracking_uri
+from tasks.tune import Progress, SearchSpace, search
 from tests.engine.synthetic import write_dataset
 
 pytestmark = pytest.mark.slow
 MEMORY = 80 * 2**20
 SPEC = ModelSpec(embedding_dim=8)
 SCHEDULE = Schedule(max_epochs=4)
+SMALL = SearchSpace(embedding_dims=(4, 8), top_widths=(8, 16), most_top_layers=2, bottom_widths=(8,))
 LEARNED_WITH = Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate=0.1)
 
 
@@ -158,6 +164,38 @@ def test_ctrl_c_here_saves_the_state_there_and_the_next_attempt_resumes(
     resumed = run(cluster, dataset, "steady", checkpoints, on_epoch=lambda report: epochs.append(report.epoch))
     assert epochs[0] > 1
     assert_same_weights(resumed, run_here(dataset))
+
+
+def test_trials_of_one_search_run_on_two_nodes_at_a_time(
+    ray_cluster: Any, address: str, dataset: Dataset, tracking_root: Path, tmp_path: Path
+) -> None:
+    second = ray_cluster.add_node(num_cpus=1, object_store_memory=MEMORY, resources={"training": 1}, node_name="second")
+    ray_cluster.wait_for_nodes()
+    parent = start_run_tree(TrainRequest(), dataset)
+    under_way: set[str] = set()
+    with open_cluster(address, "training") as cluster:
+        slots = cluster.slots(at("steady"), 2)
+        assert {slot.placement.accelerator for slot in slots} == {"cpu@steady", "cpu@second"}
+
+        def look(progress: Progress) -> None:
+            under_way.update(f"{run.info.status}" for run in trial_runs(parent))
+
+        request = TrainRequest(trials=4, max_epochs=4, parallel_trials=2)
+        result = search(
+            dataset, request, at("steady"), tmp_path, parent_run_id=parent, place=cluster, on_trial=look, space=SMALL
+        )
+        assert cluster.ledger.total_with_branches().seconds > 0
+    ray_cluster.remove_node(second)
+    assert result.complete_trials + result.pruned_trials == 4
+    assert "RUNNING" in under_way, "one went on while another ended"
+    assert {run.data.params["placement.accelerator"] for run in trial_runs(parent)} == {"cpu@steady", "cpu@second"}
+    assert all(one.costs["step_seconds"] > 0 for one in result.settings)
+
+
+def trial_runs(parent: str) -> list[MlflowRun]:
+    client = MlflowClient(tracking_uri())
+    experiment = client.get_run(parent).info.experiment_id
+    return list(client.search_runs([experiment], f"tags.mlflow.parentRunId = '{parent}'"))
 
 
 def test_when_its_node_dies_the_training_goes_on_elsewhere_from_its_checkpoint(
