@@ -13,8 +13,7 @@ from engine.config import Schedule
 from engine.dataset import Dataset
 from engine.results import EpochReport, TrainingFigures
 from hardware.types import EnergyReading
-from models.registry import build_layers
-from models.spec import Features, ModelSpec
+from models.counting import count_parameter_bytes
 from shunter.errors import TrainingError
 from tasks.place import Slot
 from tasks.request import Limits
@@ -36,8 +35,6 @@ from tasks.tune.study import FAILURE
 
 if TYPE_CHECKING:
     from optuna import Trial
-
-FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +96,7 @@ class _Attempt:
     @cached_property
     def parameter_bytes(self) -> int:
         """Counted when a training has begun: what no memory holds cannot be counted either."""
-        return parameter_bytes(self.spec, self.terms.dataset.features)
+        return count_parameter_bytes(self.spec, self.terms.dataset.features)
 
     def outcome(self) -> Outcome:
         """Train, and say what came of it."""
@@ -214,15 +211,3 @@ def _is_failure_of_point(error: Exception) -> bool:
     if isinstance(error, TrainingError | MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and "allocate memory" in str(error)  # torch's allocator on the CPU
-
-
-def parameter_bytes(spec: ModelSpec, features: Features) -> int:
-    """Bytes of the weights of tables and layers in fp32, counted without allocating them.
-
-    Raises:
-        RequestError: the model cannot be built.
-    """
-    with torch.device("meta"):
-        layers = build_layers(spec, features)
-    tables = sum(table.rows * table.width for table in spec.tables(features))
-    return FLOAT_BYTES * (tables + sum(weight.numel() for weight in layers.parameters()))
