@@ -33,6 +33,7 @@ def controller_for(context: SearchContext) -> Controller:
         defaults=defaults,
         past=[History.of(actions, {}, study.trials) for study in context.past],
         horizon=context.trials,
+        directory=context.directory,
     )
 
 

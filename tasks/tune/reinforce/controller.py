@@ -6,13 +6,16 @@ them at first; where they turn out to mislead, it is let loose.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
 from tasks.tune.method import BudgetLeft, Cost, Outcome, Parameters
+from tasks.tune.reinforce import checkpoint
 from tasks.tune.reinforce.actions import Action, Actions
+from tasks.tune.reinforce.checkpoint import CurvePoint
 from tasks.tune.reinforce.experience import History
-from tasks.tune.reinforce.guide import Guide, agrees
+from tasks.tune.reinforce.guide import agrees, guide_for
 from tasks.tune.reinforce.learner import Learner, Tried
 from tasks.tune.reinforce.policy import sample
 from tasks.tune.reward import reward
@@ -39,6 +42,7 @@ class Controller:
         features: of the present data and limits, in the terms of the past.
         horizon: trials that are planned; None counts on `HORIZON`.
         trains_value: whether the value head is taught before the policy is let loose.
+        directory: where its state is kept after each improvement; None keeps none.
     """
 
     def __init__(
@@ -52,17 +56,18 @@ class Controller:
         features: Mapping[str, float] | None = None,
         horizon: int | None = None,
         trains_value: bool = True,
+        directory: Path | None = None,
     ) -> None:
         self._actions, self._seed = actions, seed
         self._cost: Cost | None = cost
         self._defaults = [action for point in defaults if (action := actions.encode(point)) is not None]
         self._past, self._features = list(past), dict(features or {})
-        self._horizon, self._trains_value = horizon or HORIZON, trains_value
-        self._told: list[tuple[Parameters, Outcome]] = []
-        self._tried: list[Tried] = []
+        self._horizon, self._trains_value, self._directory = horizon or HORIZON, trains_value, directory
+        self._told: list[tuple[Action, Outcome]] = []
         self._foretold: dict[Hashable, float | None] = {}  # of each model that was asked for or told
-        self._draws = self._learnt = self._distrusted = 0
+        self._learnt = self._distrusted = 0
         self._learner: Learner | None = None
+        self.curve: list[CurvePoint] = []
 
     def ask(self, left: BudgetLeft) -> Parameters | None:
         """The next point: a default, or drawn by the policy; None when every point was asked for."""
@@ -70,8 +75,7 @@ class Controller:
         action = next((one for one in self._defaults if self._is_new(one)), None) or self._draw(learner)
         if action is None:
             return None
-        guide = learner.guide
-        self._foretold[self._actions.identity(action)] = float(guide.foretell(_row(action))[0]) if guide else None
+        self._foretell(learner, action)
         return self._actions.decode(action)
 
     def tell(self, parameters: Parameters, outcome: Outcome) -> None:
@@ -79,50 +83,109 @@ class Controller:
         action = self._actions.encode(parameters)
         if action is None:
             return
-        known = self._foretold.setdefault(self._actions.identity(action), None)
-        self._told.append((parameters, outcome))
-        self._tried.append(Tried(action=action, reward=self._reward(outcome), foretold=known))
-        if self._learner and len(self._tried) - self._learnt >= BATCH:
+        self._told.append((action, outcome))
+        if self._learner is None:  # trials of before this process: what was foretold of them is known later
+            return
+        if self._is_new(action):
+            self._foretold[self._actions.identity(action)] = None  # proposed by somebody else, perhaps for its quality
+        if self._learner.guide and not self._guide_agrees():
+            self._learner = self._let_loose()
+        if len(self._told) - self._learnt >= BATCH:
             self._learn(self._learner)
 
     def _ready(self) -> Learner:
-        """The learner, which is made at the first question: until then a search may tell of earlier trials."""
+        """The learner, which is made at the first question: until then a search tells of its earlier trials."""
         if self._learner is None:
-            own = History.of(self._actions, self._features, self._told)
-            guide = Guide.fit(self._actions, [*self._past, own], self._features, self._cost, seed=self._seed)
-            self._learner = Learner(self._actions, guide, seed=self._seed, trains_value=self._trains_value)
-            if self._tried:
+            self._learner = self._restored() or self._begun()
+            for action, _ in self._told[self._learnt :]:
+                self._foretell(self._learner, action)
+            if len(self._told) - self._learnt >= BATCH:
                 self._learn(self._learner)
         return self._learner
 
+    def _begun(self) -> Learner:
+        """A learner that starts from the past and what was told already."""
+        guide = guide_for(self._actions, [*self._past, self._own()], self._features, self._cost, seed=self._seed)
+        guide = guide if guide and guide.fit() else None
+        for action, _ in self._told:  # the guide learnt from them, so that they cannot speak for it
+            self._foretold[self._actions.identity(action)] = None
+        return Learner(self._actions, guide, seed=self._seed, trains_value=self._trains_value)
+
+    def _restored(self) -> Learner | None:
+        """The learner as it was after its last improvement; None where none was kept, or of other trials."""
+        kept = checkpoint.load(self._directory) if self._directory else None
+        if kept is None:
+            return None
+        told = list(self._told)
+        learnt = [_take(told, action) for action, _ in kept.learnt]
+        if None in learnt:
+            return None
+        self._told = [pair for pair in learnt if pair] + told  # in the order in which they were learnt
+        self._learnt, self.curve = len(learnt), list(kept.curve)
+        for action, foretold in kept.learnt:
+            self._foretold[self._actions.identity(action)] = foretold
+        guide = None
+        if kept.is_guided:
+            guide = guide_for(self._actions, self._past, self._features, self._cost, seed=self._seed)
+            if guide is None:
+                return None
+            guide.restore_levels(self._own(self._learnt))
+        return Learner.restore(self._actions, guide, kept.tensors, seed=self._seed)
+
     def _learn(self, learner: Learner) -> None:
-        """One improvement by all that was tried; a guide that was wrong is left first."""
-        guided = [one for one in self._tried if one.foretold is not None]
+        """One improvement by all that was tried, of the guide's surrogate too."""
+        tried = self._tried()
         if learner.guide:
-            if not agrees(np.array([one.foretold for one in guided]), np.array([one.reward for one in guided])):
-                learner.let_loose()
-            else:
-                learner.guide.learn(History.of(self._actions, self._features, self._told))
-        fresh = len(self._tried) - self._learnt
-        trusted = 1.0 - min(1.0, self._distrusted / max(fresh, 1))
-        learner.learn(self._tried, self._hold() * trusted)
-        self._learnt, self._distrusted = len(self._tried), 0
+            learner.guide.learn(self._own())
+        trusted = 1.0 - min(1.0, self._distrusted / max(len(tried) - self._learnt, 1))
+        weight = self._hold() * trusted if learner.guide else 0.0
+        learner.learn(tried, weight)
+        self._learnt, self._distrusted = len(tried), 0
+        self._note(learner, tried, weight)
+
+    def _guide_agrees(self) -> bool:
+        """Whether what the guide said of points before they were measured came true."""
+        guided = [one for one in self._tried() if one.foretold is not None]
+        return agrees(np.array([one.foretold for one in guided]), np.array([one.reward for one in guided]))
+
+    def _let_loose(self) -> Learner:
+        """A learner that starts anew, without the past that has misled the one before."""
+        self._foretold = dict.fromkeys(self._foretold)
+        self._learnt = 0
+        return Learner(self._actions, None, seed=self._seed)
+
+    def _note(self, learner: Learner, tried: Sequence[Tried], guide_weight: float) -> None:
+        """Add to the learning curve, and keep the state."""
+        point = CurvePoint(
+            evaluations=len(tried),
+            best_reward=max(one.reward for one in tried),
+            entropy_share=learner.entropy_share(),
+            guide_weight=guide_weight,
+            is_guided=learner.guide is not None,
+        )
+        self.curve.append(point)
+        if self._directory:
+            kept = checkpoint.Checkpoint(
+                tensors=learner.tensors(),
+                learnt=tuple((one.action, one.foretold) for one in tried),
+                is_guided=point.is_guided,
+                curve=tuple(self.curve),
+            )
+            checkpoint.save(self._directory, kept)
 
     def _hold(self) -> float:
         """Weight of the divergence from the first policy: from 1 to 0 over the first share of the horizon."""
-        return max(0.0, 1.0 - len(self._tried) / (GUIDED_SHARE * self._horizon))
+        return max(0.0, 1.0 - len(self._told) / (GUIDED_SHARE * self._horizon))
 
     def _draw(self, learner: Learner) -> Action | None:
         """A point that was not asked for, by the policy, or as far from it as it takes to find one."""
-        self._draws += 1
-        generator = np.random.default_rng((self._seed, self._draws))
-        if learner.guide and self._hold() > 0 and self._draws % CONTROL_EVERY == 0:
-            return self._first_new(self._actions.uniform(DRAWS, generator))
-        if self._falls_short():
-            best = max(self._tried, key=lambda one: one.reward).action
-            near = self._first_new(generator.permutation(np.array(self._actions.neighbours(best))))
-            if near is not None:
-                return near
+        known = len(self._foretold)
+        generator = np.random.default_rng((self._seed, known))  # so that a search that goes on draws as it would have
+        if learner.guide and self._hold() > 0 and known % CONTROL_EVERY == CONTROL_EVERY - 1:
+            return self._first_new(self._actions.uniform(DRAWS, generator)) or self._any_new(generator)
+        near = self._near_the_best(generator) if self._falls_short() else None
+        if near is not None:
+            return near
         warmer = 1.0
         while warmer < 100:
             action = self._first_new(sample(learner.choices(warmer=warmer), DRAWS, generator))
@@ -145,24 +208,49 @@ class Controller:
         actions = (tuple(map(int, row)) for row in drawn)
         return next((action for action in actions if self._is_new(action) and self._actions.fits(action)), None)
 
-    def _is_new(self, action: Action) -> bool:
-        return self._actions.identity(action) not in self._foretold
+    def _near_the_best(self, generator: np.random.Generator) -> Action | None:
+        """A new point that differs from the best one in one factor; None where all are known."""
+        best = max(self._tried(), key=lambda one: one.reward).action
+        return self._first_new(generator.permutation(np.array(self._actions.neighbours(best))))
 
     def _falls_short(self) -> bool:
         """Whether the last points were all clearly worse than the first one, which is the baseline."""
-        if len(self._tried) <= PATIENCE:
+        if len(self._told) <= PATIENCE:
             return False
-        rewards = np.array([one.reward for one in self._tried])
+        rewards = np.array([one.reward for one in self._tried()])
         return bool((rewards[-PATIENCE:] < rewards[0] - MARGIN * rewards.std()).all())
 
-    def _reward(self, outcome: Outcome) -> float:
-        return reward(outcome, reference_cost=self._reference_cost(), cost=self._cost)
+    def _is_new(self, action: Action) -> bool:
+        return self._actions.identity(action) not in self._foretold
 
-    def _reference_cost(self) -> float | None:
-        """The cost of the first point that has one."""
-        if self._cost is None:
-            return None
-        return next((cost for _, outcome in self._told if (cost := outcome.costs.get(self._cost))), None)
+    def _foretell(self, learner: Learner, action: Action) -> None:
+        """Note that a point is known, and what the guide says of it before it is measured."""
+        foretold = float(learner.guide.foretell(_row(action))[0]) if learner.guide else None
+        self._foretold.setdefault(self._actions.identity(action), foretold)
+
+    def _tried(self) -> list[Tried]:
+        """What was told, with rewards by the cost of the first point that has one."""
+        cost = self._cost
+        reference = next((paid for _, outcome in self._told if cost and (paid := outcome.costs.get(cost))), None)
+        return [
+            Tried(
+                action=action,
+                reward=reward(outcome, reference_cost=reference, cost=cost),
+                foretold=self._foretold.get(self._actions.identity(action)),
+            )
+            for action, outcome in self._told
+        ]
+
+    def _own(self, count: int | None = None) -> History:
+        """What was told, or the first of it, as the surrogate learns it."""
+        told = ((self._actions.decode(action), outcome) for action, outcome in self._told[:count])
+        return History.of(self._actions, self._features, told)
+
+
+def _take(told: list[tuple[Action, Outcome]], action: Action) -> tuple[Action, Outcome] | None:
+    """Take the first outcome of an action out of a list; None where it is not there."""
+    index = next((index for index, (one, _) in enumerate(told) if one == action), None)
+    return None if index is None else told.pop(index)
 
 
 def _row(action: Action) -> np.ndarray:

@@ -3,7 +3,7 @@
 It has the policy's own shape, so that the policy starts as a copy of it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,25 +13,28 @@ from torch import Tensor
 from tasks.tune.method import Cost
 from tasks.tune.reinforce.actions import Actions
 from tasks.tune.reinforce.experience import COSTS, Levels, States, predicted_reward
-from tasks.tune.reinforce.policy import Policy, as_states, log_probabilities, most_entropy, sample
+from tasks.tune.reinforce.policy import Policy, as_states, log_probabilities, most_entropy
 from tasks.tune.reinforce.surrogate import Surrogate
 
-CANDIDATES = 2048
+CANDIDATES = 1024
+ROUNDS = 3  # of further candidates, each drawn from what is common to the best of those before
+PARENTS = 0.1  # share of the candidates that the next round is drawn from
 ELITES = 0.01  # share of the candidates that the inverse model imitates
+FEWEST_ELITES = 4
 COST_QUANTILES = (0.1, 0.25, 0.5, 1.0)
 INITIAL_ENTROPY = 0.3  # least share of the uniform distribution's that a policy starts with
 IMITATION_STEPS = 80
 VALUE_STEPS = 40
-ROLL_OUTS = 128
+LEARNING_RATE = 0.04
 TARGETS = 2  # standardised NE, and standardised logarithm of the cost
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """One row of the inverse model's lesson: a state with targets, and an action that meets them."""
+class Lesson:
+    """The best actions for a state with targets (actions, factors)."""
 
     state: np.ndarray
-    action: np.ndarray
+    actions: np.ndarray
 
 
 class InverseModel:
@@ -48,6 +51,7 @@ class InverseModel:
     def __init__(self, actions: Actions, states: States, surrogate: Surrogate, cost: Cost | None, *, seed: int) -> None:
         self._actions, self._states, self._surrogate = actions, states, surrogate
         self._cost: Cost | None = cost
+        self._column = None if cost is None else 1 + COSTS.index(cost)
         self._generator = np.random.default_rng(seed)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -61,74 +65,91 @@ class InverseModel:
             levels: of the present data, which weigh the cost.
             present: meta-features of the present data.
         """
-        candidates = self._candidates()
-        lessons = [lesson for features in known for lesson in self._lessons(features, candidates)]
-        best, aim = self._best_by_reward(present, levels, candidates)
-        lessons += [Wanted(state=aim, action=action) for action in best]
-        states = as_states([lesson.state for lesson in lessons])
-        labels = torch.from_numpy(np.stack([lesson.action for lesson in lessons]))
-        optimizer = torch.optim.Adam(self.policy.parameters(), 0.04)
+        aim = self._best_by_reward(present, levels)
+        lessons = [aim, *(lesson for features in known for lesson in self._best_within_costs(features))]
+        states = as_states([lesson.state for lesson in lessons for _ in lesson.actions])
+        labels = torch.from_numpy(np.concatenate([lesson.actions for lesson in lessons]))
+        optimizer = torch.optim.Adam(self.policy.parameters(), LEARNING_RATE)
         for _ in range(IMITATION_STEPS):
             optimizer.zero_grad()
             choices, _ = self.policy(states)
             (-log_probabilities(choices, labels).sum(1).mean()).backward()
             optimizer.step()
-        state = as_states([aim])
+        state = as_states([aim.state])
         self.policy.flatten(state, INITIAL_ENTROPY * most_entropy(self._actions.mask))
         return state
 
-    def fit_value(self, state: Tensor, features: Mapping[str, float], levels: Levels) -> None:
-        """Teach the value head what the surrogate makes of the policy's own actions, before any real one is known."""
+    def choices(self, state: Tensor) -> Tensor:
+        """What the model would choose (states, factors, most values)."""
         with torch.no_grad():
-            choices, _ = self.policy(state)
-        returns, _ = self.roll_outs(choices, features, levels, ROLL_OUTS)
-        wanted = torch.tensor([float(np.mean(returns))])
-        optimizer = torch.optim.Adam(self.policy.value.parameters(), 0.05)
+            return self.policy(state)[0]
+
+    def fit_value(self, state: Tensor, value: float) -> None:
+        """Teach the value head what the choices in a state are worth, before any real reward is known."""
+        wanted = torch.tensor([value])
+        optimizer = torch.optim.Adam(self.policy.value.parameters(), LEARNING_RATE)
         for _ in range(VALUE_STEPS):
             optimizer.zero_grad()
-            _, value = self.policy(state)
-            ((value - wanted) ** 2).mean().backward()
+            _, foretold = self.policy(state)
+            ((foretold - wanted) ** 2).mean().backward()
             optimizer.step()
 
-    def roll_outs(
-        self, choices: Tensor, features: Mapping[str, float], levels: Levels, samples: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Synthetic episodes: rewards by the surrogate (samples) of actions drawn by the policy (samples, factors)."""
-        drawn = sample(choices, samples, self._generator)
-        figures, _ = self._surrogate.predict(features, drawn)
-        return predicted_reward(figures, levels, self._cost), drawn
+    def _best_by_reward(self, features: Mapping[str, float], levels: Levels) -> Lesson:
+        """The best actions of a data set by reward, with the targets that they meet."""
 
-    def _candidates(self) -> np.ndarray:
-        drawn = np.unique(self._actions.uniform(CANDIDATES, self._generator), axis=0)
-        return np.array([action for action in drawn if self._actions.fits(tuple(action))])
+        def score(figures: np.ndarray) -> np.ndarray:
+            return predicted_reward(figures, levels, self._cost)
 
-    def _lessons(self, features: Mapping[str, float], candidates: np.ndarray) -> list[Wanted]:
-        """For one data set the best points within each quantile of the cost."""
-        figures, _ = self._surrogate.predict(features, candidates)
-        vector = self._states.vector(features)
-        column = 1 + COSTS.index(self._cost) if self._cost else None
-        lessons: list[Wanted] = []
-        for quantile in COST_QUANTILES if column else (1.0,):
-            allowed = np.arange(len(candidates))
-            cost = 0.0
-            if column:
-                cost = float(np.quantile(figures[:, column], quantile))
-                allowed = np.flatnonzero(figures[:, column] <= cost)
-            best = allowed[np.argsort(figures[allowed, 0], kind="stable")[: _elites(len(candidates))]]
-            target = np.array([figures[best, 0].mean(), cost])
-            lessons += [Wanted(state=np.concatenate([vector, target]), action=candidates[one]) for one in best]
+        best, figures = self._search(features, score)
+        cost = figures[:, self._column].max() if self._column else 0.0
+        return self._lesson(features, best, figures[:, 0].mean(), cost)
+
+    def _best_within_costs(self, features: Mapping[str, float]) -> list[Lesson]:
+        """The best actions of a data set within each quantile of the cost."""
+        column = self._column
+        if column is None:
+            best, figures = self._search(features, lambda figures: -figures[:, 0])
+            return [self._lesson(features, best, figures[:, 0].mean(), 0.0)]
+        everyday, _ = self._surrogate.predict(features, self._actions.uniform(CANDIDATES, self._generator))
+        lessons = []
+        for most in np.quantile(everyday[:, column], COST_QUANTILES):
+
+            def score(figures: np.ndarray, most: float = most) -> np.ndarray:
+                return -figures[:, 0] - 10.0 * np.maximum(figures[:, column] - most, 0.0)
+
+            best, figures = self._search(features, score)
+            lessons.append(self._lesson(features, best, figures[:, 0].mean(), most))
         return lessons
 
-    def _best_by_reward(
-        self, features: Mapping[str, float], levels: Levels, candidates: np.ndarray
+    def _lesson(self, features: Mapping[str, float], best: np.ndarray, ne: float, cost: float) -> Lesson:
+        return Lesson(state=np.concatenate([self._states.vector(features), [ne, cost]]), actions=best)
+
+    def _search(
+        self, features: Mapping[str, float], score: Callable[[np.ndarray], np.ndarray]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The best actions of the present data by reward, and the state with the targets that they meet."""
-        figures, _ = self._surrogate.predict(features, candidates)
-        best = np.argsort(-predicted_reward(figures, levels, self._cost), kind="stable")[: _elites(len(candidates))]
-        cost = figures[best, 1 + COSTS.index(self._cost)].max() if self._cost else 0.0
-        target = np.array([figures[best, 0].mean(), cost])
-        return candidates[best], np.concatenate([self._states.vector(features), target])
+        """The best actions by the surrogate (elites, factors) and their figures, found by the cross-entropy method.
+
+        Of a small space the first candidates are all there is; of a large one each round draws each factor from the
+        values that the best so far have.
+        """
+        pool, figures = self._ranked(self._actions.uniform(CANDIDATES, self._generator), features, score)
+        for _ in range(ROUNDS if self._actions.count > CANDIDATES else 0):
+            parents = pool[: _count(len(pool), PARENTS)]
+            drawn = np.stack([self._generator.choice(column, CANDIDATES) for column in parents.T], axis=1)
+            pool, figures = self._ranked(np.concatenate([parents, drawn]), features, score)
+        elites = _count(len(pool), ELITES)
+        return pool[:elites], figures[:elites]
+
+    def _ranked(
+        self, drawn: np.ndarray, features: Mapping[str, float], score: Callable[[np.ndarray], np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The different ones of actions that are allowed, the best first, and their figures."""
+        allowed = [action for action in np.unique(drawn, axis=0) if self._actions.fits(tuple(action))]
+        pool = np.array(allowed, dtype=np.int64).reshape(len(allowed), len(self._actions.sizes))
+        figures, _ = self._surrogate.predict(features, pool)
+        order = np.argsort(-score(figures), kind="stable")
+        return pool[order], figures[order]
 
 
-def _elites(candidates: int) -> int:
-    return max(4, round(ELITES * candidates))
+def _count(candidates: int, share: float) -> int:
+    return max(FEWEST_ELITES, round(share * candidates))

@@ -1,17 +1,20 @@
 """How the policy learns: rewards in units of their own spread, and steps of the optimiser that a guide holds back."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from tasks.tune.reinforce.actions import Action, Actions
+from tasks.tune.reinforce.checkpoint import optimizer_tensors, part, restore_optimizer
 from tasks.tune.reinforce.experience import MOST_DEVIATION
 from tasks.tune.reinforce.guide import Guide
 from tasks.tune.reinforce.policy import (
     Policy,
+    entropy,
     log_probabilities,
     most_entropy,
     temperature_for,
@@ -23,7 +26,6 @@ STEPS = 10  # of the optimiser after each batch of rewards
 LEARNING_RATE = 0.02
 ENTROPY_WEIGHT = 0.02  # reward, in standard deviations, that the whole entropy of the uniform distribution is worth
 LEAST_ENTROPY = 0.1  # share of the uniform distribution's that draws keep
-FREED_ENTROPY = 0.9  # that a policy gets back which its guide has misled
 SYNTHETIC = 32  # episodes at the start, of which each real one replaces one
 
 
@@ -47,7 +49,7 @@ class Learner:
     """
 
     def __init__(self, actions: Actions, guide: Guide | None, *, seed: int, trains_value: bool = True) -> None:
-        self._actions, self.guide = actions, guide
+        self._actions, self._seed, self.guide = actions, seed, guide
         self.most_entropy = most_entropy(actions.mask)
         if guide:
             self.policy, self._state = guide.policy(with_value=trains_value)
@@ -69,6 +71,10 @@ class Learner:
             temperature = temperature_for(choices, LEAST_ENTROPY * self.most_entropy) * warmer
             return choices if temperature == 1 else tempered(choices, temperature)
 
+    def entropy_share(self) -> float:
+        """Entropy of its draws as a share of the uniform distribution's."""
+        return float(entropy(self.choices())) / max(self.most_entropy, 1e-9)
+
     def learn(self, tried: Sequence[Tried], guide_weight: float) -> None:
         """Improve the policy by all that was tried.
 
@@ -87,17 +93,34 @@ class Learner:
             steps=STEPS,
         )
 
-    def let_loose(self) -> None:
-        """Forget the guide: it has misled the policy, which is flattened so that it can learn anew."""
-        self.guide = self._held_to = None
-        self.policy.flatten(self._state, FREED_ENTROPY * self.most_entropy)
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that it has learnt, by name."""
+        kept = {f"policy.{name}": tensor for name, tensor in self.policy.state_dict().items()}
+        kept |= {"state": self._state, **optimizer_tensors(self._optimizer, "optimizer")}
+        if self._held_to is not None:
+            kept["held_to"] = self._held_to
+        return kept | (self.guide.surrogate.tensors() if self.guide else {})
+
+    @classmethod
+    def restore(cls, actions: Actions, guide: Guide | None, tensors: Mapping[str, Tensor], *, seed: int) -> Self:
+        """What `tensors` kept, with a guide that has not learnt yet where there was one."""
+        learner = cls(actions, None, seed=seed)
+        learner.guide, learner._state, learner._held_to = guide, tensors["state"], tensors.get("held_to")
+        learner.policy = Policy(learner._state.shape[1], actions.mask)
+        learner.policy.load_state_dict(part(tensors, "policy"))
+        learner._optimizer = torch.optim.Adam(learner.policy.parameters(), LEARNING_RATE)
+        restore_optimizer(learner._optimizer, "optimizer", tensors)
+        if guide:
+            guide.surrogate.restore(tensors)
+        return learner
 
     def _episodes(self, tried: Sequence[Tried]) -> Episodes:
         actions = np.array([one.action for one in tried])
         returns = standardised(tried)
         synthetic = max(0, SYNTHETIC - len(tried)) if self.guide else 0
         if self.guide and synthetic:
-            foretold, drawn = self.guide.roll_outs(self.choices(), synthetic)
+            generator = np.random.default_rng((self._seed, len(tried)))
+            foretold, drawn = self.guide.roll_outs(self.choices(), synthetic, generator)
             actions, returns = np.concatenate([actions, drawn]), np.concatenate([returns, foretold])
         tensor = torch.from_numpy(actions)
         with torch.no_grad():

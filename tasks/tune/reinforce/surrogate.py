@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tasks.tune.reinforce.actions import Actions
+from tasks.tune.reinforce.checkpoint import optimizer_tensors, part, restore_optimizer
 from tasks.tune.reinforce.experience import FIGURES, History, States
 
 MEMBERS = 5
@@ -87,6 +88,16 @@ class Surrogate:
         with torch.no_grad():
             predictions = self.network(self._inputs(features, actions)).numpy()
         return predictions.mean(0), predictions.std(0)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that it has learnt, by name."""
+        kept = {f"surrogate.{name}": tensor for name, tensor in self.network.state_dict().items()}
+        return kept | optimizer_tensors(self._optimizer, "surrogate_optimizer")
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over what `tensors` kept."""
+        self.network.load_state_dict(part(tensors, "surrogate"))
+        restore_optimizer(self._optimizer, "surrogate_optimizer", tensors)
 
     def _inputs(self, features: Mapping[str, float], actions: np.ndarray) -> Tensor:
         state = np.broadcast_to(self._states.vector(features), (len(actions), len(self._states.names)))

@@ -74,9 +74,9 @@ def evaluations(table: np.ndarray, controller: Controller) -> int:
     raise AssertionError
 
 
-def over_seeds(past_of: Callable[[int], list[History]]) -> np.ndarray:
+def over_seeds(past_of: Callable[[int], list[History]], seeds: range = SEEDS) -> np.ndarray:
     return np.array(
-        [evaluations(tables(seed)[0], Controller(ACTIONS, seed=seed, past=past_of(seed))) for seed in SEEDS]
+        [evaluations(tables(seed)[0], Controller(ACTIONS, seed=seed, past=past_of(seed))) for seed in seeds]
     )
 
 
@@ -105,10 +105,12 @@ def test_a_past_of_shuffled_labels_costs_at_most_a_fifth_more():
         table = tables(seed)[1]
         return [history_of(np.random.default_rng(seed).permutation(table.ravel()).reshape(table.shape), seed)]
 
-    assert np.mean(over_seeds(shuffled)) <= 1.2 * np.mean(cold())
+    some = range(8)  # all are in benchmarks/search_rl.py
+    assert np.mean(over_seeds(shuffled, some)) <= 1.2 * np.mean(cold()[some])
 
 
 def test_a_past_that_says_the_opposite_misleads_for_two_batches_at_most():
-    opposite = over_seeds(lambda seed: [history_of(1.4 - tables(seed)[1], seed)])
+    some = range(8)
+    opposite = over_seeds(lambda seed: [history_of(1.4 - tables(seed)[1], seed)], some)
 
-    assert np.mean(opposite) <= np.mean(cold()) + 16
+    assert np.mean(opposite) <= np.mean(cold()[some]) + 16
