@@ -60,7 +60,7 @@ class SupernetSchedule:
     """
 
     warmup_epochs: int = 1
-    rounds: int = 4
+    rounds: int = 3
     first_temperature: float = 1.0
     temperature_rate: float = 0.2
     lowest_temperature: float = 0.1
@@ -81,14 +81,14 @@ class RoundReport:
 
     Attributes:
         temperature: of the masks.
-        weights_ne: mean NE of the mixtures over the pass of the weights.
+        weights_ne: mean NE of the mixtures over the pass of the weights; None where there was none.
         theta_ne: the same over the pass of theta, on rows that the weights have not seen.
         cost: expected of the architectures that theta stands for, in the unit of the cost table; None without one.
         probabilities: of the candidates of each choice.
     """
 
     temperature: float
-    weights_ne: float
+    weights_ne: float | None
     theta_ne: float
     cost: float | None
     probabilities: dict[str, list[float]]
@@ -115,8 +115,9 @@ class SupernetTraining:
     """Trains one super-net, stage by stage: the warm-up, and then rounds for one weight of the cost after the other.
 
     A sweep over the weights would cost as many super-nets. Here each goes on from the one before, from the lightest to
-    the heaviest, so that a further point of a front costs a round or two. A stage begins with optimisers and random
-    numbers of its own: with `state` kept after each, an interrupted sweep goes on as it would have.
+    the heaviest, so that a further point of a front costs a round, or a pass of theta alone. A stage begins with
+    optimisers and random numbers of its own: with `state` kept after each, an interrupted sweep goes on as it would
+    have.
 
     Args:
         network: on the device of `execution`.
@@ -127,7 +128,8 @@ class SupernetTraining:
         seed: of the split of the rows, the order of batches, and the masks.
 
     Attributes:
-        epochs: passes of the weights so far.
+        passes: of weights or theta so far.
+        rounds: so far.
 
     Raises:
         RequestError: the labels are of one class.
@@ -144,8 +146,8 @@ class SupernetTraining:
         seed: int = 0,
     ) -> None:
         self.network, self.execution, self.schedule, self.seed = network, execution, schedule, seed
-        self.epochs = 0
-        self._hyperparameters = hyperparameters
+        self.passes = self.rounds = 0
+        self.hyperparameters = hyperparameters
         self._loader = BatchLoader(dataset, "train", min(execution.batch_size, dataset.splits["train"].rows))
         self._task_weights = task_weights(hyperparameters.task_weights, dataset.features.tasks, execution.device)
         self._base_entropy = _base_entropy(dataset)
@@ -157,7 +159,7 @@ class SupernetTraining:
             TrainingError: the loss is not a number any more.
         """
         with applied(self.execution) as device, seeded(self._stage_seed(), device):
-            optimizer, stopped = build_dense_optimizer(self.network.layers, self._hyperparameters), None
+            optimizer, stopped = build_dense_optimizer(self.network.layers, self.hyperparameters), None
             for _ in range(self.schedule.warmup_epochs):
                 _, stopped = self._learn_weights(optimizer, self.schedule.first_temperature, should_stop)
                 if stopped is not None:
@@ -170,6 +172,7 @@ class SupernetTraining:
         costs: CostTable | None = None,
         *,
         rounds: int | None = None,
+        theta_alone: bool = False,
         should_stop: ShouldStop = None,
     ) -> Learned:
         """Go on with weights and theta in turn.
@@ -178,6 +181,7 @@ class SupernetTraining:
             weight: NE that a factor e of cost is worth.
             costs: of the architectures; None leaves the cost out.
             rounds: None is the schedule's.
+            theta_alone: the weights stay as they are.
             should_stop: asked after each step; a text ends it with theta as it is.
 
         Raises:
@@ -187,15 +191,17 @@ class SupernetTraining:
         reports: list[RoundReport] = []
         loss = self._theta_loss(weight, costs)
         with applied(self.execution) as device, seeded(self._stage_seed(), device):
-            of_weights = build_dense_optimizer(network.layers, self._hyperparameters)
+            of_weights = build_dense_optimizer(network.layers, self.hyperparameters)
             rate = schedule.theta_learning_rate
             of_theta = torch.optim.Adam(network.choices.parameters(), lr=rate, betas=(0.5, 0.999))
             for _ in range(schedule.rounds if rounds is None else rounds):
-                temperature = schedule.temperature(self.epochs - schedule.warmup_epochs)
-                weights_ne, stopped = self._learn_weights(of_weights, temperature, should_stop)
+                temperature, weights_ne = schedule.temperature(self.rounds), None
+                if not theta_alone:
+                    weights_ne, stopped = self._learn_weights(of_weights, temperature, should_stop)
                 if stopped is None:
                     theta_ne, stopped = self._learn_theta(of_theta, temperature, loss, should_stop)
                     reports.append(self._report(temperature, weights_ne, theta_ne, costs))
+                self.rounds += 1
                 if stopped is not None:
                     break
         return Learned(weight=weight, theta=network.choices.values(), rounds=tuple(reports), stopped_because=stopped)
@@ -208,7 +214,7 @@ class SupernetTraining:
             "tables.weight": tables.weight,
             "tables.adagrad_sum": tables.adagrad_sum,
             "theta": self.network.choices.theta.detach(),
-            "epochs": torch.tensor(self.epochs),
+            "progress": torch.tensor([self.passes, self.rounds]),
         }
 
     @torch.no_grad()
@@ -216,10 +222,10 @@ class SupernetTraining:
         """Put back what `state` gave."""
         for name, tensor in self.state().items():
             tensor.copy_(state[name])
-        self.epochs = int(state["epochs"])
+        self.passes, self.rounds = state["progress"].tolist()
 
     def _stage_seed(self) -> int:
-        return self.seed * 1_000_003 + self.epochs
+        return self.seed * 1_000_003 + self.passes
 
     def _learn_weights(
         self, optimizer: torch.optim.Optimizer, temperature: float, should_stop: ShouldStop
@@ -238,9 +244,7 @@ class SupernetTraining:
             optimizer.step()
             return loss
 
-        ne, stopped = self._pass("weights", self.epochs, step, should_stop)
-        self.epochs += 1
-        return ne, stopped
+        return self._pass("weights", step, should_stop)
 
     def _learn_theta(
         self,
@@ -263,7 +267,7 @@ class SupernetTraining:
             optimizer.step()
             return loss
 
-        return self._pass("theta", self.epochs, step, should_stop)
+        return self._pass("theta", step, should_stop)
 
     def _loss(self, batch: Batch, masks: Masks) -> Tensor:
         with autocast(batch.labels.device, self.execution.precision):
@@ -292,7 +296,9 @@ class SupernetTraining:
         return float(self.network.expected_cost(choices.masks(uniform.unsqueeze(0)), costs))
 
     @torch.no_grad()
-    def _report(self, temperature: float, weights_ne: float, theta_ne: float, costs: CostTable | None) -> RoundReport:
+    def _report(
+        self, temperature: float, weights_ne: float | None, theta_ne: float, costs: CostTable | None
+    ) -> RoundReport:
         choices = self.network.choices
         likely = choices.masks(choices.logits().softmax(1).unsqueeze(0))
         return RoundReport(
@@ -306,12 +312,12 @@ class SupernetTraining:
     def _pass(
         self,
         part: Literal["weights", "theta"],
-        epoch: int,
         step: Callable[[Batch], Tensor],
         should_stop: ShouldStop,
     ) -> tuple[float, str | None]:
         """Every batch of a part of the training rows once; the mean NE, and what ended it early."""
-        rows = self._rows(part, epoch)
+        rows = self._rows(part, self.passes)
+        self.passes += 1
         total, samples, stopped = torch.zeros((), device=self.execution.device), 0, None
         with prefetch(map(self._loader.read, rows), self.execution) as batches:
             for batch in batches:

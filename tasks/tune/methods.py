@@ -31,6 +31,7 @@ class SearchContext:
         seed: of the method.
         trials: budget in trials at the start of the search; None sets none.
         past: studies of other data sets, the nearest first; see `tasks.tune.meta`.
+        should_stop: for a method that takes long to find a point: a text says that the search is to end.
     """
 
     space: Space
@@ -43,6 +44,7 @@ class SearchContext:
     seed: int = 0
     trials: int | None = None
     past: tuple[Any, ...] = ()
+    should_stop: Callable[[], str | None] | None = None
 
 
 def _tpe(context: SearchContext) -> SearchMethod:
@@ -56,6 +58,12 @@ def _random(context: SearchContext) -> SearchMethod:
     from tasks.tune.samplers import Sampled, random_sampler
 
     return Sampled(context, random_sampler)
+
+
+def _dnas(context: SearchContext) -> SearchMethod:
+    from tasks.tune.dnas import Dnas
+
+    return Dnas(context)
 
 
 def _rl(context: SearchContext) -> SearchMethod:
@@ -73,6 +81,7 @@ def _transfer(context: SearchContext) -> SearchMethod:
 METHODS: dict[str, Callable[[SearchContext], SearchMethod]] = {
     "tpe": _tpe,
     "random": _random,
+    "dnas": _dnas,
     "rl": _rl,
     "transfer": _transfer,
 }

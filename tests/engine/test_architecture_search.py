@@ -83,9 +83,12 @@ def test_planted_widths_are_found_and_the_cost_falls_with_its_weight(planted: Da
     assert not training.network.choices.theta.any(), "the warm-up leaves theta alone"
     free = training.learn(0.0, costs)
     assert likeliest(free, space)[:2] == [WIDE, WIDE], "what costs nothing is taken"
-    weighed = training.learn(0.3, costs)
+    before = {name: tensor.clone() for name, tensor in training.state().items()}
+    weighed = training.learn(0.3, costs, theta_alone=True)
+    after = training.state()
+    assert all(torch.equal(after[name], before[name]) for name in before if name not in ("theta", "progress"))
     assert likeliest(weighed, space)[:2] == [NARROW, WIDE], "a table is as wide as what it tells"
-    dear = training.learn(3.0, costs)
+    dear = training.learn(3.0, costs, theta_alone=True)
     assert likeliest(dear, space)[:2] == [NARROW, NARROW]
     assert expected_cost(free) > expected_cost(weighed) > expected_cost(dear)
 

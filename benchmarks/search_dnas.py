@@ -1,0 +1,192 @@
+"""Fronts of differentiable architecture search against those of random search, by equally many trained candidates.
+
+Each method proposes architectures of the same space, and each is trained from scratch in the same way. The front is of
+validation NE against bytes of the parameters, which are counted, and against the processor's time for a step, which is
+measured on one thread and not by the clock on the wall, for other work runs beside it. A front's figure is the area
+that it dominates (hypervolume) over NE and the logarithm of the cost, below the worst NE and the highest cost of any
+candidate of either method on that data; a second figure takes a prediction of the base rate, NE 1, instead of the
+worst. Random search trains no super-net: what that costs beside the candidates is told too.
+"""
+
+import math
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from statistics import fmean, median, stdev
+from typing import Any
+
+from benchmarks.search_cache import Cache
+from benchmarks.search_data import load
+from benchmarks.search_replay import replay
+from benchmarks.search_table import RATES
+from engine.config import Execution, Schedule
+from engine.dataset import Dataset
+from engine.loader import BatchLoader
+from engine.step import build_dense_optimizer, train_step
+from engine.trainer import train
+from models.registry import build_model
+from tasks.tune.architecture import ArchitectureSpace
+from tasks.tune.front import hypervolume
+from tasks.tune.method import BudgetLeft, Cost, Outcome, Parameters, SearchMethod
+from tasks.tune.methods import SearchContext, build_method
+
+ROWS = {"train": 20_000, "validation": 10_000, "test": 0}
+DATA = ("frappe", "ml1m")
+SEEDS = (0, 1, 2)
+CANDIDATES = 16
+COSTS: tuple[Cost, ...] = ("parameter_bytes", "step_seconds")
+METHODS = ("random", "dnas")
+SCHEDULE = Schedule(max_epochs=4)
+EXECUTION = Execution(threads=1)
+TIMED_STEPS = 20
+
+
+def measure(folder: Path, *, quick: bool = False) -> dict[str, Any]:
+    """Every method, cost, data set and seed; what is in the cache is not measured again.
+
+    Args:
+        folder: where the data sets are kept.
+        quick: one seed, fewer candidates and rows.
+
+    Returns:
+        `dnas_vs_random_hypervolume`, the mean over data sets, costs and seeds of the ratio of the areas; the same of
+        each by itself with its spread; and all candidates.
+    """
+    seeds, candidates = (SEEDS[:1], 4) if quick else (SEEDS, CANDIDATES)
+    rows = {"train": 2_000, "validation": 1_000, "test": 0} if quick else ROWS
+    cache = Cache(Path(tempfile.mkdtemp()) / "quick.jsonl") if quick else Cache.of("search_dnas")
+    runs: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for name in DATA:
+        dataset = load(name, folder, rows)
+        for cost in COSTS:
+            runs[f"{name} {cost}"] = {
+                method: [
+                    _search(method, dataset, cost, candidates=candidates, seed=seed, cache=cache) for seed in seeds
+                ]
+                for method in METHODS
+            }
+    compared = {of: _compare(by_method, of.split()[1]) for of, by_method in runs.items()}
+    ratios = [ratio for one in compared.values() for ratio in one["ratios"]]
+    return {
+        "dnas_vs_random_hypervolume": round(fmean(ratios), 4),
+        "dnas_vs_random_hypervolume_sd": round(stdev(ratios), 4) if len(ratios) > 1 else None,
+        "dnas_vs_random_hypervolume_below_base_rate": round(
+            fmean(ratio for one in compared.values() for ratio in one["ratios_below_base_rate"]), 4
+        ),
+        "candidates": candidates,
+        "compared": compared,
+        "runs": runs,
+    }
+
+
+def _search(method: str, dataset: Dataset, cost: Cost, *, candidates: int, seed: int, cache: Cache) -> dict[str, Any]:
+    """One search: its candidates, and the seconds that the method itself took, most of them for the super-net."""
+    of = {"data": dataset.fingerprint, "candidates": candidates, "seed": seed}
+    # Random search proposes the same points whatever the cost.
+    key = {"method": method, **({} if method == "random" else {"cost": cost}), **of}
+    space = ArchitectureSpace.for_dataset(dataset, hyperparameters=RATES)
+
+    def make() -> dict[str, Any]:
+        timed: list[_Timed] = []
+
+        def build(context: SearchContext) -> SearchMethod:
+            timed.append(_Timed(build_method(method, context)))
+            return timed[0]
+
+        def look_up(parameters: Parameters) -> Outcome:
+            found = cache.get_or_make(
+                {"data": dataset.fingerprint, "point": parameters, "seed": seed},
+                lambda: _train(dataset, space, parameters, seed),
+            )
+            return Outcome(state="complete", validation_ne=found["ne"], costs=found["costs"], seconds=found["seconds"])
+
+        played = replay(build, space, look_up, dataset=dataset, trials=candidates, seed=seed, cost=cost)
+        return {
+            "method_seconds": timed[0].seconds,
+            "candidates": [
+                {"point": one.parameters, "ne": one.outcome.validation_ne, **one.outcome.costs}
+                | {"seconds": one.outcome.seconds}
+                for one in played
+            ],
+        }
+
+    return cache.get_or_make(key, make)
+
+
+class _Timed:
+    """A method that knows how long it was asked and told; on a shared machine, by the processor's clock."""
+
+    def __init__(self, method: SearchMethod) -> None:
+        self._method, self.seconds = method, 0.0
+
+    def ask(self, left: BudgetLeft) -> Parameters | None:
+        began = time.process_time()
+        parameters = self._method.ask(left)
+        self.seconds += time.process_time() - began
+        return parameters
+
+    def tell(self, parameters: Parameters, outcome: Outcome) -> None:
+        self._method.tell(parameters, outcome)
+
+
+def _train(dataset: Dataset, space: ArchitectureSpace, parameters: Parameters, seed: int) -> dict[str, Any]:
+    """One candidate, from scratch."""
+    spec, hyperparameters = space.build(parameters)
+    began = time.process_time()
+    result = train(dataset, spec, hyperparameters, EXECUTION, Schedule(max_epochs=SCHEDULE.max_epochs, seed=seed))
+    seconds = time.process_time() - began
+    costs = {
+        "parameter_bytes": space.parameter_bytes(parameters),
+        "step_seconds": _step_seconds(dataset, space, parameters),
+    }
+    return {"ne": result.validation.ne, "costs": costs, "seconds": seconds}
+
+
+def _step_seconds(dataset: Dataset, space: ArchitectureSpace, parameters: Parameters) -> float:
+    """Median processor time of a step, of a thread that does all of it."""
+    spec, hyperparameters = space.build(parameters)
+    model = build_model(spec, dataset.features).train()
+    optimizer = build_dense_optimizer(model, hyperparameters)
+    loader = BatchLoader(dataset, "train", min(EXECUTION.batch_size, dataset.splits["train"].rows))
+    batch = next(islice(loader.batches(), 1))
+    durations = []
+    for _ in range(TIMED_STEPS):
+        began = time.thread_time()
+        train_step(model, optimizer, batch, EXECUTION.precision)
+        durations.append(time.thread_time() - began)
+    return median(durations[TIMED_STEPS // 4 :])
+
+
+def _compare(by_method: Mapping[str, Sequence[Mapping[str, Any]]], cost: str) -> dict[str, Any]:
+    """Areas of both methods, seed by seed, and what each search took."""
+    points = {
+        method: [[(one["ne"], math.log(one[cost])) for one in run["candidates"]] for run in runs]
+        for method, runs in by_method.items()
+    }
+    every = [point for runs in points.values() for run in runs for point in run]
+    worst = (max(ne for ne, _ in every), max(size for _, size in every))
+    base_rate = (1.0, worst[1])
+
+    def ratios(reference: tuple[float, float]) -> list[float]:
+        areas = {method: [hypervolume(run, reference) for run in runs] for method, runs in points.items()}
+        return [dnas / random for dnas, random in zip(areas["dnas"], areas["random"], strict=True)]
+
+    found = ratios(worst)
+    return {
+        "ratios": found,
+        "ratio_mean": fmean(found),
+        "ratio_sd": stdev(found) if len(found) > 1 else None,
+        "ratios_below_base_rate": ratios(base_rate),
+        "reference_ne": worst[0],
+        f"reference_{cost}": math.exp(worst[1]),
+        **{f"best_ne_{method}": [min(ne for ne, _ in run) for run in runs] for method, runs in points.items()},
+        **{
+            f"processor_seconds_{method}": [
+                run["method_seconds"] + sum(one["seconds"] for one in run["candidates"]) for run in runs
+            ]
+            for method, runs in by_method.items()
+        },
+        "processor_seconds_supernet": [run["method_seconds"] for run in by_method["dnas"]],
+    }
