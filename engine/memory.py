@@ -9,7 +9,7 @@ from engine.config import Execution
 from hardware.cgroup import memory_limit_bytes
 from models.slots import BYTES_A_ROW, BYTES_A_SLOT
 from models.spec import Features, ModelSpec
-from shunter.errors import RequestError
+from shunter.errors import RequestError, TooLargeError
 
 FLOAT_BYTES = 4
 
@@ -39,7 +39,8 @@ def check_tables_fit(
         available_bytes: memory left; None measures it.
 
     Raises:
-        RequestError: the rows and their optimiser state take more; the message names the largest field.
+        TooLargeError: the rows and their optimiser state take more; the message names the largest field.
+        RequestError: a cache of the rows takes more.
     """
     if available_bytes is None:
         available_bytes = available_memory_bytes(torch.device(execution.device))
@@ -57,7 +58,7 @@ def check_tables_fit(
     elif sum(table_bytes) > available_bytes:
         owners = [field.name for field in features.categorical if field.table is None]
         most, rows, owner = max(zip(table_bytes, (table.rows for table in tables), owners, strict=True))
-        raise RequestError(
+        raise TooLargeError(
             f"The embedding tables take {sum(table_bytes):,} bytes, {most:,} of them for the {rows:,} rows of the "
             f"field {owner!r}, but {available_bytes:,} are left on {execution.device}: lower that field's rows or "
             f"embedding_dim, or set embedding_cache_rows to keep the tables in a file."

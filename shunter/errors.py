@@ -17,6 +17,10 @@ class RequestError(ShunterError):
     exit_code = 2
 
 
+class TooLargeError(RequestError):
+    """A model does not fit into memory."""
+
+
 class DataError(ShunterError):
     """The data cannot be used: a missing file or column, a truncated archive, too many bad rows, a single class."""
 

@@ -12,9 +12,10 @@ from tasks.faults import retried
 from tasks.place import Place
 from tasks.request import TrainRequest
 from tasks.tune.front import front_rows
+from tasks.tune.loop import Progress
 from tasks.tune.report import publish_search, trial_progress
 from tasks.tune.result import Setting, TuneResult
-from tasks.tune.search import Progress, search
+from tasks.tune.search import search
 from tasks.tune.space import SearchSpace
 
 __all__ = ["Progress", "SearchSpace", "Setting", "TuneResult", "front_rows", "publish_search", "search", "tune"]

@@ -11,7 +11,7 @@ from tasks.tune.result import TuneResult
 from tasks.tune.study import FILE
 
 if TYPE_CHECKING:
-    from tasks.tune.search import Progress
+    from tasks.tune.loop import Progress
 
 KEY = "tune"
 

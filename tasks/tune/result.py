@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from engine.config import Hyperparameters
 from models.spec import ModelSpec
+from tasks.tune.constraints import breaks_a_measured_limit
 from tasks.tune.method import Cost, Space
 from tasks.tune.reward import COST_WEIGHT
 from tasks.tune.study import failures, outcome_of, trials_with_result
@@ -72,8 +73,12 @@ class TuneResult(BaseModel):
 
     @property
     def winners(self) -> tuple[Setting, ...]:
-        """Settings to train to the end: those that keep the limits; all where only estimates say that none does."""
-        return tuple(setting for setting in self.settings if setting.is_feasible) or self.settings
+        """Settings to train to the end: those that keep the limits; of none, those that break them by estimates only.
+
+        The training to come stops at the limit that it was estimated to break, with its best epoch.
+        """
+        within = tuple(setting for setting in self.settings if setting.is_feasible)
+        return within or tuple(one for one in self.settings if not breaks_a_measured_limit(one.violations))
 
     @property
     def front_cost(self) -> str:

@@ -1,10 +1,7 @@
-"""The search: points that a method proposes, each trained in a slot, until the budget ends."""
+"""The search: from a request to the settings that were tried, ranked."""
 
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,31 +16,19 @@ from tasks.placement import execution_of
 from tasks.request import SearchCost, TrainRequest
 from tasks.tune.budget import SearchBudget
 from tasks.tune.constraints import FinalTraining, breaks_a_measured_limit, words
-from tasks.tune.halving import Halving, checks_for
+from tasks.tune.halving import checks_for
+from tasks.tune.loop import Loop, Progress
 from tasks.tune.meta.past import begin_from_past
-from tasks.tune.method import Cost, Parameters, SearchMethod, Space
+from tasks.tune.method import Cost, SearchMethod, Space
 from tasks.tune.methods import SearchContext, build_method
 from tasks.tune.result import Setting, TuneResult, ranked, summarise
 from tasks.tune.spaces import check_not_empty, space_for
-from tasks.tune.study import (
-    begun_trials,
-    failures,
-    finished_trials,
-    has_waiting,
-    lowest_ne,
-    open_study,
-    outcome_of,
-    record,
-    storage_address,
-    storage_errors,
-    tell,
-    trials_with_result,
-)
-from tasks.tune.trial import Terms, run_trial
+from tasks.tune.study import failures, open_study, storage_address, storage_errors, trials_with_result
+from tasks.tune.trial import Terms
 from tasks.tune.workers import open_slots
 
 if TYPE_CHECKING:
-    from optuna import Study, Trial
+    from optuna import Study
 
 COSTS: dict[SearchCost, Cost] = {
     SearchCost.TIME: "step_seconds",
@@ -51,23 +36,6 @@ COSTS: dict[SearchCost, Cost] = {
     SearchCost.BYTES: "parameter_bytes",
 }
 NEAREST = 3  # points that an error names
-
-
-@dataclass(frozen=True, kw_only=True)
-class Progress:
-    """Where a search stands after a trial.
-
-    Attributes:
-        done: trials so far.
-        trials: that were asked for; None where only time or energy ends the search.
-        best_ne: the lowest validation NE so far.
-        share: of the trials, or of the time or energy, whichever is nearest to its end; from 0 to 1.
-    """
-
-    done: int
-    trials: int | None
-    best_ne: float | None
-    share: float
 
 
 def search(
@@ -116,56 +84,30 @@ def search(
     """
     space = space or space_for(dataset, request, placement, directory, parent_run_id)
     check_not_empty(space)
-    cost = COSTS[request.search_cost] if request.search_cost else None
     _check_energy_can_be_measured(request, placement, place)
-    checks = checks_for(dataset.splits["train"].rows) if checks is None else checks
     address = storage_address(directory, request.search_storage)
+    cost = COSTS[request.search_cost] if request.search_cost else None
     is_shared = request.search_storage is not None
     belongs_to = f"{dataset.fingerprint}|{request.max_epochs}" if is_shared else ""
     with storage_errors(address), ExitStack() as stack:
         study = open_study(address, space, cost=cost, belongs_to=belongs_to, is_shared=is_shared)
-        schedule = Schedule(max_epochs=request.max_epochs, seed=request.seed, checks=checks)
-        context = SearchContext(
-            space=space,
-            study=study,
-            dataset=dataset,
-            execution=execution_of(placement),
-            schedule=schedule,
-            directory=directory / "method",
-            cost=cost,
-            seed=request.seed,
-            trials=request.most_trials,
-            past=begin_from_past(dataset, directory, parent_run_id, is_cold=request.cold_start),
-        )
         slots = stack.enter_context(open_slots(placement, request.parallel_trials, place))
         meters = [stack.enter_context(meter) for meter in _meters(slots, place)]
-        budget = SearchBudget(
-            directory,
-            lambda: _joules(meters),
-            max_seconds=None if request.search_minutes is None else request.search_minutes * 60,
-            max_joules=None if request.search_kwh is None else request.search_kwh * JOULES_PER_KWH,
-        )
-        run = _Search(
-            study=study,
-            method=build_method(request.search_method, context),
-            budget=budget,
-            should_stop=should_stop or (lambda: None),
-            on_trial=on_trial,
-            trials=request.most_trials,
-        )
-        run.terms = Terms(
+        budget = _budget(request, directory, meters)
+        loop = Loop(study, budget, request.most_trials, should_stop=should_stop or (lambda: None), on_trial=on_trial)
+        terms = Terms(
             dataset=dataset,
             space=space,
-            schedule=schedule,
+            schedule=_schedule(dataset, request, checks),
             cost=cost,
             limits=request.limits,
             final=FinalTraining.of(request, used_seconds, used_joules),
-            halving=Halving(study, checks, request.max_epochs),
             parent_run_id=parent_run_id,
-            should_stop=run.ended,
+            should_stop=loop.ended,
+            study=study,
         )
-        run.in_slots(slots)
-        _check_has_result(study, run.stopped_because)
+        loop.run(_method(request, terms, placement, directory), terms, slots)
+        _check_has_result(study, loop.stopped_because)
         settings = ranked(study, space, cost)
         _check_feasible(settings)
         return summarise(
@@ -173,111 +115,45 @@ def search(
             settings,
             method=request.search_method,
             cost=cost,
-            resumed_trials=run.resumed,
-            stopped_because=run.stopped_because,
+            resumed_trials=loop.resumed,
+            stopped_because=loop.stopped_because,
             seconds=budget.seconds,
             joules=budget.joules,
             energy_source=_energy_source(meters),
         )
 
 
-class _Search:
-    """A search while it goes on: who asks next, what is told, and when it ends."""
+def _schedule(dataset: Dataset, request: TrainRequest, checks: tuple[float, ...] | None) -> Schedule:
+    by_size = checks_for(dataset.splits["train"].rows)
+    return Schedule(max_epochs=request.max_epochs, seed=request.seed, checks=by_size if checks is None else checks)
 
-    terms: Terms
 
-    def __init__(
-        self,
-        *,
-        study: "Study",
-        method: SearchMethod,
-        budget: SearchBudget,
-        should_stop: Callable[[], str | None],
-        on_trial: Callable[[Progress], None] | None,
-        trials: int | None,
-    ) -> None:
-        self.study, self.method, self.budget, self.trials = study, method, budget, trials
-        self.stopped_because: str | None = None
-        self.resumed = len(finished_trials(study))
-        self._should_stop, self._on_trial = should_stop, on_trial
-        self._told: set[int] = set()
-        self._lock = threading.RLock()
-        self._gave_up = threading.Event()
+def _method(request: TrainRequest, terms: Terms, placement: Placement, directory: Path) -> SearchMethod:
+    """The method that the request names, which begins from the past unless the request says otherwise."""
+    context = SearchContext(
+        space=terms.space,
+        study=terms.study,
+        dataset=terms.dataset,
+        execution=execution_of(placement),
+        schedule=terms.schedule,
+        directory=directory / "method",
+        cost=terms.cost,
+        seed=request.seed,
+        trials=request.most_trials,
+        past=begin_from_past(terms.dataset, directory, terms.parent_run_id, is_cold=request.cold_start),
+        run_id=terms.parent_run_id,
+        should_stop=terms.should_stop,
+    )
+    return build_method(request.search_method, context)
 
-    def in_slots(self, slots: Sequence[Slot]) -> None:
-        """Train in all slots until the search ends; with one slot in this thread, which takes Ctrl-C between steps."""
-        if len(slots) == 1:
-            self._in_slot(slots[0])
-            return
-        with ThreadPoolExecutor(len(slots), thread_name_prefix="trial") as threads:
-            running = [threads.submit(self._in_slot, slot) for slot in slots]
-            try:
-                done, _ = wait(running, return_when=FIRST_EXCEPTION)
-                for one in done:
-                    one.result()
-            except BaseException:
-                self._gave_up.set()
-                for slot in slots:
-                    slot.close()
-                raise
 
-    def ended(self) -> str | None:
-        """What ends the search, its trials under way included; None while it may go on."""
-        if self._gave_up.is_set():
-            raise KeyboardInterrupt
-        return self._should_stop() or self.budget.exhausted()
-
-    def _in_slot(self, slot: Slot) -> None:
-        while (begun := self._begin()) is not None:
-            trial, parameters = begun
-            outcome = run_trial(trial, parameters, self.terms, slot)
-            with self._lock:
-                tell(self.study, trial, outcome, self.terms.cost)
-                self._tell_method()
-                self.budget.save()
-                self._report()
-
-    def _begin(self) -> "tuple[Trial, Parameters] | None":
-        """The next trial; None when the search has ended."""
-        with self._lock:
-            if self._all_begun():
-                return None
-            because = self.ended()
-            if because is None:
-                self._tell_method()
-                begun = self._next()
-                if begun is not None:
-                    return begun
-                because = "The method has no other point to propose."
-            self.stopped_because = self.stopped_because or because
-            return None
-
-    def _next(self) -> "tuple[Trial, Parameters] | None":
-        parameters = None
-        if not has_waiting(self.study):
-            left = None if self.trials is None else self.trials - len(begun_trials(self.study))
-            parameters = self.method.ask(self.budget.left(left))
-            if parameters is None:
-                return None
-        trial = record(self.study, parameters)
-        return trial, self.terms.space.suggest(trial)
-
-    def _all_begun(self) -> bool:
-        return self.trials is not None and len(begun_trials(self.study)) >= self.trials
-
-    def _tell_method(self) -> None:
-        """Tell the method of trials that it does not know: finished here, by other machines, or in earlier attempts."""
-        for trial in finished_trials(self.study):
-            if trial.number not in self._told:
-                self._told.add(trial.number)
-                self.method.tell(dict(trial.params), outcome_of(trial))
-
-    def _report(self) -> None:
-        if self._on_trial:
-            done = len(finished_trials(self.study))
-            best = min(map(lowest_ne, trials_with_result(self.study)), default=None)
-            shares = [self.budget.share, done / self.trials if self.trials else 0.0]
-            self._on_trial(Progress(done=done, trials=self.trials, best_ne=best, share=min(1.0, max(shares))))
+def _budget(request: TrainRequest, directory: Path, meters: Sequence[Reading]) -> SearchBudget:
+    return SearchBudget(
+        directory,
+        lambda: _joules(meters),
+        max_seconds=None if request.search_minutes is None else request.search_minutes * 60,
+        max_joules=None if request.search_kwh is None else request.search_kwh * JOULES_PER_KWH,
+    )
 
 
 def _joules(meters: Sequence[Reading]) -> float | None:

@@ -14,7 +14,7 @@ from engine.dataset import Dataset
 from engine.results import EpochReport, TrainingFigures
 from hardware.types import EnergyReading
 from models.counting import count_parameter_bytes
-from shunter.errors import TrainingError
+from shunter.errors import TooLargeError, TrainingError
 from tasks.place import Slot
 from tasks.request import Limits
 from tasks.track import (
@@ -34,7 +34,7 @@ from tasks.tune.method import Cost, Outcome, Parameters, Space
 from tasks.tune.study import FAILURE
 
 if TYPE_CHECKING:
-    from optuna import Trial
+    from optuna import Study, Trial
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,9 +48,9 @@ class Terms:
         cost: that NE is weighed against.
         limits: of the user.
         final: what may be spent on the winners.
-        halving: stops what is worse than others early.
         parent_run_id: MLflow run of the search.
         should_stop: asked after each step; a text ends a training, which counts with what it has.
+        study: the record of all trials, by which a training that is worse than others is stopped early.
     """
 
     dataset: Dataset
@@ -59,9 +59,9 @@ class Terms:
     cost: Cost | None
     limits: Limits
     final: FinalTraining
-    halving: Halving
     parent_run_id: str
     should_stop: Callable[[], str | None]
+    study: "Study"
 
 
 def run_trial(trial: "Trial", parameters: Parameters, terms: Terms, slot: Slot) -> Outcome:
@@ -91,6 +91,7 @@ class _Attempt:
         self.trial, self.terms, self.slot, self.run = trial, terms, slot, run
         self.parameters = parameters
         self.spec, self.hyperparameters = terms.space.build(parameters)
+        self.halving = Halving(terms.study, terms.schedule.checks, terms.schedule.max_epochs)
         self.reports: list[EpochReport] = []
 
     @cached_property
@@ -123,6 +124,11 @@ class _Attempt:
             )
         reading = self.meter.reading
         outcome = self._came_to(figures, reading, time.perf_counter() - started)
+        if terms.cost is not None and terms.cost not in outcome.costs:
+            raise TrainingError(
+                f"The {terms.cost} of the trial could not be measured ({reading.source}), so it cannot be compared: "
+                "search against another cost."
+            )
         self._log(outcome, figures, reading)
         return outcome
 
@@ -134,7 +140,7 @@ class _Attempt:
         else:
             self.run.log_metrics(epoch_metrics(report), step=report.epoch)
         cost = self._costs(report, self.meter.reading).get(self.terms.cost) if self.terms.cost else None
-        if self.terms.halving.is_beaten(self.trial, self._passes(report), report.validation.ne, cost):
+        if self.halving.is_beaten(self.trial, self._passes(report), report.validation.ne, cost):
             raise _stopped()
 
     def _came_to(self, figures: TrainingFigures | None, reading: EnergyReading, seconds: float) -> Outcome:
@@ -208,6 +214,6 @@ def _stopped() -> type[Exception]:
 
 def _is_failure_of_point(error: Exception) -> bool:
     """Whether another point may do better: the loss went astray, the memory did not suffice, its process died."""
-    if isinstance(error, TrainingError | MemoryError | torch.OutOfMemoryError):
+    if isinstance(error, TrainingError | TooLargeError | MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and "allocate memory" in str(error)  # torch's allocator on the CPU

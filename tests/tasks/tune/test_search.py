@@ -260,6 +260,17 @@ def test_mistake_of_the_request_is_not_taken_for_a_bad_setting(dataset: Dataset,
         search(dataset, TrainRequest(trials=2), too_large, tmp_path, parent_run_id=parent, space=SMALL)
 
 
+def test_tables_that_memory_cannot_hold_are_a_failed_trial(dataset: Dataset, parent: str, tmp_path: Path) -> None:
+    wide = SMALL.model_copy(update={"embedding_dims": (8, 2**30)})
+    study = open_study(storage_address(tmp_path, None), wide)
+    study.enqueue_trial({**wide.default(), "embedding_dim": 2**30})
+    result = search(
+        dataset, TrainRequest(trials=2, max_epochs=1), PLACEMENT, tmp_path, parent_run_id=parent, space=wide
+    )
+    assert (result.complete_trials, result.failed_trials) == (1, 1)
+    assert "embedding tables take" in trial_runs(parent)[0].data.tags["run.reason"]
+
+
 def test_best_setting_beats_the_base_rate(parent: str, tmp_path: Path) -> None:
     """The planted signal is learnable, so a search that found nothing would be broken."""
     dataset = write_dataset(tmp_path / "data", rows=4_000)

@@ -1,6 +1,10 @@
 """Searches with a budget, a cost, limits, several slots or a shared storage, over real trainings."""
 
 import json
+import os
+import signal
+import threading
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -107,25 +111,28 @@ def test_an_estimate_alone_does_not_end_the_search_but_is_told(dataset: Dataset,
     assert result.front == ()
 
 
-def test_two_at_a_time_and_one_that_dies(dataset: Dataset, parent: str, tmp_path: Path) -> None:
-    """The process of a trial is killed, as the kernel does for want of memory: one failed trial among the others."""
+def test_two_at_a_time_of_which_some_die(dataset: Dataset, parent: str, tmp_path: Path) -> None:
+    """Processes are killed, as the kernel does for want of memory: their trials count as failed, the search goes on."""
+    asked: Counter[int] = Counter()
     killed: list[int] = []
 
-    def kill_one() -> None:
-        for child in psutil.Process().children():
-            if not killed:
-                killed.append(child.pid)
-                child.kill()
+    def kill_while_training() -> None:
+        thread = threading.get_ident()
+        asked[thread] += 1  # the first time before a trial begins, the next while it trains
+        if asked[thread] == 2 and not killed:
+            killed.extend(child.pid for child in psutil.Process().children())
+            for process in killed:
+                os.kill(process, signal.SIGKILL)
 
     request = TrainRequest(trials=4, max_epochs=1, parallel_trials=2)
-    result = tune(dataset, parent, tmp_path, request, should_stop=kill_one)
+    result = tune(dataset, parent, tmp_path, request, should_stop=kill_while_training)
     assert killed
-    assert result.failed_trials == 1
-    assert result.complete_trials == 3
-    runs = MlflowClient(tracking_uri()).search_runs(
-        [MlflowClient(tracking_uri()).get_run(parent).info.experiment_id], f"tags.mlflow.parentRunId = '{parent}'"
-    )
-    assert sorted(run.info.status for run in runs) == ["FAILED", "FINISHED", "FINISHED", "FINISHED"]
+    assert result.failed_trials in {1, 2}  # the other process may not have begun to train
+    assert result.complete_trials == 4 - result.failed_trials
+    client = MlflowClient(tracking_uri())
+    experiment = client.get_run(parent).info.experiment_id
+    runs = client.search_runs([experiment], f"tags.mlflow.parentRunId = '{parent}'")
+    assert [run.info.status for run in runs].count("FAILED") == result.failed_trials
     assert psutil.Process().children() == []
 
 
