@@ -82,8 +82,9 @@ def front_table(result: "TuneResult") -> Table:
         if not table.columns:
             for title in row:
                 table.add_column(title, justify="right" if title not in ("family", "settings") else "left")
-        number = f"* {row['trial']}" if row["trial"] == best else str(row["trial"])
-        table.add_row(number, *("" if value is None else escape(str(value)) for value in list(row.values())[1:]))
+        trial = f"* {row['trial']}" if row["trial"] == best else str(row["trial"])
+        shown = {**row, "trial": trial, "NE": f"{row['NE']:.4f}"}
+        table.add_row(*("" if value is None else escape(str(value)) for value in shown.values()))
     return table
 
 

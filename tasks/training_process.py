@@ -20,6 +20,7 @@ from typing import Any
 
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.dataset import Dataset
+from engine.libraries import load_libraries
 from engine.results import TrainingFigures
 from engine.trainer import train
 from hardware.meter import EnergyMeter, measure_energy
@@ -81,6 +82,7 @@ class TrainingServer:
         while True:
             job = self._jobs.get()
             self._stop_because = None
+            load_libraries(job.execution.device)
             with measure_energy(job.execution.device, scope="process", cores=job.cores) as meter:
                 kind, value = self._outcome(job, meter)
             self._connection.send(("energy", meter.reading))

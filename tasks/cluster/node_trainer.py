@@ -11,6 +11,7 @@ from torch import Tensor
 
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.dataset import Dataset
+from engine.libraries import load_libraries
 from engine.results import EpochReport, TrainingFigures, TrainResult
 from engine.trainer import train
 from hardware.meter import EnergyMeter, measure_energy
@@ -118,6 +119,7 @@ class NodeTrainer:
     def _train(self, job: Job) -> Outcome:
         found = find_dataset(job.dataset)
         assert found is not None, "the data set was sent first"
+        load_libraries(job.execution.device)
         with tempfile.TemporaryDirectory(prefix="shunter-") as name, _meter(job) as meter:
             self._meter = meter
             directory = None if job.checkpoint is None else Path(name) / "checkpoint"

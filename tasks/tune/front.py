@@ -110,7 +110,7 @@ def _row(setting: Setting, result: TuneResult) -> dict[str, Any]:
 
 
 def setting_words(spec: ModelSpec, hyperparameters: Hyperparameters) -> str:
-    """A setting in short, for a row of a table: `width 16, bottom 64, top 128-64, learning rates 0.001 and 0.02`."""
+    """A setting in short, for a row of a table: `dim 16, bottom 64, top 128-64, rates 0.001 0.02`."""
     values = spec.to_dict()
     words = [_width_words(spec)]
     for name, title in (("bottom_widths", "bottom"), ("top_widths", "top")):
@@ -123,15 +123,15 @@ def setting_words(spec: ModelSpec, hyperparameters: Hyperparameters) -> str:
         f"{name.replace('_', ' ')} {_short(value)}" for name, value in values.items() if value != defaults.get(name)
     ]
     rates = hyperparameters.dense_learning_rate, hyperparameters.embedding_learning_rate
-    words.append("learning rates {:.3g} and {:.3g}".format(*rates))
+    words.append("rates {:.3g} {:.3g}".format(*rates))
     return ", ".join(words)
 
 
 def _width_words(spec: ModelSpec) -> str:
     widths = set(spec.table_dims) or {spec.embedding_dim}
-    words = f"width {min(widths)}" + (f" to {max(widths)}" if len(widths) > 1 else "")
+    words = f"dim {min(widths)}" + (f"-{max(widths)}" if len(widths) > 1 else "")
     kept = set(spec.table_shares)
-    return words + (f", rows kept {min(kept):.0%} to {max(kept):.0%}" if kept - {1.0} else "")
+    return words + (f", rows kept {min(kept):.0%}-{max(kept):.0%}" if kept - {1.0} else "")
 
 
 def _short(value: Any) -> str:

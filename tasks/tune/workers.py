@@ -7,6 +7,7 @@ from typing import Any
 
 from engine.config import Hyperparameters, Schedule
 from engine.dataset import Dataset
+from engine.libraries import load_libraries
 from engine.results import TrainingFigures
 from engine.trainer import train
 from hardware.discovery import usable_cores
@@ -84,6 +85,7 @@ class HereSlot:
 
     def meter(self) -> AbstractContextManager[Reading]:
         """Meter of this machine."""
+        load_libraries(self.placement.device)
         return measure_energy(self.placement.accelerator)
 
     def train(

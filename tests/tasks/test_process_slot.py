@@ -108,8 +108,9 @@ def test_a_process_that_is_killed_is_a_failed_training_and_the_next_one_gets_ano
         run(slot, dataset, LONG, on_epoch=lambda report: child().kill())
     assert meter.reading.joules is None or meter.reading.joules > 0, "nothing unknown is counted as nothing"
     assert run(slot, dataset).history
-    child().kill()
-    child().wait(60)
+    idle = child()
+    idle.kill()
+    idle.wait(60)
     assert run(slot, dataset).history, "one that ends while it waits is nobody's failure"
 
 

@@ -105,16 +105,14 @@ def test_rows_say_what_to_choose_by(result: TuneResult) -> None:
         "ms a step": 5.0,
         "mJ a sample": None,
         "MiB": 3.0,
-        "settings": "width 16, bottom 64, top 128-64, learning rates 0.001 and 0.02",
+        "settings": "dim 16, bottom 64, top 128-64, rates 0.001 0.02",
     }
 
 
 def test_words_of_a_setting_name_what_differs_from_the_family() -> None:
     spec = ModelSpec(embedding_dim=16, interaction="fm", table_dims=(4, 16), table_shares=(1.0, 0.25), bottom_widths=())
     words = setting_words(spec, Hyperparameters(dense_learning_rate=3e-3))
-    assert words == (
-        "width 4 to 16, rows kept 25% to 100%, bottom none, top 128-64, interaction fm, learning rates 0.003 and 0.02"
-    )
+    assert words == ("dim 4-16, rows kept 25%-100%, bottom none, top 128-64, interaction fm, rates 0.003 0.02")
 
 
 def test_markdown_holds_the_table_and_what_ended_the_search(result: TuneResult) -> None:

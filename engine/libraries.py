@@ -1,0 +1,23 @@
+"""The libraries of a training, loaded before its time and energy count."""
+
+import contextlib
+
+from engine.config import Hyperparameters
+from engine.step import build_dense_optimizer
+from models.registry import build_model
+from models.spec import CategoricalFeature, Features, ModelSpec
+
+SMALLEST = Features(dense=("number",), categorical=(CategoricalFeature(name="id", rows=2),))
+
+
+def load_libraries(device: str) -> None:
+    """Load what torch and the embedding kernels load when they are first used, which takes seconds; again it is quick.
+
+    The first of several trainings in a process would pay for it, and look dearer than the others.
+
+    Args:
+        device: on which trainings will run.
+    """
+    with contextlib.suppress(Exception):  # of a device that does not work the training says more
+        model = build_model(ModelSpec(embedding_dim=4, bottom_widths=(), top_widths=()), SMALLEST, device=device)
+        build_dense_optimizer(model, Hyperparameters())

@@ -1,0 +1,35 @@
+"""What a first training would load is there before it."""
+
+import subprocess
+import sys
+
+from engine.libraries import load_libraries
+from shunter.settings import PROJECT_ROOT
+
+SCRIPT = """
+import sys, tempfile
+from pathlib import Path
+from engine.config import Execution, Hyperparameters, Schedule
+from engine.libraries import load_libraries
+from engine.trainer import train
+from models.spec import ModelSpec
+from tests.engine.synthetic import write_dataset
+
+dataset = write_dataset(Path(tempfile.mkdtemp()), rows=500)
+before = len(sys.modules)
+load_libraries("cpu")
+loaded = len(sys.modules)
+train(dataset, ModelSpec(), Hyperparameters(), Execution(batch_size=64), Schedule(max_epochs=1))
+print(loaded - before, len(sys.modules) - loaded)
+"""
+
+
+def test_the_first_training_loads_next_to_nothing_any_more() -> None:
+    done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
+    before, during = map(int, done.stdout.split())
+    assert before > 100
+    assert during < before / 10
+
+
+def test_a_device_that_does_not_work_is_left_to_the_training() -> None:
+    load_libraries("cuda:99")
