@@ -18,6 +18,7 @@ from tasks.tune.architecture import ArchitectureSpace
 from tasks.tune.method import BudgetLeft, Outcome, Parameters
 from tasks.tune.methods import SearchContext
 from tasks.tune.supernet import learned_stages, point_of, supernet_space
+from tasks.tune.supernet_figure import publish_supernet
 
 DRAWS = 30  # for an architecture that is new, before the next ones are drawn warmer
 WARMER = (1.0, 1.5, 2.0, 4.0, 8.0, 1000.0)  # temperatures of the draws; the last is as good as even
@@ -46,6 +47,8 @@ class Dnas:
         """An architecture that was not asked for or told yet; None when there is hardly another one."""
         if not self._stages:
             self._stages = learned_stages(self._context, left, self._schedule)
+            if self._context.run_id is not None:
+                publish_supernet(self._stages, self._space, self._context.directory, self._context.run_id)
         drawn, count = len(self._seen), len(self._stages)
         turn, is_heavy = divmod(drawn % count, 2)
         theta = self._stages[count - 1 - turn if is_heavy else turn].theta

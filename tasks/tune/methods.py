@@ -9,6 +9,7 @@ from engine.config import Execution, Schedule
 from engine.dataset import Dataset
 from models.spec import nearest
 from shunter.errors import RequestError
+from tasks.request import Limits
 from tasks.tune.method import Cost, SearchMethod, Space
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ class SearchContext:
         seed: of the method.
         trials: budget in trials at the start of the search; None sets none.
         past: studies of other data sets, the nearest first; see `tasks.tune.meta`.
+        limits: of the user, for a method that can tell of a point that it breaks one before it is trained.
+        run_id: MLflow run of the search, for a method that has something to tell there; None tells nobody.
         should_stop: for a method that takes long to find a point: a text says that the search is to end.
     """
 
@@ -44,6 +47,8 @@ class SearchContext:
     seed: int = 0
     trials: int | None = None
     past: tuple[Any, ...] = ()
+    limits: Limits | None = None
+    run_id: str | None = None
     should_stop: Callable[[], str | None] | None = None
 
 

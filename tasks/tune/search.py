@@ -141,6 +141,7 @@ def _method(request: TrainRequest, terms: Terms, placement: Placement, directory
         seed=request.seed,
         trials=request.most_trials,
         past=begin_from_past(terms.dataset, directory, terms.parent_run_id, is_cold=request.cold_start),
+        limits=request.limits,
         run_id=terms.parent_run_id,
         should_stop=terms.should_stop,
     )

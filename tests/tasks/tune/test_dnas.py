@@ -5,13 +5,18 @@ from typing import Any
 
 import optuna
 import pytest
+from mlflow import MlflowClient
 
 from engine.architecture_search import SupernetSchedule
 from engine.config import Execution, Schedule
 from engine.dataset import Dataset
+from hardware.types import Placement
 from models.registry import check_spec
 from models.supernet.space import Coding
 from shunter.errors import RequestError
+from tasks.request import TrainRequest
+from tasks.track import start_run_tree, tracking_uri
+from tasks.tune import search
 from tasks.tune.architecture import ArchitectureSpace
 from tasks.tune.dnas import Dnas
 from tasks.tune.method import BudgetLeft, Cost, Outcome, Parameters
@@ -124,6 +129,20 @@ def test_an_interrupted_supernet_goes_on(dataset: Dataset, tmp_path: Path) -> No
         Dnas(context_of(dataset, tmp_path / "cut", "parameter_bytes", should_stop=interrupt), QUICK).ask(LEFT)
     assert (tmp_path / "cut" / "supernet.json").exists()
     assert asked(Dnas(context_of(dataset, tmp_path / "cut", "parameter_bytes"), QUICK), 6) == expected
+
+
+def test_a_search_trains_what_is_drawn_and_keeps_theta(dataset: Dataset, tracking_root: Path, tmp_path: Path) -> None:
+    request = TrainRequest(search_method="dnas", trials=2, max_epochs=1)  # pyright: ignore[reportArgumentType]
+    parent = start_run_tree(request, dataset)
+    placement = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=256)
+    result = search(dataset, request, placement, tmp_path, parent_run_id=parent, space=space_of(dataset))
+    assert result.complete_trials + result.pruned_trials == 2
+    client = MlflowClient(tracking_uri())
+    assert {one.path for one in client.list_artifacts(parent, "supernet")} == {
+        "supernet/theta.png",
+        "supernet/supernet.json",
+    }
+    assert len(client.get_metric_history(parent, "supernet.theta_ne")) == SupernetSchedule().rounds
 
 
 def test_without_time_it_still_proposes(dataset: Dataset, tmp_path: Path) -> None:
