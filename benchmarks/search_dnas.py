@@ -5,14 +5,15 @@ validation NE against bytes of the parameters, which are counted, and against th
 measured on one thread and not by the clock on the wall, for other work runs beside it. A front's figure is the area
 that it dominates (hypervolume) over NE and the logarithm of the cost, below the worst NE and the highest cost of any
 candidate of either method on that data; a second figure takes a prediction of the base rate, NE 1, instead of the
-worst. Random search trains no super-net: what that costs beside the candidates is told too.
+worst. Random search trains no super-net; with as much of the processor's time as the other took in all, super-net
+included, it trains more candidates: the ratio at equal time is told beside the other.
 """
 
 import math
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
@@ -37,10 +38,12 @@ DATA = ("frappe", "ml1m")
 SEEDS = (0, 1, 2)
 CANDIDATES = 16
 COSTS: tuple[Cost, ...] = ("parameter_bytes", "step_seconds")
-METHODS = ("random", "dnas")
+# Candidates of each method, by those that are compared: of random search so many that equal time is reached.
+METHODS = {"random": 3, "dnas": 1}
 SCHEDULE = Schedule(max_epochs=4)
 EXECUTION = Execution(threads=1)
 TIMED_STEPS = 20
+RATIOS = ("ratios", "ratios_below_base_rate", "ratios_equal_time")
 
 
 def measure(folder: Path, *, quick: bool = False) -> dict[str, Any]:
@@ -51,8 +54,8 @@ def measure(folder: Path, *, quick: bool = False) -> dict[str, Any]:
         quick: one seed, fewer candidates and rows.
 
     Returns:
-        `dnas_vs_random_hypervolume`, the mean over data sets, costs and seeds of the ratio of the areas; the same of
-        each by itself with its spread; and all candidates.
+        `dnas_vs_random_hypervolume`, the mean over data sets, costs and seeds of the ratio of the areas, and its
+        variants; the same of each by itself with its spread; and all candidates.
     """
     seeds, candidates = (SEEDS[:1], 4) if quick else (SEEDS, CANDIDATES)
     rows = {"train": 2_000, "validation": 1_000, "test": 0} if quick else ROWS
@@ -63,18 +66,18 @@ def measure(folder: Path, *, quick: bool = False) -> dict[str, Any]:
         for cost in COSTS:
             runs[f"{name} {cost}"] = {
                 method: [
-                    _search(method, dataset, cost, candidates=candidates, seed=seed, cache=cache) for seed in seeds
+                    _search(method, dataset, cost, candidates=times * candidates, seed=seed, cache=cache)
+                    for seed in seeds
                 ]
-                for method in METHODS
+                for method, times in METHODS.items()
             }
-    compared = {of: _compare(by_method, of.split()[1]) for of, by_method in runs.items()}
-    ratios = [ratio for one in compared.values() for ratio in one["ratios"]]
+    compared = {of: _compare(by_method, of.split()[1], candidates) for of, by_method in runs.items()}
+    ratios = {name: [ratio for one in compared.values() for ratio in one[name]] for name in RATIOS}
     return {
-        "dnas_vs_random_hypervolume": round(fmean(ratios), 4),
-        "dnas_vs_random_hypervolume_sd": round(stdev(ratios), 4) if len(ratios) > 1 else None,
-        "dnas_vs_random_hypervolume_below_base_rate": round(
-            fmean(ratio for one in compared.values() for ratio in one["ratios_below_base_rate"]), 4
-        ),
+        "dnas_vs_random_hypervolume": round(fmean(ratios["ratios"]), 4),
+        "dnas_vs_random_hypervolume_sd": round(stdev(ratios["ratios"]), 4) if len(ratios["ratios"]) > 1 else None,
+        "dnas_vs_random_hypervolume_below_base_rate": round(fmean(ratios["ratios_below_base_rate"]), 4),
+        "dnas_vs_random_hypervolume_equal_time": round(fmean(ratios["ratios_equal_time"]), 4),
         "candidates": candidates,
         "compared": compared,
         "runs": runs,
@@ -159,34 +162,50 @@ def _step_seconds(dataset: Dataset, space: ArchitectureSpace, parameters: Parame
     return median(durations[TIMED_STEPS // 4 :])
 
 
-def _compare(by_method: Mapping[str, Sequence[Mapping[str, Any]]], cost: str) -> dict[str, Any]:
+def _compare(by_method: Mapping[str, Sequence[Mapping[str, Any]]], cost: str, candidates: int) -> dict[str, Any]:
     """Areas of both methods, seed by seed, and what each search took."""
-    points = {
-        method: [[(one["ne"], math.log(one[cost])) for one in run["candidates"]] for run in runs]
-        for method, runs in by_method.items()
-    }
-    every = [point for runs in points.values() for run in runs for point in run]
+    dnas, longer = by_method["dnas"], by_method["random"]
+    random = [{**run, "candidates": run["candidates"][:candidates]} for run in longer]
+    within = [_within(run, _seconds(limit)) for run, limit in zip(longer, dnas, strict=True)]
+    every = [point for run in (*dnas, *random) for point in _points(run, cost)]
     worst = (max(ne for ne, _ in every), max(size for _, size in every))
-    base_rate = (1.0, worst[1])
 
-    def ratios(reference: tuple[float, float]) -> list[float]:
-        areas = {method: [hypervolume(run, reference) for run in runs] for method, runs in points.items()}
-        return [dnas / random for dnas, random in zip(areas["dnas"], areas["random"], strict=True)]
+    def ratios(others: Sequence[Mapping[str, Any]], reference: tuple[float, float]) -> list[float]:
+        areas = [[hypervolume(_points(run, cost), reference) for run in runs] for runs in (dnas, others)]
+        return [one / other for one, other in zip(*areas, strict=True)]
 
-    found = ratios(worst)
+    found = ratios(random, worst)
     return {
         "ratios": found,
         "ratio_mean": fmean(found),
         "ratio_sd": stdev(found) if len(found) > 1 else None,
-        "ratios_below_base_rate": ratios(base_rate),
+        "ratios_below_base_rate": ratios(random, (1.0, worst[1])),
+        "ratios_equal_time": ratios(within, worst),
+        "random_candidates_in_equal_time": [len(run["candidates"]) for run in within],
         "reference_ne": worst[0],
         f"reference_{cost}": math.exp(worst[1]),
-        **{f"best_ne_{method}": [min(ne for ne, _ in run) for run in runs] for method, runs in points.items()},
         **{
-            f"processor_seconds_{method}": [
-                run["method_seconds"] + sum(one["seconds"] for one in run["candidates"]) for run in runs
-            ]
-            for method, runs in by_method.items()
+            f"best_ne_{method}": [min(one["ne"] for one in run["candidates"]) for run in runs]
+            for method, runs in (("dnas", dnas), ("random", random))
         },
-        "processor_seconds_supernet": [run["method_seconds"] for run in by_method["dnas"]],
+        **{
+            f"processor_seconds_{method}": [_seconds(run) for run in runs]
+            for method, runs in (("dnas", dnas), ("random", random))
+        },
+        "processor_seconds_supernet": [run["method_seconds"] for run in dnas],
     }
+
+
+def _points(run: Mapping[str, Any], cost: str) -> list[tuple[float, float]]:
+    return [(one["ne"], math.log(one[cost])) for one in run["candidates"]]
+
+
+def _seconds(run: Mapping[str, Any]) -> float:
+    return run["method_seconds"] + sum(one["seconds"] for one in run["candidates"])
+
+
+def _within(run: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    """The first candidates of a run, as many as fit into the time; at least one."""
+    used = accumulate((one["seconds"] for one in run["candidates"]), initial=run["method_seconds"])
+    fitting = sum(1 for so_far in islice(used, 1, None) if so_far <= seconds)
+    return {**run, "candidates": run["candidates"][: max(1, fitting)]}
