@@ -3,13 +3,12 @@
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from engine.batch import Batch
 from engine.checkpoint import CheckpointDirectory
@@ -31,6 +30,7 @@ from engine.step import (
     reset_peak_memory,
     seeded,
 )
+from engine.training_run import RunState, TrainingRun
 from engine.warm_start import WarmStart
 from models.registry import Model
 from models.spec import ModelSpec
@@ -110,7 +110,7 @@ def train(
         if warm_start is not None:
             warm_start.apply(run.model)
         if checkpoint is not None:
-            run.resume(checkpoint, checkpoint_seconds, checkpoint_steps)
+            run.resume_every(checkpoint, checkpoint_seconds, checkpoint_steps)
         with deferred_interrupt() as raise_if_interrupted:
             try:
                 stopped_because = run.to_the_end(raise_if_interrupted)
@@ -152,24 +152,12 @@ def _check_checks(execution: Execution, schedule: Schedule, processes: OneProces
 
 
 @dataclass(kw_only=True)
-class _State:
-    """All of a training that is neither weights, nor optimiser, nor random state."""
+class _State(RunState):
+    """Of a training of a click model."""
 
-    epoch: int = 0
-    next_batch: int = 0
-    step: int = 0
-    samples_seen: int = 0
-    epoch_loss: float | list[float] = 0.0  # with several tasks, or weights, one for each task
-    epoch_samples: int = 0
     epoch_weights: list[float] = field(default_factory=list)
-    train_seconds: float = 0.0
-    wait_seconds: float = 0.0
-    compute_seconds: float = 0.0
     compile_seconds: float = 0.0
     best_ne: float = math.inf
-    best_step: int = -1
-    best_epoch: int = 0
-    epochs_without_gain: int = 0
     history: list[EpochReport] = field(default_factory=list)
 
     @classmethod
@@ -177,12 +165,9 @@ class _State:
         return cls(**{**values, "history": [EpochReport.from_dict(report) for report in values["history"]]})
 
 
-class _Run:
-    """One training while it goes on."""
+class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
+    """One training of a click model while it goes on."""
 
-    on_epoch: Callable[[EpochReport], None] | None
-    on_step: Callable[[int, int], None] | None
-    should_stop: Callable[[], str | None] | None
     adapt: Callable[[float], int] | None
 
     def __init__(
@@ -196,54 +181,33 @@ class _Run:
         processes: OneProcess,
         cache: EmbeddingCache | None,
     ) -> None:
-        self.dataset, self.execution, self.schedule, self.processes = dataset, execution, schedule, processes
-        self.model: Model = processes.build_model(
+        self.dataset, self.execution, self.processes = dataset, execution, processes
+        model: Model = processes.build_model(
             spec, dataset.features, hyperparameters, execution, seed=schedule.seed, cache=cache
         ).train()
-        self.optimizer = build_dense_optimizer(self.model, hyperparameters)
+        losses = LossWatch(torch.device(execution.device), dataset.features.outputs)
+        super().__init__(model, build_dense_optimizer(model, hyperparameters), schedule, losses, _State())
         self.loader = processes.loader(dataset, execution.batch_size, schedule.seed)
         self.read_ahead = ReadAhead(self.loader.read, depth=execution.prefetch_depth, fixed_depth=cache is not None)
         self.tasks = dataset.features.tasks
         self.task_weights = task_weights(hyperparameters.task_weights, self.tasks, execution.device)
-        compile_seconds = (self._compile() or 0.0) if execution.compiled else 0.0
         self.check_steps = {round(passes * len(self.loader)) for passes in schedule.checks}
-        self.losses = LossWatch(torch.device(execution.device), dataset.features.outputs)
-        self.state = _State(compile_seconds=compile_seconds)
-        self.best_weights: dict[str, Tensor] = {}
-        self.checkpoint: CheckpointDirectory | None = None
-        self.may_save = True
-        self.counted_until = time.perf_counter() - compile_seconds
+        self.state.compile_seconds = (self._compile() or 0.0) if execution.compiled else 0.0
+        self.counted_until = time.perf_counter() - self.state.compile_seconds
 
     def _compile(self) -> float | None:
         """Compile the step; returns the seconds taken, None where nothing compiles."""
         batch = self.loader.read(next(iter(self.loader.rows_of_batches())))
         return self.processes.compile(self.model, self.optimizer, self.execution, batch, self.task_weights)
 
-    def resume(self, checkpoint: CheckpointDirectory, every_seconds: float, every_steps: int | None) -> None:
-        """Save to `checkpoint` from now on, and go on from what is there."""
-        self.checkpoint, self.every_seconds, self.every_steps = checkpoint, every_seconds, every_steps or math.inf
-        if checkpoint.exists():
-            compile_seconds = self.state.compile_seconds
-            self.state = _State.from_dict(checkpoint.read(self.model, self.optimizer))
+    def resume_every(self, checkpoint: CheckpointDirectory[Model], seconds: float, steps: int | None) -> None:
+        """Save to `checkpoint` from now on, after seconds or steps, and go on from what is there."""
+        compile_seconds = self.state.compile_seconds
+        self.every_steps = steps or math.inf
+        is_continued = checkpoint.exists()
+        self.resume(checkpoint, seconds)
+        if is_continued:
             self.state.compile_seconds += compile_seconds
-            loss = self.state.epoch_loss
-            self.losses.restart(loss if isinstance(loss, list) else [loss], self.state.step)
-        self.saved_at, self.saved_step = time.perf_counter(), self.state.step
-
-    def to_the_end(self, raise_if_interrupted: Callable[[], None]) -> str:
-        """Train until something says stop, and put the best weights into the model; the reason is returned."""
-        reason = self._finished()
-        while reason is None:
-            reason = self._train_epoch(raise_if_interrupted)
-            if reason is None:
-                self._close_epoch()
-                reason = self._finished()
-            else:
-                self._close_unfinished_epoch()
-            raise_if_interrupted()
-        if self.state.best_step != self.state.step:
-            self._restore_best()
-        return reason
 
     def result(self, stopped_because: str, memory_bytes: int) -> TrainResult:
         """Summarise; the model is in evaluation mode."""
@@ -262,20 +226,8 @@ class _Run:
             peak_memory_bytes=memory_bytes,
         )
 
-    def save(self) -> None:
-        """Write a checkpoint, unless the state is not one to go on from: within a step, or after the budget's end."""
-        if self.checkpoint is None or not self.may_save:
-            return
-        totals = self.losses.check(self.state.step)
-        self.state.epoch_loss = totals if self.tasks else totals[0]
-        self._count_time()
-        self.checkpoint.write(self.model, self.optimizer, asdict(self.state))
-        self.saved_at, self.saved_step = time.perf_counter(), self.state.step
-
-    def _finished(self) -> str | None:
-        if self.state.epochs_without_gain >= self.schedule.patience:
-            return "patience"
-        return "max_epochs" if self.state.epoch >= self.schedule.max_epochs else None
+    def _read_state(self, values: dict[str, Any]) -> _State:
+        return _State.from_dict(values)
 
     def _train_epoch(self, raise_if_interrupted: Callable[[], None]) -> str | None:
         """Train to the end of the current epoch; returns the reason when the budget ends it before."""
@@ -320,30 +272,9 @@ class _Run:
         state.compute_seconds += time.perf_counter() - started
         self.may_save = True
 
-    def _close_epoch(self) -> None:
-        """Evaluate, move on to the next epoch, report and save."""
-        validation = self._validate()
-        self.may_save = False
-        state = self.state
-        report = self._report(validation)
-        state.epoch += 1
-        state.next_batch = state.epoch_samples = 0
-        state.epoch_weights = []
-        self.losses.restart([0.0] * len(self.losses.totals), state.step)
-        self._note(report)
-        self.may_save = True
-        if self.on_epoch:
-            self.on_epoch(report)
-        self.save()
-
-    def _close_unfinished_epoch(self) -> None:
-        """Save the state to go on from with a larger budget, then evaluate what there is."""
-        self.save()
-        self.may_save = False
-        report = self._report(self._validate())
-        self._note(report)
-        if self.on_epoch:
-            self.on_epoch(report)
+    def _begin_epoch(self) -> None:
+        super()._begin_epoch()
+        self.state.epoch_weights = []
 
     def _look(self) -> None:
         """Report the quality within an epoch, and go on as if nobody had looked."""
@@ -382,36 +313,18 @@ class _Run:
             other_train_loglosses=dict(zip(self.tasks[1:], others, strict=True)),
         )
 
-    def _note(self, report: EpochReport) -> None:
-        """Enter a report into the history, and keep the weights when they are the best so far."""
+    def _enter(self, report: EpochReport) -> bool:
         state = self.state
         state.history.append(report)
-        state.epochs_without_gain += 1
-        if report.validation.ne < state.best_ne:
+        is_best = report.validation.ne < state.best_ne
+        if is_best:
             state.best_ne, state.best_epoch, state.best_step = report.validation.ne, report.epoch, report.step
-            state.epochs_without_gain = 0
-            if self.checkpoint is not None:
-                self.checkpoint.keep_best(self.model, report.step)
-            else:
-                self.best_weights = {}  # the old ones go first: both together would raise the peak of the memory
-                self.best_weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
-
-    def _restore_best(self) -> None:
-        if self.checkpoint is not None:
-            self.checkpoint.restore_best(self.model)
-        else:
-            self.model.load_state_dict(self.best_weights)
+        return is_best
 
     def _checkpoint_is_due(self) -> bool:
         if self.checkpoint is None:
             return False
-        is_late = time.perf_counter() - self.saved_at >= self.every_seconds
-        return self.processes.agree(is_late or self.state.step - self.saved_step >= self.every_steps)
-
-    def _count_time(self) -> None:
-        now = time.perf_counter()
-        self.state.train_seconds += now - self.counted_until
-        self.counted_until = now
+        return self.processes.agree(self._is_late() or self.state.step - self.saved_step >= self.every_steps)
 
 
 def _use_threads(threads: int) -> None:

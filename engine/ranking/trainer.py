@@ -10,7 +10,7 @@ UAI 2009), with LightGCN's weight decay (SIGIR 2020, equation 15):
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from engine.ranking.evaluation import RankingMetrics, evaluate_ranking
 from engine.ranking.interactions import Interactions
 from engine.ranking.triples import TripleBatches, Triples
 from engine.step import applied, peak_memory_bytes, reset_peak_memory, seeded
+from engine.training_run import RunState, TrainingRun
 from models.graph import Graph, GraphModel, GraphSpec, Ranker, build_graph_model
 from shunter.errors import RequestError
 
@@ -133,22 +134,10 @@ def build_optimizer(model: GraphModel, hyperparameters: RankingHyperparameters) 
 
 
 @dataclass(kw_only=True)
-class _State:
-    """All of a training that is neither weights nor optimiser; what is drawn follows from epoch and batch."""
+class _State(RunState):
+    """Of a training of a graph model; what is drawn follows from epoch and batch."""
 
-    epoch: int = 0
-    next_batch: int = 0
-    step: int = 0
-    samples_seen: int = 0
-    epoch_loss: float = 0.0
-    epoch_samples: int = 0
-    train_seconds: float = 0.0
-    wait_seconds: float = 0.0
-    compute_seconds: float = 0.0
     best_ndcg: float = -1.0
-    best_step: int = -1
-    best_epoch: int = 0
-    epochs_without_gain: int = 0
     history: list[RankingReport] = field(default_factory=list)
 
     @classmethod
@@ -156,12 +145,8 @@ class _State:
         return cls(**{**values, "history": [RankingReport.from_dict(report) for report in values["history"]]})
 
 
-class _Run:
-    """One training while it goes on."""
-
-    on_epoch: Callable[[RankingReport], None] | None
-    on_step: Callable[[int, int], None] | None
-    should_stop: Callable[[], str | None] | None
+class _Run(TrainingRun[GraphModel, _State, RankingMetrics, RankingReport]):
+    """One training of a graph model while it goes on."""
 
     def __init__(
         self,
@@ -171,42 +156,14 @@ class _Run:
         execution: Execution,
         schedule: Schedule,
     ) -> None:
-        self.data, self.hyperparameters, self.schedule = data, hyperparameters, schedule
+        self.data, self.hyperparameters = data, hyperparameters
         self.device = torch.device(execution.device)
-        self.model = build_graph_model(spec, data.graph, seed=schedule.seed, device=self.device).train()
-        self.optimizer = build_optimizer(self.model, hyperparameters)
+        model = build_graph_model(spec, data.graph, seed=schedule.seed, device=self.device).train()
+        super().__init__(model, build_optimizer(model, hyperparameters), schedule, LossWatch(self.device), _State())
         self.batches = TripleBatches(
             data.graph, execution.batch_size, negatives=hyperparameters.negatives, seed=schedule.seed
         )
         self.seen = data.seen
-        self.losses = LossWatch(self.device)
-        self.state = _State()
-        self.best_weights: dict[str, Tensor] = {}
-        self.checkpoint: CheckpointDirectory | None = None
-        self.may_save = True
-        self.counted_until = time.perf_counter()
-
-    def resume(self, checkpoint: CheckpointDirectory, every_seconds: float) -> None:
-        """Save to `checkpoint` from now on, and go on from what is there."""
-        self.checkpoint, self.every_seconds = checkpoint, every_seconds
-        if checkpoint.exists():
-            self.state = _State.from_dict(checkpoint.read(self.model, self.optimizer))
-            self.losses.restart([self.state.epoch_loss], self.state.step)
-        self.saved_at = time.perf_counter()
-
-    def to_the_end(self, raise_if_interrupted: Callable[[], None]) -> str:
-        """Train until something says stop, and put the best weights into the model; the reason is returned."""
-        reason = self._finished()
-        while reason is None:
-            reason = self._train_epoch(raise_if_interrupted)
-            if reason is not None:
-                self.save()  # to go on from with a larger budget
-            self._close_epoch(is_whole=reason is None)
-            reason = reason or self._finished()
-            raise_if_interrupted()
-        if self.state.best_step != self.state.step:
-            self._restore_best()
-        return reason
 
     def result(self, stopped_because: str, memory_bytes: int) -> RankingResult:
         """Summarise."""
@@ -226,19 +183,8 @@ class _Run:
             peak_memory_bytes=memory_bytes,
         )
 
-    def save(self) -> None:
-        """Write a checkpoint, unless the state is not one to go on from: within a step, or after the budget's end."""
-        if self.checkpoint is None or not self.may_save:
-            return
-        self.state.epoch_loss = self.losses.check(self.state.step)[0]
-        self._count_time()
-        self.checkpoint.write(self.model, self.optimizer, asdict(self.state))
-        self.saved_at = time.perf_counter()
-
-    def _finished(self) -> str | None:
-        if self.state.epochs_without_gain >= self.schedule.patience:
-            return "patience"
-        return "max_epochs" if self.state.epoch >= self.schedule.max_epochs else None
+    def _read_state(self, values: dict[str, Any]) -> _State:
+        return _State.from_dict(values)
 
     def _train_epoch(self, raise_if_interrupted: Callable[[], None]) -> str | None:
         """Train to the end of the current epoch; returns the reason when the budget ends it before."""
@@ -248,7 +194,7 @@ class _Run:
             if self.on_step:
                 self.on_step(self.state.step, total_steps)
             raise_if_interrupted()
-            if self.checkpoint is not None and time.perf_counter() - self.saved_at >= self.every_seconds:
+            if self.checkpoint is not None and self._is_late():
                 self.save()
             reason = self.should_stop() if self.should_stop else None
             if reason is not None:
@@ -273,13 +219,14 @@ class _Run:
         state.compute_seconds += time.perf_counter() - drawn
         self.may_save = True
 
-    def _close_epoch(self, *, is_whole: bool) -> None:
-        """Validate and report; a whole epoch is saved and the next one prepared."""
-        validation = self._validate()
-        self.may_save = False
+    def _validate(self) -> RankingMetrics:
+        self.losses.check(self.state.step)
+        return evaluate_ranking(Ranker.of(self.model), self.data.validation, self.seen, name="validation")
+
+    def _report(self, validation: RankingMetrics) -> RankingReport:
         state = self.state
         self._count_time()
-        report = RankingReport(
+        return RankingReport(
             epoch=state.epoch + 1,
             step=state.step,
             samples_seen=state.samples_seen,
@@ -289,43 +236,14 @@ class _Run:
             wait_seconds=state.wait_seconds,
             compute_seconds=state.compute_seconds,
         )
-        self._note(report)
-        if is_whole:
-            state.epoch += 1
-            state.next_batch = state.epoch_samples = 0
-            self.losses.restart([0.0], state.step)
-            self.may_save = True
-        if self.on_epoch:
-            self.on_epoch(report)
-        self.save()
 
-    def _validate(self) -> RankingMetrics:
-        self.losses.check(self.state.step)
-        return evaluate_ranking(Ranker.of(self.model), self.data.validation, self.seen, name="validation")
-
-    def _note(self, report: RankingReport) -> None:
-        """Enter a report into the history, and keep the weights when they are the best so far."""
+    def _enter(self, report: RankingReport) -> bool:
         state = self.state
         state.history.append(report)
-        state.epochs_without_gain += 1
-        if report.validation.ndcg20 > state.best_ndcg:
+        is_best = report.validation.ndcg20 > state.best_ndcg
+        if is_best:
             state.best_ndcg, state.best_epoch, state.best_step = report.validation.ndcg20, report.epoch, report.step
-            state.epochs_without_gain = 0
-            if self.checkpoint is not None:
-                self.checkpoint.keep_best(self.model, report.step)
-            else:
-                self.best_weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
-
-    def _restore_best(self) -> None:
-        if self.checkpoint is not None:
-            self.checkpoint.restore_best(self.model)
-        else:
-            self.model.load_state_dict(self.best_weights)
-
-    def _count_time(self) -> None:
-        now = time.perf_counter()
-        self.state.train_seconds += now - self.counted_until
-        self.counted_until = now
+        return is_best
 
 
 def step_seed(seed: int, epoch: int, index: int) -> int:
