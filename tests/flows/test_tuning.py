@@ -14,7 +14,7 @@ def test_settings_are_ranked_in_mlflow_and_no_model_is_trained_to_the_end(prefec
 
     from tasks.track import tracking_uri
 
-    result = tune_only(TrainRequest(data="synthetic:3000", trials=2, max_epochs=1))
+    result = tune_only(TrainRequest(data="synthetic:3000", trials=2, search_minutes=30, max_epochs=1))
     assert len(result.settings) == 2
     assert result.settings[0].validation_ne <= result.settings[1].validation_ne
     client = MlflowClient(tracking_uri())
@@ -27,5 +27,9 @@ def test_settings_are_ranked_in_mlflow_and_no_model_is_trained_to_the_end(prefec
     assert "settings.json" in {
         artifact.path.rpartition("/")[2] for artifact in client.list_artifacts(parent.info.run_id, "config")
     }
+    kept = {artifact.path for artifact in client.list_artifacts(parent.info.run_id, "search")}
+    assert {"search/study.db", "search/front.json"} <= kept
+    assert parent.data.metrics["search.complete_trials"] == 2
+    assert parent.data.tags["search.method"] == "tpe"
     assert client.search_registered_models() == []
     assert [path for path in Settings().runs_directory.iterdir() if path.is_dir()] == []

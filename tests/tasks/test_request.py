@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tasks.request import Limits, Objective, SelectRequest, TrainRequest, Weights
+from tasks.request import (
+    Limits,
+    Objective,
+    SearchMethodName,
+    SearchSpaceName,
+    SelectRequest,
+    TrainRequest,
+    Weights,
+)
 
 weight = st.floats(1e-3, 1e3).map(lambda number: float(f"{number:g}"))
 
@@ -76,3 +84,41 @@ def test_a_cluster_is_for_one_process_and_its_resource_for_a_cluster() -> None:
         TrainRequest(cluster="auto", processes=2)
     with pytest.raises(ValidationError, match="--cluster-resource gpu means nothing without --cluster"):
         SelectRequest(cluster_resource="gpu")
+
+
+@pytest.mark.parametrize(
+    ("asked", "trials"),
+    [
+        ({}, 9),
+        ({"trials": 3}, 3),
+        ({"search_minutes": 30}, None),
+        ({"search_kwh": 0.1}, None),
+        ({"search_minutes": 30, "trials": 3}, 3),
+    ],
+)
+def test_trials_end_a_search_unless_its_own_budget_does(asked: dict[str, float], trials: int | None) -> None:
+    assert TrainRequest.model_validate(asked).most_trials == trials
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"search_minutes": 61, "limits": Limits(max_hours=1)}, "--search-minutes 61 is more than --max-hours 1"),
+        ({"search_kwh": 2, "limits": Limits(max_kwh=1)}, "--search-kwh 2 is more than --max-kwh 1"),
+        ({"search_method": "dnas", "search_space": "settings"}, "--search-method dnas searches an architecture"),
+        ({"search_method": "dnas", "model": "dcnv2"}, "for --model dlrm only, not dcnv2"),
+        ({"search_space": "architecture", "model": "auto"}, "for --model dlrm only, not auto"),
+        ({"search_minutes": 0}, "greater than 0"),
+        ({"parallel_trials": 0}, "greater than or equal to 1"),
+        ({"search_method": "annealing"}, "'tpe', 'random', 'dnas', 'rl' or 'transfer'"),
+    ],
+)
+def test_a_search_that_means_nothing_is_refused(asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        TrainRequest.model_validate(asked)
+
+
+def test_the_space_follows_the_method_unless_it_is_named() -> None:
+    assert TrainRequest().space == "settings"
+    assert TrainRequest(search_method=SearchMethodName.DNAS).space == "architecture"
+    assert TrainRequest(search_space=SearchSpaceName.ARCHITECTURE).space == "architecture"
