@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -184,7 +184,8 @@ def test_run_registers_once_and_the_next_run_becomes_champion(
 
 
 def test_ensemble_is_registered_like_a_single_model(parent: str, trained: Trained, tmp_path: Path) -> None:
-    models = [build_model(SPEC, trained.dataset.features, seed=seed).eval() for seed in (1, 2)]
+    searched = replace(SPEC, embedding_dim=8, interaction="fm", table_dims=(4, 8, 4), table_shares=(1.0, 0.5, 1.0))
+    models = [build_model(spec, trained.dataset.features, seed=1).eval() for spec in (SPEC, searched)]
     save_model(Ensemble(models, [0.3, 0.7]), tmp_path / "ensemble")
     register_model(parent, trained.dataset, tmp_path / "ensemble", "pair", metrics={})
     evaluation = evaluate(load_model(tmp_path / "ensemble"), trained.dataset, "test", Execution())
