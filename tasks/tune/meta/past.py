@@ -8,7 +8,7 @@ import contextlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +45,14 @@ class PastStudy:
         trials: points, in the terms of its own space, with what came of them; at least one has a result.
         distance: of its data from the present one, see `tasks.tune.meta.neighbours`; 0 is the same data.
         run_id: of MLflow; empty where it is not from there.
+        features: meta-features of its data; empty where they are not known.
     """
 
     name: str
     trials: tuple[tuple[Parameters, Outcome], ...]
     distance: float = 0.0
     run_id: str = ""
+    features: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def with_result(self) -> list[tuple[Parameters, Outcome]]:
@@ -155,14 +157,19 @@ def past_studies(
         if len(studies) == limit or not math.isfinite(far):
             break
         if [study.name for study in studies].count(name) < MOST_OF_ONE_NAME:
-            study = PastStudy(name=name, trials=_trials_of(run.run_id), distance=far, run_id=run.run_id)
+            study = PastStudy(
+                name=name, trials=_trials_of(run.run_id), distance=far, run_id=run.run_id, features=_features(run)
+            )
             studies += [study] if len(study.with_result) >= FEWEST_TRIALS else []
     return tuple(studies)
 
 
 def _distance(features: Mapping[str, float], run: TrackedRun) -> float:
-    kept = {name.removeprefix(PREFIX): value for name, value in run.metrics.items() if name.startswith(PREFIX)}
-    return distance(features, kept)
+    return distance(features, _features(run))
+
+
+def _features(run: TrackedRun) -> MetaFeatures:
+    return {name.removeprefix(PREFIX): value for name, value in run.metrics.items() if name.startswith(PREFIX)}
 
 
 def _trials_of(run_id: str) -> tuple[tuple[Parameters, Outcome], ...]:

@@ -5,8 +5,11 @@
 wanted. `actions` and `experience` write points and outcomes as numbers.
 """
 
-from collections.abc import Callable, Hashable
+import math
+from collections.abc import Callable, Hashable, Mapping
 
+from tasks.tune.architecture import ArchitectureSpace
+from tasks.tune.meta.neighbours import SCALES
 from tasks.tune.method import Parameters, Space
 from tasks.tune.methods import SearchContext
 from tasks.tune.reinforce.actions import Actions
@@ -21,20 +24,46 @@ def controller_for(context: SearchContext) -> Controller:
 
     Raises:
         RequestError: a factor of the space has no values.
+        InfeasibleError: even the smallest architecture takes more memory than the limit allows.
+        DataError: an array cannot be read.
     """
-    defaults = context.space.defaults()
+    space, limits = context.space, context.limits
+    defaults, features = space.defaults(), _features_of(context)
     actions = Actions(
-        context.space.factors(), default=defaults[0] if defaults else None, identity=_identity(context.space)
+        space.factors(),
+        default=defaults[0] if defaults else None,
+        identity=_identity(space),
+        bytes_of=space.parameter_bytes if isinstance(space, ArchitectureSpace) else None,
+        most_bytes=limits.max_memory_gib * 2**30 if limits and limits.max_memory_gib else None,
     )
     return Controller(
         actions,
         cost=context.cost,
         seed=context.seed,
         defaults=defaults,
-        past=[History.of(actions, {}, study.trials) for study in context.past],
+        past=[History.of(actions, _in_units(study.features), study.trials) for study in context.past],
+        features=_in_units(features),
         horizon=context.trials,
         directory=context.directory,
     )
+
+
+def _features_of(context: SearchContext) -> Mapping[str, float]:
+    """What the data is like; nothing where no past study says it of its own, so that there is nothing to compare."""
+    if not any(study.features for study in context.past):
+        return {}
+    from tasks.tune.meta.features import meta_features
+
+    return meta_features(context.dataset)
+
+
+def _in_units(features: Mapping[str, float]) -> dict[str, float]:
+    """Meta-features in the units in which data sets are compared, where a difference of one matters."""
+    return {
+        name: scaled(features[name]) / unit
+        for name, (scaled, unit) in SCALES.items()
+        if math.isfinite(features.get(name, math.nan))
+    }
 
 
 def _identity(space: Space) -> Callable[[Parameters], Hashable]:

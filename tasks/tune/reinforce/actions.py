@@ -46,6 +46,7 @@ class Actions:
         self._default = default or {name: values[0] for name, values in factors.items()}
         self._identity = identity or (lambda parameters: tuple(parameters.items()))
         self._bytes_of, self._most_bytes = bytes_of, most_bytes
+        self._fits: dict[Action, bool] = {}
         self.mask = self._mask()
 
     @property
@@ -80,7 +81,9 @@ class Actions:
         """Whether the point keeps the limit of memory, as far as its bytes can be counted beforehand."""
         if self._bytes_of is None or self._most_bytes is None:
             return True
-        return self._bytes_of(self.decode(action)) <= self._most_bytes
+        if action not in self._fits:  # counting builds the model, without its weights
+            self._fits[action] = self._bytes_of(self.decode(action)) <= self._most_bytes
+        return self._fits[action]
 
     def one_hot(self, actions: np.ndarray) -> np.ndarray:
         """Of actions (samples, factors) a row with a one for each value that was chosen (samples, all values)."""

@@ -5,6 +5,8 @@ It has the policy's own shape, so that the policy starts as a copy of it.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
 
 import numpy as np
 import torch
@@ -110,7 +112,7 @@ class InverseModel:
         if column is None:
             best, figures = self._search(features, lambda figures: -figures[:, 0])
             return [self._lesson(features, best, figures[:, 0].mean(), 0.0)]
-        everyday, _ = self._surrogate.predict(features, self._actions.uniform(CANDIDATES, self._generator))
+        everyday, _ = self._surrogate.predict(features, self._candidates)
         lessons = []
         for most in np.quantile(everyday[:, column], COST_QUANTILES):
 
@@ -132,20 +134,30 @@ class InverseModel:
         Of a small space the first candidates are all there is; of a large one each round draws each factor from the
         values that the best so far have.
         """
-        pool, figures = self._ranked(self._actions.uniform(CANDIDATES, self._generator), features, score)
+        pool, figures = self._ranked(self._candidates, features, score)
         for _ in range(ROUNDS if self._actions.count > CANDIDATES else 0):
             parents = pool[: _count(len(pool), PARENTS)]
             drawn = np.stack([self._generator.choice(column, CANDIDATES) for column in parents.T], axis=1)
             pool, figures = self._ranked(np.concatenate([parents, drawn]), features, score)
-        elites = _count(len(pool), ELITES)
-        return pool[:elites], figures[:elites]
+        elites = self._fitting(pool, _count(len(pool), ELITES))
+        return pool[elites], figures[elites]
+
+    @cached_property
+    def _candidates(self) -> np.ndarray:
+        """Points drawn evenly, of which those that fit, where any does (candidates, factors)."""
+        drawn = np.unique(self._actions.uniform(CANDIDATES, self._generator), axis=0)
+        return drawn[self._fitting(drawn, len(drawn))]
+
+    def _fitting(self, pool: np.ndarray, most: int) -> np.ndarray:
+        """Places of the first actions that keep the limit of memory; of the first ones where none does."""
+        places = (place for place, action in enumerate(pool) if self._actions.fits(tuple(map(int, action))))
+        return np.array(list(islice(places, most)) or range(min(most, len(pool))))
 
     def _ranked(
         self, drawn: np.ndarray, features: Mapping[str, float], score: Callable[[np.ndarray], np.ndarray]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The different ones of actions that are allowed, the best first, and their figures."""
-        allowed = [action for action in np.unique(drawn, axis=0) if self._actions.fits(tuple(action))]
-        pool = np.array(allowed, dtype=np.int64).reshape(len(allowed), len(self._actions.sizes))
+        """The different ones of actions, the best first, and their figures."""
+        pool = np.unique(drawn, axis=0)
         figures, _ = self._surrogate.predict(features, pool)
         order = np.argsort(-score(figures), kind="stable")
         return pool[order], figures[order]

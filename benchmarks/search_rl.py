@@ -1,0 +1,201 @@
+"""How many evaluations the controller needs with a past and without: on trained architectures, and on planted tables.
+
+A search reaches its goal with the first point whose NE, the mean of its trainings, lies 95 % of the way from the mean
+of all points to the best one. What a search is told is one training, drawn at random, so that the noise of real
+training is in it. `rl_vs_cold_evaluations` is the mean number of evaluations with the other data set's table as past
+over the mean number without a past, over all seeds of both data sets.
+
+    python -m benchmarks.search_rl [--seeds 20]
+"""
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from benchmarks import search_planted as planted
+from benchmarks.report import table as print_table
+from benchmarks.search_cache import Cache
+from benchmarks.search_replay import replay
+from benchmarks.search_table import DATA, TrainedTable, load_trained
+from tasks.tune.meta.past import PastStudy
+
+SHARE = 0.95
+TRIALS = 150  # of a search at most; one that has not reached its goal by then counts as so many
+BUDGETS = (12, 24, 48)  # trials after which the best point is judged
+FEW = 40  # random trials of a past that is no whole table
+# Searches: the method, and where its past is from.
+SEARCHES: Mapping[str, tuple[str, str]] = {
+    "random": ("random", "none"),
+    "tpe": ("tpe", "none"),
+    "rl, cold": ("rl", "none"),
+    "rl, past: all points of the other data": ("rl", "other"),
+    "rl, past: 40 points of the other data": ("rl", "few of other"),
+    "rl, past: 40 points of the same data": ("rl", "few of same"),
+    "transfer, past: 40 points of the other data": ("transfer", "few of other"),
+}
+COLD, WARM = "rl, cold", "rl, past: all points of the other data"
+
+
+def measure(seeds: Sequence[int] = range(20)) -> dict[str, Any]:
+    """All figures of the controller; the headline key is `rl_vs_cold_evaluations`.
+
+    Raises:
+        FileNotFoundError: the tables of `benchmarks.search_table` are not trained.
+    """
+    with TemporaryDirectory() as folder:
+        trained = {data: load_trained(data, Path(folder) / data) for data in DATA}
+        searched = {data: _search_all(data, trained, seeds) for data in DATA}
+    evaluations = {name: np.concatenate([searched[data][name]["evaluations"] for data in DATA]) for name in SEARCHES}
+    return {
+        "rl_vs_cold_evaluations": float(evaluations[WARM].mean() / evaluations[COLD].mean()),
+        "rl_vs_cold_p_value": _p_value(evaluations[WARM], evaluations[COLD]),
+        "searches": {data: {name: _summary(one) for name, one in searched[data].items()} for data in DATA},
+        "planted": measure_planted(seeds),
+        "seeds": len(seeds),
+    }
+
+
+def _search_all(data: str, trained: Mapping[str, TrainedTable], seeds: Sequence[int]) -> dict[str, dict[str, Any]]:
+    """Evaluations to the goal, and the share of the way gone after each budget, of every search on one data set."""
+    cache, found = Cache.of("search-rl"), {}
+    for name, (method, source) in SEARCHES.items():
+        runs = []
+        for seed in seeds:
+            key = {"data": data, "search": name, "seed": seed, "trials": TRIALS}
+            runs.append(
+                cache.get_or_make(
+                    key, lambda method=method, source=source, seed=seed: _run(data, trained, method, source, seed)
+                )
+            )
+        ways = np.array(runs)  # share of the way after each trial
+        reached = ways >= SHARE
+        found[name] = {
+            "evaluations": np.where(reached.any(axis=1), reached.argmax(axis=1) + 1, TRIALS),
+            "ways": {budget: ways[:, budget - 1] for budget in BUDGETS},
+        }
+        print(f"{data}, {name}: {found[name]['evaluations'].mean():.1f} evaluations", flush=True)
+    return found
+
+
+def _run(data: str, trained: Mapping[str, TrainedTable], method: str, source: str, seed: int) -> list[float]:
+    """One search: the share of the way from the mean point to the best one gone after each trial."""
+    here = trained[data]
+    random = np.random.default_rng((seed, 1))
+    played = replay(
+        method,
+        here.space,
+        lambda parameters: here.look_up(parameters, random),
+        dataset=here.dataset,
+        trials=TRIALS,
+        seed=seed,
+        past=_past(data, trained, source, seed),
+    )
+    means = here.ne.mean(axis=1)
+    ways = [(means.mean() - means[here.place(one.parameters)]) / (means.mean() - means.min()) for one in played]
+    best = np.maximum.accumulate(ways)
+    return [float(way) for way in np.concatenate([best, np.full(TRIALS - len(best), best[-1])])]
+
+
+def _past(data: str, trained: Mapping[str, TrainedTable], source: str, seed: int) -> list[PastStudy]:
+    """The past studies of a search; fields are matched by the order of the data sets' own."""
+    if source == "none":
+        return []
+    other = data if source.endswith("same") else next(name for name in DATA if name != data)
+    table, here = trained[other], trained[data]
+    random = np.random.default_rng((seed, 2))
+    count = len(table.points) if source == "other" else FEW
+    names = dict(zip(table.space.factors(), here.space.factors(), strict=True))
+    drawn = [table.points[place] for place in random.permutation(len(table.points))[:count]]
+    trials = [({names[name]: value for name, value in point.items()}, table.look_up(point, random)) for point in drawn]
+    return [PastStudy(name=other, trials=tuple(trials), distance=0.0 if other == data else 1.0)]
+
+
+def measure_planted(seeds: Sequence[int]) -> dict[str, Any]:
+    """Evaluations on the planted tables: how much past is needed, and what a wrong one costs."""
+    cache = Cache.of("search-rl")
+
+    def counted(name: str, past_of: planted.PastOf, *, trains_value: bool = True) -> np.ndarray:
+        return np.array(
+            [
+                cache.get_or_make(
+                    {"planted": name, "seed": seed},
+                    lambda seed=seed: int(planted.over_seeds(past_of, [seed], trains_value=trains_value)[0]),
+                )
+                for seed in seeds
+            ]
+        )
+
+    counts = {
+        "random": planted.random_search(seeds),
+        "cold": counted("cold", planted.cold),
+        **{f"past of {share:.0%}": counted(f"warm {share}", planted.warm(share)) for share in (0.1, 0.25, 0.5, 1.0)},
+        "value head not taught": counted("value cold", planted.warm(), trains_value=False),
+        "past shuffled": counted("shuffled", planted.shuffled),
+        "past unrelated": counted("unrelated", planted.unrelated),
+        "past opposite": counted("opposite", planted.opposite),
+    }
+    new = [cache.get_or_make({"planted": "new data", "seed": seed}, lambda seed=seed: _on_new(seed)) for seed in seeds]
+    counts |= {f"new data, {name}": np.array([one[name] for one in new]) for name in new[0]}
+    cold = counts["cold"]
+    return {name: _spread(values) | {"p_value_below_cold": _p_value(values, cold)} for name, values in counts.items()}
+
+
+def _on_new(seed: int) -> dict[str, int]:
+    return {name: int(counts[0]) for name, counts in planted.on_new_data([seed]).items()}
+
+
+def _summary(found: Mapping[str, Any]) -> dict[str, Any]:
+    ways = {f"way_after_{budget}": _spread(values) for budget, values in found["ways"].items()}
+    return {"evaluations": _spread(found["evaluations"]), **ways}
+
+
+def _spread(values: np.ndarray) -> dict[str, float]:
+    return {
+        "mean": float(values.mean()),
+        "standard_deviation": float(values.std(ddof=1)) if len(values) > 1 else 0.0,
+        "median": float(np.median(values)),
+    }
+
+
+def _p_value(fewer: np.ndarray, more: np.ndarray) -> float:
+    """Of the rank test by Mann and Whitney that the first are fewer."""
+    from scipy.stats import mannwhitneyu
+
+    return float(mannwhitneyu(fewer, more, alternative="less").pvalue)
+
+
+def show(figures: Mapping[str, Any]) -> None:
+    """Print the figures as tables."""
+    for data, searches in figures["searches"].items():
+        rows = [
+            [
+                name,
+                f"{one['evaluations']['mean']:.1f} ± {one['evaluations']['standard_deviation']:.1f}",
+                *(f"{one[f'way_after_{budget}']['mean']:.3f}" for budget in BUDGETS),
+            ]
+            for name, one in searches.items()
+        ]
+        print_table(data, ["search", "evaluations", *(f"way after {budget}" for budget in BUDGETS)], rows)
+    rows = [
+        [name, f"{one['mean']:.1f} ± {one['standard_deviation']:.1f}", f"{one['median']:.1f}"]
+        for name, one in figures["planted"].items()
+    ]
+    print_table("planted tables of 256 points", ["controller", "evaluations", "median"], rows)
+
+
+def main() -> None:
+    """Measure, print, and give the figures as JSON."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--seeds", type=int, default=20)
+    figures = measure(range(parser.parse_args().seeds))
+    show(figures)
+    print(json.dumps(figures, indent=2))
+
+
+if __name__ == "__main__":
+    main()
