@@ -12,20 +12,33 @@ trial so far, is judged by the mean of all trainings of that point: the regret i
 are better than it, so that data sets with different scales can be averaged. 0 is the best point of the table, and a
 half is what one random point comes to on average. The tables answer for the quality alone, as one objective.
 
-Past studies, from which `transfer` and the warm controller learn, are searches by TPE on the other data sets of the
-same benchmark.
+Compared are the methods of the product, cold, and those that learn from the past also warm: their past are the cold
+searches by TPE with the same seed on the other data sets of the same benchmark, one left out at a time, all equally
+near. Differentiable search trains models of its own and cannot be answered from a table.
+
+    python -m benchmarks.search_hpo [--benchmarks HPOLib ...] [--methods tpe ...] [--seeds 0 1 ...]
+
+Each search is written down as it is done, and an interrupted run goes on where it stopped.
 """
 
+import argparse
 import itertools
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from benchmarks import report
+from benchmarks.search_cache import Cache
+from benchmarks.search_replay import replay
+from engine.dataset import Dataset
+from models.spec import Features
+from tasks.tune.meta.past import PastStudy
 from tasks.tune.method import Factors, Outcome, Parameters
 
 if TYPE_CHECKING:
@@ -36,7 +49,30 @@ if TYPE_CHECKING:
 
 Benchmark = Literal["HPOLib", "HPOBench", "NASBench201"]
 BENCHMARKS: tuple[Benchmark, ...] = ("HPOLib", "HPOBench", "NASBench201")
+# The method behind each name, and whether it is given past searches.
+METHODS = {
+    "random": ("random", False),
+    "tpe": ("tpe", False),
+    "rl": ("rl", False),
+    "transfer": ("transfer", False),
+    "tpe_warm": ("tpe", True),
+    "rl_warm": ("rl", True),
+    "transfer_warm": ("transfer", True),
+}
+TRIALS = 50
+SHOWN = (10, 25, 50)  # trials after which figures are given
+SEEDS = tuple(range(20))
 PERCENT = 100.0
+NO_DATA = Dataset(
+    name="published table",
+    directory=Path(),
+    fingerprint="published table",
+    features=Features(dense=(), categorical=()),
+    splits={},
+    split_by="none",
+    fields=(),
+    quarantined_rows=0,
+)
 
 
 @dataclass(frozen=True)
@@ -158,3 +194,140 @@ def load_table(benchmark: Benchmark, data: str) -> HpoTable:
 def _rectangle(rows: list[list[float]]) -> np.ndarray:
     most = max(map(len, rows))
     return np.array([row + row[:1] * (most - len(row)) for row in rows], dtype=np.float64)
+
+
+def search(benchmark: Benchmark, data: str, method: str, seed: int, cache: Cache) -> list[dict[str, Any]]:
+    """The trials of one search, as place, error and share of better points of each; from the cache where it is there.
+
+    Args:
+        benchmark: of the table.
+        data: name of the table.
+        method: name in `METHODS`.
+        seed: of the method and of the trainings that are drawn.
+        cache: of what was searched.
+    """
+    key = {"benchmark": benchmark, "data": data, "method": method, "seed": seed, "trials": TRIALS}
+
+    def play() -> list[dict[str, Any]]:
+        table, random = _table(benchmark, data), np.random.default_rng([seed, 1])
+        behind, is_warm = METHODS[method]
+        played = replay(
+            behind,
+            table.grid,
+            lambda point: table.look_up(point, random),
+            dataset=NO_DATA,
+            trials=TRIALS,
+            seed=seed,
+            past=past_of(benchmark, data, seed, cache) if is_warm else (),
+        )
+        places = [table.place(one.parameters) for one in played]
+        return [
+            {"point": one.parameters, "error": one.outcome.validation_ne, "rank": float(table.ranks[place])}
+            for one, place in zip(played, places, strict=True)
+        ]
+
+    return cache.get_or_make(key, play)
+
+
+def past_of(benchmark: Benchmark, data: str, seed: int, cache: Cache) -> tuple[PastStudy, ...]:
+    """Cold searches by TPE on the other data sets of a benchmark."""
+    return tuple(
+        PastStudy(
+            name=other,
+            trials=tuple(
+                (trial["point"], Outcome(state="complete", validation_ne=trial["error"]))
+                for trial in search(benchmark, other, "tpe", seed, cache)
+            ),
+        )
+        for other in data_names(benchmark)
+        if other != data
+    )
+
+
+def regrets(trials: Sequence[Mapping[str, Any]]) -> np.ndarray:
+    """Regret of what the search would choose after each trial, `[trials]`: see the module."""
+    best = np.minimum.accumulate([trial["error"] for trial in trials])
+    chosen = [next(place for place, trial in enumerate(trials) if trial["error"] == value) for value in best]
+    return np.array([trials[place]["rank"] for place in chosen])
+
+
+def measure(
+    benchmarks: Sequence[Benchmark] = BENCHMARKS,
+    methods: Sequence[str] = tuple(METHODS),
+    seeds: Sequence[int] = SEEDS,
+) -> dict[str, Any]:
+    """Every method on every table with every seed.
+
+    Returns:
+        Headline `hpo_regret_<method>`, the mean regret over tables and seeds after the last trial, and `details` of
+        each benchmark.
+    """
+    cache = Cache.of("search-hpo")
+    details: dict[str, Any] = {}
+    for benchmark in benchmarks:
+        names = data_names(benchmark)
+        curves = {
+            method: np.array(
+                [[regrets(search(benchmark, data, method, seed, cache)) for seed in seeds] for data in names]
+            )
+            for method in methods
+        }  # [data, seeds, trials]
+        details[benchmark] = {method: _figures(curves[method], curves, names) for method in methods}
+        _print(benchmark, details[benchmark], len(names), len(seeds))
+    headline = {
+        f"hpo_regret_{method}": round(float(np.mean([details[one][method]["regret"]["50"] for one in benchmarks])), 5)
+        for method in methods
+    }
+    return {**headline, "details": details, "seeds": list(seeds), "trials": TRIALS}
+
+
+def _figures(own: np.ndarray, every: Mapping[str, np.ndarray], names: Sequence[str]) -> dict[str, Any]:
+    """Means and spread of one method, and how it ranks among all: 1 is the lowest regret on a table with a seed."""
+    last = np.stack([curves[:, :, -1] for curves in every.values()])
+    better, equal = (last < own[:, :, -1]).sum(0), (last == own[:, :, -1]).sum(0)
+    return {
+        "regret": {str(trials): float(own[:, :, trials - 1].mean()) for trials in SHOWN},
+        "median_regret": {str(trials): float(np.median(own[:, :, trials - 1])) for trials in SHOWN},
+        "regret_sd_over_seeds": {str(trials): _spread(own[:, :, trials - 1].mean(0)) for trials in SHOWN},
+        "mean_rank": float((better + (equal + 1) / 2).mean()),
+        "regret_by_data": dict(zip(names, own[:, :, -1].mean(1).tolist(), strict=True)),
+        "regret_by_trial": own.mean((0, 1)).tolist(),
+    }
+
+
+def _spread(values: np.ndarray) -> float:
+    return float(values.std(ddof=1)) if len(values) > 1 else 0.0
+
+
+def _print(benchmark: Benchmark, figures: Mapping[str, Any], tables: int, seeds: int) -> None:
+    report.table(
+        f"{benchmark}: {tables} tables, {seeds} seeds; share of the points that are better than what was chosen",
+        ("method", *(f"after {trials}" for trials in SHOWN), "sd", "median", "mean rank"),
+        [
+            (
+                method,
+                *(f"{one['regret'][str(trials)]:.4f}" for trials in SHOWN),
+                f"{one['regret_sd_over_seeds'][str(SHOWN[-1])]:.4f}",
+                f"{one['median_regret'][str(SHOWN[-1])]:.4f}",
+                f"{one['mean_rank']:.2f}",
+            )
+            for method, one in sorted(figures.items(), key=lambda pair: pair[1]["regret"][str(SHOWN[-1])])
+        ],
+    )
+
+
+_table = lru_cache(maxsize=2)(load_table)
+
+
+def main() -> None:
+    """Search what is missing, and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--benchmarks", nargs="+", choices=BENCHMARKS, default=list(BENCHMARKS))
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
+    arguments = parser.parse_args()
+    measure(arguments.benchmarks, arguments.methods, arguments.seeds)
+
+
+if __name__ == "__main__":
+    main()
