@@ -7,15 +7,15 @@ was measured beside it.
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import torch
 from torch import nn
 
-from hardware.figures import measured_seconds
-from hardware.meter import measure_energy
 from hardware.timing import repeat, threads
-from hardware.types import Figure
+
+if TYPE_CHECKING:
+    from hardware.types import Figure
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -29,8 +29,8 @@ class OperatorTimes(Generic[Key]):
         watts: mean power meanwhile, measured or estimated as its source says; None where nothing can tell it.
     """
 
-    seconds: dict[Key, Figure]
-    watts: Figure | None
+    seconds: "dict[Key, Figure]"
+    watts: "Figure | None"
 
 
 def measure_operators(
@@ -44,6 +44,11 @@ def measure_operators(
         thread_count: intra-operator threads.
         seconds_each: after which a measurement stops repeating; each repeats at least three times.
     """
+    # Imported here, so that the engine can be imported where torch and numpy are all there is.
+    from hardware.figures import measured_seconds
+    from hardware.meter import measure_energy
+    from hardware.types import Figure
+
     device = torch.device(accelerator)
     with threads(thread_count), measure_energy(accelerator) as meter:
         durations = {key: repeat(work, device, seconds_each) for key, work in works.items()}
