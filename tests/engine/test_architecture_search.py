@@ -24,7 +24,7 @@ EXECUTION = Execution(batch_size=256)
 RATES = Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate=0.2)
 
 
-def write_planted(directory: Path, rows: int = 24_000) -> Dataset:
+def write_planted(directory: Path, rows: int = 16_000) -> Dataset:
     """Four fields a, b, c and d: a meets c in a product of rank 2, and b meets d in one of rank 16."""
     dataset = write_dataset(directory, rows=rows, dense=0, single=4, bags=0, ids=IDS)
     random = np.random.default_rng(0)
@@ -148,7 +148,7 @@ def test_what_is_drawn_does_as_well_as_the_best_of_all(planted: Dataset) -> None
         spec = space.spec(
             Architecture(bottom=(), top=(), interaction="dot", dims=(a, b, WIDE, WIDE), shares=(1.0,) * 4)
         )
-        return train(planted, spec, RATES, EXECUTION, Schedule(max_epochs=6)).validation.ne
+        return train(planted, spec, RATES, EXECUTION, Schedule(max_epochs=4)).validation.ne
 
     every = {dims: validation_ne(*dims) for dims in product(widths, widths)}
     training, costs = trained(planted, space, SupernetSchedule(warmup_epochs=2, rounds=3))
