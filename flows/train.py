@@ -29,7 +29,7 @@ from tasks.ingest import ingest
 from tasks.profile import profile_hardware
 from tasks.report import report
 from tasks.request import JobRequest, TrainRequest
-from tasks.reservation import Reservation, reserve, wanted
+from tasks.reservation import Reservation, reserve, trainings_together, wanted
 from tasks.run_state import RunIdentity, RunState, Spent, StateFolder
 from tasks.select import (
     Decision,
@@ -85,7 +85,8 @@ def train_on(request: TrainRequest, dataset: Dataset, clock: "StepClock", *, fre
             profiles = profile_cluster(cluster) if cluster else profile_hardware()
         with RunState(request, dataset, profiles[0].host, fresh=fresh) as state:
             chosen = state.recall("decision", Decision)
-            groups = wanted(profiles, processes=request.processes, chosen=chosen.placement if chosen else None)
+            together = trainings_together(request, profiles)
+            groups = wanted(profiles, processes=together, chosen=chosen.placement if chosen else None)
             # Ray keeps trainings off each other's nodes.
             with reserve(*([] if cluster else groups), holder=flow_run.get_name() or "train") as held:
                 here = profiles if cluster else held.of(profiles)
@@ -116,7 +117,7 @@ def _train_on(
         ExitStack() as limits,
     ):
         decision = _decide(request, dataset, profiles, state, clock, cluster=cluster)
-        held.keep(decision.placement, request.processes)
+        held.keep(decision.placement, trainings_together(request, profiles))
         if cluster:
             cluster.prefer([row.candidate.placement for row in decision.table if not row.excluded_by])
         log_decision(run_id, decision)

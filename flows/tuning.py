@@ -14,7 +14,7 @@ from tasks.families import check_model
 from tasks.ingest import ingest
 from tasks.profile import profile_hardware
 from tasks.request import TrainRequest
-from tasks.reservation import reserve, wanted
+from tasks.reservation import reserve, trainings_together, wanted
 from tasks.run_state import RunState
 from tasks.select import Decision, select
 from tasks.track import closing, log_config, log_decision, open_run, start_run_tree
@@ -40,14 +40,15 @@ def tune_only(request: TrainRequest = TrainRequest()) -> TuneResult:
     profiles = profile_hardware()
     with RunState(request, dataset, profiles[0].host, purpose="tune") as state, ExitStack() as stack:
         decision = state.recall("decision", Decision)
-        groups = wanted(profiles, chosen=decision.placement if decision else None)
+        together = trainings_together(request, profiles)
+        groups = wanted(profiles, processes=together, chosen=decision.placement if decision else None)
         held = stack.enter_context(reserve(*groups, holder=flow_run.get_name() or "tune"))
         run_id = start_run_tree(request, dataset, flow_run_id=flow_run.get_id(), kind="tune")
         with closing(run_id), measure_energy(*held.names) as meter:
             if decision is None:
                 decision = select(dataset, request, held.of(profiles))
                 state.remember("decision", decision)
-            held.keep(decision.placement)
+            held.keep(decision.placement, together)
             log_config(run_id, "request", request)
             log_decision(run_id, decision)
             with limited(decision.placement.accelerator, decision.placement.power_limit_watts):

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from hardware.types import HardwareProfile, Placement
 from shunter.settings import Settings
+from tasks.request import TrainRequest
 
 POLL_SECONDS = 1.0
 
@@ -142,6 +143,17 @@ def wanted(
     if processes == 1:
         return list(models.values())
     return [[name] for name in dict.fromkeys(name for names in models.values() for name in names)]
+
+
+def trainings_together(request: TrainRequest, profiles: Sequence[HardwareProfile]) -> int:
+    """How many GPUs a run takes at a time where it takes any: for processes that share a training, or for trials.
+
+    Args:
+        request: how many of both.
+        profiles: of the accelerators of this machine.
+    """
+    gpus = sum(profile.accelerator.kind == "cuda" for profile in profiles)
+    return max(request.processes, min(request.parallel_trials, gpus))
 
 
 def _used_by(accelerator: str, processes: int) -> tuple[str, ...]:

@@ -55,22 +55,23 @@ def local_slots(placement: Placement, count: int) -> list[Slot]:
     if placement.device == "cpu":
         shared = placement.model_copy(update={"threads": max(1, placement.threads // count)})
         return [ProcessSlot(shared, cores=cores) for _ in range(count)]
-    alike = _gpus_like(placement.device)
-    if count > len(alike):
-        raise RequestError(
-            f"{count} trials at a time want a GPU each, and there are {len(alike)} like {placement.device}: lower "
-            f"--parallel-trials to {len(alike)}."
-        )
-    return [ProcessSlot(placement.model_copy(update={"accelerator": name}), cores=cores) for name in alike[:count]]
+    _check_gpus(placement.device, count)
+    names = [f"cuda:{index}" for index in range(count)]  # those that `tasks.reservation` keeps
+    return [ProcessSlot(placement.model_copy(update={"accelerator": name}), cores=cores) for name in names]
 
 
-def _gpus_like(device: str) -> list[str]:
-    """This one, then the others of its model."""
+def _check_gpus(device: str, count: int) -> None:
+    """Raise when so many trials would share a GPU, or run on others than the chosen, which nobody could compare."""
     import torch
 
+    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     model = torch.cuda.get_device_name(device)
-    others = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
-    return [device, *(one for one in others if one != device and torch.cuda.get_device_name(one) == model)]
+    alike = next((index for index, name in enumerate(names) if name != model), len(names))
+    if count > alike:
+        raise RequestError(
+            f"{count} trials at a time want a GPU each, and of the GPUs {', '.join(names)} the first {alike} are of "
+            f"the chosen model {model}: lower --parallel-trials to {max(1, alike)}."
+        )
 
 
 class HereSlot:

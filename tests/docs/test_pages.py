@@ -34,8 +34,8 @@ def environment_of(folder: Path) -> dict[str, str]:
     return {**kept, "PATH": os.pathsep.join(paths), "SHUNTER_HOME": str(folder / "home"), "COLUMNS": "120"}
 
 
-def test_there_are_the_four_pages() -> None:
-    assert [page.stem for page in PAGES] == ["extending", "first-training", "operating", "your-data"]
+def test_there_are_the_five_pages() -> None:
+    assert [page.stem for page in PAGES] == ["extending", "first-training", "operating", "search", "your-data"]
 
 
 @pytest.mark.slow

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 import pytest
 
 from hardware.types import HardwareProfile, Placement
-from tasks.reservation import Reservation, reserve, wanted
+from tasks.request import TrainRequest
+from tasks.reservation import Reservation, reserve, trainings_together, wanted
 from tests.hardware.profiles import make_profile
 
 HOLD = """
@@ -122,3 +123,9 @@ def test_who_has_waited_long_enough_goes_on_beside_the_other(capfd: pytest.Captu
     with held_elsewhere("cpu"), reserve(["cpu"], holder="profile", patience_seconds=0) as reservation:
         assert reservation.names == ()
     assert "going on beside it" in capfd.readouterr().err
+
+
+def test_trials_at_a_time_take_as_many_gpus_as_there_are() -> None:
+    assert trainings_together(TrainRequest(parallel_trials=4), gpu_profiles("H", "H")) == 2
+    assert trainings_together(TrainRequest(parallel_trials=4), []) == 1
+    assert trainings_together(TrainRequest(processes=2), []) == 2
