@@ -73,7 +73,8 @@ class Coding:
     Attributes:
         bottom: choices of the bottom MLP, None where there is none.
         top: those of the top MLP.
-        sizes: candidates of each choice by its name; the widths of the tables stand together, in their order.
+        sizes: candidates of each choice by its name; the widths of the tables stand together in their order, and so do
+            their shares.
     """
 
     def __init__(self, space: SupernetSpace, features: Features) -> None:

@@ -7,6 +7,7 @@ its rows, for ids that meet in a row of one are apart in another. That costs lit
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,22 @@ def dim_choice(table: int) -> str:
 def share_choice(table: int) -> str:
     """Name of the choice of the share of its ids that have a row of their own."""
     return f"share_{table}"
+
+
+class _Lookup(NamedTuple):
+    """One table of so many rows, as one bag reads it.
+
+    Attributes:
+        table: whose ids are looked up.
+        number: of its candidate.
+        bag: of the sample.
+        rows: of the candidate.
+    """
+
+    table: int
+    number: int
+    bag: int
+    rows: int
 
 
 class SuperTables(nn.Module):
@@ -47,6 +64,10 @@ class SuperTables(nn.Module):
 
     columns: Tensor
     table_of: Tensor
+    lookup_bags: Tensor
+    lookup_tables: Tensor
+    lookup_numbers: Tensor
+    is_frozen: bool = False
 
     def __init__(
         self,
@@ -61,35 +82,37 @@ class SuperTables(nn.Module):
     ) -> None:
         super().__init__()
         self.dim = dim
-        self.shares = tuple(tuple(one) for one in shares)
-        ids = features.table_rows
-        rows = [[rows_kept(count, share) for share in one] for count, one in zip(ids, shares, strict=True)]
-        bags_of: list[list[int]] = [[] for _ in rows]
-        for bag, table in enumerate(features.table_of):
-            bags_of[table].append(bag)
-        # One lookup for each table, each number of its rows and each bag that reads it, in this order.
-        self.lookups = [(bag, kept) for table, counts in enumerate(rows) for kept in counts for bag in bags_of[table]]
-        flat = [kept for counts in rows for kept in counts]
-        starts = [sum(map(len, rows[:table])) for table in range(len(rows))]
-        table_of = [
-            starts[table] + number
-            for table, counts in enumerate(rows)
-            for number in range(len(counts))
-            for _ in bags_of[table]
+        ids, of_bag = features.table_rows, features.table_of
+        self.lookups = [
+            _Lookup(table, number, bag, rows_kept(ids[table], share))
+            for table, of in enumerate(shares)
+            for number, share in enumerate(of)
+            for bag in range(len(of_bag))
+            if of_bag[bag] == table
         ]
+        tables = list(dict.fromkeys((one.table, one.number, one.rows) for one in self.lookups))
         self.embeddings = build_embeddings(
-            flat, dim, learning_rate=learning_rate, device=torch.device(device), kernel=kernel, table_of=table_of
+            [rows for *_, rows in tables],
+            dim,
+            learning_rate=learning_rate,
+            device=torch.device(device),
+            kernel=kernel,
+            table_of=[tables.index((one.table, one.number, one.rows)) for one in self.lookups],
         )
-        widest = max(map(len, dims))
-        columns = torch.zeros(len(dims), widest, dim, device=device)
+        self._bags, self._shares_rows = len(of_bag), any(one.rows < ids[one.table] for one in self.lookups)
+        columns = torch.zeros(len(dims), max(map(len, dims)), dim)
         for table, widths in enumerate(dims):
             for number, width in enumerate(widths):
                 columns[table, number, :width] = 1.0
-        self.register_buffer("columns", columns, persistent=False)
-        self.register_buffer("table_of", torch.tensor(features.table_of, device=device), persistent=False)
-        self._bags = len(features.table_of)
-
-    is_frozen: bool = False
+        indices = {
+            "columns": columns,
+            "table_of": torch.tensor(of_bag),
+            "lookup_bags": torch.tensor([one.bag for one in self.lookups]),
+            "lookup_tables": torch.tensor([one.table for one in self.lookups]),
+            "lookup_numbers": torch.tensor([one.number for one in self.lookups]),
+        }
+        for name, tensor in indices.items():
+            self.register_buffer(name, tensor.to(device), persistent=False)
 
     def forward(self, values: Tensor, offsets: Tensor, masks: Masks) -> Tensor:
         """Look up one batch, as `models.embeddings.PooledEmbeddings` does, and mix the candidates.
@@ -105,27 +128,21 @@ class SuperTables(nn.Module):
 
         The host reads where each bag begins, so a GPU waits for it once a step.
         """
-        if all(len(one) == 1 and one[0] == 1 for one in self.shares):
+        if not self._shares_rows and len(self.lookups) == self._bags:
             return values, offsets
         batch = (len(offsets) - 1) // self._bags
         bounds = offsets[::batch].tolist()
-        ids = torch.cat([values[bounds[bag] : bounds[bag + 1]] % rows for bag, rows in self.lookups])
-        lengths = offsets.diff().view(self._bags, batch)[[bag for bag, _ in self.lookups]].flatten()
+        ids = torch.cat([values[bounds[one.bag] : bounds[one.bag + 1]] % one.rows for one in self.lookups])
+        lengths = offsets.diff().view(self._bags, batch)[self.lookup_bags].flatten()
         return ids, nn.functional.pad(lengths.cumsum(0), (1, 0)).to(offsets.dtype)
 
     def mixed(self, pooled: Tensor, masks: Masks) -> Tensor:
         """`[batch, lookups, dim]` of all candidates to `[batch, bags, dim]`."""
         if len(self.lookups) > self._bags:
-            weights = torch.cat([self._share_weights(table, masks) for table in range(len(self.shares))], dim=1)
-            bag_of = torch.tensor([bag for bag, _ in self.lookups], device=pooled.device)
+            weights = masks.values[:, masks.places[share_choice(0)] + self.lookup_tables, self.lookup_numbers]
             mixed = pooled.new_zeros(len(pooled), self._bags, self.dim)
-            pooled = mixed.index_add(1, bag_of, pooled * weights.unsqueeze(2))
+            pooled = mixed.index_add(1, self.lookup_bags, pooled * weights.unsqueeze(2))
         widest = self.columns.shape[1]
         first = masks.places[dim_choice(0)]
         dims = masks.values[:, first : first + len(self.columns), :widest]
         return pooled * torch.einsum("btk,tkc->btc", dims, self.columns)[:, self.table_of]
-
-    def _share_weights(self, table: int, masks: Masks) -> Tensor:
-        """`[batch, lookups of a table]`: the mask of the number of rows that each reads."""
-        bags = int((self.table_of == table).sum())
-        return masks[share_choice(table)].repeat_interleave(bags, dim=1)

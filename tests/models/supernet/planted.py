@@ -22,6 +22,7 @@ FEATURES = Features(
         CategoricalFeature(name="user", rows=37),
         CategoricalFeature(name="tags", rows=23, multi_valued=True),
         CategoricalFeature(name="item", rows=20),
+        CategoricalFeature(name="liked", rows=20, multi_valued=True, table="item"),
     ),
 )
 SPACE = SupernetSpace(
