@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.track import log_files
-from tasks.tune.front import all_rows, front_rows, hypervolume, known_axes
+from tasks.tune.front import AXES, all_rows, front_rows, hypervolume
 from tasks.tune.front_figure import front_figure
 from tasks.tune.result import TuneResult
 
@@ -68,9 +68,13 @@ def front_markdown(result: TuneResult) -> str:
         return "\n".join([*lines, "No trial that keeps the limits came far enough for its costs to be known."])
     titles = list(rows[0])
     lines += [f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}"]
-    lines += [f"| {' | '.join('' if value is None else str(value) for value in row.values())} |" for row in rows]
-    costs = ", ".join(axis.title for axis in known_axes(result))
-    return "\n".join([*lines, "", f"No trial that keeps the limits beats one of these in both NE and cost ({costs})."])
+    lines += [f"| {' | '.join(map(_cell, row.values()))} |" for row in rows]
+    cost = next(axis.title for axis in AXES if axis.name == result.front_cost)
+    return "\n".join([*lines, "", f"No trial that keeps the limits beats one of these in both NE and {cost}."])
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else str(value)
 
 
 def _show_in_prefect(result: TuneResult, picture: Path) -> None:

@@ -120,6 +120,7 @@ def test_markdown_holds_the_table_and_what_ended_the_search(result: TuneResult) 
     assert "| 3 | deepfm | 0.8 | 5.0 |  | 3.0 |" in text
     assert "in 2.0 minutes and 5,000 J" in text
     assert "are used up" in text
+    assert text.endswith("in both NE and ms a step.")
     nothing = result.model_copy(update={"front": (), "settings": (setting(4, 0.95, None),)})
     assert "No trial that keeps the limits" in front_markdown(nothing)
 
