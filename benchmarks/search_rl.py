@@ -21,7 +21,7 @@ from benchmarks import search_planted as planted
 from benchmarks.report import table as print_table
 from benchmarks.search_cache import Cache
 from benchmarks.search_replay import replay
-from benchmarks.search_table import DATA, TrainedTable, load_trained
+from benchmarks.search_table import DATA, SEEDS, TrainedTable, load_trained
 from tasks.tune.meta.past import PastStudy
 
 SHARE = 0.95
@@ -41,14 +41,18 @@ SEARCHES: Mapping[str, tuple[str, str]] = {
 COLD, WARM = "rl, cold", "rl, past: all points of the other data"
 
 
-def measure(seeds: Sequence[int] = range(20)) -> dict[str, Any]:
+def measure(seeds: Sequence[int] = range(20), trainings: tuple[int, ...] = SEEDS) -> dict[str, Any]:
     """All figures of the controller; the headline key is `rl_vs_cold_evaluations`.
+
+    Args:
+        seeds: of the searches.
+        trainings: seeds of the trainings in the tables that a search is told of.
 
     Raises:
         FileNotFoundError: the tables of `benchmarks.search_table` are not trained.
     """
     with TemporaryDirectory() as folder:
-        trained = {data: load_trained(data, Path(folder) / data) for data in DATA}
+        trained = {data: load_trained(data, Path(folder) / data, trainings) for data in DATA}
         searched = {data: _search_all(data, trained, seeds) for data in DATA}
     evaluations = {name: np.concatenate([searched[data][name]["evaluations"] for data in DATA]) for name in SEARCHES}
     return {
@@ -57,6 +61,7 @@ def measure(seeds: Sequence[int] = range(20)) -> dict[str, Any]:
         "searches": {data: {name: _summary(one) for name, one in searched[data].items()} for data in DATA},
         "planted": measure_planted(seeds),
         "seeds": len(seeds),
+        "trainings_of_a_point": len(trainings),
     }
 
 
@@ -66,7 +71,7 @@ def _search_all(data: str, trained: Mapping[str, TrainedTable], seeds: Sequence[
     for name, (method, source) in SEARCHES.items():
         runs = []
         for seed in seeds:
-            key = {"data": data, "search": name, "seed": seed, "trials": TRIALS}
+            key = {"data": data, "search": name, "seed": seed, "trainings": trained[data].ne.shape[1]}
             runs.append(
                 cache.get_or_make(
                     key, lambda method=method, source=source, seed=seed: _run(data, trained, method, source, seed)
@@ -191,8 +196,10 @@ def show(figures: Mapping[str, Any]) -> None:
 def main() -> None:
     """Measure, print, and give the figures as JSON."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--seeds", type=int, default=20)
-    figures = measure(range(parser.parse_args().seeds))
+    parser.add_argument("--seeds", type=int, default=20, help="searches of each kind on each data set")
+    parser.add_argument("--trainings", type=int, default=len(SEEDS), help="trainings of each point that are looked up")
+    arguments = parser.parse_args()
+    figures = measure(range(arguments.seeds), SEEDS[: arguments.trainings])
     show(figures)
     print(json.dumps(figures, indent=2))
 

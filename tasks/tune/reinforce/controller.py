@@ -109,7 +109,9 @@ class Controller:
         guide = guide if guide and guide.fit() else None
         for action, _ in self._told:  # the guide learnt from them, so that they cannot speak for it
             self._foretold[self._actions.identity(action)] = None
-        return Learner(self._actions, guide, seed=self._seed, trains_value=self._trains_value)
+        learner = Learner(self._actions, guide, seed=self._seed, trains_value=self._trains_value)
+        self._save(learner, [])
+        return learner
 
     def _restored(self) -> Learner | None:
         """The learner as it was after its last improvement; None where none was kept, or of other trials."""
@@ -118,17 +120,15 @@ class Controller:
             return None
         told = list(self._told)
         learnt = [_take(told, action) for action, _ in kept.learnt]
-        if None in learnt:
+        guide = guide_for(self._actions, self._past, self._features, self._cost, seed=self._seed)
+        if None in learnt or (kept.is_guided and guide is None):
             return None
         self._told = [pair for pair in learnt if pair] + told  # in the order in which they were learnt
         self._learnt, self.curve = len(learnt), list(kept.curve)
         for action, foretold in kept.learnt:
             self._foretold[self._actions.identity(action)] = foretold
-        guide = None
-        if kept.is_guided:
-            guide = guide_for(self._actions, self._past, self._features, self._cost, seed=self._seed)
-            if guide is None:
-                return None
+        guide = guide if kept.is_guided else None
+        if guide:
             guide.restore_levels(self._own(self._learnt))
         return Learner.restore(self._actions, guide, kept.tensors, seed=self._seed)
 
@@ -164,11 +164,15 @@ class Controller:
             is_guided=learner.guide is not None,
         )
         self.curve.append(point)
+        self._save(learner, tried)
+
+    def _save(self, learner: Learner, tried: Sequence[Tried]) -> None:
+        """Keep the state, of which these are what it was learnt from."""
         if self._directory:
             kept = checkpoint.Checkpoint(
                 tensors=learner.tensors(),
                 learnt=tuple((one.action, one.foretold) for one in tried),
-                is_guided=point.is_guided,
+                is_guided=learner.guide is not None,
                 curve=tuple(self.curve),
             )
             checkpoint.save(self._directory, kept)

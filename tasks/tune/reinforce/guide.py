@@ -100,8 +100,9 @@ class Guide:
             self.surrogate.fit([*self._past, own], REFIT_STEPS)
 
     def restore_levels(self, own: History) -> None:
-        """Weigh costs by what this search has measured."""
-        self._levels = own.levels
+        """Weigh costs by what this search has measured, if it has measured anything."""
+        if len(own.actions):
+            self._levels = own.levels
 
 
 def agrees(foretold: np.ndarray, rewards: np.ndarray) -> bool:
