@@ -1,7 +1,7 @@
 """Every way of searching on real trainings: best validation NE against trials and against seconds.
 
 Searched is the product's own space of architectures for the size of the data, on samples of Frappe and of MovieLens-1M
-as clicks: 80,000 rows to learn from in at most two passes, 20,000 to validate on. Each search is the product's own,
+as clicks: 40,000 rows to learn from in at most two passes, 10,000 to validate on. Each search is the product's own,
 with its early stopping, its record in a database and its runs in MLflow, and tries 24 architectures, all of which are
 trained from scratch; a training that was stopped early counts as one. The seed is that of the method and of all
 trainings, so that an architecture comes to the same NE whichever method proposes it.
@@ -40,6 +40,7 @@ from engine.dataset import Dataset
 from hardware.types import Placement
 from tasks.request import SearchMethodName, SearchSpaceName, TrainRequest
 from tasks.track import start_run_tree
+from tasks.track.store import open_store
 from tasks.tune import Progress, search
 from tasks.tune.architecture import ArchitectureSpace
 from tasks.tune.meta.past import begin_from_past, words
@@ -51,7 +52,7 @@ METHODS = ("random", "tpe", "dnas", "rl", "transfer")
 TAUGHT_BY = "tpe"  # whose search on the other data the method below begins from
 WARM = ("transfer",)
 RATES = Hyperparameters(dense_learning_rate=2e-3, embedding_learning_rate=0.1)
-PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=2_048)
+PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=1_024)
 SEEDS = (0, 1, 2)
 
 
@@ -74,7 +75,7 @@ class Plan:
     methods: tuple[str, ...] = METHODS
     seeds: tuple[int, ...] = SEEDS
     trials: int = 24
-    rows: dict[str, int] = field(default_factory=lambda: {"train": 80_000, "validation": 20_000, "test": 0})
+    rows: dict[str, int] = field(default_factory=lambda: {"train": 40_000, "validation": 10_000, "test": 0})
     folder: Path | None = None
     is_quick: bool = False
 
@@ -143,11 +144,22 @@ class _Searches:
             if not teacher.exists():  # its figures were written down by an earlier run, which was interrupted
                 self._run(OTHER[data], TAUGHT_BY, seed)
             shutil.copytree(teacher, home)
+        else:
+            shutil.copytree(self._empty_store(), home)
         if not self._is_warmed_up:  # what a process loads when it first searches is no method's time
             with TemporaryDirectory() as elsewhere:
+                shutil.copytree(self._empty_store(), Path(elsewhere), dirs_exist_ok=True)
                 run_search(dataset, "random", seed, 1, Path(elsewhere))
             self._is_warmed_up = True
         return run_search(dataset, method, seed, self._plan.trials, home)
+
+    def _empty_store(self) -> Path:
+        """A home with a tracking store without runs, whose tables take seconds to create."""
+        home = self._folder / "empty"
+        if not home.exists():
+            with _at_home(home):
+                open_store()
+        return home
 
     def _home(self, data: str, method: str, seed: int) -> Path:
         return self._folder / f"{method}-{data}-{seed}"

@@ -158,13 +158,13 @@ class TrainedTable:
         )
 
 
-def load_trained(data: str, folder: Path, seeds: tuple[int, ...] = SEEDS) -> TrainedTable:
+def load_trained(data: str, folder: Path, seeds: tuple[int, ...] | None = None) -> TrainedTable:
     """Read the trainings of a data set.
 
     Args:
         data: in `DATA`.
         folder: where the data set is written, or found.
-        seeds: that were trained.
+        seeds: that were trained; None is all with which every point was.
 
     Raises:
         FileNotFoundError: trainings are missing.
@@ -172,7 +172,14 @@ def load_trained(data: str, folder: Path, seeds: tuple[int, ...] = SEEDS) -> Tra
     cache, dataset = Cache.of("search-table"), load(data, folder, ROWS)
     space = space_of(data, dataset)
     points = points_of(space)
-    known = [[cache.get(key_of(data, dataset, space, point, seed)) for seed in seeds] for point in points]
+    by_seed = {
+        seed: [cache.get(key_of(data, dataset, space, point, seed)) for point in points] for seed in seeds or SEEDS
+    }
+    if seeds is None:
+        by_seed = {seed: column for seed, column in by_seed.items() if None not in column} or {
+            SEEDS[0]: by_seed[SEEDS[0]]
+        }
+    known = list(zip(*by_seed.values(), strict=True))
     missing = sum(one is None for row in known for one in row)
     if missing:
         raise FileNotFoundError(
