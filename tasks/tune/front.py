@@ -1,14 +1,25 @@
 """The front of a search: settings that no other one beats in both quality and cost, as numbers, rows and words."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from engine.config import Hyperparameters
 from models.spec import ModelSpec
-from tasks.tune.result import Setting, TuneResult
+from tasks.tune.pareto import Point, hypervolume, non_dominated
+from tasks.tune.result import Setting, TuneResult, front_settings
 
-Point = tuple[float, float]
+__all__ = [
+    "AXES",
+    "CostAxis",
+    "Point",
+    "all_rows",
+    "front_of",
+    "front_rows",
+    "hypervolume",
+    "known_axes",
+    "non_dominated",
+    "setting_words",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,41 +44,9 @@ AXES = (
 )
 
 
-def non_dominated(points: Sequence[Point]) -> list[int]:
-    """Indices of the points that no other one beats, by the first objective; both are minimised.
-
-    Of points that are equal in both the first one counts.
-    """
-    front: list[int] = []
-    for index in sorted(range(len(points)), key=lambda index: (points[index], index)):
-        if not front or points[index][1] < points[front[-1]][1]:
-            front.append(index)
-    return front
-
-
-def hypervolume(points: Sequence[Point], reference: Point) -> float:
-    """Area that the points dominate below a reference point, both objectives minimised; larger is better.
-
-    Zitzler and Thiele, "Multiobjective Evolutionary Algorithms: A Comparative Case Study and the Strength Pareto
-    Approach", IEEE Transactions on Evolutionary Computation 3(4), 1999, section III.
-
-    Args:
-        points: in any order; those that do not beat the reference in both objectives add nothing.
-        reference: a point that is worse than what is of interest; only volumes below the same one can be compared.
-    """
-    inside = [point for point in points if point[0] < reference[0] and point[1] < reference[1]]
-    area, ceiling = 0.0, reference[1]
-    for index in non_dominated(inside):
-        first, second = inside[index]
-        area += (reference[0] - first) * (ceiling - second)
-        ceiling = second
-    return area
-
-
 def front_of(result: TuneResult, cost: str) -> list[Setting]:
     """The settings that keep the limits and that no other one beats in NE and a cost, from the lowest NE on."""
-    known = [one for one in result.settings if one.is_feasible and cost in one.costs]
-    return [known[index] for index in non_dominated([(one.validation_ne, one.costs[cost]) for one in known])]
+    return front_settings(result.settings, cost)
 
 
 def known_axes(result: TuneResult) -> list[CostAxis]:

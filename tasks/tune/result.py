@@ -1,6 +1,7 @@
 """What the step hands on."""
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -9,6 +10,7 @@ from engine.config import Hyperparameters
 from models.spec import ModelSpec
 from tasks.tune.constraints import breaks_a_measured_limit
 from tasks.tune.method import Cost, Space
+from tasks.tune.pareto import non_dominated
 from tasks.tune.reward import COST_WEIGHT
 from tasks.tune.study import failures, outcome_of, trials_with_result
 
@@ -119,7 +121,7 @@ def summarise(
         stopped_because=stopped_because,
         method=method,
         cost=cost,
-        front=_front(settings, cost or "step_seconds"),
+        front=tuple(one.trial_number for one in front_settings(settings, cost or "step_seconds")),
         seconds=seconds,
         joules=joules,
         energy_source=energy_source,
@@ -152,11 +154,7 @@ def _figure(setting: Setting, cost: Cost | None) -> float:
     return setting.validation_ne + (COST_WEIGHT * math.log(paid) if paid else 0.0)
 
 
-def _front(settings: tuple[Setting, ...], cost: str) -> tuple[int, ...]:
-    """From the lowest NE on, each setting that is cheaper than all with a lower one."""
-    known = [setting for setting in settings if setting.is_feasible and cost in setting.costs]
-    front: list[Setting] = []
-    for setting in sorted(known, key=lambda one: (one.validation_ne, one.costs[cost])):
-        if not front or setting.costs[cost] < front[-1].costs[cost]:
-            front.append(setting)
-    return tuple(setting.trial_number for setting in front)
+def front_settings(settings: Sequence[Setting], cost: str) -> list[Setting]:
+    """Those that keep the limits and that no other one beats in NE and a cost, from the lowest NE on."""
+    known = [one for one in settings if one.is_feasible and cost in one.costs]
+    return [known[index] for index in non_dominated([(one.validation_ne, one.costs[cost]) for one in known])]
