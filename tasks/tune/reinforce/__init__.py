@@ -8,11 +8,13 @@ wanted. `actions` and `experience` write points and outcomes as numbers.
 import math
 from collections.abc import Callable, Hashable, Mapping
 
+from tasks.track import open_run
 from tasks.tune.architecture import ArchitectureSpace
 from tasks.tune.meta.neighbours import SCALES
 from tasks.tune.method import Parameters, Space
 from tasks.tune.methods import SearchContext
 from tasks.tune.reinforce.actions import Actions
+from tasks.tune.reinforce.checkpoint import CurvePoint
 from tasks.tune.reinforce.controller import Controller
 from tasks.tune.reinforce.experience import History
 
@@ -26,6 +28,7 @@ def controller_for(context: SearchContext) -> Controller:
         RequestError: a factor of the space has no values.
         InfeasibleError: even the smallest architecture takes more memory than the limit allows.
         DataError: an array cannot be read.
+        TrackingError: the run of the search cannot be opened.
     """
     space, limits = context.space, context.limits
     defaults, features = space.defaults(), _features_of(context)
@@ -45,7 +48,26 @@ def controller_for(context: SearchContext) -> Controller:
         features=_in_units(features),
         horizon=context.trials,
         directory=context.directory,
+        on_improved=_logged(context.run_id),
     )
+
+
+def _logged(run_id: str | None) -> Callable[[CurvePoint], None] | None:
+    """Writes the learning curve to the run of the search."""
+    if run_id is None:
+        return None
+    run = open_run(run_id)
+
+    def log(point: CurvePoint) -> None:
+        figures = {
+            "best_reward": point.best_reward,
+            "entropy_share": point.entropy_share,
+            "guide_weight": point.guide_weight,
+            "is_guided": float(point.is_guided),
+        }
+        run.log_metrics({f"search.rl.{name}": value for name, value in figures.items()}, step=point.evaluations)
+
+    return log
 
 
 def _features_of(context: SearchContext) -> Mapping[str, float]:

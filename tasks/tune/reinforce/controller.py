@@ -5,7 +5,7 @@ after every few rewards. Where past trials teach something (`guide.Guide`) it st
 them at first; where they turn out to mislead, it is let loose.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +43,7 @@ class Controller:
         horizon: trials that are planned; None counts on `HORIZON`.
         trains_value: whether the value head is taught before the policy is let loose.
         directory: where its state is kept after each improvement; None keeps none.
+        on_improved: told after each improvement where the controller stands.
     """
 
     def __init__(
@@ -57,12 +58,14 @@ class Controller:
         horizon: int | None = None,
         trains_value: bool = True,
         directory: Path | None = None,
+        on_improved: Callable[[CurvePoint], None] | None = None,
     ) -> None:
         self._actions, self._seed = actions, seed
         self._cost: Cost | None = cost
         self._defaults = [action for point in defaults if (action := actions.encode(point)) is not None]
         self._past, self._features = list(past), dict(features or {})
         self._horizon, self._trains_value, self._directory = horizon or HORIZON, trains_value, directory
+        self._on_improved = on_improved
         self._told: list[tuple[Action, Outcome]] = []
         self._foretold: dict[Hashable, float | None] = {}  # of each model that was asked for or told
         self._learnt = self._distrusted = 0
@@ -165,6 +168,8 @@ class Controller:
         )
         self.curve.append(point)
         self._save(learner, tried)
+        if self._on_improved:
+            self._on_improved(point)
 
     def _save(self, learner: Learner, tried: Sequence[Tried]) -> None:
         """Keep the state, of which these are what it was learnt from."""
