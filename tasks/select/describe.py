@@ -162,6 +162,8 @@ def hyperband_epochs(trials: int, max_epochs: int) -> int:
     it is among the best third of those that have reached it so far, and the first to arrive always passes, so the m-th
     of settings in random order passes with probability max(1, floor(m / 3)) / m: more than one third. This is above the
     mean but no bound: settings that arrive from worst to best all pass, which is what the budget is for.
+
+    Of large data the search compares settings within the first epoch too (`tasks.tune.halving`), which only saves more.
     """
     brackets = 1 + math.floor(math.log(max_epochs, REDUCTION_FACTOR) + 1e-9)
     total = 0
