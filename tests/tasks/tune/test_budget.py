@@ -1,6 +1,6 @@
 """What a search may use: over several attempts, in seconds and joules."""
 
-import math
+import json
 from pathlib import Path
 
 import pytest
@@ -25,7 +25,7 @@ def test_what_an_earlier_attempt_used_counts(tmp_path: Path) -> None:
     first.save()
     second = budget(tmp_path, joules=20.0, max_seconds=3_600, max_joules=50.0)
     assert second.joules == 50.0
-    assert second.seconds >= first.seconds > 0 or math.isclose(first.seconds, 0, abs_tol=1e-3)
+    assert second.seconds >= json.loads((tmp_path / FILE).read_text())["seconds"] >= 0
     left = second.left(None)
     assert left.joules == 0
     assert left.seconds is not None
