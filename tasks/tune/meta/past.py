@@ -26,8 +26,8 @@ PREFIX = "meta."
 PARAMETERS, OUTCOME = "trial.parameters", "trial.outcome"
 LONGEST_TEXT = 5_000  # of a tag; the point of a larger space is not kept
 MOST_RUNS = 500  # of which nearness is judged, the newest
-MOST_STUDIES = 6
-MOST_OF_ONE_NAME = 2  # studies of data of one name: a nightly training shall not crowd out all others
+MOST_STUDIES = 20
+MOST_OF_ONE_NAME = 5  # studies of data of one name: a nightly training shall not crowd out all others
 FEWEST_TRIALS = 3  # with a result: fewer teach nothing
 
 FILE = "past.json"

@@ -18,37 +18,44 @@ FEWEST_POINTS = 3  # of a study that lie in the present space: from fewer nothin
 
 @dataclass(frozen=True)
 class Source:
-    """A past study in the terms of the present space.
+    """What is known of one other data set, in the terms of the present space.
 
     Attributes:
-        study: where it is from.
-        points: its trials, the best first; several may have become the same point.
-        surrogate: what is believed of all points after it.
+        distance: of the data set from the present one.
+        points: that were tried there, the best first.
+        surrogate: what is believed of all points after them.
     """
 
-    study: PastStudy
+    distance: float
     points: tuple[Parameters, ...]
     surrogate: Surrogate
 
     @property
     def nearness(self) -> float:
         """How much it counts beside the others while nothing else is known: 1 for the same data."""
-        return math.exp(-self.study.distance)
+        return math.exp(-self.distance)
 
 
 def sources_of(domain: Domain, past: Sequence[PastStudy], cost: Cost | None = None) -> tuple[Source, ...]:
-    """The past studies, each with a surrogate; those that have too little in common with the space are left out."""
-    found = []
+    """The past studies, those of data of one name together; what has too little in common with the space is left out.
+
+    Studies of one data set say more together than each by itself, and their NE can be compared.
+    """
+    by_name: dict[str, list[PastStudy]] = {}
     for study in past:
-        moved = [(domain.translate(parameters), outcome) for parameters, outcome in study.trials]
-        kept = [(point, outcome) for point, outcome in moved if point is not None]
-        if len(kept) < FEWEST_POINTS:
-            continue
-        points = [point for point, _ in kept]
-        values = scores([outcome for _, outcome in kept], cost)
-        ranked = tuple(points[place] for place in np.argsort(values, kind="stable"))
-        found.append(Source(study, ranked, Surrogate(domain.encode(points), values)))
-    return tuple(found)
+        by_name.setdefault(study.name, []).append(study)
+    return tuple(source for studies in by_name.values() if (source := _source(domain, studies, cost)) is not None)
+
+
+def _source(domain: Domain, studies: Sequence[PastStudy], cost: Cost | None) -> Source | None:
+    moved = [(domain.translate(parameters), outcome) for study in studies for parameters, outcome in study.trials]
+    kept = [(point, outcome) for point, outcome in moved if point is not None]
+    if len(kept) < FEWEST_POINTS:
+        return None
+    points = [point for point, _ in kept]
+    values = scores([outcome for _, outcome in kept], cost)
+    ranked = _distinct([points[place] for place in np.argsort(values, kind="stable")])
+    return Source(min(study.distance for study in studies), tuple(ranked), Surrogate(domain.encode(points), values))
 
 
 def portfolio(domain: Domain, sources: Sequence[Source], size: int = SIZE) -> list[Parameters]:
@@ -64,7 +71,7 @@ def portfolio(domain: Domain, sources: Sequence[Source], size: int = SIZE) -> li
     best = [point for source in sources for point in source.points[:BEST_OF_EACH]]
     candidates = _distinct([*best, *domain.space.defaults()])
     encoded = domain.encode(candidates)
-    worth = np.stack([source.surrogate.predict(encoded)[0] for source in sources])
+    worth = np.stack([source.surrogate.predict(encoded) for source in sources])
     weights = np.array([source.nearness for source in sources])
     chosen: list[int] = []
     reached = np.full(len(sources), np.inf)

@@ -4,19 +4,23 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tasks.tune.meta.belief import Seen, believe
 from tasks.tune.meta.points import Domain
 from tasks.tune.meta.portfolio import portfolio, sources_of
-from tasks.tune.meta.surrogate import FEWEST_OBSERVED, expected_improvement, scores, weigh
+from tasks.tune.meta.surrogate import expected_improvement, scores
 from tasks.tune.method import BudgetLeft, Outcome, Parameters
 from tasks.tune.methods import SearchContext
 
+FIRST = 2  # points of the portfolio: then the trials have their say
+FEWEST_TOLD = 3  # without a past: fewer say nothing of any other point
+LENGTH = 1.0  # of each column, where there is no past to tell
 DRAWN = 512  # points drawn from the whole space for each proposal
 CHANGED = 32  # changes of each of the best points
 BEST = 6  # own trials, and points of each past study, that are changed
 
 
 class Transfer:
-    """Bayesian optimisation with the past's surrogates; see `surrogate` and `portfolio` beside this file.
+    """Bayesian optimisation with the past's surrogates; see `belief` and `portfolio` beside this file.
 
     The portfolio comes first. Then the point of the highest expected improvement is proposed, among points drawn from
     the whole space and changes of the best ones; points under way count as if they had come out as predicted, so that
@@ -31,7 +35,8 @@ class Transfer:
         self._context = context
         self._domain = Domain.of(context.space)
         self._sources = sources_of(self._domain, context.past, context.cost)
-        self._first = portfolio(self._domain, self._sources) or context.space.defaults()
+        self._first = portfolio(self._domain, self._sources, FIRST) or context.space.defaults()
+        self._lengths = self._lengths_of_past()
         self._told: list[tuple[Parameters, Outcome]] = []
         self._under_way: list[Parameters] = []
 
@@ -54,10 +59,9 @@ class Transfer:
         candidates = [point for point in self._candidates(random) if point not in tried]
         if not candidates:
             return None
-        if not self._sources and len(self._told) < FEWEST_OBSERVED:
+        if not self._sources and len(self._told) < FEWEST_TOLD:
             return candidates[-1]  # one that was drawn: nothing is known yet
-        mean, deviation, lowest = self._believe(candidates, tried, random)
-        return candidates[int(np.argmax(expected_improvement(mean, deviation, lowest)))]
+        return candidates[int(np.argmax(self._improvement(candidates, list(tried))))]
 
     def _candidates(self, random: np.random.Generator) -> list[Parameters]:
         values = scores([outcome for _, outcome in self._told], self._context.cost) if self._told else np.zeros(0)
@@ -67,18 +71,29 @@ class Transfer:
         changed += [self._domain.change(point, random) for point in of_past for _ in range(CHANGED // 4)]
         return [*of_past, *changed, *self._domain.draw(DRAWN, random)]
 
-    def _believe(
-        self, candidates: list[Parameters], tried: Sequence[Parameters], random: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray, float]:
-        """Mean and deviation at the candidates, and the lowest mean at what was tried."""
-        told = self._domain.encode([point for point, _ in self._told])
+    def _improvement(self, candidates: list[Parameters], tried: list[Parameters]) -> np.ndarray:
+        """Expected improvement of each candidate on the lowest mean at what was tried."""
+        told = self._seen([point for point, _ in self._told])
         values = scores([outcome for _, outcome in self._told], self._context.cost)
-        nearness = np.array([source.nearness for source in self._sources])
-        surrogates = [source.surrogate for source in self._sources]
-        ensemble = weigh(surrogates, nearness, told, values, random)
         for point in self._under_way:  # each as if it had come out as expected
-            encoded = self._domain.encode([point])
-            told, values = np.vstack([told, encoded]), np.append(values, ensemble.predict(encoded)[0])
-            ensemble = weigh(surrogates, nearness, told, values, random)
-        mean, deviation = ensemble.predict(self._domain.encode(candidates))
-        return mean, deviation, float(ensemble.predict(self._domain.encode(list(tried)))[0].min())
+            one = self._seen([point])
+            mean, _ = self._belief(told, values, one)
+            told, values = told.plus(one), np.append(values, mean)
+        mean, deviation = self._belief(told, values, self._seen(candidates))
+        lowest = self._belief(told, values, self._seen(tried))[0].min()
+        return expected_improvement(mean, deviation, float(lowest))
+
+    def _belief(self, told: Seen, values: np.ndarray, asked: Seen) -> tuple[np.ndarray, np.ndarray]:
+        nearness = np.array([source.nearness for source in self._sources])
+        return believe(told, values, asked, lengths=self._lengths, nearness=nearness)
+
+    def _lengths_of_past(self) -> np.ndarray:
+        """How far each column reaches: the geometric mean of the past studies."""
+        if not self._sources:
+            return np.full(self._domain.encode([]).shape[1], LENGTH)
+        return np.exp(np.mean([np.log(source.surrogate.lengths) for source in self._sources], axis=0))
+
+    def _seen(self, points: list[Parameters]) -> Seen:
+        encoded = self._domain.encode(points)
+        predicted = [source.surrogate.predict(encoded) for source in self._sources]
+        return Seen(encoded, np.array(predicted).reshape(len(self._sources), len(points)).T)
