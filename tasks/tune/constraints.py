@@ -8,6 +8,7 @@ from tasks.request import Limits, TrainRequest
 
 GIB = 2**30
 ESTIMATED = frozenset({"max_hours", "max_kwh", "max_cost"})  # of the training to the end, which has not been
+NEAR_AUC = 0.01  # that the ensemble may make up for: what it reaches is judged before it is registered
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +97,12 @@ def violations_of(measured: Measured, limits: Limits, final: FinalTraining) -> d
 
 
 def breaks_a_measured_limit(violations: Mapping[str, float]) -> bool:
-    """Whether a limit is broken by what was measured, and not by an estimate of the training to come."""
-    return any(value > 0 for name, value in violations.items() if name not in ESTIMATED)
+    """Whether a limit is broken by what was measured, and not by an estimate of the training to come.
+
+    An AUC that just misses does not count yet: an ensemble of such models may reach it.
+    """
+    allowed = {"min_auc": NEAR_AUC}
+    return any(value > allowed.get(name, 0.0) for name, value in violations.items() if name not in ESTIMATED)
 
 
 def words(violations: Mapping[str, float]) -> str:
