@@ -1,9 +1,11 @@
 """How many evaluations the controller needs with a past and without: on trained architectures, and on planted tables.
 
-A search reaches its goal with the first point whose NE, the mean of its trainings, lies 95 % of the way from the mean
-of all points to the best one. What a search is told is one training, drawn at random, so that the noise of real
-training is in it. `rl_vs_cold_evaluations` is the mean number of evaluations with the other data set's table as past
-over the mean number without a past, over all seeds of both data sets.
+Two objectives are searched: NE alone, and the reward that weighs NE against the counted bytes (`tasks.tune.reward`).
+A search reaches its goal with the first point whose reward, by the mean NE of its trainings, lies 95 % of the way from
+the mean of all points to the best one. What a search is told is one training, drawn at random, so that the noise of
+real training is in it. No search begins with the space's default, which on both data sets is as good as the best point
+by NE. `rl_vs_cold_evaluations` is the mean number of evaluations with the other data set's table as past over the mean
+number without a past, over all seeds of both data sets and both objectives.
 
     python -m benchmarks.search_rl [--seeds 20]
 """
@@ -11,6 +13,7 @@ over the mean number without a past, over all seeds of both data sets.
 import argparse
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,10 +25,13 @@ from benchmarks.report import table as print_table
 from benchmarks.search_cache import Cache
 from benchmarks.search_replay import replay
 from benchmarks.search_table import DATA, SEEDS, TrainedTable, load_trained
+from tasks.tune.architecture import ArchitectureSpace
 from tasks.tune.meta.past import PastStudy
+from tasks.tune.method import Cost, Parameters
+from tasks.tune.reward import COST_WEIGHT
 
 SHARE = 0.95
-TRIALS = 150  # of a search at most; one that has not reached its goal by then counts as so many
+TRIALS = 64  # of a search at most; one that has not reached its goal by then counts as so many
 BUDGETS = (12, 24, 48)  # trials after which the best point is judged
 FEW = 40  # random trials of a past that is no whole table
 # Searches: the method, and where its past is from.
@@ -36,8 +42,8 @@ SEARCHES: Mapping[str, tuple[str, str]] = {
     "rl, past: all points of the other data": ("rl", "other"),
     "rl, past: 40 points of the other data": ("rl", "few of other"),
     "rl, past: 40 points of the same data": ("rl", "few of same"),
-    "transfer, past: 40 points of the other data": ("transfer", "few of other"),
 }
+OBJECTIVES: Mapping[str, Cost | None] = {"NE": None, "NE against bytes": "parameter_bytes"}
 COLD, WARM = "rl, cold", "rl, past: all points of the other data"
 
 
@@ -53,55 +59,74 @@ def measure(seeds: Sequence[int] = range(20), trainings: tuple[int, ...] = SEEDS
     """
     with TemporaryDirectory() as folder:
         trained = {data: load_trained(data, Path(folder) / data, trainings) for data in DATA}
-        searched = {data: _search_all(data, trained, seeds) for data in DATA}
-    evaluations = {name: np.concatenate([searched[data][name]["evaluations"] for data in DATA]) for name in SEARCHES}
+        searched = {
+            f"{data}, {objective}": _search_all(data, trained, objective, seeds)
+            for data in DATA
+            for objective in OBJECTIVES
+        }
+    evaluations = {name: np.concatenate([one[name]["evaluations"] for one in searched.values()]) for name in SEARCHES}
     return {
         "rl_vs_cold_evaluations": float(evaluations[WARM].mean() / evaluations[COLD].mean()),
         "rl_vs_cold_p_value": _p_value(evaluations[WARM], evaluations[COLD]),
-        "searches": {data: {name: _summary(one) for name, one in searched[data].items()} for data in DATA},
+        "evaluations": {name: _spread(values) for name, values in evaluations.items()},
+        "searches": {case: {name: _summary(one) for name, one in found.items()} for case, found in searched.items()},
         "planted": measure_planted(seeds),
         "seeds": len(seeds),
         "trainings_of_a_point": len(trainings),
     }
 
 
-def _search_all(data: str, trained: Mapping[str, TrainedTable], seeds: Sequence[int]) -> dict[str, dict[str, Any]]:
+class _WithoutDefault(ArchitectureSpace):
+    """The space of a table, with no point to try first."""
+
+    def defaults(self) -> list[Parameters]:
+        """None."""
+        return []
+
+
+def _search_all(
+    data: str, trained: Mapping[str, TrainedTable], objective: str, seeds: Sequence[int]
+) -> dict[str, dict[str, Any]]:
     """Evaluations to the goal, and the share of the way gone after each budget, of every search on one data set."""
     cache, found = Cache.of("search-rl"), {}
     for name, (method, source) in SEARCHES.items():
         runs = []
         for seed in seeds:
-            key = {"data": data, "search": name, "seed": seed, "trainings": trained[data].ne.shape[1]}
-            runs.append(
-                cache.get_or_make(
-                    key, lambda method=method, source=source, seed=seed: _run(data, trained, method, source, seed)
-                )
-            )
+            key = {"data": data, "objective": objective, "search": name, "seed": seed, "trials": TRIALS}
+            key |= {"trainings": trained[data].ne.shape[1]}
+            one = partial(_run, data, trained, cost=OBJECTIVES[objective], method=method, source=source, seed=seed)
+            runs.append(cache.get_or_make(key, one))
         ways = np.array(runs)  # share of the way after each trial
         reached = ways >= SHARE
         found[name] = {
             "evaluations": np.where(reached.any(axis=1), reached.argmax(axis=1) + 1, TRIALS),
+            "reached": float(reached.any(axis=1).mean()),
             "ways": {budget: ways[:, budget - 1] for budget in BUDGETS},
         }
-        print(f"{data}, {name}: {found[name]['evaluations'].mean():.1f} evaluations", flush=True)
+        print(f"{data}, {objective}, {name}: {found[name]['evaluations'].mean():.1f} evaluations", flush=True)
     return found
 
 
-def _run(data: str, trained: Mapping[str, TrainedTable], method: str, source: str, seed: int) -> list[float]:
+def _run(
+    data: str, trained: Mapping[str, TrainedTable], *, cost: Cost | None, method: str, source: str, seed: int
+) -> list[float]:
     """One search: the share of the way from the mean point to the best one gone after each trial."""
     here = trained[data]
     random = np.random.default_rng((seed, 1))
     played = replay(
         method,
-        here.space,
+        _WithoutDefault(**dict(here.space)),
         lambda parameters: here.look_up(parameters, random),
         dataset=here.dataset,
         trials=TRIALS,
         seed=seed,
+        cost=cost,
         past=_past(data, trained, source, seed),
     )
-    means = here.ne.mean(axis=1)
-    ways = [(means.mean() - means[here.place(one.parameters)]) / (means.mean() - means.min()) for one in played]
+    worth = -here.ne.mean(axis=1)
+    if cost is not None:
+        worth = worth - COST_WEIGHT * np.log(here.parameter_bytes)
+    ways = [(worth[here.place(one.parameters)] - worth.mean()) / (worth.max() - worth.mean()) for one in played]
     best = np.maximum.accumulate(ways)
     return [float(way) for way in np.concatenate([best, np.full(TRIALS - len(best), best[-1])])]
 
@@ -156,7 +181,7 @@ def _on_new(seed: int) -> dict[str, int]:
 
 def _summary(found: Mapping[str, Any]) -> dict[str, Any]:
     ways = {f"way_after_{budget}": _spread(values) for budget, values in found["ways"].items()}
-    return {"evaluations": _spread(found["evaluations"]), **ways}
+    return {"evaluations": _spread(found["evaluations"]), "share_that_reached_the_goal": found["reached"], **ways}
 
 
 def _spread(values: np.ndarray) -> dict[str, float]:
@@ -181,11 +206,12 @@ def show(figures: Mapping[str, Any]) -> None:
             [
                 name,
                 f"{one['evaluations']['mean']:.1f} ± {one['evaluations']['standard_deviation']:.1f}",
+                f"{one['share_that_reached_the_goal']:.0%}",
                 *(f"{one[f'way_after_{budget}']['mean']:.3f}" for budget in BUDGETS),
             ]
             for name, one in searches.items()
         ]
-        print_table(data, ["search", "evaluations", *(f"way after {budget}" for budget in BUDGETS)], rows)
+        print_table(data, ["search", "evaluations", "reached", *(f"way after {budget}" for budget in BUDGETS)], rows)
     rows = [
         [name, f"{one['mean']:.1f} ± {one['standard_deviation']:.1f}", f"{one['median']:.1f}"]
         for name, one in figures["planted"].items()
