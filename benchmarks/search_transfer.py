@@ -42,8 +42,10 @@ from tasks.tune import study as study_of
 from tasks.tune.meta.features import meta_features
 from tasks.tune.meta.neighbours import distance
 from tasks.tune.meta.past import PastStudy
-from tasks.tune.method import BudgetLeft, Outcome, Parameters
+from tasks.tune.meta.portfolio import first_points
+from tasks.tune.method import BudgetLeft, Outcome, Parameters, SearchMethod
 from tasks.tune.methods import SearchContext, build_method
+from tasks.tune.samplers import Sampled, tpe_sampler
 from tasks.tune.space import SearchSpace
 
 # Rows of a training: small enough for a second or so, large enough to tell good settings from bad ones. Open Bandit has
@@ -161,7 +163,7 @@ def search(method: str, trainings: Trainings, seed: int, plan: Plan, past: tuple
         trials=plan.trials,
         past=past,
     )
-    asked = build_method(METHODS[method], context)
+    asked = _method(method, context)
     trials: list[tuple[Parameters, Outcome]] = []
     for done in range(plan.trials):
         point = asked.ask(BudgetLeft(trials=plan.trials - done))
@@ -176,6 +178,13 @@ def search(method: str, trainings: Trainings, seed: int, plan: Plan, past: tuple
         study_of.tell(study, trial, outcome, None)
         trials.append((point, outcome))
     return Search(tuple(trials))
+
+
+def _method(name: str, context: SearchContext) -> SearchMethod:
+    """As the product builds it, but for `portfolio`: it takes over settings of any data, the product of like data."""
+    if name == "portfolio":
+        return Sampled(context, tpe_sampler, first_points(context.space, context.past))
+    return build_method(METHODS[name], context)
 
 
 @dataclass(frozen=True)

@@ -368,8 +368,8 @@ class TrainRequest(ClusterRequest):
     )
     cold_start: bool = Field(
         default=False,
-        description="Search as if nothing had been searched before; else tpe and transfer first try what did best on "
-        "the most similar data of earlier runs, so that the same command may try other settings the next time.",
+        description="Search as if nothing had been searched before; else tpe first tries what did best on the same or "
+        "like data, and transfer learns from all, so that the same command may try other settings the next time.",
     )
     search_space: SearchSpaceName | None = Field(
         default=None,

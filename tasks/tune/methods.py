@@ -53,10 +53,10 @@ class SearchContext:
 
 
 def _tpe(context: SearchContext) -> SearchMethod:
-    from tasks.tune.meta.portfolio import first_points
+    from tasks.tune.meta.portfolio import first_points, near
     from tasks.tune.samplers import Sampled, tpe_sampler
 
-    return Sampled(context, tpe_sampler, first_points(context.space, context.past, context.cost))
+    return Sampled(context, tpe_sampler, first_points(context.space, near(context.past), context.cost))
 
 
 def _random(context: SearchContext) -> SearchMethod:

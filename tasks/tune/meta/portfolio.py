@@ -13,6 +13,8 @@ from tasks.tune.method import Cost, Parameters, Space
 
 SIZE = 4
 BEST_OF_EACH = 8  # points of each study among which is chosen
+NEAR = 0.5  # distance up to which data are so alike that their best settings can be taken over as they are
+MOST_POINTS = 200  # of each data set that a surrogate learns from: its work grows with the cube
 FEWEST_POINTS = 3  # of a study that lie in the present space: from fewer nothing is learned
 
 
@@ -52,10 +54,25 @@ def _source(domain: Domain, studies: Sequence[PastStudy], cost: Cost | None) -> 
     kept = [(point, outcome) for point, outcome in moved if point is not None]
     if len(kept) < FEWEST_POINTS:
         return None
-    points = [point for point, _ in kept]
-    values = scores([outcome for _, outcome in kept], cost)
-    ranked = _distinct([points[place] for place in np.argsort(values, kind="stable")])
-    return Source(min(study.distance for study in studies), tuple(ranked), Surrogate(domain.encode(points), values))
+    points, values = [point for point, _ in kept], scores([outcome for _, outcome in kept], cost)
+    ranked = np.argsort(values, kind="stable")
+    learned = thinned(ranked, MOST_POINTS)
+    return Source(
+        distance=min(study.distance for study in studies),
+        points=tuple(_distinct([points[place] for place in ranked])),
+        surrogate=Surrogate(domain.encode([points[place] for place in learned]), values[learned]),
+    )
+
+
+def thinned(ranked: np.ndarray, most: int) -> np.ndarray:
+    """Of many trials, ranked by what they reached, those that are learned from, in the order in which they were made.
+
+    They are the best half of `most`, and the others evenly.
+    """
+    if len(ranked) <= most:
+        return np.sort(ranked)
+    best = most // 2
+    return np.sort(np.append(ranked[:best], ranked[np.linspace(best, len(ranked) - 1, most - best).astype(int)]))
 
 
 def portfolio(domain: Domain, sources: Sequence[Source], size: int = SIZE) -> list[Parameters]:
@@ -97,3 +114,12 @@ def _distinct(points: Sequence[Parameters]) -> list[Parameters]:
         if point not in kept:
             kept.append(point)
     return kept
+
+
+def near(past: Sequence[PastStudy]) -> list[PastStudy]:
+    """The studies of data so alike that a search can take over their best settings, and ask nothing more of them.
+
+    Of data farther away the best settings are a start that may be worse than the defaults: what is learned there helps
+    a method that finds out from its own trials how far to believe it, as `transfer` does.
+    """
+    return [study for study in past if study.distance <= NEAR]

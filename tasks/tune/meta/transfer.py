@@ -6,7 +6,7 @@ import numpy as np
 
 from tasks.tune.meta.belief import Seen, believe
 from tasks.tune.meta.points import Domain
-from tasks.tune.meta.portfolio import portfolio, sources_of
+from tasks.tune.meta.portfolio import MOST_POINTS, portfolio, sources_of, thinned
 from tasks.tune.meta.surrogate import expected_improvement, scores
 from tasks.tune.method import BudgetLeft, Outcome, Parameters
 from tasks.tune.methods import SearchContext
@@ -73,8 +73,9 @@ class Transfer:
 
     def _improvement(self, candidates: list[Parameters], tried: list[Parameters]) -> np.ndarray:
         """Expected improvement of each candidate on the lowest mean at what was tried."""
-        told = self._seen([point for point, _ in self._told])
         values = scores([outcome for _, outcome in self._told], self._context.cost)
+        learned = thinned(np.argsort(values, kind="stable"), MOST_POINTS)
+        told, values = self._seen([self._told[place][0] for place in learned]), values[learned]
         for point in self._under_way:  # each as if it had come out as expected
             one = self._seen([point])
             mean, _ = self._belief(told, values, one)

@@ -10,9 +10,10 @@ from optuna import Trial
 
 from engine.config import Execution, Schedule
 from engine.dataset import Dataset
+from tasks.tune.architecture import ArchitectureSpace
 from tasks.tune.meta.past import PastStudy
 from tasks.tune.meta.points import Domain
-from tasks.tune.meta.portfolio import first_points, portfolio, sources_of
+from tasks.tune.meta.portfolio import first_points, portfolio, sources_of, thinned
 from tasks.tune.meta.surrogate import expected_improvement, scores
 from tasks.tune.meta.transfer import Transfer
 from tasks.tune.method import BudgetLeft, Outcome, Parameters
@@ -202,6 +203,37 @@ def test_expected_improvement_by_drawing() -> None:
         gains = np.maximum(0.1 - random.normal(mean, deviation, 200_000), 0)
         [found] = expected_improvement(np.array([mean]), np.array([deviation]), 0.1)
         assert found == pytest.approx(gains.mean(), abs=0.01)
+
+
+def test_only_like_data_give_tpe_its_first_points(context: SearchContext) -> None:
+    _, related, _ = planted(0)
+    left = BudgetLeft()
+    far = build_method("tpe", replace(context, past=tuple(related))).ask(left)
+    same = [replace(one, distance=0.1) for one in related]
+    assert far == SPACE.defaults()[0]
+    assert build_method("tpe", replace(context, past=tuple(same))).ask(left) == first_points(SPACE, same)[0]
+
+
+def test_of_many_trials_the_best_and_some_of_all_others_are_learned_from() -> None:
+    ranked = np.random.default_rng(0).permutation(1_000)
+    kept = thinned(ranked, 100)
+    assert len(set(kept.tolist())) == 100
+    assert kept.tolist() == sorted(kept.tolist())
+    assert {*ranked[:50].tolist(), ranked[-1]} <= set(kept.tolist())
+    assert thinned(ranked, 1_000).tolist() == list(range(1_000))
+
+
+def test_an_architecture_is_searched_too(dataset: Dataset, context: SearchContext) -> None:
+    space = ArchitectureSpace.for_dataset(dataset)
+    random = np.random.default_rng(0)
+    trials = tuple((point, outcome(random.uniform(0.8, 0.9))) for point in Domain.of(space).draw(8, random))
+    method = Transfer(replace(context, space=space, past=(study(trials),)))
+    for point, reached in trials:
+        method.tell(point, reached)
+    asked = method.ask(BudgetLeft())
+    assert asked is not None
+    assert asked not in [point for point, _ in trials]
+    assert space.build(asked)[0].family == "dlrm"
 
 
 def test_studies_of_one_name_are_one_source() -> None:
