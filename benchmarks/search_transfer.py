@@ -12,9 +12,9 @@ seed. Compared are, by the same trainings:
 lowest validation NE that cold searches reach with all of their trials. A search has reached it with the first trial
 whose NE is at most the goal, and its ratio is the number of that trial by the trials of a cold search; one that never
 does counts as 1 trial more than all. The ratio of a data set is the median over the seeds, and `warm_start_trial_ratio`
-is the third lowest of the four data sets: at most that on three of four. By the same count half of the cold searches
-reach the goal with their last trials only or not at all, whatever luck the others have. Each seed is that of the
-method and of the training, so trials of a seed can be compared one by one.
+is the third lowest of the four data sets: at most that on three of four. Cold searches are counted in the same way:
+three of five reach the median of what they reach, some of them early, so that their own ratio is below 1 and is given
+beside. Each seed is that of the method and of the training, so trials of a seed can be compared one by one.
 
     python -m benchmarks.search_transfer [--quick] [--data frappe ...] [--methods cold ...] [--folder FOLDER]
 

@@ -61,13 +61,14 @@ def distance(first: Mapping[str, float], second: Mapping[str, float]) -> float:
     A figure that one has and the other lacks counts as one unit, and one that both lack or that is no number not at
     all; infinite where nothing can be compared.
     """
-    differences = []
+    differences, in_common = [], 0
     for name, (scaled, unit) in SCALES.items():
         known = [values[name] for values in (first, second) if math.isfinite(values.get(name, math.nan))]
         if len(known) == 2:
+            in_common += 1
             differences.append(min(abs(scaled(known[0]) - scaled(known[1])) / unit, FARTHEST))
         elif known:
             differences.append(1.0)
-    if not differences:
+    if not in_common:
         return math.inf
     return math.sqrt(sum(one**2 for one in differences) / len(differences))

@@ -97,6 +97,7 @@ def test_what_cannot_be_read_is_passed_over(dataset: Dataset) -> None:
     for tags in garbage:
         with child_run(run_id, "trial", "trial") as run:
             run.set_tags(tags)
+    keep_study(dataset, tried(0.9, 0.8, 0.7), {"else": 1.0})  # of data of which nothing is known
     start_run_tree(TrainRequest(), dataset)  # a run that never came to search
     log_meta_features(start_run_tree(TrainRequest(), dataset), dataset)  # and one killed before its first trial
     [study] = past_studies(FIGURES)
