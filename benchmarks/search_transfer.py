@@ -14,7 +14,8 @@ whose NE is at most the goal, and its ratio is the number of that trial by the t
 does counts as 1 trial more than all. The ratio of a data set is the median over the seeds, and `warm_start_trial_ratio`
 is the third lowest of the four data sets: at most that on three of four. Cold searches are counted in the same way:
 three of five reach the median of what they reach, some of them early, so that their own ratio is below 1 and is given
-beside. Each seed is that of the method and of the training, so trials of a seed can be compared one by one.
+beside. Each seed is that of the method and of the training, so trials of a seed can be compared one by one. The method
+itself was made with these four data sets in view: there is none here that its author had not seen.
 
     python -m benchmarks.search_transfer [--quick] [--data frappe ...] [--methods cold ...] [--folder FOLDER]
 
