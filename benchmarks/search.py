@@ -10,7 +10,7 @@ Five parts, each in a file of its own that says what it measures, and each with 
   `search_table`, which trains them first);
 - `dnas`: fronts of differentiable search against random ones (`search_dnas`).
 
-    python -m benchmarks.search [--quick] [--parts methods hpo ...] [--folder FOLDER]
+    python -m benchmarks.search [--quick] [--parts methods hpo ...] [--seeds 0 1 ...] [--folder FOLDER]
 
 A part that is not asked for keeps the figures that were published before, with the date at which they were measured.
 The picture beside the result shows the curves.
@@ -18,7 +18,8 @@ The picture beside the result shows the curves.
 
 import argparse
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,39 +29,41 @@ from benchmarks import report
 from benchmarks.search_figure import draw
 
 Figures = dict[str, Any]
+Seeds = Sequence[int] | None  # None: as many as the part is meant to have
 
 
-def _methods(folder: Path) -> Figures:
-    from benchmarks.search_methods import Plan, measure
+def _methods(folder: Path, seeds: Seeds) -> Figures:
+    from benchmarks.search_methods import SEEDS, Plan, measure
 
-    return measure(Plan(folder=folder))
-
-
-def _hpo(folder: Path) -> Figures:
-    from benchmarks.search_hpo import measure
-
-    return measure()
+    return measure(Plan(folder=folder, seeds=tuple(seeds or SEEDS)))
 
 
-def _transfer(folder: Path) -> Figures:
+def _hpo(folder: Path, seeds: Seeds) -> Figures:
+    from benchmarks.search_hpo import SEEDS, measure
+
+    return measure(seeds=seeds or SEEDS)
+
+
+def _transfer(folder: Path, seeds: Seeds) -> Figures:
     from benchmarks.search_transfer import Plan, measure
 
-    return measure(Plan(folder=folder))
+    plan = Plan(folder=folder)
+    return measure(replace(plan, seeds=tuple(seeds or plan.seeds)))
 
 
-def _rl(folder: Path) -> Figures:
+def _rl(folder: Path, seeds: Seeds) -> Figures:
     from benchmarks.search_rl import measure
 
-    return measure()
+    return measure(seeds) if seeds else measure()
 
 
-def _dnas(folder: Path) -> Figures:
+def _dnas(folder: Path, seeds: Seeds) -> Figures:
     from benchmarks.search_dnas import measure
 
     return measure(folder)
 
 
-PARTS: dict[str, Callable[[Path], Figures]] = {
+PARTS: dict[str, Callable[[Path, Seeds], Figures]] = {
     "methods": _methods,
     "hpo": _hpo,
     "transfer": _transfer,
@@ -81,7 +84,7 @@ def main() -> None:
         with TemporaryDirectory() as temporary:
             for name in arguments.parts:
                 folder = arguments.folder or Path(temporary)
-                parts[name] = dated(PARTS[name](folder / name))
+                parts[name] = dated(PARTS[name](folder / name, arguments.seeds))
         if (figure := draw(parts)) is not None:
             figure.savefig(report.RESULTS / "search.png")
     report.publish("search", headline(parts), parts, seeds=seeds(parts), quick=arguments.quick)
@@ -92,6 +95,9 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--quick", action="store_true", help="two methods, few trials on few rows")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument(
+        "--seeds", nargs="+", type=int, help="fewer or more than a part has by itself; dnas keeps its own"
+    )
     parser.add_argument("--folder", type=Path, help="keeps data sets and searches, so that an interrupted run goes on")
     return parser.parse_args()
 
