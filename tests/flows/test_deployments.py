@@ -45,7 +45,7 @@ def test_form_of_train_offers_choices_and_nested_limits_with_their_bounds() -> N
     request = definitions["TrainRequest"]["properties"]
     assert request["limits"]["$ref"] == "#/definitions/Limits"
     assert {"$ref": "#/definitions/DataFormat"} in request["format"]["anyOf"]
-    assert request["trials"]["minimum"] == 1
+    assert {"minimum": 1, "type": "integer"} in request["trials"]["anyOf"]
     assert all(quantity in request["objective"]["description"] for quantity in Objective)
     limits = definitions["Limits"]["properties"]
     assert set(limits) == set(Limits.model_fields)

@@ -22,6 +22,7 @@ from shunter.settings import PROJECT_ROOT
 from tasks.placement import execution_of
 from tasks.process_slot import ProcessSlot
 from tests.engine.synthetic import write_dataset
+from tests.tasks.training_processes import training_processes
 
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
 SPEC = ModelSpec(embedding_dim=4)
@@ -48,8 +49,7 @@ def run(slot: ProcessSlot, dataset: Dataset, schedule: Schedule = SCHEDULE, **op
 
 def child() -> psutil.Process:
     """The process that was started last."""
-    found = [one for one in psutil.Process().children() if "tasks.training_process" in one.cmdline()]
-    return max(found, key=psutil.Process.create_time)
+    return training_processes()[-1]
 
 
 def test_figures_and_reports_are_those_of_a_training_here(
@@ -130,7 +130,7 @@ def test_arrays_are_mapped_from_their_files_and_not_copied(slot: ProcessSlot, da
     def look(report: EpochReport) -> None:
         for region in child().memory_maps(grouped=True):
             if region.path.startswith(str(dataset.directory)):
-                private[Path(region.path).name] = region.private_dirty
+                private[Path(region.path).name] = region.anonymous
 
     run(slot, dataset, on_epoch=look)
     assert {"train.label.npy", "train.categorical.npy", "train.dense.npy"} <= set(private)

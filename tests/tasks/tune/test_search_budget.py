@@ -8,7 +8,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from mlflow import MlflowClient
 
@@ -20,6 +19,7 @@ from tasks.track import start_run_tree, tracking_uri
 from tasks.tune import Progress, SearchSpace, TuneResult, publish_search, search
 from tasks.tune.budget import FILE as USED
 from tests.engine.synthetic import write_dataset
+from tests.tasks.training_processes import training_processes
 
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
 SMALL = SearchSpace(
@@ -120,7 +120,7 @@ def test_two_at_a_time_of_which_some_die(dataset: Dataset, parent: str, tmp_path
         thread = threading.get_ident()
         asked[thread] += 1  # the first time before a trial begins, the next while it trains
         if asked[thread] == 2 and not killed:
-            killed.extend(child.pid for child in psutil.Process().children())
+            killed.extend(process.pid for process in training_processes())
             for process in killed:
                 os.kill(process, signal.SIGKILL)
 
@@ -133,7 +133,7 @@ def test_two_at_a_time_of_which_some_die(dataset: Dataset, parent: str, tmp_path
     experiment = client.get_run(parent).info.experiment_id
     runs = client.search_runs([experiment], f"tags.mlflow.parentRunId = '{parent}'")
     assert [run.info.status for run in runs].count("FAILED") == result.failed_trials
-    assert psutil.Process().children() == []
+    assert training_processes() == []
 
 
 def test_a_later_search_goes_on_in_a_shared_storage(dataset: Dataset, parent: str, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 import torch
 from mlflow import MlflowClient
@@ -19,6 +18,7 @@ from tasks.track import start_run_tree, tracking_uri
 from tasks.tune import Progress, SearchSpace, search
 from tasks.tune.workers import HereSlot, local_slots
 from tests.engine.synthetic import write_dataset
+from tests.tasks.training_processes import training_processes
 
 PLACEMENT = Placement(accelerator="cpu", threads=4, precision="fp32", batch_size=64)
 SMALL = SearchSpace(
@@ -39,7 +39,7 @@ def parent(tracking_root: Path, dataset: Dataset) -> str:
 @pytest.fixture(autouse=True)
 def no_process_is_left() -> Iterator[None]:
     yield
-    assert [one for one in psutil.Process().children() if "tasks.training_process" in " ".join(one.cmdline())] == []
+    assert training_processes() == []
 
 
 def test_one_trial_at_a_time_trains_here_with_all_threads() -> None:
@@ -73,10 +73,7 @@ def test_trials_in_two_processes_are_one_search_and_one_that_dies_is_one_failure
         """What the kernel does where memory runs out."""
         seen.append(progress)
         if len(seen) == 1:
-            [busy, *_] = [
-                one for one in psutil.Process().children() if "tasks.training_process" in " ".join(one.cmdline())
-            ]
-            os.kill(busy.pid, signal.SIGKILL)
+            os.kill(training_processes()[0].pid, signal.SIGKILL)
 
     request = TrainRequest(trials=5, max_epochs=2, parallel_trials=2)
     placement = PLACEMENT.model_copy(update={"threads": 2})
