@@ -18,6 +18,7 @@ The picture beside the result shows the curves.
 
 import argparse
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -75,16 +76,16 @@ PARTS: dict[str, Callable[[Path, Seeds], Figures]] = {
 def main() -> None:
     """Measure the parts that are asked for, and publish them with the others."""
     arguments = parse_arguments()
+    logging.getLogger("optuna").setLevel(logging.WARNING)  # it tells of each study and trial
     if arguments.quick:
         from benchmarks.search_methods import Plan, measure
 
         parts = {"methods": dated(measure(Plan.quick()))}
     else:
-        parts = published()
         with TemporaryDirectory() as temporary:
-            for name in arguments.parts:
-                folder = arguments.folder or Path(temporary)
-                parts[name] = dated(PARTS[name](folder / name, arguments.seeds))
+            folder = arguments.folder or Path(temporary)
+            measured = {name: dated(PARTS[name](folder / name, arguments.seeds)) for name in arguments.parts}
+        parts = {**published(), **measured}  # read last: another part may have been published in the meantime
         if (figure := draw(parts)) is not None:
             figure.savefig(report.RESULTS / "search.png")
     report.publish("search", headline(parts), parts, seeds=seeds(parts), quick=arguments.quick)
@@ -103,10 +104,10 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def published() -> dict[str, Figures]:
-    """The parts as they were published last, in the order of `PARTS`."""
+    """The parts as they were published last."""
     path = report.RESULTS / "search.json"
     known = json.loads(path.read_text())["details"] if path.exists() else {}
-    return {name: known[name] for name in PARTS if name in known}
+    return {name: figures for name, figures in known.items() if name in PARTS}
 
 
 def dated(figures: Figures) -> Figures:
