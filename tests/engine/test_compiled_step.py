@@ -62,9 +62,8 @@ def test_every_optimiser_learns_what_it_does_uncompiled(dataset: Dataset, optimi
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["dcnv2", "dhen"])
-def test_other_families_too(dataset: Dataset, family: str) -> None:
-    assert_equal(dataset, ModelSpec(family=family, embedding_dim=8, top_widths=(16,)), RATES)
+def test_another_family_too(dataset: Dataset) -> None:
+    assert_equal(dataset, ModelSpec(family="dcnv2", embedding_dim=8, top_widths=(16,)), RATES)
 
 
 @pytest.mark.slow
