@@ -31,7 +31,7 @@ def draw(parts: Mapping[str, Mapping[str, Any]]) -> "Figure | None":
     if not panels:
         return None
     rows = (panels + 1) // 2
-    figure = Figure(figsize=(12, 3.9 * rows), dpi=110, layout="constrained")
+    figure = Figure(figsize=(13, 4.0 * rows), dpi=110, layout="constrained")
     axes = iter(figure.subplots(rows, 2, squeeze=False).flat)
     for data, by_method in methods.items():
         _draw_by_trial(next(axes), TITLES[data], by_method)
@@ -40,22 +40,30 @@ def draw(parts: Mapping[str, Mapping[str, Any]]) -> "Figure | None":
         _draw_regret(next(axes), TITLES.get(benchmark, str(benchmark)), by_method)
     for left in axes:
         left.set_axis_off()
+    for right in figure.axes[1::2]:
+        if right.get_legend_handles_labels()[0]:
+            right.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure
 
 
 def _draw_by_trial(axes: "Axes", title: str, by_method: Mapping[str, Any]) -> None:
-    for method, one in by_method.items():
+    """Mean over the seeds; dots at the right are the seeds' own results."""
+    ends = []
+    for place, (method, one) in enumerate(by_method.items()):
         best = np.array([run["best_ne"] for run in one["runs"]])
         trials = np.arange(1, best.shape[1] + 1)
         axes.step(trials, best.mean(0), where="post", color=COLOURS[method], label=method)
-        axes.fill_between(trials, best.min(0), best.max(0), step="post", color=COLOURS[method], alpha=0.1, linewidth=0)
-    axes.set(title=f"{title}: architectures trained (band: all seeds)", xlabel="trials", ylabel="lowest validation NE")
-    _limit(axes, [run["best_ne"] for one in by_method.values() for run in one["runs"]])
-    axes.legend(title="mean of the seeds")
+        axes.plot(np.full(len(best), trials[-1] + 0.6 * (place + 1)), best[:, -1], "o", color=COLOURS[method], ms=4)
+        ends.extend([best.mean(0)[0], *best[:, -1]])
+    axes.set(
+        title=f"{title}: mean of the seeds (dots: each one's result)", xlabel="trials", ylabel="lowest validation NE"
+    )
+    _limit(axes, ends)
 
 
 def _draw_by_time(axes: "Axes", title: str, by_method: Mapping[str, Any]) -> None:
     """Mean over the seeds of each search's staircase, from when all have a first trial until all have ended."""
+    ends = []
     for method, one in by_method.items():
         seconds = [np.array(run["processor_seconds"]) for run in one["runs"]]
         times = np.linspace(max(own[0] for own in seconds), max(own[-1] for own in seconds), GRID_POINTS)
@@ -63,14 +71,16 @@ def _draw_by_time(axes: "Axes", title: str, by_method: Mapping[str, Any]) -> Non
             np.array(run["best_ne"])[np.searchsorted(own, times, side="right") - 1]
             for run, own in zip(one["runs"], seconds, strict=True)
         ]
-        axes.plot(times, np.mean(stairs, axis=0), color=COLOURS[method], label=method)
+        mean = np.mean(stairs, axis=0)
+        axes.plot(times, mean, color=COLOURS[method], label=method)
+        ends.extend([mean[0], mean[-1]])
     axes.set(
-        title=f"{title}: time of the whole search, a super-net included",
-        xlabel="seconds of one processor thread",
+        title=f"{title}: the same by time",
+        xlabel="seconds of one processor thread, a super-net included",
         ylabel="lowest validation NE",
-        xlim=(0, None),
     )
-    _limit(axes, [run["best_ne"] for one in by_method.values() for run in one["runs"]])
+    axes.set_xlim(left=0)
+    _limit(axes, ends)
 
 
 def _draw_regret(axes: "Axes", title: str, by_method: Mapping[str, Any]) -> None:
@@ -82,17 +92,14 @@ def _draw_regret(axes: "Axes", title: str, by_method: Mapping[str, Any]) -> None
             np.arange(1, len(regret) + 1), regret, style, color=colour, label=method.replace(WARM, ", with a past")
         )
     axes.set(
-        title=f"{title}: published table, mean of data sets and seeds",
+        title=f"{title}, published tables: mean of data sets and seeds",
         xlabel="trials",
         ylabel="points better than the chosen one, %",
         yscale="log",
     )
-    axes.legend(fontsize="small")
 
 
-def _limit(axes: "Axes", curves: Sequence[Sequence[float]]) -> None:
-    """Leave out the worst of the first trials, beside which the others would look alike."""
-    values = np.array(curves)
-    low, high = values.min(), np.median(values[:, 0])
-    margin = 0.04 * (high - low)
-    axes.set_ylim(low - margin, high + margin)
+def _limit(axes: "Axes", values: Sequence[float]) -> None:
+    """Just what is shown, for the axis does not begin at 0."""
+    margin = 0.05 * (max(values) - min(values))
+    axes.set_ylim(min(values) - margin, max(values) + margin)

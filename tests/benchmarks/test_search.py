@@ -9,7 +9,7 @@ import pytest
 from benchmarks import search_cache
 from benchmarks.search import headline, seeds
 from benchmarks.search_figure import draw
-from benchmarks.search_hpo import regrets
+from benchmarks.search_hpo import regrets, trial_ratios
 from benchmarks.search_methods import Plan, measure
 
 TRIALS = 3
@@ -102,3 +102,11 @@ def test_regret_follows_what_was_observed_and_judges_by_the_mean() -> None:
         {"error": 0.1, "rank": 0.05},
     ]
     assert regrets(trials).tolist() == [0.3, 0.3, 0.4, 0.4, 0.05]
+
+
+def test_trials_that_a_past_saves_are_counted_to_the_median_result_of_cold_searches() -> None:
+    cold = np.array([[[0.5, 0.4, 0.4, 0.3], [0.5, 0.2, 0.2, 0.1], [0.5, 0.5, 0.5, 0.2]]])  # one table, three seeds
+    warm = np.array([[[0.2, 0.2, 0.2, 0.2], [0.3, 0.2, 0.1, 0.1], [0.3, 0.3, 0.3, 0.3]]])
+    ratios = trial_ratios({"tpe": cold, "warm": warm})  # the goal is 0.2
+    assert ratios["tpe"].tolist() == [4 / 4]  # after 5 (never), 2 and 4 trials
+    assert ratios["warm"].tolist() == [2 / 4]  # after 1, 2 and 5 (never)
