@@ -94,10 +94,18 @@ def field(page: Page, title: str) -> Locator:
     return page.locator(f"xpath=//label[.//span[{title}]]/{below}").first
 
 
+def choose_type(page: Page, title: str, kind: str) -> None:
+    """Of a parameter that may be left out, show the input: the form offers `None` first."""
+    label = f"//label[.//span[normalize-space()='{title} (Optional)']]"
+    page.locator(f"xpath=({label}/following::*[normalize-space()='{kind}'])[1]").click()
+
+
 def trigger(page: Page, servers: Servers, **changes: str) -> dict[str, Any]:
     """Fill in the form of the deployment `train`, submit it, and wait for the end of its run."""
     before = {run["id"] for run in servers.runs()}
     page.goto(f"{servers.prefect}/deployments/deployment/{servers.deployment('train')}/run")
+    if "Trials" in changes:
+        choose_type(page, "Trials", "int")
     for title, value in changes.items():
         field(page, title.replace("_", " ")).fill(value)
     page.screenshot(path=PICTURES / "prefect-form.png")
@@ -123,8 +131,10 @@ def triggered(page: Page, servers: Servers) -> dict[str, Any]:
 def test_the_form_shows_every_parameter_with_its_description_and_default(page: Page, servers: Servers) -> None:
     page.goto(f"{servers.prefect}/deployments/deployment/{servers.deployment('train')}/run")
     assert field(page, "Data").input_value() == "ml-100k"
-    assert field(page, "Trials").input_value() == "9"
-    page.get_by_text("Hyper-parameter settings to try.").wait_for()
+    assert field(page, "Max Epochs").input_value() == "9"
+    page.get_by_text("Settings to try; 9 when absent").wait_for()
+    choose_type(page, "Trials", "int")
+    assert field(page, "Trials").input_value() == ""
     page.get_by_text("Energy of tuning and training, in kilowatt hours.").wait_for()
 
 
