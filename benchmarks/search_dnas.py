@@ -29,9 +29,9 @@ from engine.step import build_dense_optimizer, train_step
 from engine.trainer import train
 from models.registry import build_model
 from tasks.tune.architecture import ArchitectureSpace
-from tasks.tune.front import hypervolume
 from tasks.tune.method import BudgetLeft, Cost, Outcome, Parameters, SearchMethod
 from tasks.tune.methods import SearchContext, build_method
+from tasks.tune.pareto import hypervolume
 
 ROWS = {"train": 20_000, "validation": 10_000, "test": 0}
 DATA = ("frappe", "ml1m")

@@ -37,6 +37,7 @@ from models.supernet.network import Supernet
 from shunter.errors import RequestError, TrainingError
 
 ShouldStop = Callable[[], str | None] | None
+Part = Literal["weights", "theta"]
 # The fractional parts of its multiples spread evenly, whatever period the order of the rows has (Weyl, 1916).
 GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
 
@@ -232,9 +233,7 @@ class SupernetTraining:
     ) -> tuple[float, str | None]:
         """A pass of the weights; returns the mean NE, and what ended it early."""
         network = self.network
-        network.tables.is_frozen = False
-        network.layers.requires_grad_(True)
-        network.choices.requires_grad_(False)
+        self._let_learn("weights")
 
         def step(batch: Batch) -> Tensor:
             optimizer.zero_grad(set_to_none=True)
@@ -255,9 +254,7 @@ class SupernetTraining:
     ) -> tuple[float, str | None]:
         """A pass of theta, over the rows that are held out from the weights; returns as `_learn_weights`."""
         network = self.network
-        network.tables.is_frozen = True
-        network.layers.requires_grad_(False)
-        network.choices.requires_grad_(True)
+        self._let_learn("theta")
 
         def step(batch: Batch) -> Tensor:
             optimizer.zero_grad(set_to_none=True)
@@ -268,6 +265,12 @@ class SupernetTraining:
             return loss
 
         return self._pass("theta", step, should_stop)
+
+    def _let_learn(self, part: Part) -> None:
+        """Leave all but a part as it is."""
+        self.network.tables.is_frozen = part != "weights"
+        self.network.layers.requires_grad_(part == "weights")
+        self.network.choices.requires_grad_(part == "theta")
 
     def _loss(self, batch: Batch, masks: Masks) -> Tensor:
         with autocast(batch.labels.device, self.execution.precision):
@@ -311,7 +314,7 @@ class SupernetTraining:
 
     def _pass(
         self,
-        part: Literal["weights", "theta"],
+        part: Part,
         step: Callable[[Batch], Tensor],
         should_stop: ShouldStop,
     ) -> tuple[float, str | None]:
@@ -331,7 +334,7 @@ class SupernetTraining:
             raise TrainingError("The loss of the super-net is not a number any more: lower its learning rates.")
         return ne, stopped
 
-    def _rows(self, part: Literal["weights", "theta"], epoch: int) -> Iterator[np.ndarray]:
+    def _rows(self, part: Part, epoch: int) -> Iterator[np.ndarray]:
         """Row numbers of each batch of a pass, in an order of its own; each row belongs to one of the two parts."""
         size, left, batches, passes = self._loader.batch_size, np.empty(0, dtype=np.int64), 0, 0
         while passes == 0 or (part == "theta" and batches < self.schedule.theta_steps):

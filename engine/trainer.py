@@ -212,6 +212,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
     def result(self, stopped_because: str, memory_bytes: int) -> TrainResult:
         """Summarise; the model is in evaluation mode."""
         state = self.state
+        self.model.compiled_step = None  # it holds the optimiser's memory
         return TrainResult(
             model=self.model.eval(),
             history=tuple(state.history),

@@ -185,3 +185,16 @@ class TaskTowers(nn.Module):
 def full_precision(like: Tensor) -> torch.autocast:
     """Switches autocast off, on the device of a tensor."""
     return torch.autocast("cuda" if like.is_cuda else "cpu", enabled=False)
+
+
+@torch.no_grad()
+def initialise_linear(weight: Tensor, bias: Tensor | None) -> None:
+    """Normal weights with variance 2 / (inputs + outputs), biases with 1 / outputs, as in facebookresearch/dlrm.
+
+    Args:
+        weight: `[outputs, inputs]`, drawn in place.
+        bias: `[outputs]`, likewise.
+    """
+    nn.init.xavier_normal_(weight)
+    if bias is not None:
+        nn.init.normal_(bias, std=len(bias) ** -0.5)

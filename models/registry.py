@@ -16,6 +16,7 @@ from models.dnn import DnnLayers
 from models.embeddings import Kernel, PooledEmbeddings, build_embeddings
 from models.finalmlp import FinalmlpLayers
 from models.graph import GRAPH_FAMILIES
+from models.layers import initialise_linear
 from models.mixed_embeddings import MixedEmbeddings
 from models.positions import Positions
 from models.recommender import Recommender
@@ -123,7 +124,7 @@ def assemble_model(
         model = Recommender(spec, features, embeddings, build_layers(spec, features), positions)
         for module in model.layers.modules():
             if isinstance(module, nn.Linear):
-                _initialise(module)
+                initialise_linear(module.weight, module.bias)
     embeddings.initialise(torch.Generator().manual_seed(seed))
     model.layers.to(device)
     return model
@@ -193,10 +194,3 @@ def _check_tables(spec: ModelSpec, features: Features) -> None:
                 f"The value {share} in table_shares is no share of ids: use numbers above 0 up to 1, which is a row "
                 "for each id."
             )
-
-
-def _initialise(layer: nn.Linear) -> None:
-    """Normal weights with variance 2 / (inputs + outputs), biases with 1 / outputs, as in facebookresearch/dlrm."""
-    nn.init.xavier_normal_(layer.weight)
-    if layer.bias is not None:
-        nn.init.normal_(layer.bias, std=layer.out_features**-0.5)

@@ -81,7 +81,6 @@ class TrainingServer:
         threading.Thread(target=self._listen, name="listener", daemon=True).start()
         while True:
             job = self._jobs.get()
-            self._stop_because = None
             load_libraries(job.execution.device)
             with measure_energy(job.execution.device, scope="process", cores=job.cores) as meter:
                 kind, value = self._outcome(job, meter)
@@ -93,6 +92,7 @@ class TrainingServer:
             while True:
                 kind, value = self._connection.recv()
                 if kind == "job":
+                    self._stop_because = None  # here, in the order of the messages: a stop may follow at once
                     self._jobs.put(value)
                 elif kind == "answer":
                     self._answers.put(value)

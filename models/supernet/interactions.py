@@ -6,8 +6,9 @@ from dataclasses import replace
 from torch import Tensor, nn
 
 from models.interactions import dlrm_interaction, pair_count
+from models.layers import initialise_linear
 from models.spec import DlrmInteraction, ModelSpec
-from models.supernet.mlp import initialise, mixed
+from models.supernet.mlp import mixed
 
 
 class SuperInteraction(nn.Module):
@@ -28,7 +29,7 @@ class SuperInteraction(nn.Module):
         self.candidates = nn.ModuleList(dlrm_interaction(replace(base, interaction=name), vectors) for name in names)
         for module in self.modules():
             if isinstance(module, nn.Linear):
-                initialise(module.weight, module.bias)
+                initialise_linear(module.weight, module.bias)
 
     def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
         """`[batch, vectors, dim]` and `[batch, interactions]` to `[batch, pairs]`."""

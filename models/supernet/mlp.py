@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from models.layers import OutputLayer
+from models.layers import OutputLayer, initialise_linear
 from models.supernet.masks import Masks
 from models.supernet.paths import INPUT, SKIP, MlpPaths
 
@@ -29,7 +29,7 @@ class Candidates(nn.Linear):
     def initialise(self) -> None:
         """Draw each candidate as if it stood alone, as `models.registry` draws a layer."""
         for weight, bias in zip(self.weight.split(self.widths), self.bias.split(self.widths), strict=True):
-            initialise(weight, bias)
+            initialise_linear(weight, bias)
 
     def split(self, input: Tensor) -> dict[int, Tensor]:
         """`[batch, inputs]` to the rectified `[batch, width]` of each candidate."""
@@ -70,7 +70,7 @@ class SuperMlp(nn.Module):
             if isinstance(module, Candidates):
                 module.initialise()
             elif isinstance(module, nn.Linear):
-                initialise(module.weight, module.bias)
+                initialise_linear(module.weight, module.bias)
 
     def forward(self, input: Tensor, masks: Masks) -> Tensor:
         """`[batch, inputs]` to `[batch, outputs]`."""
@@ -104,14 +104,6 @@ class SuperMlp(nn.Module):
     def _output(self, width: int, activations: Tensor) -> Tensor:
         output = self.output[str(width)](activations)
         return output.relu() if self.rectified else output
-
-
-@torch.no_grad()
-def initialise(weight: Tensor, bias: Tensor | None) -> None:
-    """Draw a linear layer as `models.registry` does."""
-    nn.init.xavier_normal_(weight)
-    if bias is not None:
-        nn.init.normal_(bias, std=len(bias) ** -0.5)
 
 
 def mixed(candidates: Sequence[Tensor], mask: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ their interaction, which they keep). The learning rates are not searched, so tha
 """
 
 import math
+from collections.abc import Hashable
 from dataclasses import replace
 from functools import lru_cache
 from itertools import product
@@ -18,6 +19,7 @@ from engine.dataset import Dataset
 from models.spec import DlrmInteraction, Features, ModelSpec, nearest, rows_kept
 from shunter.errors import RequestError
 from tasks.tune.method import Factors, Parameters
+from tasks.tune.space import nearest_choice
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -138,6 +140,10 @@ class ArchitectureSpace(BaseModel):
         rows = math.prod(len({rows_kept(ids[name], share) for share in values}) for name, values in self.shares.items())
         return len(set(self.interactions)) * _mlps(self.bottom) * _mlps(self.top) * widths * rows
 
+    def identity(self, parameters: Parameters) -> Hashable:
+        """Architecture and learning rates, see `tasks.tune.method.Space`."""
+        return self.build(parameters)
+
     def factors(self) -> Factors:
         """Every parameter with its values, see `tasks.tune.method.Space`."""
         return {
@@ -160,9 +166,9 @@ class ArchitectureSpace(BaseModel):
         return [
             {
                 INTERACTION: spec.interaction if spec.interaction in self.interactions else self.interactions[0],
-                **{f"bottom_{layer}": _nearest(bottom.get(layer, 0), of) for layer, of in enumerate(self.bottom)},
-                **{f"top_{layer}": _nearest(top.get(layer, 0), of) for layer, of in enumerate(self.top)},
-                **{f"dim_{name}": _nearest(spec.embedding_dim, widths) for name, widths in self.dims.items()},
+                **{f"bottom_{layer}": nearest_choice(bottom.get(layer, 0), of) for layer, of in enumerate(self.bottom)},
+                **{f"top_{layer}": nearest_choice(top.get(layer, 0), of) for layer, of in enumerate(self.top)},
+                **{f"dim_{name}": nearest_choice(spec.embedding_dim, widths) for name, widths in self.dims.items()},
                 **{f"share_{name}": max(shares) for name, shares in self.shares.items()},
             }
         ]
@@ -227,7 +233,3 @@ def _layers(parameters: Parameters, mlp: str, most: int) -> tuple[int, ...]:
 def _mlps(layers: Widths) -> int:
     """Different MLPs that some layers can make: of `k` layers that are kept only their widths in order count."""
     return len({tuple(width for width in widths if width) for widths in product(*layers)})
-
-
-def _nearest(value: int, choices: tuple[int, ...]) -> int:
-    return min(choices, key=lambda choice: abs(choice - value))

@@ -5,21 +5,7 @@ from typing import Any
 
 from engine.config import Hyperparameters
 from models.spec import ModelSpec
-from tasks.tune.pareto import Point, hypervolume, non_dominated
-from tasks.tune.result import Setting, TuneResult, front_settings
-
-__all__ = [
-    "AXES",
-    "CostAxis",
-    "Point",
-    "all_rows",
-    "front_of",
-    "front_rows",
-    "hypervolume",
-    "known_axes",
-    "non_dominated",
-    "setting_words",
-]
+from tasks.tune.result import Setting, TuneResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,11 +28,6 @@ AXES = (
     CostAxis(name="joules_per_sample", title="mJ a sample", scale=1e3),
     CostAxis(name="parameter_bytes", title="MiB", scale=2**-20),
 )
-
-
-def front_of(result: TuneResult, cost: str) -> list[Setting]:
-    """The settings that keep the limits and that no other one beats in NE and a cost, from the lowest NE on."""
-    return front_settings(result.settings, cost)
 
 
 def known_axes(result: TuneResult) -> list[CostAxis]:

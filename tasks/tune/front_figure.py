@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from tasks.tune.front import CostAxis, front_of, known_axes
-from tasks.tune.result import Setting, TuneResult
+from tasks.tune.front import CostAxis, known_axes
+from tasks.tune.result import Setting, TuneResult, front_settings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,7 +64,7 @@ def _draw_panel(axes: "Axes", result: TuneResult, axis: CostAxis, colours: Mappi
     known = [one for one in result.settings if axis.name in one.costs]
     for one in known:
         axes.scatter([one.costs[axis.name] * axis.scale], [one.validation_ne], **_style(one, colours))
-    front = front_of(result, axis.name)
+    front = front_settings(result.settings, axis.name)
     corners = [(one.costs[axis.name] * axis.scale, one.validation_ne) for one in reversed(front)]
     _scale(axes, [one.costs[axis.name] * axis.scale for one in known])
     axes.margins(0.12)

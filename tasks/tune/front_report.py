@@ -2,14 +2,17 @@
 
 import base64
 import csv
+import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from engine.storage import write_text
 from tasks.track import log_files
-from tasks.tune.front import AXES, all_rows, front_rows, hypervolume
+from tasks.tune.front import AXES, all_rows, front_rows
 from tasks.tune.front_figure import front_figure
+from tasks.tune.pareto import hypervolume
 from tasks.tune.result import TuneResult
 
 FIGURE, FRONT, TABLE = "front.png", "front.json", "trials.csv"
@@ -27,12 +30,13 @@ def publish_front(run_id: str, result: TuneResult, directory: Path) -> None:
 
     Raises:
         TrackingError: the store fails.
+        CheckpointError: the files cannot be written, for instance because the disk is full.
     """
     directory.mkdir(parents=True, exist_ok=True)
     figure = directory / FIGURE
     front_figure(result).savefig(figure)
-    (directory / FRONT).write_text(json.dumps(front_numbers(result), indent=1))
-    _write_table(directory / TABLE, all_rows(result))
+    write_text(directory / FRONT, json.dumps(front_numbers(result), indent=1))
+    write_text(directory / TABLE, _table(all_rows(result)))
     log_files(run_id, [figure, directory / FRONT, directory / TABLE], "search")
     _show_in_prefect(result, figure)
 
@@ -89,8 +93,9 @@ def _show_in_prefect(result: TuneResult, picture: Path) -> None:
     create_image_artifact(address, key=FIGURE_KEY, description="NE over each cost; the star ranks first.")
 
 
-def _write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    with path.open("w", newline="") as file:
-        table = csv.DictWriter(file, list(rows[0]))
-        table.writeheader()
-        table.writerows(rows)
+def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+    text = io.StringIO(newline="")
+    table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    return text.getvalue()

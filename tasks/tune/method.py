@@ -5,7 +5,7 @@ method proposed them; a method only proposes. A new one is a file with a class l
 names, and a line there.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -33,6 +33,10 @@ class Space(Protocol):
 
     def build(self, parameters: Parameters) -> tuple[ModelSpec, Hyperparameters]:
         """The architecture and the learning rates at a point."""
+        ...
+
+    def identity(self, parameters: Parameters) -> Hashable:
+        """What is trained at a point: two points may come to the same."""
         ...
 
     def factors(self) -> Factors:

@@ -1,7 +1,7 @@
 """What is searched: ranges of the architecture and of the learning rates, as wide as the data can feed."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -129,6 +129,10 @@ class SearchSpace(BaseModel):
             parameters["tower_partition"] = trial.suggest_categorical("tower_partition", list(self.tower_partitions))
         return parameters
 
+    def identity(self, parameters: Parameters) -> Hashable:
+        """Architecture and learning rates, see `tasks.tune.method.Space`."""
+        return self.build(parameters)
+
     def factors(self) -> Factors:
         """Every parameter with its values, see `tasks.tune.method.Space`."""
         rates = {
@@ -160,15 +164,15 @@ class SearchSpace(BaseModel):
         spec, hyperparameters = ModelSpec(), Hyperparameters()
         parameters: Parameters = {
             **({"family": family} if len(self.families) > 1 else {}),
-            "embedding_dim": _nearest(spec.embedding_dim, self.embedding_dims),
-            "top_width": _nearest(spec.top_widths[0], self.top_widths),
+            "embedding_dim": nearest_choice(spec.embedding_dim, self.embedding_dims),
+            "top_width": nearest_choice(spec.top_widths[0], self.top_widths),
             "top_layers": min(len(spec.top_widths), self.most_top_layers),
             "dropout": min(spec.dropout, self.most_dropout),
             "dense_learning_rate": _into(hyperparameters.dense_learning_rate, self.dense_learning_rates),
             "embedding_learning_rate": _into(hyperparameters.embedding_learning_rate, self.embedding_learning_rates),
         }
         if self.bottom_widths:
-            parameters["bottom_width"] = _nearest(spec.bottom_widths[0], self.bottom_widths)
+            parameters["bottom_width"] = nearest_choice(spec.bottom_widths[0], self.bottom_widths)
             parameters["bottom_layers"] = min(len(spec.bottom_widths), self.most_bottom_layers)
         for option, choices in self._options_of(family).items():
             default = _as_choice(getattr(spec, option))
@@ -234,7 +238,8 @@ def _halving(width: int, layers: int) -> tuple[int, ...]:
     return tuple(max(1, width >> depth) for depth in range(layers))
 
 
-def _nearest(value: int, choices: tuple[int, ...]) -> int:
+def nearest_choice(value: int, choices: tuple[int, ...]) -> int:
+    """The one of the choices that lies nearest to a value."""
     return min(choices, key=lambda choice: abs(choice - value))
 
 

@@ -3,7 +3,12 @@
 import subprocess
 import sys
 
+import pytest
+
+from engine.config import Execution
 from engine.libraries import load_libraries
+from engine.step import applied
+from shunter.errors import HardwareError
 from shunter.settings import PROJECT_ROOT
 
 SCRIPT = """
@@ -33,3 +38,5 @@ def test_the_first_training_loads_next_to_nothing_any_more() -> None:
 
 def test_a_device_that_does_not_work_is_left_to_the_training() -> None:
     load_libraries("cuda:99")
+    with pytest.raises(HardwareError, match="cuda:99"), applied(Execution(device="cuda:99")):
+        pytest.fail("the training began")

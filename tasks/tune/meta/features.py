@@ -9,12 +9,12 @@ log of 40 million rows takes no longer and no more memory than one of 50 thousan
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from engine.dataset import Dataset
+from engine.loader import BatchLoader
 from tasks.tune.meta.landmarks import landmarks
 
 SAMPLE_ROWS = 50_000
@@ -74,40 +74,17 @@ def read_sample(dataset: Dataset, part: Literal["train", "validation"], rows: in
     chosen = np.arange(total)
     if total > rows:
         chosen = np.sort(np.random.default_rng([seed, total]).choice(total, rows, replace=False, shuffle=False))
-    prefix = dataset.directory / part
-    labels = _array(prefix, "label")[chosen].astype(np.float64)
-    categorical = dataset.features.categorical
-    single = _array(prefix, "categorical") if any(not field.multi_valued for field in categorical) else None
-    ids, rows_of, column = [], [], 0
-    for position, field in enumerate(categorical):
-        if field.multi_valued:
-            values, owners = _bags(prefix, position, chosen)
-        else:
-            assert single is not None
-            values, owners = single[chosen, column].astype(np.int64), np.arange(len(chosen))
-            column += 1
-        ids.append(values)
-        rows_of.append(owners)
-    dense = _array(prefix, "dense")[chosen].astype(np.float64) if dataset.features.dense else np.zeros((len(chosen), 0))
+    batch = BatchLoader(dataset, part, max(1, len(chosen))).read(chosen)
+    fields = len(dataset.features.categorical)
+    lengths = np.diff(batch.offsets.numpy()).reshape(fields, -1)
+    ids = np.split(batch.values.numpy().astype(np.int64), np.cumsum(lengths.sum(axis=1))[:-1])
+    labels = batch.labels.numpy().astype(np.float64)
     return Sample(
-        labels=np.nan_to_num(labels if labels.ndim == 1 else labels[:, 0]),
-        dense=dense,
+        labels=labels if labels.ndim == 1 else labels[:, 0],
+        dense=batch.dense.numpy().astype(np.float64),
         ids=tuple(ids),
-        rows_of=tuple(rows_of),
+        rows_of=tuple(np.repeat(np.arange(len(chosen)), of_field) for of_field in lengths),
     )
-
-
-def _array(prefix: Path, name: str) -> np.ndarray:
-    return np.load(prefix.with_name(f"{prefix.name}.{name}.npy"), mmap_mode="r")
-
-
-def _bags(prefix: Path, position: int, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Ids of the chosen rows' bags one after the other, and the row of each."""
-    offsets = _array(prefix, f"bag{position}.offsets")
-    starts, lengths = offsets[chosen], offsets[chosen + 1] - offsets[chosen]
-    ends = np.cumsum(lengths)
-    places = np.arange(lengths.sum()) + np.repeat(starts - (ends - lengths), lengths)
-    return _array(prefix, f"bag{position}.values")[places].astype(np.int64), np.repeat(np.arange(len(chosen)), lengths)
 
 
 def _sizes(dataset: Dataset) -> MetaFeatures:

@@ -6,12 +6,11 @@ wanted. `actions` and `experience` write points and outcomes as numbers.
 """
 
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 
 from tasks.track import open_run
 from tasks.tune.architecture import ArchitectureSpace
 from tasks.tune.meta.neighbours import SCALES
-from tasks.tune.method import Parameters, Space
 from tasks.tune.methods import SearchContext
 from tasks.tune.reinforce.actions import Actions
 from tasks.tune.reinforce.checkpoint import CurvePoint
@@ -35,7 +34,7 @@ def controller_for(context: SearchContext) -> Controller:
     actions = Actions(
         space.factors(),
         default=defaults[0] if defaults else None,
-        identity=_identity(space),
+        identity=space.identity,
         bytes_of=space.parameter_bytes if isinstance(space, ArchitectureSpace) else None,
         most_bytes=limits.max_memory_gib * 2**30 if limits and limits.max_memory_gib else None,
     )
@@ -86,15 +85,3 @@ def _in_units(features: Mapping[str, float]) -> dict[str, float]:
         for name, (scaled, unit) in SCALES.items()
         if math.isfinite(features.get(name, math.nan))
     }
-
-
-def _identity(space: Space) -> Callable[[Parameters], Hashable]:
-    """What tells models apart: two points of a space may build the same one."""
-
-    def model_of(parameters: Parameters) -> Hashable:
-        try:
-            return space.build(parameters)
-        except NotImplementedError:  # a published table, which has no models of ours
-            return tuple(parameters.items())
-
-    return model_of

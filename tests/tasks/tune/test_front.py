@@ -16,9 +16,10 @@ from engine.dataset import Dataset
 from models.spec import ModelSpec
 from tasks.request import TrainRequest
 from tasks.track import start_run_tree, tracking_uri
-from tasks.tune.front import Point, front_of, front_rows, hypervolume, non_dominated, setting_words
+from tasks.tune.front import front_rows, setting_words
 from tasks.tune.front_figure import front_figure
 from tasks.tune.front_report import front_markdown, publish_front
+from tasks.tune.pareto import Point, hypervolume, non_dominated
 from tasks.tune.result import Setting, TuneResult
 from tests.engine.synthetic import write_dataset
 
@@ -91,9 +92,11 @@ def result() -> TuneResult:
 
 
 def test_front_leaves_out_what_breaks_a_limit_or_has_no_cost(result: TuneResult) -> None:
-    assert [one.trial_number for one in front_of(result, "step_seconds")] == [3, 1, 2] == list(result.front)
-    assert [one.trial_number for one in front_of(result, "parameter_bytes")] == [3, 1, 0]
-    assert front_of(result, "joules_per_sample") == []
+    assert (
+        [one.trial_number for one in front_settings(result.settings, "step_seconds")] == [3, 1, 2] == list(result.front)
+    )
+    assert [one.trial_number for one in front_settings(result.settings, "parameter_bytes")] == [3, 1, 0]
+    assert front_settings(result.settings, "joules_per_sample") == []
 
 
 def test_rows_say_what_to_choose_by(result: TuneResult) -> None:

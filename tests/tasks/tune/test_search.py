@@ -22,21 +22,9 @@ from tasks.track import start_run_tree, tracking_uri
 from tasks.tune import Progress, SearchSpace, TuneResult, search
 from tasks.tune.study import open_study, storage_address
 from tests.engine.synthetic import write_dataset
+from tests.tasks.tune.spaces import SMALL
 
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
-SMALL = SearchSpace(
-    embedding_dims=(4, 8), top_widths=(8, 16), most_top_layers=2, bottom_widths=(8,), most_bottom_layers=1
-)
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return write_dataset(tmp_path_factory.mktemp("data"), rows=1_000)
-
-
-@pytest.fixture
-def parent(tracking_root: Path, dataset: Dataset) -> str:
-    return start_run_tree(TrainRequest(), dataset)
 
 
 def trial_runs(parent: str) -> list[MlflowRun]:

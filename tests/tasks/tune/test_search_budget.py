@@ -15,7 +15,7 @@ from engine.dataset import Dataset
 from hardware.types import Placement
 from shunter.errors import InfeasibleError
 from tasks.request import Limits, SearchCost, SearchMethodName, TrainRequest
-from tasks.track import start_run_tree, tracking_uri
+from tasks.track import tracking_uri
 from tasks.tune import Progress, SearchSpace, TuneResult, publish_search, search
 from tasks.tune.budget import FILE as USED
 from tests.engine.synthetic import write_dataset
@@ -30,11 +30,6 @@ SMALL = SearchSpace(
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return write_dataset(tmp_path_factory.mktemp("data"), rows=600)
-
-
-@pytest.fixture
-def parent(tracking_root: Path, dataset: Dataset) -> str:
-    return start_run_tree(TrainRequest(), dataset)
 
 
 def tune(dataset: Dataset, parent: str, directory: Path, request: TrainRequest, **options: Any) -> TuneResult:

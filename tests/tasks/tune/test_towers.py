@@ -10,23 +10,12 @@ from engine.dataset import Dataset
 from hardware.types import Placement
 from shunter.errors import RequestError
 from tasks.request import TowerStrategy, TrainRequest
-from tasks.track import open_run, start_run_tree, tracking_uri
+from tasks.track import open_run, tracking_uri
 from tasks.tune import SearchSpace, search
 from tasks.tune.towers import FILE, tower_partitions
-from tests.engine.synthetic import write_dataset
 
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
 NAMES = ("single0", "single1", "single2", "bag0")
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return write_dataset(tmp_path_factory.mktemp("data"), rows=1_000)
-
-
-@pytest.fixture
-def parent(tracking_root: Path, dataset: Dataset) -> str:
-    return start_run_tree(TrainRequest(), dataset)
 
 
 def test_towers_are_learned_once_and_tried_in_every_way(dataset: Dataset, parent: str, tmp_path: Path) -> None:

@@ -12,22 +12,14 @@ from hardware.types import Placement
 from shunter.errors import InfeasibleError
 from tasks.request import Limits, SearchMethodName, TrainRequest
 from tasks.track import start_run_tree, tracking_uri
-from tasks.tune import SearchSpace, search
+from tasks.tune import search
 from tasks.tune.architecture import ArchitectureSpace
 from tasks.tune.meta.past import PastStudy
 from tasks.tune.method import BudgetLeft, Outcome, Space
 from tasks.tune.methods import SearchContext, build_method
-from tests.engine.synthetic import write_dataset
+from tests.tasks.tune.spaces import SMALL
 
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=256)
-SMALL = SearchSpace(
-    embedding_dims=(4, 8), top_widths=(8, 16), most_top_layers=2, bottom_widths=(8,), most_bottom_layers=1
-)
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return write_dataset(tmp_path_factory.mktemp("data"), rows=1_000)
 
 
 def context_of(dataset: Dataset, space: Space, directory: Path, **changed) -> SearchContext:
