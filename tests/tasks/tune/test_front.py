@@ -20,7 +20,7 @@ from tasks.tune.front import front_rows, setting_words
 from tasks.tune.front_figure import front_figure
 from tasks.tune.front_report import front_markdown, publish_front
 from tasks.tune.pareto import Point, hypervolume, non_dominated
-from tasks.tune.result import Setting, TuneResult
+from tasks.tune.result import Setting, TuneResult, front_settings
 from tests.engine.synthetic import write_dataset
 
 # Few distinct values, so that points often tie or are equal.
