@@ -1,6 +1,6 @@
 """How long the choice takes: 1,000 offers of 50 configurations each, with every limit set.
 
-Timed is all of `tasks.select.decide` from predictions to the decision with its reasons, and the same for 10 times fewer
+Timed is all of `planner.decide` from predictions to the decision with its reasons, and the same for 10 times fewer
 offers, in turn. What predicting and measuring take is not part of it.
 
 `decide_seconds` is the median over the rounds, `decide_seconds_worst` the slowest; `growth` is by how much ten times as
@@ -15,8 +15,10 @@ import numpy as np
 
 from benchmarks.report import parse_arguments, publish, table
 from hardware.types import Placement, Prediction
-from tasks.request import Limits
-from tasks.select import Candidate, Decision, JobSize, decide
+from planner.assessment import Candidate
+from planner.decide import Decision, decide
+from planner.describe import JobSize
+from shunter.requests.training import Limits
 
 OFFERS, CONFIGURATIONS = 1_000, 50
 ROUNDS, QUICK_ROUNDS = 15, 3

@@ -31,12 +31,12 @@ import torch
 
 from benchmarks import report
 from engine.config import Execution
+from engine.loop.step import applied
 from engine.ranking.config import RankingHyperparameters
 from engine.ranking.evaluation import RankingMetrics, evaluate_ranking
 from engine.ranking.interactions import Interactions
 from engine.ranking.trainer import build_optimizer, ranking_step, step_seed
 from engine.ranking.triples import TripleBatches
-from engine.step import applied
 from models.graph import Graph, GraphSpec, Ranker, build_graph_model
 from shunter.settings import PROJECT_ROOT
 

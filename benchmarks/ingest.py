@@ -30,14 +30,15 @@ QUICK = {"small": 50_000, "main": 200_000, "large": 400_000, "repeats": 1}
 
 def generate(path: Path, rows: int) -> None:
     """Write a Criteo log of generated rows."""
-    from tasks.ingest.synthetic import SyntheticSource, write_criteo
+    from ingestion.sources.synthetic import SyntheticSource, write_criteo
 
     write_criteo(path, SyntheticSource(rows, SEED))
 
 
 def shunter(source: Path, target: Path) -> int:
     """Ingest with the code that is measured."""
-    from tasks.ingest import ingest_source, open_source
+    from ingestion.cache import ingest_source
+    from ingestion.sources.open import open_source
 
     opened = open_source(str(source), None, None, target)
     dataset, _ = ingest_source(opened, target, SEED, max_bad_share=0.01)

@@ -56,10 +56,10 @@ def step_seconds(directory: Path, setting: dict[str, Any], steps: int) -> float:
     torch.set_num_interop_threads(setting["interop_threads"])
 
     from engine.config import Execution, Hyperparameters
-    from engine.dataset import Dataset
-    from engine.loader import BatchLoader
-    from engine.pipeline import PrefetchPlan, ReadAhead
-    from engine.step import applied, build_dense_optimizer, prefetch, train_step
+    from engine.data.dataset import Dataset
+    from engine.data.loader import BatchLoader
+    from engine.data.pipeline import PrefetchPlan, ReadAhead
+    from engine.loop.step import applied, build_dense_optimizer, prefetch, train_step
     from models.registry import build_model
     from models.spec import ModelSpec
 
@@ -88,7 +88,8 @@ def step_seconds(directory: Path, setting: dict[str, Any], steps: int) -> float:
 
 def write_data(directory: Path) -> None:
     """A synthetic log, ingested."""
-    from tasks.ingest import ingest_source, open_source
+    from ingestion.cache import ingest_source
+    from ingestion.sources.open import open_source
 
     source = open_source(f"synthetic:{ROWS}", None, None, directory / "downloads")
     dataset, _ = ingest_source(source, directory / "cache", SEED, 0.01)

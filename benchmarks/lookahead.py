@@ -19,15 +19,15 @@ import numpy as np
 import torch
 
 from benchmarks.report import parse_arguments, publish, table
-from engine.batch import Batch, make_batch
+from engine.checkpoint.lookahead import admitted, embedding_cache
 from engine.config import Execution, Hyperparameters
-from engine.lookahead import admitted, embedding_cache
-from engine.step import applied, build_dense_optimizer, prefetch, train_step
-from models.embeddings import PooledEmbeddings
+from engine.data.batch import Batch, make_batch
+from engine.loop.step import applied, build_dense_optimizer, prefetch, train_step
+from models.embeddings.pooled import PooledEmbeddings
+from models.embeddings.slots import Admission
+from models.embeddings.tiered import TieredEmbeddings
 from models.registry import Model, build_model
-from models.slots import Admission
 from models.spec import CategoricalFeature, Features, ModelSpec
-from models.tiered import TieredEmbeddings
 
 SEED = 0
 TABLES = 26

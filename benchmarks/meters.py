@@ -34,9 +34,9 @@ import torch
 from benchmarks import report
 from benchmarks.train_step import SEED, Shunter, batches
 from hardware.budget import Budget
-from hardware.energy.component import Component
-from hardware.energy.source import PowerIntegral
-from hardware.meter import MOST_SAMPLING_SHARE, EnergyMeter, measure_energy
+from hardware.meters.component import Component
+from hardware.meters.meter import MOST_SAMPLING_SHARE, EnergyMeter, measure_energy
+from hardware.meters.source import PowerIntegral
 
 AMPLIFIED = 50  # times as many looks, but for the time that they take
 BLOCK_SECONDS = 2.5  # of steps: a meter looks at least once in it, and a busy machine changes little

@@ -20,12 +20,12 @@ import numpy as np
 import torch
 
 from benchmarks import report
-from engine.batch import Batch, make_batch
 from engine.config import Execution
-from engine.dataset import Dataset
-from engine.evaluation import evaluate
-from engine.loader import BatchLoader
-from engine.step import applied, seeded, train_step
+from engine.data.batch import Batch, make_batch
+from engine.data.dataset import Dataset
+from engine.data.loader import BatchLoader
+from engine.loop.evaluation import evaluate
+from engine.loop.step import applied, seeded, train_step
 from models.registry import build_model
 from models.shampoo import Shampoo
 from models.spec import CategoricalFeature, Features, ModelSpec
@@ -155,7 +155,8 @@ def main() -> None:
 
 def ingest_planted(rows: int, folder: Path) -> Dataset:
     """Generated clicks in Criteo's shape."""
-    from tasks.ingest import ingest_source, open_source
+    from ingestion.cache import ingest_source
+    from ingestion.sources.open import open_source
 
     source = open_source(f"synthetic:{rows}", None, None, folder)
     return ingest_source(source, folder / "cache", seed=0, max_bad_share=0.0)[0]
@@ -166,7 +167,8 @@ def ingest_frappe(folder: Path) -> Dataset:
     import pandas as pd
     import yaml
 
-    from tasks.ingest import ingest_source, open_source
+    from ingestion.cache import ingest_source
+    from ingestion.sources.open import open_source
 
     arrays = np.load(FRAPPE)
     ids = arrays["train_x"]

@@ -17,14 +17,14 @@ import numpy as np
 
 from benchmarks import report
 from engine.config import DenseOptimizer, Execution, Hyperparameters, Schedule
-from engine.dataset import SPLITS, Dataset, FieldStatistics, SplitStatistics
-from engine.probe import time_model
-from engine.step import applied
+from engine.data.dataset import SPLITS, Dataset, FieldStatistics, SplitStatistics
+from engine.executors.execution import execution_of
+from engine.loop.step import applied
+from engine.probes.steps import time_model
 from hardware.types import Placement, Precision
 from models.registry import Model, build_model
 from models.spec import CategoricalFeature, Features, ModelSpec
-from tasks.placement import execution_of
-from tasks.select import describe
+from planner.describe import describe
 
 SEED = 0
 ROWS = 60_000
@@ -231,8 +231,8 @@ def measure_memory(settings: Sequence[MemorySetting] = MEMORY_SETTINGS) -> list[
 
 def train_once(setting: MemorySetting, folder: Path) -> dict[str, Any]:
     """Train two short epochs and tell the peak of the memory, beside what the process held before."""
-    from engine.memory_fit import process_bytes
-    from engine.trainer import train
+    from engine.loop.trainer import train
+    from engine.probes.memory_fit import process_bytes
 
     shape = SHAPES[setting.shape]
     dataset = write_dataset(folder / "data", shape, rows=4 * setting.batch_size)

@@ -20,14 +20,14 @@ from typing import Any
 
 from benchmarks import report
 from benchmarks.optimizers import ingest_planted
-from engine.batch import Batch
 from engine.config import Execution, Hyperparameters, Schedule
-from engine.dataset import Dataset
-from engine.loader import BatchLoader
-from engine.pipeline import ReadAhead
-from engine.prefetch import Prefetcher
-from engine.step import applied, build_dense_optimizer, train_step
-from engine.trainer import train
+from engine.data.batch import Batch
+from engine.data.dataset import Dataset
+from engine.data.loader import BatchLoader
+from engine.data.pipeline import ReadAhead
+from engine.data.prefetch import Prefetcher
+from engine.loop.step import applied, build_dense_optimizer, train_step
+from engine.loop.trainer import train
 from models.registry import build_model
 from models.spec import ModelSpec
 

@@ -32,7 +32,7 @@ from benchmarks import report
 from benchmarks.quality_data import write_frappe, write_ml1m
 from benchmarks.quality_recipes import STUDIES, Recipe
 from engine.config import Execution, Hyperparameters, Schedule
-from engine.dataset import Dataset
+from engine.data.dataset import Dataset
 from models.spec import ModelSpec
 
 SEEDS = (0, 1, 2)
@@ -133,8 +133,8 @@ def is_current(run: dict[str, Any]) -> bool:
 
 def train_one(dataset: Dataset, data: str, model: str, seed: int, plan: Plan) -> dict[str, Any]:
     """Train one model, and its quality on the part that is reported."""
-    from engine.evaluation import evaluate
-    from engine.trainer import train
+    from engine.loop.evaluation import evaluate
+    from engine.loop.trainer import train
 
     study = STUDIES[data]
     recipe: Recipe = study.recipes[model]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from engine.dataset import SPLITS, Dataset, FieldStatistics, SplitStatistics
+from engine.data.dataset import SPLITS, Dataset, FieldStatistics, SplitStatistics
 from models.spec import CategoricalFeature, Features
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"

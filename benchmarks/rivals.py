@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from engine.batch import Batch
+from engine.data.batch import Batch
 from models.spec import Features, ModelSpec
 
 Step = Callable[[], Tensor]

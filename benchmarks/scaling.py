@@ -20,13 +20,13 @@ import torch
 from benchmarks import report
 from benchmarks.optimizers import ingest_planted
 from engine.config import Execution, Hyperparameters, Schedule
-from engine.dataset import Dataset
-from engine.distributed import Machine, Sharding, train_in_processes
+from engine.data.dataset import Dataset
+from engine.loop.trainer import train
+from engine.parallel import Machine, Sharding, train_in_processes
 from engine.results import TrainResult
-from engine.trainer import train
-from hardware.discovery import host_fingerprint, local_accelerators
-from hardware.measure import measure_profile
-from models.sharded import EXACT_SHARDING_TYPES, CommunicationPrecision, ShardingType
+from hardware.devices.discovery import host_fingerprint, local_accelerators
+from hardware.probes.accelerator import measure_profile
+from models.embeddings.sharded import EXACT_SHARDING_TYPES, CommunicationPrecision, ShardingType
 from models.spec import ModelSpec
 
 SEED = 0

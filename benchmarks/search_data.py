@@ -14,10 +14,11 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from benchmarks.quality_data import SHARED_DATA, write_frappe, write_ml1m
-from engine.dataset import Dataset, SplitStatistics
-from tasks.ingest import Schema, ingest_source
-from tasks.ingest.criteo import CATEGORICAL, NUMERIC
-from tasks.ingest.sources import source_of
+from engine.data.dataset import Dataset, SplitStatistics
+from ingestion.cache import ingest_source
+from ingestion.sources.criteo import CATEGORICAL, NUMERIC
+from ingestion.sources.open import source_of
+from ingestion.sources.schema import Schema
 
 SAMPLE_SEED = 7
 

@@ -23,15 +23,15 @@ from benchmarks.search_data import load
 from benchmarks.search_replay import replay
 from benchmarks.search_table import RATES
 from engine.config import Execution, Schedule
-from engine.dataset import Dataset
-from engine.loader import BatchLoader
-from engine.step import build_dense_optimizer, train_step
-from engine.trainer import train
+from engine.data.dataset import Dataset
+from engine.data.loader import BatchLoader
+from engine.loop.step import build_dense_optimizer, train_step
+from engine.loop.trainer import train
 from models.registry import build_model
-from tasks.tune.architecture import ArchitectureSpace
-from tasks.tune.method import BudgetLeft, Cost, Outcome, Parameters, SearchMethod
-from tasks.tune.methods import SearchContext, build_method
-from tasks.tune.pareto import hypervolume
+from search.methods.protocol import BudgetLeft, Cost, Outcome, Parameters, SearchMethod
+from search.methods.registry import SearchContext, build_method
+from search.pareto import hypervolume
+from search.space.architecture import ArchitectureSpace
 
 ROWS = {"train": 20_000, "validation": 10_000, "test": 0}
 DATA = ("frappe", "ml1m")

@@ -36,15 +36,16 @@ from benchmarks.report import Stopwatch
 from benchmarks.search_cache import Cache
 from benchmarks.search_data import load
 from engine.config import Hyperparameters
-from engine.dataset import Dataset
+from engine.data.dataset import Dataset
 from hardware.types import Placement
-from tasks.request import SearchMethodName, SearchSpaceName, TrainRequest
-from tasks.track import start_run_tree
-from tasks.track.store import open_store
-from tasks.tune import Progress, search
-from tasks.tune.architecture import ArchitectureSpace
-from tasks.tune.meta.past import begin_from_past, words
-from tasks.tune.result import TuneResult
+from search.meta.past import begin_from_past, words
+from search.result import TuneResult
+from search.search import search
+from search.space.architecture import ArchitectureSpace
+from search.study.loop import Progress
+from shunter.requests.training import SearchMethodName, SearchSpaceName, TrainRequest
+from tracking.runs import start_run_tree
+from tracking.store import open_store
 
 DATA = ("frappe", "ml1m")
 OTHER = {"frappe": "ml1m", "ml1m": "frappe"}

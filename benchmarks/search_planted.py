@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tasks.tune.method import BudgetLeft, Outcome, Parameters
-from tasks.tune.reinforce import Actions, Controller, History
+from search.methods.protocol import BudgetLeft, Outcome, Parameters
+from search.reinforce import Actions, Controller, History
 
 SIZES = (4, 4, 4, 4)
 POINTS = list(itertools.product(*map(range, SIZES)))
@@ -152,7 +152,7 @@ def on_new_data(seeds: Sequence[int]) -> dict[str, np.ndarray]:
 
 def _by_surrogate(past: Sequence[History], table: np.ndarray, features: dict[str, float], seed: int) -> int:
     """Points tried in the order of the surrogate's predictions, which learns nothing more, until one is at the goal."""
-    from tasks.tune.reinforce.guide import guide_for
+    from search.reinforce.guide import guide_for
 
     guide = guide_for(ACTIONS, past, features, None, seed=seed)
     assert guide is not None

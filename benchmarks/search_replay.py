@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from engine.config import Execution, Schedule
-from engine.dataset import Dataset
-from tasks.tune.method import BudgetLeft, Cost, Outcome, Parameters, SearchMethod, Space
-from tasks.tune.methods import SearchContext, build_method
-from tasks.tune.study import record, tell
+from engine.data.dataset import Dataset
+from search.methods.protocol import BudgetLeft, Cost, Outcome, Parameters, SearchMethod, Space
+from search.methods.registry import SearchContext, build_method
+from search.study.storage import record, tell
 
 LookUp = Callable[[Parameters], Outcome]
 
@@ -43,7 +43,7 @@ def replay(
     """One search of so many trials, in the order in which they were asked for; fewer when the method has no more.
 
     Args:
-        method: its name in `tasks.tune.methods.METHODS`, or what builds it.
+        method: its name in `search.methods.registry.METHODS`, or what builds it.
         space: what is searched.
         look_up: what came of a point.
         dataset: what the method may know of the data.

@@ -1,6 +1,6 @@
 """How many evaluations the controller needs with a past and without: on trained architectures, and on planted tables.
 
-Two objectives are searched: NE alone, and the reward that weighs NE against the counted bytes (`tasks.tune.reward`).
+Two objectives are searched: NE alone, and the reward that weighs NE against the counted bytes (`search.reward`).
 A search reaches its goal with the first point whose reward, by the mean NE of its trainings, lies 95 % of the way from
 the mean of all points to the best one; one that has not after 64 trials counts as 64. What a search is told is one
 training of a point, drawn at random; of tables whose points were trained once it is the one that the goal is judged by
@@ -26,10 +26,10 @@ from benchmarks.report import table as print_table
 from benchmarks.search_cache import Cache
 from benchmarks.search_replay import replay
 from benchmarks.search_table import DATA, SEEDS, TrainedTable, load_trained
-from tasks.tune.architecture import ArchitectureSpace
-from tasks.tune.meta.past import PastStudy
-from tasks.tune.method import Cost, Parameters
-from tasks.tune.reward import COST_WEIGHT
+from search.meta.past import PastStudy
+from search.methods.protocol import Cost, Parameters
+from search.reward import COST_WEIGHT
+from search.space.architecture import ArchitectureSpace
 
 SHARE = 0.95
 TRIALS = 64  # of a search at most; one that has not reached its goal by then counts as so many

@@ -25,10 +25,10 @@ import numpy as np
 from benchmarks.search_cache import Cache
 from benchmarks.search_data import load
 from engine.config import Execution, Hyperparameters, Schedule
-from engine.dataset import Dataset
-from engine.trainer import train
-from tasks.tune.architecture import ArchitectureSpace
-from tasks.tune.method import Outcome, Parameters
+from engine.data.dataset import Dataset
+from engine.loop.trainer import train
+from search.methods.protocol import Outcome, Parameters
+from search.space.architecture import ArchitectureSpace
 
 DATA = ("frappe", "ml1m")
 LARGEST = {"frappe": "item", "ml1m": "zip"}

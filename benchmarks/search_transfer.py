@@ -36,18 +36,18 @@ from typing import Any
 
 from benchmarks import report, search_data
 from engine.config import Execution, Schedule
-from engine.dataset import Dataset
-from engine.trainer import train
+from engine.data.dataset import Dataset
+from engine.loop.trainer import train
+from search.meta.features import meta_features
+from search.meta.neighbours import distance
+from search.meta.past import PastStudy
+from search.meta.portfolio import first_points
+from search.methods.protocol import BudgetLeft, Outcome, Parameters, SearchMethod
+from search.methods.registry import SearchContext, build_method
+from search.methods.samplers import Sampled, tpe_sampler
+from search.space.settings import SearchSpace
+from search.study import storage as study_of
 from shunter.errors import TrainingError
-from tasks.tune import study as study_of
-from tasks.tune.meta.features import meta_features
-from tasks.tune.meta.neighbours import distance
-from tasks.tune.meta.past import PastStudy
-from tasks.tune.meta.portfolio import first_points
-from tasks.tune.method import BudgetLeft, Outcome, Parameters, SearchMethod
-from tasks.tune.methods import SearchContext, build_method
-from tasks.tune.samplers import Sampled, tpe_sampler
-from tasks.tune.space import SearchSpace
 
 # Rows of a training: small enough for a second or so, large enough to tell good settings from bad ones. Open Bandit has
 # few clicks, so it needs more.

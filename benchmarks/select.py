@@ -2,7 +2,7 @@
 
 Two replays: Zeus' recurring trainings (batch size, power cap and GPU under three objectives; `select_zeus`), and
 Gavel's throughput table (GPU type of jobs that never ran on it; `select_gavel`). The learning is the product's own
-(`tasks.select.history`), which sees no figure before it is revealed. Its priors, and the least gain for which it tries,
+(`planner.history`), which sees no figure before it is revealed. Its priors, and the least gain for which it tries,
 were set by hand with these tables in view, as there are no others; with priors twice and half as wide it is shown too.
 The picture beside the result shows the curves.
 """
@@ -31,9 +31,9 @@ from benchmarks.select_gavel import (
 )
 from benchmarks.select_strategies import EPOCH_COST, SPREAD, Default, Grid, Player, Random, Shunter, Zeus
 from benchmarks.select_zeus import GPUS, OBJECTIVES, Arm, Game, Objective, Order, Outcome, load_game, load_games
-from hardware.catalogue import AcceleratorRow, load_catalogue
+from hardware.catalogue.rows import AcceleratorRow, load_catalogue
+from planner.history import Posterior, Priors, Traits, choose_under_uncertainty
 from shunter.settings import PROJECT_ROOT
-from tasks.select.history import Posterior, Priors, Traits, choose_under_uncertainty
 
 CLUSTERS = PROJECT_ROOT.parent / "shared" / "data" / "clusters"
 RECURRENCES = 15

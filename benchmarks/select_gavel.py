@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.select_zeus import PRICE_PER_HOUR
-from hardware.catalogue import AcceleratorRow
-from hardware.cost_model import QUANTILE_95
-from tasks.select.history import PRIORS, Situation, Traits, estimate
+from hardware.catalogue.rows import AcceleratorRow
+from hardware.cost.cost_model import QUANTILE_95
+from planner.history import PRIORS, Situation, Traits, estimate
 
 GPUS = ("K80", "P100", "V100")  # from the oldest to the newest
 RECOMMENDATION = "Recommendation"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from benchmarks.select_zeus import Arm, Menu, Order, Outcome
-from tasks.select.history import (
+from planner.history import (
     EpochCount,
     Posterior,
     Priors,
@@ -17,7 +17,7 @@ from tasks.select.history import (
     estimate,
     estimate_epochs,
 )
-from tasks.select.history.epochs import SPREAD
+from planner.history.epochs import SPREAD
 
 EPOCH_COST = Priors(noise=0.01)  # measured over a whole epoch
 STOP = 2.0  # A run is stopped when it has spent this many times the cheapest one that reached the target.

@@ -25,10 +25,10 @@ from benchmarks import report
 from benchmarks.tower_data import FIELDS_A_GROUP, GROUPS, write_grouped
 from benchmarks.towers_member import BATCH, DIM, FIELDS, SHAPES, WAYS
 from engine.config import Execution, Hyperparameters, Schedule
-from engine.dataset import Dataset
-from engine.field_interactions import field_interactions
-from engine.trainer import train
-from hardware.processes import run_group
+from engine.data.dataset import Dataset
+from engine.loop.trainer import train
+from engine.probes.field_interactions import field_interactions
+from hardware.devices.processes import run_group
 from models.spec import ModelSpec
 from models.tower_partitioner import partition_fields
 from models.towers import Towers

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import torch
 
-from engine.distributed.hosts import Hosts
-from engine.distributed.towers import TowerEmbeddings, TowerLayout
-from hardware.processes import Report, join_group, run_member
+from engine.parallel.hosts import Hosts
+from engine.parallel.towers import TowerEmbeddings, TowerLayout
+from hardware.devices.processes import Report, join_group, run_member
 from models.towers import split_evenly
 
 BATCH, FIELDS, DIM, ROWS = 256, 24, 16, 1000

@@ -30,10 +30,10 @@ import torch
 
 from benchmarks import report, rivals
 from benchmarks.rivals import Prepare, Step
-from engine.batch import Batch, make_batch
-from engine.compiled_step import compile_step
 from engine.config import DenseOptimizer, Execution, Hyperparameters, Schedule
-from engine.step import build_dense_optimizer, train_step
+from engine.data.batch import Batch, make_batch
+from engine.loop.compiled_step import compile_step
+from engine.loop.step import build_dense_optimizer, train_step
 from models.counting import count_model
 from models.registry import build_model
 from models.spec import CategoricalFeature, Features, ModelSpec
@@ -278,7 +278,7 @@ def fastest(seconds: dict[str, float], kind: str) -> str:
 def quality_gap(plan: Plan) -> dict[str, Any]:
     """Validation NE in bf16 over that in fp32, minus one: on each data set, from each seed."""
     from benchmarks.optimizers import FRAPPE, ingest_frappe, ingest_planted
-    from engine.trainer import train
+    from engine.loop.trainer import train
 
     found = {}
     with TemporaryDirectory() as folder:

@@ -3,7 +3,7 @@
 import contextlib
 
 from engine.config import Hyperparameters
-from engine.step import build_dense_optimizer
+from engine.loop.step import build_dense_optimizer
 from models.registry import build_model
 from models.spec import CategoricalFeature, Features, ModelSpec
 

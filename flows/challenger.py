@@ -7,43 +7,28 @@ from datetime import date
 from prefect.runtime import flow_run
 
 from engine.config import Schedule
-from engine.dataset import Dataset
-from tasks.ingest import DayLog, forget
-from tasks.nightly import (
-    Champion,
-    Judgement,
-    Night,
-    NightPlan,
-    Origin,
-    Outcome,
-    choose_origin,
-    ingest_days,
-    judge_challenger,
-    log_judgement,
-    log_plan,
-    slowed,
-    version_tags,
-    warm_start_from,
-)
-from tasks.nightly_request import NightlyRequest
+from engine.data.dataset import Dataset
+from engine.trained_model import TrainedModel
+from hardware.reservation import reserve, wanted
+from ingestion.cache import forget
+from ingestion.sources.days import DayLog
+from planner.decide import Decision
+from retraining.bootstrap import Judgement
+from retraining.champion import Champion, Origin, choose_origin, slowed, version_tags
+from retraining.match import warm_start_from
+from retraining.nights import Night, Outcome, log_judgement, log_plan
+from retraining.plan import NightPlan
+from shunter.requests.nightly import NightlyRequest
+from tasks.nightly import ingest_days, judge_challenger
 from tasks.profile import profile_hardware
-from tasks.reservation import reserve, wanted
+from tasks.register import register
 from tasks.run_state import StateFolder
-from tasks.select import Decision, select
-from tasks.track import (
-    ModelFiles,
-    RegisteredModel,
-    Version,
-    champion_of,
-    data_params,
-    log_decision,
-    open_run,
-    quality_metrics,
-    register,
-    tag_version,
-    version_of_run,
-)
-from tasks.train import TrainedModel, train_member
+from tasks.select import log_decision, select
+from tasks.train import train_member
+from tracking.convention import data_params, quality_metrics
+from tracking.registry.models import RegisteredModel
+from tracking.registry.versions import ModelFiles, Version, champion_of, tag_version, version_of_run
+from tracking.runs import open_run
 
 PATIENCE = 1  # a pass that does not help is followed by worse ones: the days are few and were learned
 

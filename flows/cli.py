@@ -14,9 +14,9 @@ from rich.console import Console
 from flows.environment import check_packages, ensure_home, prepare_environment, start_temporary_server
 from flows.options import build, with_options
 from shunter.errors import ShunterError
-from tasks.nightly_request import NightlyRequest
-from tasks.profile_request import ProfileRequest
-from tasks.request import SelectRequest, TrainRequest
+from shunter.requests.nightly import NightlyRequest
+from shunter.requests.profile import ProfileRequest
+from shunter.requests.training import SelectRequest, TrainRequest
 
 INTERRUPTED = 130  # what a shell reports for Ctrl-C
 
@@ -60,7 +60,7 @@ def train(**options: Any) -> None:
         fresh = options.pop("fresh")
         request = build(TrainRequest, options)
         check_packages()
-        from tasks.families import check_model
+        from models.names import check_model
 
         check_model(request.model)  # the flow does too, but only after the servers have been started
         ensure_home()
@@ -86,7 +86,7 @@ def tune(**options: Any) -> None:
     with one_sentence_errors("Interrupted: give the same command again to go on with the search."):
         request = build(TrainRequest, options)
         check_packages()
-        from tasks.families import check_model
+        from models.names import check_model
 
         check_model(request.model)
         ensure_home()
@@ -128,7 +128,7 @@ def select(**options: Any) -> None:
     with one_sentence_errors(as_json=as_json):
         request = build(SelectRequest, options)
         check_packages()
-        from tasks.families import check_model
+        from models.names import check_model
 
         check_model(request.model)
         ensure_home()
@@ -164,9 +164,9 @@ def profile(**options: Any) -> None:
         ensure_home()
         from prefect.exceptions import TerminationSignal
 
+        from engine.stalls.search import check_request
         from flows.profile_tables import print_profile
         from flows.profiling import profile as profile_flow
-        from tasks.profile import check_request
 
         check_request(request)
         start_temporary_server()
@@ -248,7 +248,7 @@ def report(
 def deliver() -> None:
     """Hand MLflow what it could not take while it was away."""
     with one_sentence_errors():
-        from tasks.track import deliver as deliver_all
+        from tracking.store import deliver as deliver_all
 
         done = deliver_all()
         say_line(f"{done.delivered} entries delivered, {done.refused} refused and set aside, {done.waiting} wait.")
@@ -368,7 +368,7 @@ def say_line(sentence: str) -> None:
 
 def say_undelivered() -> None:
     """Say how much MLflow has not got yet, and what hands it over; nothing when it has everything."""
-    from tasks.track import undelivered
+    from tracking.store import undelivered
 
     if waiting := undelivered():
         say(f"MLflow was away, {waiting} entries wait for it: `shunter deliver` hands them over when it is back.")

@@ -4,15 +4,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 from engine.config import Schedule
-from engine.dataset import Dataset
+from engine.data.dataset import Dataset
 from engine.ranking.config import RankingHyperparameters
 from engine.ranking.interactions import sides
+from engine.ranking.result import TrainedRanker
 from hardware.types import Placement
 from models.graph import GRAPH_FAMILIES, default_spec
 from shunter.errors import RequestError
-from tasks.request import TrainRequest
-from tasks.track import RegisteredModel, open_run, ranking_metrics, register
-from tasks.train import TrainedRanker, train_ranker
+from shunter.requests.training import TrainRequest
+from tasks.register import register
+from tasks.train import train_ranker
+from tracking.ranking import ranking_metrics
+from tracking.registry.models import RegisteredModel
+from tracking.runs import open_run
 
 PATIENCE = 3  # epochs without a better NDCG@20 on validation
 

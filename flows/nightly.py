@@ -8,46 +8,27 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.runtime import flow_run
 from pydantic import BaseModel
 
+from engine.ensemble.result import EnsembleResult
 from flows.challenger import Tonight, challenge
 from flows.hooks import notify
 from flows.train import StepClock, budget_of, spending, total_reading, train_on
-from hardware.discovery import local_accelerators
-from hardware.meter import measure_energy
+from hardware.devices.discovery import local_accelerators
+from hardware.meters.meter import measure_energy
+from ingestion.cache import forget
+from ingestion.sources.days import DayLog
 from models.graph import GRAPH_FAMILIES
+from retraining.champion import open_champion, version_tags
+from retraining.nights import Night, judged, judged_later, log_night, log_plan, missing_days, nights_of
+from retraining.plan import NightPlan, yesterday
 from shunter.errors import RequestError
+from shunter.requests.nightly import NightlyRequest
 from shunter.settings import Settings
-from tasks.ensemble import EnsembleResult
-from tasks.ingest import DayLog, forget
-from tasks.nightly import (
-    Night,
-    NightPlan,
-    ingest_days,
-    judged,
-    judged_later,
-    log_night,
-    log_plan,
-    look_for_days,
-    missing_days,
-    nights_of,
-    open_champion,
-    version_tags,
-    yesterday,
-)
-from tasks.nightly_request import NightlyRequest
+from tasks.nightly import ingest_days, look_for_days
 from tasks.run_state import StateFolder
-from tasks.track import (
-    champion_of,
-    closing,
-    data_params,
-    finish,
-    log_config,
-    open_run,
-    request_params,
-    start_run,
-    tag_version,
-    version_by_number,
-    version_of_run,
-)
+from tracking.convention import data_params, request_params
+from tracking.registry.versions import champion_of, tag_version, version_by_number, version_of_run
+from tracking.reports import log_config
+from tracking.runs import closing, finish, open_run, start_run
 
 
 class NightIdentity(BaseModel):

@@ -7,10 +7,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from engine.stalls.report import StallReport
 from flows.profiling import ProfileSummary
 from flows.tables import profile_table
 from hardware.types import CollectiveCost, Figure, HardwareProfile
-from tasks.profile import StallReport
 
 RUN_TITLES = {
     "S1": "one device, batches made beforehand",

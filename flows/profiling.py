@@ -6,22 +6,19 @@ from prefect import flow
 from prefect.runtime import flow_run
 from rich.console import Console
 
+from engine.stalls.advice import advise
+from engine.stalls.report import StallReport
+from engine.stalls.search import check_request, choose_profile
 from flows.hooks import notify
+from hardware.reservation import reserve, wanted
 from hardware.types import Frozen, HardwareProfile
+from reporting.pictures import draw_pictures
+from shunter.requests.profile import ProfileRequest
+from shunter.requests.training import TrainRequest
 from tasks.ingest import ingest
-from tasks.profile import (
-    StallReport,
-    advise,
-    check_request,
-    choose_profile,
-    draw_pictures,
-    find_stalls,
-    profile_machine,
-)
-from tasks.profile_request import ProfileRequest
-from tasks.request import TrainRequest
-from tasks.reservation import reserve, wanted
-from tasks.track import closing, log_pictures, log_profiles, log_stalls, start_run
+from tasks.profile import find_stalls, profile_machine
+from tracking.profiles import log_pictures, log_profiles, log_stalls
+from tracking.runs import closing, start_run
 
 
 class ProfileSummary(Frozen):

@@ -19,8 +19,8 @@ def write_report(run: str, out: Path | None = None) -> tuple[str, Path]:
         RequestError: no run is meant or several are, or the file cannot be written.
         TrackingError: the store cannot be read.
     """
-    from tasks.report import build_report
-    from tasks.track import find_run
+    from reporting.page.publish import build_report
+    from tracking.find import find_run
 
     run_id = find_run(run)
     page = build_report(run_id)

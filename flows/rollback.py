@@ -4,7 +4,8 @@ from prefect import flow
 from prefect.runtime import flow_run
 
 from hardware.types import Frozen
-from tasks.track import closing, open_run, roll_back, start_run, tag_version
+from tracking.registry.versions import roll_back, tag_version
+from tracking.runs import closing, open_run, start_run
 
 
 class Rollback(Frozen):

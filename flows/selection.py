@@ -7,17 +7,20 @@ from typing import Any
 from prefect import flow, get_run_logger
 from prefect.runtime import flow_run
 
+from engine.executors.ray.cluster import requested_cluster
+from engine.probes.measurement import measure
 from flows.hooks import notify
+from hardware.reservation import Reservation, wanted
 from hardware.types import HardwareProfile
+from models.names import check_model
+from planner.decide import Decision, NoFeasiblePlacementError
 from shunter.errors import ShunterError
-from tasks.cluster import profile_cluster, requested_cluster
-from tasks.families import check_model
+from shunter.requests.training import SelectRequest
 from tasks.ingest import ingest
-from tasks.profile import profile_hardware
-from tasks.request import SelectRequest
-from tasks.reservation import Reservation, wanted
-from tasks.select import Decision, NoFeasiblePlacementError, measure, select
-from tasks.track import closing, log_config, log_decision, start_run_tree
+from tasks.profile import profile_cluster, profile_hardware
+from tasks.select import log_decision, select
+from tracking.reports import log_config
+from tracking.runs import closing, start_run_tree
 
 
 @flow(name="select", flow_run_name="select-{request.data}", on_failure=[notify], on_crashed=[notify])

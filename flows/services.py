@@ -71,7 +71,7 @@ def mlflow_service(port: int) -> Service:
     Raises:
         RequestError: others would reach it without a password.
     """
-    from tasks.track import artifact_root, tracking_uri
+    from tracking.store import artifact_root, tracking_uri
 
     where = exposure()
     options, environment = mlflow_auth(where)

@@ -6,15 +6,15 @@ from pydantic import BaseModel, ConfigDict
 from rich.console import Console
 from rich.table import Table
 
+from engine.ensemble.result import EnsembleResult
 from engine.metrics import Metrics
+from engine.ranking.result import TrainedRanker
 from flows.tables import front_table
 from hardware.types import EnergyReading
-from tasks.ensemble import EnsembleResult
-from tasks.families import AUTO
-from tasks.select import Decision
-from tasks.track import RegisteredModel
-from tasks.train import TrainedRanker
-from tasks.tune import TuneResult
+from models.names import AUTO
+from planner.decide import Decision
+from search.result import TuneResult
+from tracking.registry.models import RegisteredModel
 
 
 class TrainSummary(BaseModel):

@@ -8,13 +8,13 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from engine.dataset import Dataset
+from engine.data.dataset import Dataset
 from hardware.types import Figure, HardwareProfile
 from shunter.settings import Settings
 
 if TYPE_CHECKING:
-    from tasks.select import Decision
-    from tasks.tune import TuneResult
+    from planner.decide import Decision
+    from search.result import TuneResult
 
 MOST_ACCELERATORS = 12
 
@@ -51,7 +51,7 @@ def decision_table(decision: "Decision", *, every_row: bool) -> Table:
         decision: what to show.
         every_row: every placement; else the best of each accelerator, of the `MOST_ACCELERATORS` first.
     """
-    from tasks.select import figure_cells
+    from planner.explain.cells import figure_cells
 
     title = f"Placements by {decision.objective}, with 90 % intervals, for {decision.job.epochs:.3g} epochs"
     table = Table(title=title, box=box.SIMPLE, padding=(0, 1, 0, 0))
@@ -74,7 +74,7 @@ def decision_table(decision: "Decision", *, every_row: bool) -> Table:
 
 def front_table(result: "TuneResult") -> Table:
     """What a search found to choose from: trials that no other one beats in both quality and cost."""
-    from tasks.tune import front_rows
+    from search.front import front_rows
 
     best = result.best.trial_number
     table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0), title=f"Front of {len(result.settings)} trials, * ranks first")
@@ -90,7 +90,7 @@ def front_table(result: "TuneResult") -> Table:
 
 def named_datasets_table() -> Table:
     """The data sets that `--data` takes by name."""
-    from tasks.ingest import named_datasets
+    from ingestion.sources.named import named_datasets
 
     table = Table("name", "what", title="Data sets by name", box=box.SIMPLE, show_header=False)
     for one in named_datasets():
@@ -113,7 +113,7 @@ def cache_table() -> Table:
 
 def runs_table(limit: int) -> Table:
     """Past trainings, newest first."""
-    from tasks.track import list_runs
+    from tracking.history import list_runs
 
     table = Table(box=box.SIMPLE, padding=0, title="Trainings: quality on the test part, ≈ marks estimated energy")
     for title in ("run", "start (UTC)", "data, placement", "AUC", "NE", "s", "J", "outcome"):

@@ -11,52 +11,46 @@ from prefect.runtime import flow_run
 from rich.console import Console
 
 from engine.config import Schedule
-from engine.dataset import Dataset
+from engine.data.dataset import Dataset
+from engine.ensemble.result import EnsembleResult
+from engine.executors.energy import add_readings
+from engine.executors.ray.cluster import Cluster, requested_cluster
+from engine.loop.adaptation import Adaptation
+from engine.probes.measurement import measure
+from engine.trained_model import TrainedModel
 from flows.graph import check_graph_request, is_graph_model, register_ranker, train_graph_model
 from flows.hooks import notify
 from flows.summary import TrainSummary
 from hardware.budget import JOULES_PER_KWH, Budget, Meter
-from hardware.discovery import usable_cores
-from hardware.meter import measure_energy
-from hardware.power_limit import limited
+from hardware.devices.discovery import usable_cores
+from hardware.devices.power_limit import limited
+from hardware.meters.meter import measure_energy
+from hardware.reservation import Reservation, reserve, trainings_together, wanted
 from hardware.types import EnergyReading, HardwareProfile, Placement
+from models.names import check_model
+from planner.decide import Decision
+from planner.observe import expected_step, step_observation
+from planner.redecide import alternatives, redecide
+from planner.totals import affordable_seconds
+from search.result import Setting, TuneResult
 from shunter.errors import InfeasibleError
+from shunter.requests.training import JobRequest, TrainRequest
 from tasks.card import describe_version, write_card
-from tasks.cluster import Cluster, profile_cluster, requested_cluster
-from tasks.ensemble import EnsembleResult, build_ensemble
-from tasks.families import check_model
+from tasks.ensemble import build_ensemble
 from tasks.ingest import ingest
-from tasks.profile import profile_hardware
+from tasks.profile import profile_cluster, profile_hardware
+from tasks.register import register
 from tasks.report import report
-from tasks.request import JobRequest, TrainRequest
-from tasks.reservation import Reservation, reserve, trainings_together, wanted
 from tasks.run_state import RunIdentity, RunState, Spent, StateFolder
-from tasks.select import (
-    Decision,
-    affordable_seconds,
-    alternatives,
-    expected_step,
-    measure,
-    redecide,
-    select,
-    step_observation,
-)
-from tasks.track import (
-    RegisteredModel,
-    closing,
-    log_config,
-    log_decision,
-    log_steps,
-    log_training_curve,
-    open_run,
-    quality_metrics,
-    register,
-    start_run_tree,
-    system_metrics,
-    tracking_uri,
-)
-from tasks.train import Adaptation, TrainedModel, add_readings, train_member
-from tasks.tune import Setting, TuneResult, publish_search, tune
+from tasks.select import log_decision, select
+from tasks.train import train_member
+from tasks.tune import publish_search, tune
+from tracking.convention import quality_metrics
+from tracking.learning import log_steps
+from tracking.registry.models import RegisteredModel
+from tracking.reports import log_config, log_training_curve
+from tracking.runs import closing, open_run, start_run_tree, system_metrics
+from tracking.store import tracking_uri
 
 PATIENCE = 2  # epochs without a better validation NE
 

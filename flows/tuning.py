@@ -7,18 +7,21 @@ from prefect.runtime import flow_run
 
 from flows.hooks import notify
 from hardware.budget import JOULES_PER_KWH, Budget
-from hardware.meter import EnergyMeter, measure_energy
-from hardware.power_limit import limited
+from hardware.devices.power_limit import limited
+from hardware.meters.meter import EnergyMeter, measure_energy
+from hardware.reservation import reserve, trainings_together, wanted
+from models.names import check_model
+from planner.decide import Decision
+from search.result import TuneResult
 from shunter.errors import RequestError
-from tasks.families import check_model
+from shunter.requests.training import TrainRequest
 from tasks.ingest import ingest
 from tasks.profile import profile_hardware
-from tasks.request import TrainRequest
-from tasks.reservation import reserve, trainings_together, wanted
 from tasks.run_state import RunState
-from tasks.select import Decision, select
-from tasks.track import closing, log_config, log_decision, open_run, start_run_tree
-from tasks.tune import TuneResult, publish_search, tune
+from tasks.select import log_decision, select
+from tasks.tune import publish_search, tune
+from tracking.reports import log_config
+from tracking.runs import closing, open_run, start_run_tree
 
 
 @flow(name="tune", flow_run_name="tune-{request.data}", on_failure=[notify], on_crashed=[notify])

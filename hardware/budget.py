@@ -10,7 +10,7 @@ ENERGY_INTERVAL_SECONDS = 2.0
 
 
 class Meter(Protocol):
-    """What a budget asks of an entered meter; `hardware.meter.EnergyMeter` is one."""
+    """What a budget asks of an entered meter; `hardware.meters.meter.EnergyMeter` is one."""
 
     @property
     def reading(self) -> EnergyReading:

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from models.embeddings import PooledEmbeddings
+from models.embeddings.pooled import PooledEmbeddings
 from models.positions import Positions
 from models.spec import Features, ModelSpec
 
@@ -21,8 +21,9 @@ class Recommender(nn.Module):
         positions: for layers that read histories id by id, and take their lengths too: `models.positions`.
 
     Attributes:
-        compiled_layers: stands in for `layers` where it is set (`engine.compile`); it shares their weights.
-        compiled_step: trains on full batches where it is set (`engine.compiled_step`); it updates the same weights.
+        compiled_layers: stands in for `layers` where it is set (`engine.loop.compile`); it shares their weights.
+        compiled_step: trains on full batches where it is set (`engine.loop.compiled_step`); it updates the same
+        weights.
     """
 
     compiled_layers: Callable[..., Tensor] | None = None

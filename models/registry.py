@@ -7,22 +7,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.dcnv2 import Dcnv2Layers
-from models.deepfm import DeepfmLayers
-from models.dhen import DhenLayers
-from models.dlrm import DlrmLayers
-from models.dmt import DmtLayers
-from models.dnn import DnnLayers
-from models.embeddings import Kernel, PooledEmbeddings, build_embeddings
-from models.finalmlp import FinalmlpLayers
+from models.embeddings.mixed import MixedEmbeddings
+from models.embeddings.pooled import Kernel, PooledEmbeddings, build_embeddings
+from models.embeddings.tiered import EmbeddingCache, TieredEmbeddings
+from models.families.dcnv2 import Dcnv2Layers
+from models.families.deepfm import DeepfmLayers
+from models.families.dhen import DhenLayers
+from models.families.dlrm import DlrmLayers
+from models.families.dmt import DmtLayers
+from models.families.dnn import DnnLayers
+from models.families.finalmlp import FinalmlpLayers
+from models.families.sequence import SequenceLayers
 from models.graph import GRAPH_FAMILIES
 from models.layers import initialise_linear
-from models.mixed_embeddings import MixedEmbeddings
 from models.positions import Positions
 from models.recommender import Recommender
-from models.sequence import SequenceLayers
 from models.spec import Features, ModelSpec, nearest
-from models.tiered import EmbeddingCache, TieredEmbeddings
 from shunter.errors import RequestError
 
 Model = Recommender

@@ -9,12 +9,12 @@ from typing import Self, TypeVar
 from filelock import FileLock, Timeout
 from pydantic import BaseModel
 
-from engine.dataset import Dataset
-from engine.storage import write_text
+from engine.checkpoint.storage import write_text
+from engine.data.dataset import Dataset
 from hardware.types import EnergyReading
 from shunter.errors import RequestError
+from shunter.requests.training import TrainRequest
 from shunter.settings import Settings
-from tasks.request import TrainRequest
 
 State = TypeVar("State", bound=BaseModel)
 

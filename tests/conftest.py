@@ -1,11 +1,12 @@
 """What every test shares: a home of its own, and one Prefect server for the tests that run flows."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from shunter.settings import PROJECT_ROOT
+from shunter.settings import PROJECT_ROOT, Settings
 
 SHARED_DATA = PROJECT_ROOT.parent / "shared" / "data"
 
@@ -41,3 +42,22 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with prefect_test_harness(server_startup_timeout=120):
         yield
     patch.undo()
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """MLflow's tables, made once."""
+    from mlflow import MlflowClient
+
+    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    MlflowClient(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture
+def tracking_root(shunter_home: Path, empty_database: Path) -> Path:
+    """Folder of a real store in the test's own home."""
+    root = Settings().tracking_root
+    root.mkdir(parents=True)
+    shutil.copy(empty_database, root / "mlflow.db")
+    return root

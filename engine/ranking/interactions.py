@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.dataset import Dataset, SplitName
+from engine.data.dataset import Dataset, SplitName
 from models.graph.spec import Attribute, Graph, Side
 from shunter.errors import RequestError
 

@@ -6,11 +6,11 @@ import numpy as np
 import torch
 
 from engine.config import Execution
+from engine.loop.step import applied, peak_memory_bytes, reset_peak_memory, seeded
 from engine.ranking.config import RankingHyperparameters
 from engine.ranking.trainer import build_optimizer, ranking_step, step_seed
 from engine.ranking.triples import TripleBatches
 from engine.results import StepTiming
-from engine.step import applied, peak_memory_bytes, reset_peak_memory, seeded
 from models.graph import Graph, GraphSpec, build_graph_model
 
 

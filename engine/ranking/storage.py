@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.storage import load_weights, read_json, read_tensors, write_tensors, write_text
+from engine.checkpoint.storage import load_weights, read_json, read_tensors, write_tensors, write_text
 from models.graph import GraphSpec, Ranker
 from models.spec import Features
 from shunter.errors import CheckpointError

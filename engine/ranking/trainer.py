@@ -18,16 +18,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from engine.checkpoint import CheckpointDirectory
+from engine.checkpoint.directory import CheckpointDirectory
 from engine.config import Execution, Schedule
-from engine.interrupt import deferred_interrupt
-from engine.loss_watch import LossWatch
+from engine.loop.interrupt import deferred_interrupt
+from engine.loop.loss_watch import LossWatch
+from engine.loop.step import applied, peak_memory_bytes, reset_peak_memory, seeded
+from engine.loop.training_run import RunState, TrainingRun
 from engine.ranking.config import RankingHyperparameters, RankingReport, RankingResult
 from engine.ranking.evaluation import RankingMetrics, evaluate_ranking
 from engine.ranking.interactions import Interactions
 from engine.ranking.triples import TripleBatches, Triples
-from engine.step import applied, peak_memory_bytes, reset_peak_memory, seeded
-from engine.training_run import RunState, TrainingRun
 from models.graph import Graph, GraphModel, GraphSpec, Ranker, build_graph_model
 from shunter.errors import RequestError
 
@@ -67,8 +67,8 @@ def train_ranking(
 ) -> RankingResult:
     """Train one graph model to the end, or on from its checkpoint.
 
-    As `engine.trainer.train`, with the NDCG@20 on validation in the place of its NE: interrupted and called again with
-    the same arguments, it ends with bitwise the same weights, on the same machine with the same number of threads.
+    As `engine.loop.trainer.train`, with the NDCG@20 on validation in the place of its NE: interrupted and called again
+    with the same arguments, it ends with bitwise the same weights, on the same machine with the same number of threads.
 
     Args:
         data: the graph, and the validation part.

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import distributed as dist
 
-from engine.batch import Batch
-from engine.dataset import Dataset
-from engine.distributed.loader import ShareLoader
-from hardware.page_cache import drop_from_page_cache, page_cache_share
+from engine.data.batch import Batch
+from engine.data.dataset import Dataset
+from engine.parallel.loader import ShareLoader
+from hardware.devices.page_cache import drop_from_page_cache, page_cache_share
 from shunter.errors import RequestError
 
 LARGEST_CACHED_SHARE = 0.1

@@ -9,7 +9,7 @@ import torch
 
 from engine.stalls.plan import StallMeasurements, StallPlan
 from engine.stalls.worker import PLAN, RESULT
-from hardware.processes import run_group
+from hardware.devices.processes import run_group
 from shunter.errors import HardwareError
 
 MODULE = "engine.stalls.worker"

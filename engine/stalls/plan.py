@@ -24,9 +24,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from engine.config import Execution, Hyperparameters
-from engine.dataset import Dataset
-from engine.distributed.plan import Sharding
-from hardware.network import Link
+from engine.data.dataset import Dataset
+from engine.parallel.plan import Sharding
+from hardware.devices.network import Link
 from models.spec import ModelSpec
 
 RUNS = ("S0", "S1", "S1g", "S2", "S4", "S6", "S5", "S7", "L4", "L3", "S3")

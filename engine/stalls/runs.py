@@ -10,18 +10,18 @@ from typing import Any
 import torch
 from torch import distributed as dist
 
-from engine.batch import Batch
+from engine.checkpoint.lookahead import admitted, embedding_cache
 from engine.config import Execution
-from engine.distributed.processes import ManyProcesses
-from engine.lookahead import admitted, embedding_cache
-from engine.memory import available_memory_bytes, check_tables_fit
+from engine.data.batch import Batch
+from engine.loop.step import applied, build_dense_optimizer, prefetch, train_step
+from engine.parallel.processes import ManyProcesses
+from engine.probes.memory import available_memory_bytes, check_tables_fit
 from engine.stalls.batches import StallBatches, largest_window_rows
 from engine.stalls.linked import Wire
 from engine.stalls.plan import CommunicationMeasurement, StallPlan, Traffic
-from engine.step import applied, build_dense_optimizer, prefetch, train_step
-from hardware.timing import synchronize
+from hardware.probes.timing import synchronize
+from models.embeddings.sharded import ShardedEmbeddings
 from models.registry import POSITIONAL, Model, build_model
-from models.sharded import ShardedEmbeddings
 from models.spec import ModelSpec
 
 Step = Callable[[Any], object]

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import torch
 
-from engine.distributed.processes import broadcast_number
+from engine.loop.step import applied
+from engine.parallel.processes import broadcast_number
 from engine.stalls.linked import BACKEND, Wire, register_backend
 from engine.stalls.plan import RUNS, CommunicationMeasurement, StallMeasurements, StallPlan
 from engine.stalls.runs import StallRuns
-from engine.step import applied
-from hardware.processes import Report, join_group, run_member
+from hardware.devices.processes import Report, join_group, run_member
 from models.spec import ModelSpec
 
 PLAN, RESULT = "plan.pickle", "result.pickle"

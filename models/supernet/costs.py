@@ -1,7 +1,7 @@
 """What the architectures of a super-net cost: a figure for each operator, of which an architecture's cost is the sum.
 
 The figures may be of anything that adds up: bytes and FLOPs are counted here, seconds and joules are measured
-elsewhere (`engine.operator_costs`), all through `OperatorCosts`.
+elsewhere (`engine.probes.operator_costs`), all through `OperatorCosts`.
 """
 
 from collections.abc import Callable

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from models.embeddings import Kernel
+from models.embeddings.pooled import Kernel
 from models.registry import check_spec
 from models.spec import Features
 from models.supernet.costs import CostTable
@@ -98,7 +98,7 @@ class _Layers(nn.Module):
         self.top = SuperMlp(coding.top, self.top_inputs, features.outputs, rectified=False)
 
     def forward(self, dense: Tensor, pooled: Tensor, masks: Masks) -> Tensor:
-        """`[batch, dense features]` and `[batch, bags, dim]` to logits, as `models.dlrm.DlrmLayers`."""
+        """`[batch, dense features]` and `[batch, bags, dim]` to logits, as `models.families.dlrm.DlrmLayers`."""
         beside, vectors = pooled.flatten(1), pooled
         if self.bottom is not None:
             beside = self.bottom(dense, masks).float()

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from models.embeddings import Kernel, build_embeddings
+from models.embeddings.pooled import Kernel, build_embeddings
 from models.spec import Features, rows_kept
 from models.supernet.masks import Masks
 
@@ -46,8 +46,8 @@ class _Lookup(NamedTuple):
 class SuperTables(nn.Module):
     """The pooled embeddings of every candidate in one lookup, and their mixture.
 
-    The tables update themselves in the backward pass, by the row-wise Adagrad of `models.embeddings`: a super-net has
-    no sparse gradients, which few optimisers take.
+    The tables update themselves in the backward pass, by the row-wise Adagrad of `models.embeddings.pooled`: a
+    super-net has no sparse gradients, which few optimisers take.
 
     Args:
         features: the input.
@@ -115,7 +115,7 @@ class SuperTables(nn.Module):
             self.register_buffer(name, tensor.to(device), persistent=False)
 
     def forward(self, values: Tensor, offsets: Tensor, masks: Masks) -> Tensor:
-        """Look up one batch, as `models.embeddings.PooledEmbeddings` does, and mix the candidates.
+        """Look up one batch, as `models.embeddings.pooled.PooledEmbeddings` does, and mix the candidates.
 
         Returns:
             `[batch, bags, dim]`; columns that a width lacks are zero.

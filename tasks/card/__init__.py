@@ -5,16 +5,16 @@ from collections.abc import Sequence
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from engine.dataset import Dataset
+from engine.data.dataset import Dataset
+from engine.ensemble.result import EnsembleResult
+from engine.executors.execution import execution_of
+from engine.trained_model import TrainedModel
 from hardware.types import Placement
-from tasks.card.facts import gather
-from tasks.card.figures import ModelCard
+from reporting.card.facts import gather
+from reporting.card.figures import ModelCard
 from tasks.card.publish import CARD_MARKDOWN, CARD_PAGE, describe_version, publish_card
-from tasks.ensemble import EnsembleResult
-from tasks.placement import execution_of
-from tasks.train import TrainedModel
 
-__all__ = ["CARD_MARKDOWN", "CARD_PAGE", "ModelCard", "describe_version", "gather", "publish_card", "write_card"]
+__all__ = ["CARD_MARKDOWN", "CARD_PAGE", "describe_version", "publish_card", "write_card"]
 
 
 @task(name="card", cache_policy=NO_CACHE)

@@ -1,9 +1,11 @@
 """Where a card is kept: as artifacts of the run, in Prefect, and as the description of the registered version."""
 
-from tasks.card.document import to_html, to_markdown
-from tasks.card.figures import ModelCard
-from tasks.card.sections import card_title, pictures, sections, summary_sentence
-from tasks.track import RegisteredModel, artifact_link, describe_model, log_config, log_texts
+from reporting.card.document import to_html, to_markdown
+from reporting.card.figures import ModelCard
+from reporting.card.sections import card_title, pictures, sections, summary_sentence
+from tracking.registry.card import artifact_link, describe_model, log_texts
+from tracking.registry.models import RegisteredModel
+from tracking.reports import log_config
 
 FOLDER = "model_card"
 CARD_PAGE = f"{FOLDER}/model_card.html"

@@ -6,14 +6,13 @@ from pathlib import Path
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from engine.dataset import Dataset
+from engine.data.dataset import Dataset
+from engine.ensemble.result import EnsembleResult
+from engine.trained_model import TrainedModel
 from hardware.types import Placement
 from tasks.ensemble.combine import combine_members
-from tasks.ensemble.result import EnsembleResult, Member
-from tasks.ensemble.weights import Verdict, fit_weights, judge
-from tasks.train import TrainedModel
 
-__all__ = ["EnsembleResult", "Member", "Verdict", "build_ensemble", "combine_members", "fit_weights", "judge"]
+__all__ = ["build_ensemble", "combine_members"]
 
 
 @task(name="ensemble", cache_policy=NO_CACHE)

@@ -5,20 +5,21 @@ from pathlib import Path
 
 import numpy as np
 
+from engine.checkpoint.storage import load_model, save_model
 from engine.config import Execution
-from engine.dataset import Dataset
-from engine.evaluation import evaluate
+from engine.data.dataset import Dataset
+from engine.ensemble.result import EnsembleResult, Member, read_finished
+from engine.ensemble.weights import Verdict, combine, judge
+from engine.executors.execution import execution_of
+from engine.loop.evaluation import evaluate
 from engine.metrics import compute_task_metrics
 from engine.results import Evaluation
-from engine.storage import load_model, save_model
+from engine.trained_model import TrainedModel
 from hardware.types import Placement
 from models.ensemble import Ensemble
 from models.registry import Model
-from tasks.ensemble.result import EnsembleResult, Member, read_finished
-from tasks.ensemble.weights import Verdict, combine, judge
-from tasks.placement import execution_of
-from tasks.track import Run, child_run, model_params, open_run, placement_params, quality_metrics
-from tasks.train import TrainedModel
+from tracking.convention import model_params, placement_params, quality_metrics
+from tracking.runs import Run, child_run, open_run
 
 
 def combine_members(

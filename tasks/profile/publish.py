@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 
-from tasks.profile.report import StallReport
+from engine.stalls.report import StallReport
 
 
 def publish(report: StallReport, advice: Iterable[str]) -> None:

@@ -1,25 +1,13 @@
 """Step `report`: one run as one page that needs no server, and the statistics of the features on it."""
 
-import tempfile
-from pathlib import Path
-
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
-from engine.dataset import Dataset
-from shunter.errors import ShunterError
-from shunter.settings import Settings
-from tasks.ingest import Encoder, open_source, value_names
-from tasks.report.features import FeatureSummary, Scale, most_frequent, summarise
-from tasks.report.page import render_page
-from tasks.report.view import FEATURES
-from tasks.request import JobRequest
-from tasks.track import RunTree, log_files, read_artifact, read_runs, read_tree
+from engine.data.dataset import Dataset
+from reporting.page.publish import log_report
+from shunter.requests.training import JobRequest
 
-__all__ = ["FeatureSummary", "build_report", "describe_features", "log_report", "report"]
-
-PAGE = "report.html"
-STALLS = "config/stalls.json"
+__all__ = ["report"]
 
 
 @task(name="report", cache_policy=NO_CACHE)
@@ -29,56 +17,3 @@ def report(run_id: str, dataset: Dataset, request: JobRequest) -> None:
         log_report(run_id, dataset, request)
     except Exception as error:  # the model is there and registered: nothing about a page may undo that
         get_run_logger().warning("The run has no report (%s: %s)", type(error).__name__, error, exc_info=True)
-
-
-def log_report(run_id: str, dataset: Dataset, request: JobRequest) -> None:
-    """Write `features.json` and `report.html` to a parent run.
-
-    Raises:
-        TrackingError: the store fails.
-        DataError: the encoder of the data set cannot be read.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        features, page = Path(folder) / FEATURES, Path(folder) / PAGE
-        features.write_text(describe_features(dataset, request).model_dump_json(indent=1))
-        log_files(run_id, [features])
-        page.write_text(build_report(run_id), encoding="utf-8")
-        log_files(run_id, [page])
-
-
-def build_report(run_id: str) -> str:
-    """The page about a run; for the run of a trial or a member, about the tree that it is in.
-
-    Raises:
-        TrackingError: the store cannot be read, or holds no such run.
-    """
-    tree = read_tree(run_id)
-    return render_page(tree, _stalls_of(tree))
-
-
-def describe_features(dataset: Dataset, request: JobRequest) -> FeatureSummary:
-    """Cardinalities, missing shares and base rates by value; values bear their names as far as the log is there.
-
-    Raises:
-        DataError: the encoder of the data set cannot be read.
-    """
-    folder = dataset.directory / "encoder"
-    if not folder.exists():
-        return summarise(dataset, {}, {})
-    encoder = Encoder.load(folder)
-    try:
-        source = open_source(request.data, request.format, request.schema_file, Settings().downloads_directory)
-        names = value_names(source, encoder, most_frequent(dataset))
-    except ShunterError:  # the log was moved since it was ingested: values are then numbered
-        names = {}
-    scales = {field.name: Scale(mean=field.mean, deviation=field.deviation) for field in encoder.numeric}
-    return summarise(dataset, names, scales)
-
-
-def _stalls_of(tree: RunTree) -> str | None:
-    """The newest stall report of the same data and model."""
-    wanted = (tree.parent.params.get("data.name"), tree.parent.params.get("request.model"))
-    for run in read_runs(("profile",)):
-        if (run.params.get("data.name"), run.params.get("model.family")) == wanted:
-            return read_artifact(run.run_id, STALLS)
-    return None

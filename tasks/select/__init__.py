@@ -5,42 +5,17 @@ from collections.abc import Sequence
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from engine.dataset import Dataset
+from engine.data.dataset import Dataset
+from engine.probes.measurement import measure
 from hardware.types import HardwareProfile
-from tasks.request import LOCAL_OFFERS, JobRequest
-from tasks.select.assessment import Assessment, Candidate, Miss
-from tasks.select.choose import PROBE_SECONDS, Take, choose
-from tasks.select.decide import Decision, NoFeasiblePlacementError, decide
-from tasks.select.describe import JobSize, describe, job_size
-from tasks.select.figures import figure_cells
-from tasks.select.history import read_history
-from tasks.select.observe import expected_step, step_observation
-from tasks.select.probe import Measurement, measure
+from planner.choose import PROBE_SECONDS, Take, choose
+from planner.decide import Decision
+from planner.history import read_history
+from shunter.requests.training import LOCAL_OFFERS, JobRequest
 from tasks.select.report import publish
-from tasks.select.second_decision import alternatives, redecide
-from tasks.select.totals import affordable_seconds
+from tasks.select.track import log_decision
 
-__all__ = [
-    "Assessment",
-    "Candidate",
-    "Decision",
-    "JobSize",
-    "Measurement",
-    "Miss",
-    "NoFeasiblePlacementError",
-    "affordable_seconds",
-    "alternatives",
-    "choose",
-    "decide",
-    "describe",
-    "expected_step",
-    "figure_cells",
-    "job_size",
-    "measure",
-    "redecide",
-    "select",
-    "step_observation",
-]
+__all__ = ["log_decision", "select"]
 
 
 @task(name="select", cache_policy=NO_CACHE)

@@ -1,10 +1,10 @@
 """Shows a decision to whoever looks at the flow run: a table of all candidates, and the reason in words."""
 
 from hardware.budget import JOULES_PER_KWH
-from tasks.request import Objective
-from tasks.select.assessment import Interval
-from tasks.select.decide import Decision
-from tasks.select.describe import JobSize
+from planner.assessment import Interval
+from planner.decide import Decision
+from planner.describe import JobSize
+from shunter.requests.training import Objective
 
 TABLE_KEY = "decision"
 REASON_KEY = "decision-reason"

@@ -6,31 +6,21 @@ from pathlib import Path
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from engine.checkpoint.warm_start import WarmStart
 from engine.config import Hyperparameters, Schedule
-from engine.dataset import Dataset
+from engine.data.dataset import Dataset
+from engine.executors.role import Place
+from engine.loop.adaptation import Adaptation
 from engine.ranking.config import RankingHyperparameters
-from engine.warm_start import WarmStart
+from engine.trained_model import TrainedModel
 from hardware.types import Placement
 from models.graph import GraphSpec
 from models.spec import ModelSpec
-from tasks.faults import retried
-from tasks.place import Place
-from tasks.train.adaptation import Adaptation
-from tasks.train.energy import add_readings
+from tasks.retries import retried
 from tasks.train.member import train_to_the_end
 from tasks.train.ranking import TrainedRanker, train_ranker_to_the_end
-from tasks.train.result import TrainedModel
 
-__all__ = [
-    "Adaptation",
-    "TrainedModel",
-    "TrainedRanker",
-    "add_readings",
-    "train_member",
-    "train_ranker",
-    "train_ranker_to_the_end",
-    "train_to_the_end",
-]
+__all__ = ["train_member", "train_ranker", "train_ranker_to_the_end", "train_to_the_end"]
 
 
 # Tried again, it goes on from its checkpoint.

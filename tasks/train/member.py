@@ -7,23 +7,24 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from engine.checkpoint.storage import save_model
+from engine.checkpoint.warm_start import WarmStart
 from engine.config import Hyperparameters, Schedule
-from engine.dataset import Dataset
+from engine.data.dataset import Dataset
+from engine.executors.energy import EnergyRecord
+from engine.executors.execution import execution_of
+from engine.executors.here import is_shared, training_of
+from engine.executors.role import Place
+from engine.loop.adaptation import Adaptation, Change
+from engine.loop.compilation import choose_compilation
 from engine.results import EpochReport
-from engine.storage import save_model
-from engine.warm_start import WarmStart
-from hardware.meter import measure_energy
+from engine.trained_model import TrainedModel, describe, read_finished
+from hardware.meters.meter import measure_energy
 from hardware.types import Placement
 from models.spec import ModelSpec
-from tasks.place import Place
-from tasks.placement import execution_of
-from tasks.track import Run, child_run, epoch_metrics, model_params, placement_params, quality_metrics, training_metrics
-from tasks.train.adaptation import Adaptation, Change
-from tasks.train.compilation import choose_compilation
-from tasks.train.energy import EnergyRecord
-from tasks.train.placement import is_shared, training_of
 from tasks.train.progress import TrainingProgress, training_progress
-from tasks.train.result import TrainedModel, describe, read_finished
+from tracking.convention import epoch_metrics, model_params, placement_params, quality_metrics, training_metrics
+from tracking.runs import Run, child_run
 
 
 def train_to_the_end(
@@ -62,7 +63,7 @@ def train_to_the_end(
 
     Raises:
         CheckpointError: the folder holds another training.
-        ShunterError: as `engine.trainer.train`, and a TrackingError when the store fails.
+        ShunterError: as `engine.loop.trainer.train`, and a TrackingError when the store fails.
     """
     finished = read_finished(directory, dataset, spec, hyperparameters, schedule)
     if finished is not None:

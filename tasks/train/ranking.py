@@ -5,34 +5,27 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
+from engine.checkpoint.storage import write_text
 from engine.config import Schedule
-from engine.dataset import Dataset
-from engine.interrupt import stopped_between_steps
+from engine.data.dataset import Dataset
+from engine.executors.energy import EnergyRecord
+from engine.executors.execution import execution_of
+from engine.loop.interrupt import stopped_between_steps
 from engine.ranking.config import RankingHyperparameters, RankingReport
 from engine.ranking.evaluation import UserFigures, evaluate_users
 from engine.ranking.interactions import read_graph, read_interactions, sides
+from engine.ranking.result import FILE, TrainedRanker, describe_ranker, read_finished
 from engine.ranking.storage import StoredRanker, load_ranker, save_ranker
 from engine.ranking.trainer import RankingData, train_ranking
-from engine.storage import write_text
-from hardware.meter import measure_energy
+from hardware.meters.meter import measure_energy
 from hardware.types import Placement
 from models.graph import GraphSpec
-from tasks.placement import execution_of
-from tasks.track import (
-    Run,
-    child_run,
-    graph_params,
-    log_texts,
-    placement_params,
-    ranking_epoch_metrics,
-    ranking_metrics,
-    schedule_params,
-    training_metrics,
-)
-from tasks.train.energy import EnergyRecord
+from reporting.card.ranking import ranking_card
 from tasks.train.progress import training_progress
-from tasks.train.ranking_card import ranking_card
-from tasks.train.ranking_result import FILE, TrainedRanker, describe_ranker, read_finished
+from tracking.convention import placement_params, schedule_params, training_metrics
+from tracking.ranking import graph_params, ranking_epoch_metrics, ranking_metrics
+from tracking.registry.card import log_texts
+from tracking.runs import Run, child_run
 
 CARD = "model_card/model_card.md"
 

@@ -6,19 +6,16 @@ from pathlib import Path
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from engine.dataset import Dataset
+from engine.data.dataset import Dataset
+from engine.executors.role import Place
 from hardware.types import Placement
-from tasks.faults import retried
-from tasks.place import Place
-from tasks.request import TrainRequest
-from tasks.tune.front import front_rows
-from tasks.tune.loop import Progress
+from search.result import TuneResult
+from search.search import search
+from shunter.requests.training import TrainRequest
+from tasks.retries import retried
 from tasks.tune.report import publish_search, trial_progress
-from tasks.tune.result import Setting, TuneResult
-from tasks.tune.search import search
-from tasks.tune.space import SearchSpace
 
-__all__ = ["Progress", "SearchSpace", "Setting", "TuneResult", "front_rows", "publish_search", "search", "tune"]
+__all__ = ["publish_search", "tune"]
 
 
 # Tried again, it goes on with the trials that are left.

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from engine.storage import write_text
-from tasks.track import log_files
-from tasks.tune.front import AXES, all_rows, front_rows
-from tasks.tune.front_figure import front_figure
-from tasks.tune.pareto import hypervolume
-from tasks.tune.result import TuneResult
+from engine.checkpoint.storage import write_text
+from reporting.front_figure import front_figure
+from search.front import AXES, all_rows, front_rows
+from search.pareto import hypervolume
+from search.result import TuneResult
+from tracking.reports import log_files
 
 FIGURE, FRONT, TABLE = "front.png", "front.json", "trials.csv"
 KEY, FIGURE_KEY = "search-front", "search-front-figure"

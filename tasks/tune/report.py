@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tasks.track import log_files, open_run
+from search.result import TuneResult
+from search.study.storage import FILE
 from tasks.tune.front_report import publish_front
-from tasks.tune.result import TuneResult
-from tasks.tune.study import FILE
+from tracking.reports import log_files
+from tracking.runs import open_run
 
 if TYPE_CHECKING:
-    from tasks.tune.loop import Progress
+    from search.study.loop import Progress
 
 KEY = "tune"
 

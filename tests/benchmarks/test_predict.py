@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from benchmarks.predict import Setting, errors, judge_steps, nearest_seconds, read_settings, right_choices
-from hardware.cost_model import CostModel
+from hardware.cost.cost_model import CostModel
 from hardware.types import Placement, Workload
 from tests.hardware.profiles import make_profile, make_workload
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.search_data import load, sample
-from engine.dataset import Dataset, SplitStatistics
+from engine.data.dataset import Dataset, SplitStatistics
 from models.spec import CategoricalFeature, Features
 
 ROWS = 60

@@ -21,8 +21,8 @@ from benchmarks.select_gavel import (
 )
 from benchmarks.select_strategies import Grid, Shunter, Zeus
 from benchmarks.select_zeus import Arm, Game, Menu, Objective, Order, Outcome, load_game, load_games
-from hardware.catalogue import load_catalogue
-from tasks.select.history import Situation, Traits
+from hardware.catalogue.rows import load_catalogue
+from planner.history import Situation, Traits
 
 TRAITS = {gpu: Traits.of(load_catalogue().find_accelerator(gpu)) for gpu in ("V100", "P100")}
 CAPS = (100, 150)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.request import TrainRequest
+from shunter.requests.training import TrainRequest
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +35,8 @@ def test_a_training_is_ordered_on_the_cluster_and_tracked_here(
     from mlflow import MlflowClient
 
     from flows.train import train
-    from tasks.track import load_champion, tracking_uri
+    from tracking.registry.models import load_champion
+    from tracking.store import tracking_uri
 
     request = TrainRequest(
         data="synthetic:4000",

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from shunter.errors import RequestError
-from tasks.request import Limits, TrainRequest
+from shunter.requests.training import Limits, TrainRequest
 
 
 def request_for(folder: Path, **others) -> TrainRequest:
@@ -31,8 +31,8 @@ def test_a_graph_model_goes_from_click_log_to_champion(tmp_path: Path, prefect_s
 
     from flows.summary import print_summary
     from flows.train import train
-    from tasks.track import load_champion
-    from tasks.train import TrainedRanker
+    from tasks.train.ranking import TrainedRanker
+    from tracking.registry.models import load_champion
 
     summary = train(request_for(tmp_path))
     assert summary.tuned is None
@@ -64,7 +64,7 @@ def test_what_a_graph_model_cannot_do_is_refused_before_anything_is_measured(
     others: dict, message: str, tmp_path: Path
 ) -> None:
     from flows.graph import check_graph_request
-    from tasks.ingest import ingest_request
+    from ingestion.request import ingest_request
 
     request = request_for(tmp_path, **others)
     with pytest.raises(RequestError, match=message):

@@ -10,16 +10,19 @@ import pytest
 from mlflow import MlflowClient
 from scipy.special import expit
 
+from engine.checkpoint.storage import save_model
 from engine.config import Execution, Hyperparameters, Schedule
-from engine.storage import save_model
-from engine.trainer import train
+from engine.loop.trainer import train
+from ingestion.cache import ingest_source
+from ingestion.sources.days import DaysSource, open_day
 from models.ensemble import Ensemble
 from models.spec import ModelSpec
 from shunter.errors import RequestError
+from shunter.requests.nightly import NightlyRequest
 from shunter.settings import Settings
-from tasks.ingest import DaysSource, ingest_source, open_day
-from tasks.nightly_request import NightlyRequest
-from tasks.track import RegisteredModel, load_champion, register_model, start_run, tracking_uri
+from tracking.registry.models import RegisteredModel, load_champion, register_model
+from tracking.runs import start_run
+from tracking.store import tracking_uri
 
 pytestmark = pytest.mark.slow
 FIRST = date(2026, 5, 1)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from shunter.errors import ShunterError
+from shunter.requests.profile import ProfileRequest
 from shunter.settings import Settings
-from tasks.profile_request import ProfileRequest
-from tests.tasks.profile.short_profiles import keep_short_profiles
+from tests.engine.profiling.short_profiles import keep_short_profiles
 
 pytestmark = pytest.mark.slow
 # Two devices are the business of tests/engine/stalls; here it matters that everything reaches the user.
@@ -35,7 +35,7 @@ def test_the_run_in_mlflow_holds_figures_stalls_advice_and_pictures(profiled, mo
     monkeypatch.setenv("SHUNTER_HOME", str(home))
     from mlflow import MlflowClient
 
-    from tasks.track import tracking_uri
+    from tracking.store import tracking_uri
 
     client = MlflowClient(tracking_uri())
     run = client.get_run(summary.run_id)
@@ -59,7 +59,7 @@ def test_the_run_in_mlflow_holds_figures_stalls_advice_and_pictures(profiled, mo
 def test_the_machine_is_measured_once_with_disk_and_collectives(profiled, monkeypatch: pytest.MonkeyPatch) -> None:
     home, summary = profiled
     monkeypatch.setenv("SHUNTER_HOME", str(home))
-    from tasks.profile import local_profiles, machine_profiles
+    from engine.profiling.profiles import local_profiles, machine_profiles
 
     assert summary.profiles[0].disk is not None
     assert summary.profiles[0].gather_curve

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 from shunter.errors import InfeasibleError
+from shunter.requests.training import Limits, TrainRequest
 from shunter.settings import Settings
-from tasks.request import Limits, TrainRequest
 
 pytestmark = pytest.mark.slow
 QUICK = TrainRequest(data="synthetic:6000", trials=2, max_epochs=2, ensemble_size=2)
@@ -102,7 +102,7 @@ def test_flow_run_and_its_decision_are_in_prefect(in_that_home) -> None:
 
 
 def test_registered_model_scores_raw_rows(in_that_home) -> None:
-    from tasks.track import load_champion
+    from tracking.registry.models import load_champion
 
     rows = pd.DataFrame([{**{f"I{i}": 1.0 for i in range(1, 14)}, **{f"C{i}": "unseen" for i in range(1, 27)}}] * 3)
     scores = load_champion("shunter").predict(rows)
@@ -111,7 +111,7 @@ def test_registered_model_scores_raw_rows(in_that_home) -> None:
 
 
 def test_second_run_reuses_the_ingested_data(in_that_home) -> None:
-    from tasks.ingest import ingest_request
+    from ingestion.request import ingest_request
 
     assert ingest_request(QUICK)[1].reused
 
@@ -129,7 +129,7 @@ def test_quality_that_past_runs_make_unlikely_is_refused_before_training(in_that
 
 def test_model_below_the_quality_limit_is_not_registered(in_that_home) -> None:
     from flows.train import train
-    from tasks.track import list_runs
+    from tracking.history import list_runs
 
     limits = Limits(min_auc=0.999, min_auc_probability=1e-6)  # tried although past runs make it unlikely
     with pytest.raises(InfeasibleError, match=r"None of the .* keeps the limits.* breaks --min-auc by 0\."):

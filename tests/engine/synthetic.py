@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.dataset import SPLITS, Dataset, FieldStatistics, SplitStatistics
+from engine.data.dataset import SPLITS, Dataset, FieldStatistics, SplitStatistics
 from models.spec import CategoricalFeature, Features
 
 

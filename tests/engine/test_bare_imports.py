@@ -7,20 +7,16 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 PROGRAM = """
-import importlib, sys
+import sys
 from pathlib import Path
 
 for name in ("prefect", "mlflow", "optuna", "pydantic", "pydantic_settings", "torchrec", "fbgemm_gpu", "polars", "rich",
              "sklearn", "zeus", "psutil", "plotly", "typer", "safetensors"):
     sys.modules[name] = None  # to an import statement, that is a package which is not installed
 
-for folder in ("models", "engine"):
-    for path in sorted(Path(folder).glob("*.py")):
-        importlib.import_module(f"{folder}.{path.stem}")
-
 from engine.config import Execution, Hyperparameters, Schedule
-from engine.probe import time_steps
-from engine.trainer import train
+from engine.probes.steps import time_steps
+from engine.loop.trainer import train
 from models.spec import ModelSpec
 from tests.engine.synthetic import write_dataset
 dataset = write_dataset(Path(sys.argv[1]), rows=700)

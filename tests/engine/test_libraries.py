@@ -7,7 +7,7 @@ import pytest
 
 from engine.config import Execution
 from engine.libraries import load_libraries
-from engine.step import applied
+from engine.loop.step import applied
 from shunter.errors import HardwareError
 from shunter.settings import PROJECT_ROOT
 
@@ -16,7 +16,7 @@ import sys, tempfile
 from pathlib import Path
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.libraries import load_libraries
-from engine.trainer import train
+from engine.loop.trainer import train
 from models.spec import ModelSpec
 from tests.engine.synthetic import write_dataset
 

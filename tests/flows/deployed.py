@@ -5,8 +5,8 @@ from pathlib import Path
 from prefect import flow
 
 from engine.config import Execution, Hyperparameters, Schedule
-from engine.interrupt import stopped_between_steps
-from engine.trainer import train
+from engine.loop.interrupt import stopped_between_steps
+from engine.loop.trainer import train
 from flows.hooks import notify
 from models.spec import ModelSpec
 from tests.engine.synthetic import write_dataset

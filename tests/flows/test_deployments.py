@@ -8,7 +8,7 @@ from prefect.client.schemas.objects import DeploymentSchedule
 
 from flows.deployments import NightlySchedule, deployed_flows, register_deployments
 from flows.services import WORK_POOL
-from tasks.request import Billing, Limits, Objective, TrainRequest
+from shunter.requests.training import Billing, Limits, Objective, TrainRequest
 
 FLOWS = {flow.name: flow for flow in deployed_flows()}
 EXPECTED = ("train", "select", "profile", "tune")

@@ -4,7 +4,7 @@ import pytest
 
 from flows.options import build, option_name, options_of
 from shunter.errors import RequestError
-from tasks.request import Limits, Objective, TrainRequest
+from shunter.requests.training import Limits, Objective, TrainRequest
 
 
 def flat_defaults() -> dict[str, object]:

@@ -7,10 +7,10 @@ from mlflow import MlflowClient
 
 from flows.selection import choose_placement, decision_as_json, error_as_json
 from flows.tables import MOST_ACCELERATORS, decision_table
+from planner.decide import NoFeasiblePlacementError
 from shunter.errors import InfeasibleError, RequestError
-from tasks.request import Limits, SelectRequest
-from tasks.select import NoFeasiblePlacementError
-from tasks.track import tracking_uri
+from shunter.requests.training import Limits, SelectRequest
+from tracking.store import tracking_uri
 
 pytestmark = pytest.mark.slow
 

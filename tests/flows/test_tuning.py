@@ -3,8 +3,8 @@
 import pytest
 
 from flows.tuning import tune_only
+from shunter.requests.training import TrainRequest
 from shunter.settings import Settings
-from tasks.request import TrainRequest
 
 pytestmark = pytest.mark.slow
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 def test_settings_are_ranked_in_mlflow_and_no_model_is_trained_to_the_end(prefect_server: None) -> None:
     from mlflow import MlflowClient
 
-    from tasks.track import tracking_uri
+    from tracking.store import tracking_uri
 
     result = tune_only(TrainRequest(data="synthetic:3000", trials=2, search_minutes=30, max_epochs=1))
     assert len(result.settings) == 2

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import distributed
 
-from hardware.processes import Report, join_group, run_member
+from hardware.devices.processes import Report, join_group, run_member
 from shunter.errors import RequestError
 
 

@@ -3,9 +3,9 @@
 import pytest
 
 from hardware.budget import Budget
-from hardware.energy.component import Component
-from hardware.energy.source import EnergySource
-from hardware.meter import EnergyMeter
+from hardware.meters.component import Component
+from hardware.meters.meter import EnergyMeter
+from hardware.meters.source import EnergySource
 
 
 class Watts(EnergySource):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from models.counting import BATCHES, count_layers, count_model
-from models.dlrm import DlrmLayers
+from models.families.dlrm import DlrmLayers
 from models.registry import FAMILIES, build_model
 from models.spec import CategoricalFeature, Features, ModelSpec
 

@@ -7,13 +7,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.dcnv2 import CrossNetwork
-from models.dmt import DmtLayers
+from models.families.dcnv2 import CrossNetwork
+from models.families.dmt import DmtLayers
 from models.registry import build_model
 from models.spec import ModelSpec
 from models.towers import DcnTower, DlrmTower, compression_ratio, split_evenly, towers_of
 from shunter.errors import RequestError
-from tests.models.test_dlrm import features_of, inputs_of
+from tests.models.families.test_dlrm import features_of, inputs_of
 
 FEATURES = features_of(2, 4, 1)  # fields c0 c1 c2 c3 b0
 NAMES = ("c0", "c1", "c2", "c3", "b0")

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.dataset import Dataset, SplitStatistics
+from engine.data.dataset import Dataset, SplitStatistics
 from hardware.types import EnergyReading
 from models.spec import CategoricalFeature, Features
 from shunter.errors import CheckpointError, RequestError
-from tasks.request import TrainRequest
+from shunter.requests.training import TrainRequest
 from tasks.run_state import RunState, Spent, unfinished_runs
 
 SPENT = Spent(energy=EnergyReading.of(7.0, 3.5, "estimated", "a test"))

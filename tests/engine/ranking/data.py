@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.dataset import SPLITS, Dataset, SplitStatistics
+from engine.data.dataset import SPLITS, Dataset, SplitStatistics
 from engine.ranking.interactions import read_graph, read_interactions
 from engine.ranking.trainer import RankingData
 from models.spec import CategoricalFeature, Features

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.dataset import Dataset
+from engine.data.dataset import Dataset
 from engine.ranking.interactions import Interactions, read_graph, read_interactions
 from shunter.errors import DataError, RequestError
 from tests.engine.ranking.data import write_clicks

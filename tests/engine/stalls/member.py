@@ -6,7 +6,7 @@ from pathlib import Path
 
 from engine.stalls.linked import BACKEND, Wire, register_backend
 from engine.stalls.worker import PLAN, RESULT, measure
-from hardware.processes import Report, join_group, run_member
+from hardware.devices.processes import Report, join_group, run_member
 
 
 class Clock:

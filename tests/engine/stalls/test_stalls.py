@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from engine.config import Execution, Hyperparameters
-from engine.distributed.plan import Machine, Sharding
+from engine.parallel.plan import Machine, Sharding
 from engine.stalls.launch import measure_stalls
 from engine.stalls.plan import RUNS, StallMeasurements, StallPlan
 from engine.stalls.worker import PLAN, RESULT
-from hardware.network import Link, transfer_seconds
-from hardware.processes import run_group
+from hardware.devices.network import Link, transfer_seconds
+from hardware.devices.processes import run_group
 from models.spec import ModelSpec
 from shunter.errors import RequestError
 from tests.engine.synthetic import write_dataset

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from models.dlrm import DlrmLayers
-from models.mixed_embeddings import MixedEmbeddings
+from models.embeddings.mixed import MixedEmbeddings
+from models.families.dlrm import DlrmLayers
 from models.recommender import Recommender
 from models.registry import build_model
 from models.spec import CategoricalFeature, Features, ModelSpec

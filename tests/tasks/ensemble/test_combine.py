@@ -6,20 +6,23 @@ import numpy as np
 import pytest
 from mlflow import MlflowClient
 
+from engine.checkpoint.storage import load_model
 from engine.config import Hyperparameters, Schedule
-from engine.dataset import Dataset
-from engine.evaluation import evaluate
+from engine.data.dataset import Dataset
+from engine.ensemble.result import EnsembleResult
+from engine.executors.execution import execution_of
+from engine.loop.evaluation import evaluate
 from engine.metrics import compute_metrics
-from engine.storage import load_model
+from engine.trained_model import TrainedModel
 from hardware.types import Placement
 from models.ensemble import Ensemble
 from models.spec import ModelSpec
-from tasks.ensemble import EnsembleResult, combine_members
-from tasks.placement import execution_of
-from tasks.request import TrainRequest
-from tasks.track import start_run_tree, tracking_uri
-from tasks.train import TrainedModel, train_to_the_end
+from shunter.requests.training import TrainRequest
+from tasks.ensemble import combine_members
+from tasks.train import train_to_the_end
 from tests.engine.synthetic import write_dataset
+from tracking.runs import start_run_tree
+from tracking.store import tracking_uri
 
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
 

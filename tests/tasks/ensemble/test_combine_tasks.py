@@ -4,19 +4,22 @@ from pathlib import Path
 
 import pytest
 
+from engine.checkpoint.storage import load_model
 from engine.config import Hyperparameters, Schedule
-from engine.evaluation import evaluate
-from engine.storage import load_model
+from engine.ensemble.result import EnsembleResult
+from engine.executors.execution import execution_of
+from engine.loop.evaluation import evaluate
+from engine.trained_model import TrainedModel
 from flows.summary import _quality_words
 from hardware.types import Placement
 from models.spec import ModelSpec
-from tasks.ensemble import EnsembleResult, combine_members
-from tasks.placement import execution_of
-from tasks.request import TrainRequest
-from tasks.track import read_runs, start_run_tree
-from tasks.train import TrainedModel, train_to_the_end
+from shunter.requests.training import TrainRequest
+from tasks.ensemble import combine_members
+from tasks.train import train_to_the_end
 from tests.engine.several_labels import TASKS, with_tasks, with_weights
 from tests.engine.synthetic import write_dataset
+from tracking.history import read_runs
+from tracking.runs import start_run_tree
 
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
 

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
+from engine.ensemble.weights import combine, fit_weights, judge
 from engine.metrics import compute_metrics
-from tasks.ensemble import fit_weights, judge
-from tasks.ensemble.weights import combine
 
 TASKS = ("click", "conversion")
 

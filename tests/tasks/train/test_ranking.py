@@ -10,19 +10,22 @@ from mlflow import MlflowClient
 from mlflow.artifacts import download_artifacts
 
 from engine.config import Schedule
-from engine.dataset import Dataset
+from engine.data.dataset import Dataset
 from engine.ranking.config import RankingHyperparameters
 from engine.ranking.evaluation import evaluate_ranking
 from engine.ranking.interactions import read_interactions
 from engine.ranking.storage import load_ranker
 from hardware.types import Placement
+from ingestion.request import ingest_request
 from models.graph import GRAPH_FAMILIES, GraphSpec
+from planner.describe import describe
 from shunter.errors import CheckpointError, DataError
-from tasks.ingest import ingest_request
-from tasks.request import TrainRequest
-from tasks.select import describe
-from tasks.track import load_champion, register_model, start_run_tree, tracking_uri
-from tasks.train import TrainedRanker, train_ranker_to_the_end
+from shunter.requests.training import TrainRequest
+from tasks.train import train_ranker_to_the_end
+from tasks.train.ranking import TrainedRanker
+from tracking.registry.models import load_champion, register_model
+from tracking.runs import start_run_tree
+from tracking.store import tracking_uri
 
 CARD = "model_card/model_card.md"
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)

@@ -10,21 +10,25 @@ from mlflow import MlflowClient
 from rich.console import Console
 
 import tasks.train.progress
+from engine.checkpoint.storage import load_model
 from engine.config import Execution, Hyperparameters, Schedule
-from engine.dataset import Dataset
-from engine.evaluation import evaluate
-from engine.storage import load_model
+from engine.data.dataset import Dataset
+from engine.executors.energy import add_readings
+from engine.executors.execution import execution_of
+from engine.executors.here import machine_of
+from engine.loop.adaptation import Adaptation
+from engine.loop.evaluation import evaluate
+from engine.trained_model import TrainedModel
 from hardware.types import EnergyReading, Placement, PowerSample
 from models.spec import ModelSpec
 from shunter.errors import CheckpointError, TrainingError
-from tasks.placement import execution_of
-from tasks.request import TrainRequest
-from tasks.track import start_run_tree, tracking_uri
-from tasks.train import Adaptation, TrainedModel, add_readings, train_member, train_to_the_end
-from tasks.train.placement import machine_of
+from shunter.requests.training import TrainRequest
+from tasks.train import train_member, train_to_the_end
 from tasks.train.progress import training_progress
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile
+from tracking.runs import start_run_tree
+from tracking.store import tracking_uri
 
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=128)
 
@@ -245,7 +249,7 @@ def test_processes_share_the_memory_of_a_cpu_and_have_a_gpu_each() -> None:
 def test_steps_that_leave_their_predicted_time_let_other_threads_take_over_and_the_run_says_so(
     dataset: Dataset, tmp_path: Path, tracking_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.train.adaptation.WINDOW_SECONDS", 0.0)
+    monkeypatch.setattr("engine.loop.adaptation.WINDOW_SECONDS", 0.0)
     two = PLACEMENT.model_copy(update={"threads": 2})
 
     def fewest(present: Placement, times: Mapping[Placement, float]) -> Placement:

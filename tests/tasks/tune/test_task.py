@@ -9,12 +9,13 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
 from prefect.runtime import flow_run
 
-from engine.dataset import Dataset
+from engine.data.dataset import Dataset
 from hardware.types import Placement
-from tasks.request import TrainRequest
-from tasks.track import start_run_tree
-from tasks.tune import TuneResult, tune
+from search.result import TuneResult
+from shunter.requests.training import TrainRequest
+from tasks.tune import tune
 from tests.engine.synthetic import write_dataset
+from tracking.runs import start_run_tree
 
 
 @pytest.mark.usefixtures("prefect_server")

@@ -1,0 +1,44 @@
+"""The loader knows the next batches, so their embedding rows are fetched from the file before they are needed."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from engine.config import Execution
+from engine.data.batch import Batch
+from models.embeddings.tiered import EmbeddingCache, TieredEmbeddings
+from models.registry import Model
+
+
+def embedding_cache(execution: Execution, directory: Path | None = None) -> EmbeddingCache | None:
+    """The cache that `execution` asks for.
+
+    When the background reader works on a batch, `prefetch_depth` batches at most wait before it and the step may be
+    busy with one more: the reader's queue is bounded, and the step is done with a batch when it takes the next.
+
+    Args:
+        execution: size of the cache and depth of the prefetch.
+        directory: where the file lies; None is the system's folder for temporary files.
+    """
+    if execution.embedding_cache_rows is None:
+        return None
+    return EmbeddingCache(
+        rows=execution.embedding_cache_rows, window_batches=execution.prefetch_depth + 2, directory=directory
+    )
+
+
+def admitted(batches: Iterator[Batch], model: Model) -> Iterator[Batch]:
+    """Admit each training batch to the embedding cache of the model, if it has one.
+
+    To be iterated in the background, by `engine.loop.step.prefetch`.
+
+    Raises:
+        RequestError: the rows of the batches in work are more than the cache holds.
+    """
+    tables = model.embeddings
+    if not isinstance(tables, TieredEmbeddings):
+        yield from batches
+        return
+    tables.begin()
+    for batch in batches:
+        yield replace(batch, values=tables.admit(batch.values, batch.offsets))

@@ -1,0 +1,1 @@
+"""Arrays become batches: data sets, loaders, reading ahead."""

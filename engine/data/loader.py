@@ -1,0 +1,207 @@
+"""Batches from an ingested data set: memory-mapped, in a reproducible order, from any position."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from engine.data.batch import Bags, Batch, Targets, make_batch
+from engine.data.dataset import Dataset, SplitName
+from shunter.errors import DataError
+
+CHUNK_ROWS = 4_096
+WINDOW_CHUNKS = 256
+# An empty array cannot be mapped: its file ends after the header, which numpy pads to this.
+NPY_HEADER_BYTES = 128
+
+
+class BatchLoader:
+    """Reads one split of a data set in batches; the last one of an epoch may be smaller.
+
+    Shuffled, the order is drawn from `seed` and the epoch: chunks of neighbouring rows are permuted, and rows within
+    windows of a million rows, so that a large file is read nearly in sequence and memory stays bounded. A split that
+    fits into one window is permuted completely.
+
+    Args:
+        dataset: where the arrays lie.
+        split: `train`, `validation` or `test`.
+        batch_size: samples a batch.
+        shuffle: permute the rows anew in each epoch.
+        seed: of the permutations.
+
+    Raises:
+        DataError: an array is missing or of another size than the description says.
+    """
+
+    def __init__(
+        self, dataset: Dataset, split: SplitName, batch_size: int, *, shuffle: bool = False, seed: int = 0
+    ) -> None:
+        self.features = dataset.features
+        self.rows = dataset.splits[split].rows
+        self.batch_size = batch_size
+        self.shuffle = shuffle
+        self.seed = seed
+        self._arrays = _SplitArrays(dataset, split)
+
+    def __len__(self) -> int:
+        return math.ceil(self.rows / self.batch_size)
+
+    def batches(self, *, epoch: int = 0, start_batch: int = 0) -> Iterator[Batch]:
+        """Read an epoch.
+
+        Args:
+            epoch: which permutation.
+            start_batch: batches to leave out at the front, without reading them.
+
+        Raises:
+            DataError: an id lies outside its table; the message names the field.
+        """
+        return map(self.read, self.rows_of_batches(epoch=epoch, start_batch=start_batch))
+
+    def rows_of_batches(self, *, epoch: int = 0, start_batch: int = 0) -> Iterator[slice | np.ndarray]:
+        """The rows of each batch of an epoch, without reading them; see `batches`."""
+        if not self.shuffle:
+            for start in range(start_batch * self.batch_size, self.rows, self.batch_size):
+                yield slice(start, min(start + self.batch_size, self.rows))
+            return
+        skip = start_batch * self.batch_size
+        remainder = np.empty(0, dtype=np.int64)
+        for window in shuffled_windows(self.rows, seed=self.seed, epoch=epoch):
+            skipped = min(skip, len(window))
+            skip -= skipped
+            order = np.concatenate([remainder, window[skipped:]])
+            full = len(order) - len(order) % self.batch_size
+            for start in range(0, full, self.batch_size):
+                yield order[start : start + self.batch_size]
+            remainder = order[full:]
+        if len(remainder):
+            yield remainder
+
+    def read(self, rows: slice | np.ndarray) -> Batch:
+        """Read one batch, of rows from `rows_of_batches`; several threads may at a time."""
+        return self._read(rows)
+
+    def targets(self) -> Targets:
+        """Labels and weights of the whole split, in the order of its rows."""
+        return self._arrays.targets(slice(0, self.rows))
+
+    def _read(self, rows: slice | np.ndarray) -> Batch:
+        return self._arrays.read(rows)
+
+
+def shuffled_windows(rows: int, *, seed: int, epoch: int) -> Iterator[np.ndarray]:
+    """Draw the order of an epoch, window by window; together the windows hold each row number once.
+
+    Args:
+        rows: rows of the split.
+        seed: of the permutation.
+        epoch: each has its own permutation.
+    """
+    generator = np.random.default_rng([seed, epoch])
+    chunks = generator.permutation(math.ceil(rows / CHUNK_ROWS))
+    for start in range(0, len(chunks), WINDOW_CHUNKS):
+        first_rows = chunks[start : start + WINDOW_CHUNKS, np.newaxis] * CHUNK_ROWS
+        window = (first_rows + np.arange(CHUNK_ROWS)).ravel()
+        window = window[window < rows]
+        generator.shuffle(window)
+        yield window
+
+
+def mean_ids_per_sample(dataset: Dataset) -> dict[str, float]:
+    """Mean number of ids a training sample has in each categorical field: 1 where the field is single-valued."""
+    means = {}
+    rows = dataset.splits["train"].rows
+    for position, field in enumerate(dataset.features.categorical):
+        means[field.name] = 1.0
+        if field.multi_valued:
+            means[field.name] = float(_map_array(dataset.directory / f"train.bag{position}.offsets.npy")[-1]) / rows
+    return means
+
+
+class _SplitArrays:
+    """The memory-mapped arrays of one split."""
+
+    def __init__(self, dataset: Dataset, split: SplitName) -> None:
+        self.features = dataset.features
+        rows = dataset.splits[split].rows
+        directory = dataset.directory
+        single = [field for field in self.features.categorical if not field.multi_valued]
+        tasks = len(self.features.tasks)
+        self.labels = _map_array(directory / f"{split}.label.npy", (rows, tasks) if tasks else (rows,))
+        self.weights = _map_array(directory / f"{split}.weight.npy", (rows,)) if dataset.is_weighted else None
+        self.dense = self.categorical = None
+        if self.features.dense:
+            self.dense = _map_array(directory / f"{split}.dense.npy", (rows, len(self.features.dense)))
+        if single:
+            self.categorical = _map_array(directory / f"{split}.categorical.npy", (rows, len(single)))
+        self.bags: list[tuple[np.ndarray, np.ndarray]] = []
+        for position, field in enumerate(self.features.categorical):
+            if field.multi_valued:
+                offsets = _map_array(directory / f"{split}.bag{position}.offsets.npy", (rows + 1,))
+                values_path = directory / f"{split}.bag{position}.values.npy"
+                self.bags.append((_map_array(values_path, (int(offsets[-1]),)), offsets))
+
+    def read(self, rows: slice | np.ndarray, whole: slice | np.ndarray | None = None) -> Batch:
+        """Copy the chosen rows out of the mapped files; `whole` are all rows of their batch, where it has others."""
+        labels, shares, totals = self._learned(rows, rows if whole is None else whole)
+        return make_batch(
+            self.features,
+            labels=labels,
+            shares=shares,
+            totals=totals,
+            dense=None if self.dense is None else _rows_of(self.dense, rows),
+            categorical=None if self.categorical is None else _rows_of(self.categorical, rows),
+            bags=[_bags_of(values, offsets, rows) for values, offsets in self.bags],
+        )
+
+    def targets(self, rows: slice | np.ndarray) -> Targets:
+        """Labels and weights of some rows."""
+        labels = _rows_of(self.labels, rows)
+        if self.weights is None and labels.ndim == 1:
+            return Targets(labels=labels)
+        return Targets.of(labels, None if self.weights is None else _rows_of(self.weights, rows))
+
+    def _learned(
+        self, rows: slice | np.ndarray, whole: slice | np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray | None, tuple[float, ...] | None]:
+        """Labels of some rows, the share of each in the mean loss of their whole batch, and what they are shares of."""
+        targets = self.targets(rows)
+        if self.weights is None and targets.labels.ndim == 1:
+            return targets.labels, None, None
+        totals = (targets if whole is rows else self.targets(whole)).totals()
+        weights = np.ones_like(targets.labels) if targets.weights is None else targets.weights
+        scale = np.array([1 / total if total else 0.0 for total in totals])
+        shares = (weights * (scale if weights.ndim > 1 else scale[0])).astype(np.float32)
+        return targets.labels, shares, totals
+
+
+def _rows_of(array: np.ndarray, rows: slice | np.ndarray) -> np.ndarray:
+    return np.array(array[rows]) if isinstance(rows, slice) else array.take(rows, axis=0)
+
+
+def _bags_of(values: np.ndarray, offsets: np.ndarray, rows: slice | np.ndarray) -> Bags:
+    if isinstance(rows, slice):
+        bounds = offsets[rows.start : rows.stop + 1]
+        return Bags(values=np.array(values[bounds[0] : bounds[-1]]), lengths=np.diff(bounds))
+    starts = offsets.take(rows)
+    lengths = offsets.take(rows + 1) - starts
+    # Position of each id in `values`: its bag's start, plus its rank within the bag.
+    ends = lengths.cumsum()
+    positions = np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1])
+    return Bags(values=values.take(positions), lengths=lengths)
+
+
+def _map_array(path: Path, shape: tuple[int, ...] | None = None) -> np.ndarray:
+    """Map an array file; a view, so that reading it costs nothing of numpy's memory-map bookkeeping.
+
+    Raises:
+        DataError: the file is missing, truncated or of another shape.
+    """
+    try:
+        array = np.load(path, mmap_mode="r" if path.stat().st_size > NPY_HEADER_BYTES else None).view(np.ndarray)
+    except (OSError, ValueError) as error:
+        raise DataError(f"The array {path} of the data set cannot be read ({error}): ingest the data again.") from error
+    if shape is not None and array.shape != shape:
+        raise DataError(f"The array {path} has the shape {array.shape}, not {shape}: ingest the data again.")
+    return array

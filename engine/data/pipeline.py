@@ -1,0 +1,148 @@
+"""From the files to the device: how far to read ahead, with how many readers, and the copy to a GPU beside the step."""
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import count
+from time import perf_counter
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import torch
+
+from engine.data.batch import Batch
+from engine.data.prefetch import Prefetcher
+
+Key = TypeVar("Key")
+Item = TypeVar("Item")
+DEEPEST = 16
+MOST_READERS = 8
+LOADS_REMEMBERED = 256
+ITEMS_BETWEEN_PLANS = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrefetchPlan:
+    """How batches are read ahead.
+
+    Attributes:
+        depth: batches held ready.
+        readers: threads that read at a time.
+    """
+
+    depth: int
+    readers: int
+
+
+def plan_prefetch(load_seconds: Sequence[float], compute_seconds: float) -> PrefetchPlan:
+    """Follow the measured times: as many readers as keep up with the step, and a queue that bridges a slow read.
+
+    With l the time to load a batch and c that to compute a step: ceil(l_p95 / c) + 1 batches are held ready, read by
+    ceil(l / c) readers; both at least 1, and at most `DEEPEST` and `MOST_READERS`.
+
+    Args:
+        load_seconds: of recent batches, each by one reader; at least one.
+        compute_seconds: mean time between receiving a batch and asking for the next.
+    """
+    compute_seconds = max(compute_seconds, 1e-9)
+    slow_seconds = float(np.percentile(load_seconds, 95))
+    return PrefetchPlan(
+        depth=min(DEEPEST, math.ceil(slow_seconds / compute_seconds) + 1),
+        readers=max(1, min(MOST_READERS, math.ceil(float(np.mean(load_seconds)) / compute_seconds))),
+    )
+
+
+class ReadAhead(Generic[Key, Item]):
+    """Reads items by their keys in the background, adapting its readers and its depth to the measured times.
+
+    The order is that of the keys, whatever the number of readers.
+
+    Args:
+        read: makes an item of a key; called in several threads at a time.
+        depth: items held ready, until the times are known.
+        fixed_depth: keep `depth` as it is, where something else counts on it.
+
+    Attributes:
+        plan: in force.
+    """
+
+    def __init__(self, read: Callable[[Key], Item], *, depth: int, fixed_depth: bool = False) -> None:
+        self.plan = PrefetchPlan(depth=depth, readers=1)
+        self._read = read
+        self._fixed_depth = fixed_depth
+        self._load_seconds: deque[float] = deque(maxlen=LOADS_REMEMBERED)
+        self._prefetcher: Prefetcher[Any] | None = None
+
+    def items(self, keys: Iterable[Key]) -> Iterator[Item]:
+        """Read in order; to be iterated by the background thread of a `Prefetcher`."""
+        pending: deque[Future[Item]] = deque()
+        with ThreadPoolExecutor(MOST_READERS, thread_name_prefix="reader") as pool:
+            try:
+                for number, key in zip(count(1), keys, strict=False):
+                    if self.plan.readers == 1 and not pending:
+                        yield self._timed(key)  # here and now: no thread is woken for nothing
+                    else:
+                        pending.append(pool.submit(self._timed, key))
+                        while len(pending) >= self.plan.readers:
+                            yield pending.popleft().result()
+                    if number % ITEMS_BETWEEN_PLANS == 0:
+                        self._adapt()
+                while pending:
+                    yield pending.popleft().result()
+            finally:
+                for future in pending:
+                    future.cancel()
+
+    def follow(self, prefetcher: Prefetcher[Any]) -> None:
+        """Take the time of a step from this consumer, and set its depth."""
+        self._prefetcher = prefetcher
+
+    def _timed(self, key: Key) -> Item:
+        started = perf_counter()
+        item = self._read(key)
+        self._load_seconds.append(perf_counter() - started)
+        return item
+
+    def _adapt(self) -> None:
+        follower = self._prefetcher
+        if follower is None or not follower.items_computed:
+            return
+        # A copy, for readers append to the original meanwhile.
+        plan = plan_prefetch(tuple(self._load_seconds.copy()), follower.compute_seconds / follower.items_computed)
+        self.plan = PrefetchPlan(depth=self.plan.depth if self._fixed_depth else plan.depth, readers=plan.readers)
+        follower.depth = self.plan.depth
+
+
+class DeviceCopy:
+    """Copies batches to a CUDA device on a stream of its own, so that the copy runs beside the step.
+
+    Args:
+        device: where to.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)
+
+    def send(self, batch: Batch) -> tuple[Batch, torch.cuda.Event]:
+        """Start the copy of a batch, from page-locked memory; called in the background."""
+        with torch.cuda.stream(self._stream):
+            copied = batch.pin_memory().to(self._device, non_blocking=True)
+            finished = torch.cuda.Event()
+            finished.record(self._stream)
+            return copied, finished
+
+    def receive(self, sent: tuple[Batch, torch.cuda.Event]) -> Batch:
+        """Let the current stream wait for the copy, without the host; called where the batch is used.
+
+        The memory belongs to the copy stream; marked as used by the other, it is not given away before the step ends.
+        """
+        batch, copied = sent
+        current = torch.cuda.current_stream(self._device)
+        current.wait_event(copied)
+        for tensor in (batch.dense, batch.values, batch.offsets, batch.labels, batch.shares):
+            if tensor is not None:
+                tensor.record_stream(current)
+        return batch

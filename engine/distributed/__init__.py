@@ -1,7 +1,0 @@
-"""One training in many processes: plan, steps, sharded checkpoints, and the launch of the processes."""
-
-from engine.distributed.checkpoint import holds_sharded_checkpoint
-from engine.distributed.launch import train_in_processes
-from engine.distributed.plan import Machine, Sharding
-
-__all__ = ["Machine", "Sharding", "holds_sharded_checkpoint", "train_in_processes"]

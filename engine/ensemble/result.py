@@ -1,0 +1,63 @@
+"""What the step hands on, and keeps beside the model."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from engine.checkpoint.storage import read_json, write_text
+from engine.metrics import Metrics
+
+FILE = "ensemble.json"
+
+
+class Member(BaseModel):
+    """A trained model and its share in the result."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    weight: float = Field(description="Share of its logits in the result; 0 for a member that was left out.")
+    other_weights: dict[str, float] = Field(
+        default={}, description="With several tasks, the same share in each beside the main one, by name."
+    )
+
+    @property
+    def is_used(self) -> bool:
+        """Whether the result holds it."""
+        return self.weight > 0 or any(self.other_weights.values())
+
+
+class EnsembleResult(BaseModel):
+    """The model that the training ends with; it lies in `directory`, for `engine.checkpoint.storage.load_model`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
+    directory: Path
+    data_fingerprint: str
+    kept: Literal["ensemble", "single"] = Field(description="Which of the two is the result.")
+    members: tuple[Member, ...] = Field(description="All that were given, in their order.")
+    best_single: str = Field(description="Name of the member with the lowest NE on validation.")
+    judged_ensemble: Metrics | None = Field(
+        description="The ensemble on the half of validation that fitted no weights; None with one member."
+    )
+    judged_single: Metrics | None = Field(description="The best single on the same half.")
+    validation: Metrics = Field(description="The result on the whole validation part.")
+    test: Metrics = Field(description="The result on the test part, which nothing before has seen.")
+    reason: str = Field(description="Which was kept and why, in one sentence.")
+    run_id: str = Field(description="MLflow run.")
+    tasks: tuple[str, ...] = Field(default=(), description="Names of several tasks, the main one first.")
+
+    def save(self) -> None:
+        """Write the description beside the model: the last write, after which the test part is not scored again."""
+        write_text(self.directory / FILE, self.model_dump_json(indent=1))
+
+
+def read_finished(directory: Path, data_fingerprint: str, names: tuple[str, ...]) -> EnsembleResult | None:
+    """The finished ensemble of the same members in `directory`, None when there is none."""
+    path = directory / FILE
+    if not path.exists():
+        return None
+    found = EnsembleResult.model_validate({**read_json(path), "directory": directory})
+    is_same = found.data_fingerprint == data_fingerprint and tuple(one.name for one in found.members) == names
+    return found if is_same else None

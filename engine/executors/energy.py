@@ -1,0 +1,57 @@
+"""Energy of a training that may take several attempts."""
+
+from pathlib import Path
+
+from engine.checkpoint.storage import read_json, write_text
+from engine.executors.role import Reading
+from hardware.types import EnergyReading
+
+
+class EnergyRecord:
+    """Adds the energy of this attempt to that of the earlier ones, which were saved with their checkpoints.
+
+    Args:
+        path: file of the sum so far.
+        meter: of this attempt, entered.
+    """
+
+    def __init__(self, path: Path, meter: Reading) -> None:
+        self._path = path
+        self._meter = meter
+        self._earlier = EnergyReading.model_validate(read_json(path)) if path.exists() else None
+
+    def reading(self) -> EnergyReading:
+        """All attempts so far."""
+        now = self._meter.reading
+        return now if self._earlier is None else add_readings(self._earlier, now)
+
+    def save(self) -> None:
+        """Keep the sum for the next attempt."""
+        write_text(self._path, self.reading().model_dump_json())
+
+
+def add_readings(first: EnergyReading, second: EnergyReading) -> EnergyReading:
+    """Two stretches of work as one: as trustworthy as the weaker reading, unknown when one is unknown.
+
+    The watts of the second follow those of the first; time that passed between the two is no part of the work.
+    """
+    seconds = first.seconds + second.seconds
+    source = _both(first.source, second.source)
+    if first.joules is None or second.joules is None:
+        return EnergyReading(joules=None, seconds=seconds, mean_watts=None, method="unavailable", source=source)
+    errors = [one.uncertainty_joules for one in (first, second) if one.uncertainty_joules is not None]
+    later = [one.model_copy(update={"seconds": first.seconds + one.seconds}) for one in second.power]
+    return EnergyReading.of(
+        first.joules + second.joules,
+        seconds,
+        "measured" if first.method == second.method == "measured" else "estimated",
+        source,
+        uncertainty_joules=sum(errors) if len(errors) == 2 else None,
+        uncertainty=_both(first.uncertainty, second.uncertainty),
+        power=(*first.power, *later),
+    )
+
+
+def _both(first: str, second: str) -> str:
+    """Two descriptions as one, each once."""
+    return first if first == second else "; then ".join(filter(None, (first, second)))

@@ -1,0 +1,1 @@
+"""Trainings on the nodes of a Ray cluster."""

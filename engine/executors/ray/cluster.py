@@ -1,0 +1,253 @@
+"""A Ray cluster as one place to train: its nodes measured, work sent to the chosen one, and elsewhere when it dies."""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from engine.config import Execution, Hyperparameters, Schedule
+from engine.data.dataset import Dataset
+from engine.executors.execution import execution_of
+from engine.executors.ledger import Ledger, LedgerMeter
+from engine.executors.ray.checkpoint import read_checkpoint, write_checkpoint
+from engine.executors.ray.data import has_dataset, read_pieces, write_piece
+from engine.executors.ray.energy import FlowMeter
+from engine.executors.ray.node_trainer import Job, Outcome
+from engine.executors.ray.node_work import measure_there, profiles_there
+from engine.executors.ray.slots import ClusterSlot, spread
+from engine.executors.ray.training import Listener, NodeLostError, train_on_node, with_model
+from engine.probes.measurement import Measurement
+from engine.results import EpochReport, TrainResult
+from hardware.devices.nodes import ClusterNode, alive_nodes, cluster_nodes, connected, placed
+from hardware.meters.meter import EnergyMeter
+from hardware.meters.source import first_line
+from hardware.types import HardwareProfile, Placement
+from models.graph import GraphSpec
+from models.spec import ModelSpec
+from shunter.errors import HardwareError
+from shunter.requests.training import ClusterRequest
+
+log = logging.getLogger(__name__)
+
+MOST_RESTARTS = 3  # of one training: what kills a process on every node is the training itself
+
+
+@contextmanager
+def open_cluster(address: str, resource: str | None = None) -> Iterator["Cluster"]:
+    """Be connected to a cluster for the length of the block.
+
+    Args:
+        address: `host:port`, `ray://host:port`, or `auto` for the cluster that this machine is part of.
+        resource: only nodes that were started with this resource (`ray start --resources`).
+
+    Raises:
+        HardwareError: no cluster answers, or none of its nodes has the resource.
+    """
+    with connected(address):
+        yield Cluster(cluster_nodes(address, resource))
+
+
+@contextmanager
+def requested_cluster(request: ClusterRequest) -> Iterator["Cluster | None"]:
+    """The cluster that a request names, connected for the length of the block; None for this machine."""
+    if request.cluster is None:
+        yield None
+        return
+    with open_cluster(request.cluster, request.cluster_resource) as cluster:
+        yield cluster
+
+
+class Cluster:
+    """The nodes on which one flow trains; a `engine.executors.role.Place`.
+
+    Needs a connection, see `open_cluster`. A node's accelerators are called `cpu@node`, `cuda:0@node`. Shunter must be
+    installed on every node in the same version; data, checkpoints and results travel, so no disk need be shared.
+
+    Args:
+        nodes: in the order in which they are preferred when nothing else is known.
+    """
+
+    def __init__(self, nodes: Sequence[ClusterNode]) -> None:
+        self.nodes = {node.name: node for node in nodes}
+        self.ledger = Ledger()
+        self.moves: list[str] = []
+        self._choices: list[Placement] = []
+
+    def profiles(self) -> list[HardwareProfile]:
+        """Profiles of all nodes' accelerators; nodes that share a machine are measured one after another.
+
+        Raises:
+            HardwareError: a device refuses to be measured.
+        """
+        import ray
+
+        waiting = list(self.nodes.values())
+        found: dict[str, list[HardwareProfile]] = {}
+        while waiting:
+            round_ = list({node.host: node for node in reversed(waiting)}.values())
+            asked = {node.name: self._on(node, profiles_there).remote() for node in round_}
+            found |= {name: ray.get(reference) for name, reference in asked.items()}
+            waiting = [node for node in waiting if node.name not in found]
+        return [_named(profile, name) for name in self.nodes for profile in found[name]]
+
+    def measure(
+        self, dataset: Dataset, spec: ModelSpec | GraphSpec, placement: Placement, steps: int
+    ) -> Measurement | None:
+        """As `engine.probes.measurement.measure`, on the node of the placement."""
+        import ray
+
+        node = self._node(placement)
+        self._bring(dataset, node)
+        there = placement.model_copy(update={"accelerator": placement.device})
+        return ray.get(self._on(node, measure_there).remote(dataset, spec, there, steps))
+
+    def prefer(self, placements: Sequence[Placement]) -> None:
+        """Say where a training goes on when its node dies: the best placements, best first."""
+        self._choices = list(placements)
+
+    def training(self, placement: Placement, checkpoints: Path | None) -> Callable[..., TrainResult]:
+        """What trains on the node of `placement`, and on another one when that dies; see `Place.training`."""
+
+        def train(
+            dataset: Dataset,
+            spec: ModelSpec,
+            hyperparameters: Hyperparameters,
+            execution: Execution,
+            schedule: Schedule,
+            *,
+            checkpoint_directory: Path | None = None,
+            on_epoch: Callable[[EpochReport], None] | None = None,
+            on_step: Callable[[int, int], None] | None = None,
+            should_stop: Callable[[], str | None] | None = None,
+            **options: Any,
+        ) -> TrainResult:
+            assert checkpoint_directory == checkpoints, "one folder for the checkpoints"
+            job = Job(
+                dataset=dataset,
+                spec=spec,
+                hyperparameters=hyperparameters,
+                execution=execution,
+                schedule=schedule,
+                options=options,
+                checkpoint=None,
+            )
+            listener = Listener(
+                on_epoch=on_epoch,
+                on_step=on_step,
+                should_stop=should_stop,
+                on_checkpoint=lambda files: None if checkpoints is None else write_checkpoint(files, checkpoints),
+                on_energy=self.ledger.update,
+            )
+            return with_model(job, self.train(job, placement, listener, self.ledger, checkpoints=checkpoints))
+
+        return train
+
+    def meter(self, placement: Placement) -> LedgerMeter:
+        """Meter of what trainings on nodes draw while it is entered."""
+        return LedgerMeter(self.ledger)
+
+    def meter_with(self, here: EnergyMeter) -> FlowMeter:
+        """Meter of this process, `here`, and of what the nodes report."""
+        return FlowMeter(here, self.ledger)
+
+    def slots(self, placement: Placement, count: int) -> list[ClusterSlot]:
+        """Slots on the nodes with the same accelerator, see `Place.slots`; so that all measure alike.
+
+        Raises:
+            RequestError: there are fewer GPUs of that model than slots.
+        """
+        placements = spread(placement, count, self.nodes)
+        return [ClusterSlot(self, one, self.ledger.branch(), shared_by=shared_by) for one, shared_by in placements]
+
+    def train(
+        self, job: Job, placement: Placement, listener: Listener, ledger: Ledger, *, checkpoints: Path | None = None
+    ) -> Outcome:
+        """Train to the end, on another node from the last checkpoint when one is lost.
+
+        Args:
+            job: the training.
+            placement: where to begin.
+            listener: who is told.
+            ledger: gets each attempt.
+            checkpoints: folder of the training's checkpoints here; None keeps none.
+        """
+        placement = self._alive(placement)
+        for restart in range(MOST_RESTARTS + 1):
+            node = self._node(placement)
+            ledger.begin()
+            job = replace(
+                job,
+                execution=execution_of(placement),
+                checkpoint=None if checkpoints is None else read_checkpoint(checkpoints),
+            )
+            try:
+                self._bring(job.dataset, node)
+                return train_on_node(node, job, listener)
+            except NodeLostError as error:
+                if restart == MOST_RESTARTS:
+                    raise
+                placement = self._move(placement, error)
+        raise AssertionError("the last restart returns or raises")
+
+    def _move(self, placement: Placement, error: NodeLostError) -> Placement:
+        """Where a training goes on whose process was lost."""
+        following = self._alive(placement, but=placement.node)
+        words = f"{error} It goes on at {following.label}."
+        log.warning(words)
+        self.moves.append(words)
+        return following
+
+    def _alive(self, placement: Placement, but: str | None = None) -> Placement:
+        """The placement itself if its node is up, else the same batches and precision on the best node that is.
+
+        Args:
+            placement: asked for.
+            but: a node to avoid if there is another.
+
+        Raises:
+            HardwareError: no node is up.
+        """
+        up = {node["NodeID"] for node in alive_nodes()}
+        alive = [name for name, node in self.nodes.items() if node.node_id in up]
+        if not alive:
+            raise HardwareError("No node of the cluster is up any more: train again when one is, to resume.")
+        if placement.node in alive and placement.node != but:
+            return placement
+        elsewhere = [name for name in alive if name != but] or alive
+        others = [one for one in self._choices if one.node in elsewhere and one.precision == placement.precision]
+        if others:
+            return placement.model_copy(update={"accelerator": others[0].accelerator, "threads": others[0].threads})
+        node = self.nodes[elsewhere[0]]
+        same = next((one for one in node.accelerators if one.name == placement.device), node.accelerators[0])
+        return placement.model_copy(update={"accelerator": f"{same.name}@{node.name}"})
+
+    def _bring(self, dataset: Dataset, node: ClusterNode) -> None:
+        """Send the data to a node that has neither the same path nor an earlier copy.
+
+        Raises:
+            NodeLostError: the node died meanwhile.
+        """
+        import ray
+        from ray.exceptions import RayError
+
+        try:
+            if not ray.get(self._on(node, has_dataset).remote(dataset)):
+                for piece in read_pieces(dataset):
+                    ray.get(self._on(node, write_piece).remote(dataset, piece))
+        except RayError as error:
+            raise NodeLostError(f"Node {node.name} does not take the data set ({first_line(error)}).") from error
+
+    def _node(self, placement: Placement) -> ClusterNode:
+        return self.nodes[str(placement.node)]
+
+    def _on(self, node: ClusterNode, work: Callable[..., Any]) -> Any:
+        import ray
+
+        return ray.remote(num_cpus=0)(work).options(**placed(node.node_id))
+
+
+def _named(profile: HardwareProfile, node: str) -> HardwareProfile:
+    accelerator = profile.accelerator.model_copy(update={"name": f"{profile.accelerator.name}@{node}"})
+    return profile.model_copy(update={"accelerator": accelerator})

@@ -1,0 +1,82 @@
+"""Brings a data set to a node that does not have it: file by file, in pieces, into the node's own cache."""
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.data.dataset import Dataset
+from shunter.settings import Settings
+
+PIECE_BYTES = 64 * 2**20
+DESCRIPTION = "dataset.json"  # written last: without it a folder is not a data set
+
+
+def find_dataset(dataset: Dataset) -> Path | None:
+    """Folder of the data set's arrays on this machine: the path it has elsewhere, or this machine's copy; else None."""
+    for folder in (dataset.directory, copy_directory(dataset)):
+        try:
+            if Dataset.load(folder).fingerprint == dataset.fingerprint:
+                return folder
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return None
+
+
+def has_dataset(dataset: Dataset) -> bool:
+    """Whether this machine has the arrays."""
+    return find_dataset(dataset) is not None
+
+
+def copy_directory(dataset: Dataset) -> Path:
+    """Where this machine keeps a copy that was sent to it."""
+    return Settings().cache_directory / "received" / dataset.fingerprint
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """Part of a file of a data set.
+
+    Attributes:
+        name: of the file within the folder.
+        offset: of the part in bytes.
+        content: the part.
+        is_last: whether the file ends with it.
+        sender: who sends it; two who send the same file do not write into each other's.
+    """
+
+    name: str
+    offset: int
+    content: bytes
+    is_last: bool
+    sender: str
+
+
+def read_pieces(dataset: Dataset, piece_bytes: int = PIECE_BYTES) -> Iterator[Piece]:
+    """All files of a data set on this machine in pieces, the description last."""
+    sender = uuid.uuid4().hex[:8]
+    for name in _files(dataset.directory):
+        path = dataset.directory / name
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            for offset in range(0, max(size, 1), piece_bytes):
+                content = file.read(piece_bytes)
+                is_last = offset + piece_bytes >= size
+                yield Piece(name=name, offset=offset, content=content, is_last=is_last, sender=sender)
+
+
+def write_piece(dataset: Dataset, piece: Piece) -> None:
+    """Take a piece into this machine's copy; a file appears under its name when it is complete."""
+    path = copy_directory(dataset) / piece.name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.{piece.sender}.partial")
+    with partial.open("ab" if piece.offset else "wb") as file:
+        file.write(piece.content)
+    if piece.is_last:
+        partial.replace(path)
+
+
+def _files(folder: Path) -> Iterator[str]:
+    names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    yield from (name for name in names if name != DESCRIPTION)
+    yield DESCRIPTION

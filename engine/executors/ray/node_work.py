@@ -1,0 +1,25 @@
+"""Short pieces of work that run on a node of the cluster."""
+
+from dataclasses import replace
+
+from engine.data.dataset import Dataset
+from engine.executors.ray.data import find_dataset
+from engine.probes.measurement import Measurement, measure
+from engine.profiling.profiles import local_profiles
+from hardware.types import HardwareProfile, Placement
+from models.graph import GraphSpec
+from models.spec import ModelSpec
+
+
+def profiles_there() -> list[HardwareProfile]:
+    """The node's profiles, from its own file of the day."""
+    return local_profiles()
+
+
+def measure_there(
+    dataset: Dataset, spec: ModelSpec | GraphSpec, placement: Placement, steps: int
+) -> Measurement | None:
+    """As `engine.probes.measurement.measure`; the data set must have been sent."""
+    found = find_dataset(dataset)
+    assert found is not None, "the data set was sent first"
+    return measure(replace(dataset, directory=found), spec, placement, steps)

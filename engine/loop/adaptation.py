@@ -1,0 +1,155 @@
+"""Lets the number of threads follow the machine: when steps leave the time predicted for them, try others and decide.
+
+The training itself is what is measured: nothing runs beside it, and every step taken on trial is a step of it. What is
+computed stays the same but for rounding, since another number of threads sums in another order.
+"""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from hardware.types import Placement
+
+WINDOW_STEPS, WINDOW_SECONDS = 20, 1.0
+WINDOWS_OUTSIDE = 3  # in a row: a disturbance of less than three seconds is none
+TRIAL_STEPS, SETTLING_STEPS, TRIAL_ROUNDS = 12, 2, 2
+HOPELESS = 3.0  # times the best median so far: a crowded machine can make a step a hundred times as long
+QUIET_STEPS = 2_000  # after a trial, doubled by each: with few choices a trial is below a tenth of it
+
+Steps = Generator[int, float, list[float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """What came of one trial.
+
+    Attributes:
+        step: steps of this attempt before it.
+        before: placement until then.
+        after: placement from then on; the same where nothing better was found.
+        expected: interval that the steps had left.
+        observed: their median step time outside of it.
+        tried: step time measured at each placement.
+    """
+
+    step: int
+    before: Placement
+    after: Placement
+    expected: tuple[float, float]
+    observed: float
+    tried: Mapping[Placement, float]
+
+    @property
+    def words(self) -> str:
+        """One sentence for the user."""
+        low, high = (f"{1e3 * bound:.3g}" for bound in self.expected)
+        head = (
+            f"After step {self.step} the steps took {1e3 * self.observed:.3g} ms, outside of the {low} to {high} ms "
+            f"that were predicted"
+        )
+        if len(self.tried) == 1:
+            return f"{head}; there is no other number of threads to try."
+        tried = ", ".join(f"{one.threads}: {1e3 * seconds:.3g} ms" for one, seconds in self.tried.items())
+        done = f"{self.after.threads} thread(s) take over from {self.before.threads}"
+        if self.after == self.before:
+            done = f"{self.before.threads} thread(s) stay"
+        return f"{head}, so other numbers of threads were tried ({tried}): {done}."
+
+
+class Adaptation:
+    """Watches the steps of one training; `after_step` is the `adapt` of `engine.loop.trainer.train`.
+
+    Pure: it knows no clock but the seconds it is told.
+
+    Args:
+        placement: in force at the start.
+        expected: 90 % interval of the step time there, in seconds.
+        choices: placements that may take over, in the order of their threads, `placement` among them.
+        decide: the best of the placements whose step times are known; the first argument is the one in force.
+        on_change: told of each trial.
+    """
+
+    def __init__(
+        self,
+        placement: Placement,
+        expected: tuple[float, float],
+        choices: Sequence[Placement],
+        decide: Callable[[Placement, Mapping[Placement, float]], Placement],
+        on_change: Callable[[Change], None] | None = None,
+    ) -> None:
+        assert placement in choices, "the placement in force is one of the choices"
+        self.placement, self.expected = placement, expected
+        self.on_change = on_change
+        self._choices, self._decide = list(choices), decide
+        self._step = 0
+        self._life = self._live()
+        next(self._life)
+
+    def after_step(self, seconds: float) -> int:
+        """Take the wall clock of a step, waiting for its batch included; return the threads of the next one."""
+        self._step += 1
+        return self._life.send(seconds)
+
+    def _live(self) -> Generator[int, float, None]:
+        quiet = QUIET_STEPS
+        yield from self._window(WINDOW_STEPS)  # the first steps are warm-up
+        while True:
+            observed = yield from self._watch()
+            yield from self._trial(observed)
+            yield from self._window(quiet)
+            quiet *= 2
+
+    def _watch(self) -> Generator[int, float, float]:
+        """Until enough windows in a row lie outside of what is expected; the last one's median is returned."""
+        outside, observed = 0, 0.0
+        while outside < WINDOWS_OUTSIDE:
+            observed = median((yield from self._window(WINDOW_STEPS, WINDOW_SECONDS)))
+            outside = 0 if self.expected[0] <= observed <= self.expected[1] else outside + 1
+        return observed
+
+    def _trial(self, observed: float) -> Generator[int, float, None]:
+        """Try the neighbours in turn with the placement in force, and theirs while they do better."""
+        before, expected, step = self.placement, self.expected, self._step
+        times: dict[Placement, list[float]] = {before: []}
+        best, fresh = before, self._neighbours(before)
+        tried: dict[Placement, float] = {before: observed}
+        while fresh:
+            for _ in range(TRIAL_ROUNDS):
+                for one in (before, *fresh):
+                    self.placement = one
+                    hopeless = HOPELESS * min(map(median, filter(None, times.values())), default=observed)
+                    times.setdefault(one, []).extend((yield from self._sample(hopeless)))
+            tried = {one: median(taken) for one, taken in times.items()}
+            best = self._decide(before, tried)
+            fresh = [one for one in self._neighbours(best) if one not in times]
+        self.placement = best
+        self.expected = self._around(tried[best])
+        if self.on_change is not None:
+            self.on_change(
+                Change(step=step, before=before, after=best, expected=expected, observed=observed, tried=tried)
+            )
+
+    def _sample(self, hopeless: float) -> Steps:
+        """The times of a few settled steps; after the first of them when that is hopeless."""
+        taken = yield from self._window(SETTLING_STEPS + 1)
+        if taken[-1] <= hopeless:
+            taken += yield from self._window(TRIAL_STEPS - len(taken))
+        return taken[SETTLING_STEPS:]
+
+    def _around(self, seconds: float) -> tuple[float, float]:
+        """An interval as wide as the predicted one, about what has been measured."""
+        stretch = (self.expected[1] / self.expected[0]) ** 0.5
+        return seconds / stretch, seconds * stretch
+
+    def _neighbours(self, placement: Placement) -> list[Placement]:
+        place = self._choices.index(placement)
+        return [self._choices[one] for one in (place - 1, place + 1) if 0 <= one < len(self._choices)]
+
+    def _window(self, steps: int, seconds: float = 0.0) -> Steps:
+        """The times of the next steps: so many, and so many seconds, at least."""
+        taken: list[float] = []
+        elapsed = 0.0
+        while len(taken) < steps or elapsed < seconds:
+            taken.append((yield self.placement.threads))
+            elapsed += taken[-1]
+        return taken

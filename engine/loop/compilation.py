@@ -1,0 +1,111 @@
+"""Whether a training is compiled: measured and settled before its first step, and kept for its later attempts."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from engine.checkpoint.storage import read_json, write_text
+from engine.config import Execution, Hyperparameters, Schedule
+from engine.data.dataset import Dataset
+from engine.loop.compile import may_pay, pays
+from engine.probes.steps import time_steps
+from models.registry import POSITIONAL
+from models.spec import ModelSpec
+from shunter.errors import CheckpointError
+
+FILE = "compilation.json"
+FEWEST_STEPS = 1_000  # below these even the measurement of the uncompiled step is left out
+PROBE_STEPS = 30
+
+
+class Compilation(BaseModel):
+    """Whether to compile, why, and what was measured; what was not measured is None.
+
+    Attributes:
+        compiled: the choice.
+        reason: in words.
+        steps: of the longest training the schedule allows.
+        eager_step_seconds: measured median without compiling.
+        compiled_step_seconds: measured median of compiled steps.
+        compile_seconds: what compiling took when it was measured; the training itself finds most of it cached.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    compiled: bool
+    reason: str
+    steps: int
+    eager_step_seconds: float | None = None
+    compiled_step_seconds: float | None = None
+    compile_seconds: float | None = None
+
+
+def choose_compilation(
+    dataset: Dataset,
+    spec: ModelSpec,
+    hyperparameters: Hyperparameters,
+    execution: Execution,
+    schedule: Schedule,
+    *,
+    directory: Path,
+    eager_because: str | None = None,
+) -> Compilation:
+    """Choose, or read what an earlier attempt chose: a resumed training must compute as the first attempt did.
+
+    Args:
+        dataset: the data.
+        spec: the architecture.
+        hyperparameters: what it is learned with.
+        execution: on what it runs.
+        schedule: for how long at most.
+        directory: of the checkpoints, made when it is not there; it goes with them when the training is finished.
+        eager_because: why it is not compiled whatever could be measured, in words.
+
+    Raises:
+        CheckpointError: the file of the earlier choice is damaged.
+    """
+    path = directory / FILE
+    if path.exists():
+        try:
+            return Compilation.model_validate(read_json(path))
+        except ValidationError as error:
+            raise CheckpointError(
+                f"The file {path} does not say whether the training was compiled: use another folder."
+            ) from error
+    steps = schedule.max_epochs * math.ceil(dataset.splits["train"].rows / execution.batch_size)
+    if eager_because is not None:
+        choice = Compilation(compiled=False, reason=eager_because, steps=steps)
+    else:
+        choice = _measured(dataset, spec, hyperparameters, execution, steps)
+    directory.mkdir(parents=True, exist_ok=True)
+    write_text(path, choice.model_dump_json(indent=1))
+    return choice
+
+
+def _measured(
+    dataset: Dataset, spec: ModelSpec, hyperparameters: Hyperparameters, execution: Execution, steps: int
+) -> Compilation:
+    if steps < FEWEST_STEPS:
+        return Compilation(compiled=False, reason=f"{steps} steps are too few", steps=steps)
+    if spec.family in POSITIONAL:
+        return Compilation(compiled=False, reason="recurrent steps take too long to compile one by one", steps=steps)
+    eager = time_steps(dataset, spec, hyperparameters, execution, steps=PROBE_STEPS).step_seconds
+    if not may_pay(steps, eager):
+        reason = f"{steps} steps of {1e3 * eager:.1f} ms are too short a training"
+        return Compilation(compiled=False, reason=reason, steps=steps, eager_step_seconds=eager)
+    timing = time_steps(dataset, spec, hyperparameters, replace(execution, compiled=True), steps=PROBE_STEPS)
+    if timing.compile_seconds is None:
+        return Compilation(compiled=False, reason="no compiler works here", steps=steps, eager_step_seconds=eager)
+    compiled = timing.step_seconds
+    gain = f"{1e3 * eager:.1f} ms a step become {1e3 * compiled:.1f} ms, over {steps} steps"
+    does_pay = pays(steps, eager, compiled, timing.compile_seconds)
+    return Compilation(
+        compiled=does_pay,
+        reason=f"{gain}, {'more' if does_pay else 'no more'} than the {timing.compile_seconds:.0f} s of compiling",
+        steps=steps,
+        eager_step_seconds=eager,
+        compiled_step_seconds=compiled,
+        compile_seconds=timing.compile_seconds,
+    )

@@ -1,0 +1,189 @@
+"""A whole training step above the tables in one compiled graph: forward, loss, backward and the optimiser's update.
+
+Compiled layer by layer, a step still goes through autograd and an optimiser, each of which costs as much as the
+arithmetic of a small batch. The tables stay outside: their lookup and its fused update are one operator each.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.adagrad import adagrad
+from torch.optim.adam import adam
+
+from engine.config import Execution
+from engine.data.batch import Batch
+from engine.loop.compile import compile_layers
+from engine.loop.loss import mean_losses, weighted_sum
+from engine.loop.step import autocast, seeded
+from models.registry import Model, layer_inputs
+
+Targets = tuple[Tensor, Tensor | None, Tensor | None]  # labels, their shares in the loss, weights of the tasks
+log = logging.getLogger(__name__)
+# What each optimiser keeps of a parameter, in the order in which `_update` takes it.
+STATES: dict[type[torch.optim.Optimizer], tuple[str, ...]] = {
+    torch.optim.SGD: (),
+    torch.optim.Adagrad: ("sum", "step"),
+    torch.optim.Adam: ("exp_avg", "exp_avg_sq", "step"),
+}
+
+
+class CompiledStep:
+    """One training step on a full batch, equal to `engine.loop.step.train_step` within rounding.
+
+    Args:
+        model: in training mode, on the processor.
+        optimizer: of its dense part, one of `STATES`.
+        execution: precision and batch size.
+    """
+
+    def __init__(self, model: Model, optimizer: torch.optim.Optimizer, execution: Execution) -> None:
+        self._model, self._optimizer = model, optimizer
+        self._batch_size, self._states = execution.batch_size, STATES[type(optimizer)]
+        self._parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        self._compiled = torch.compile(self._joint(execution.precision), dynamic=False, fullgraph=True)
+
+    def suits(self, batch: Batch) -> bool:
+        """Whether the batch is full, and the optimiser has what it keeps: its first step creates it."""
+        has_state = all(name in self._optimizer.state[self._parameters[0]] for name in self._states)
+        return has_state and len(batch) == self._batch_size and self._model.layers.training
+
+    def __call__(self, batch: Batch, weights: Tensor | None) -> Tensor:
+        """Train on a batch that suits; see `engine.loop.step.train_step`."""
+        inputs = self._model.layer_inputs(*batch.inputs)
+        state = [[self._optimizer.state[parameter][name] for parameter in self._parameters] for name in self._states]
+        losses, gradient = self._run(self._parameters, state, inputs, batch, weights)
+        inputs[1].backward(gradient)  # the tables update themselves
+        return losses
+
+    def warm_up(self, batch: Batch, weights: Tensor | None) -> None:
+        """Compile, on copies of what a step changes."""
+        copies = [parameter.detach().clone() for parameter in self._parameters]
+        state = [[_initial(name, one) for one in copies] for name in self._states]
+        inputs = layer_inputs(self._model.spec, self._model.features, self._batch_size, "cpu")
+        self._run(copies, state, inputs, batch, weights)
+
+    def _run(
+        self,
+        parameters: Sequence[Tensor],
+        state: Sequence[list[Tensor]],
+        inputs: Sequence[Tensor],
+        batch: Batch,
+        weights: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        """Update parameters and state in place; returns the losses and the gradient of the looked-up embeddings."""
+        with torch.no_grad():
+            return self._compiled(
+                [parameter.detach() for parameter in parameters],
+                state,
+                [tensor.detach() for tensor in inputs],
+                (batch.labels, batch.shares, weights),
+            )
+
+    def _joint(self, precision: str) -> Callable[..., tuple[Tensor, Tensor]]:
+        """The step as a function of tensors alone, which is what can be compiled as one graph."""
+        layers, device = self._model.layers, torch.device("cpu")
+        names_of = {parameter: name for name, parameter in layers.named_parameters()}
+        names = [names_of[parameter] for parameter in self._parameters]
+        groups = [(len(group["params"]), group) for group in self._optimizer.param_groups]
+        kind = type(self._optimizer)
+
+        def loss(
+            parameters: list[Tensor],
+            pooled: Tensor,
+            inputs: list[Tensor],
+            targets: Targets,
+        ) -> tuple[Tensor, Tensor]:
+            with autocast(device, precision):
+                dense, _, *rest = inputs
+                named = dict(zip(names, parameters, strict=True))
+                logits = torch.func.functional_call(layers, named, (dense, pooled, *rest))
+            labels, shares, weights = targets
+            losses = mean_losses(logits, labels, shares)
+            return weighted_sum(losses, weights), losses
+
+        def joint(
+            parameters: list[Tensor],
+            state: Sequence[list[Tensor]],
+            inputs: list[Tensor],
+            targets: Targets,
+        ) -> tuple[Tensor, Tensor]:
+            differentiate = torch.func.grad(loss, argnums=(0, 1), has_aux=True)
+            (gradients, of_pooled), losses = differentiate(parameters, inputs[1], inputs, targets)
+            first = 0
+            for count, group in groups:
+                own = slice(first, first + count)
+                _update(kind, group, parameters[own], gradients[own], [one[own] for one in state])
+                first += count
+            return losses, of_pooled
+
+        return joint
+
+
+def _initial(name: str, parameter: Tensor) -> Tensor:
+    return torch.zeros(()) if name == "step" else torch.zeros_like(parameter)
+
+
+def _update(
+    kind: type[torch.optim.Optimizer],
+    group: Mapping[str, Any],
+    parameters: list[Tensor],
+    gradients: list[Tensor],
+    state: Sequence[list[Tensor]],
+) -> None:
+    """The optimiser's own arithmetic, as torch has it in functions.
+
+    But for two sums that are written out: of `add(product of matrices, alpha=...)` the compiler of torch 2.13 makes one
+    operator and forgets alpha.
+    """
+    rate, decay = group["lr"], group["weight_decay"]
+    if decay:
+        gradients = [one + decay * parameter for one, parameter in zip(gradients, parameters, strict=True)]
+    common: dict[str, Any] = {"lr": rate, "weight_decay": 0.0, "maximize": False, "foreach": False}
+    if kind is torch.optim.SGD:
+        for parameter, one in zip(parameters, gradients, strict=True):
+            parameter.sub_(rate * one)
+    elif kind is torch.optim.Adagrad:
+        sums, steps = state
+        adagrad(parameters, gradients, sums, steps, lr_decay=group["lr_decay"], eps=group["eps"], **common)
+    else:
+        first, second, steps = state
+        beta1, beta2 = group["betas"]
+        options = {"amsgrad": False, "beta1": beta1, "beta2": beta2, "eps": group["eps"], **common}
+        adam(parameters, gradients, first, second, [], steps, **options)
+
+
+def compile_step(
+    model: Model, optimizer: torch.optim.Optimizer, execution: Execution, batch: Batch, weights: Tensor | None = None
+) -> float | None:
+    """Compile as much of a training step as can be; weights, the optimiser's and the random state stay as they are.
+
+    That is the whole of it on the processor, for an optimiser of `STATES` and layers that keep nothing but weights;
+    otherwise the layers alone (`engine.loop.compile.compile_layers`).
+
+    Args:
+        model: in training mode.
+        optimizer: of its dense part.
+        execution: device, precision and batch size.
+        batch: any full one, for the shapes of its labels.
+        weights: of the losses of several tasks.
+
+    Returns:
+        Seconds taken; None when the model is left uncompiled, since there is no compiler that works.
+    """
+    keeps_more = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.layers.modules())
+    if execution.device != "cpu" or type(optimizer) not in STATES or keeps_more or len(batch) != execution.batch_size:
+        return compile_layers(model, execution)
+    step = CompiledStep(model, optimizer, execution)
+    started = time.perf_counter()
+    try:
+        with seeded(0, torch.device("cpu")):
+            step.warm_up(batch, weights)
+    except Exception as error:  # whatever is wrong, the layers alone may compile
+        log.info("The step is not compiled as a whole: %s", str(error).split("\n", 1)[0])
+        return compile_layers(model, execution)
+    model.compiled_step = step
+    return time.perf_counter() - started

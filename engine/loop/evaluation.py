@@ -1,0 +1,55 @@
+"""Scoring a split of a data set."""
+
+import numpy as np
+import torch
+from torch import nn
+
+from engine.config import Execution
+from engine.data.batch import Targets
+from engine.data.dataset import Dataset, SplitName
+from engine.data.loader import BatchLoader
+from engine.loop.step import applied, autocast, prefetch
+from engine.metrics import compute_task_metrics
+from engine.results import Evaluation
+
+# Scoring keeps no activations for a backward pass, so that larger batches than in training fit and are faster.
+SMALLEST_BATCH = 4_096
+
+
+@torch.no_grad()
+def evaluate(model: nn.Module, dataset: Dataset, split: SplitName, execution: Execution) -> Evaluation:
+    """Score every row of a split, in order.
+
+    Args:
+        model: a model or an ensemble, on the device of `execution`; its mode is given back unchanged.
+        dataset: the data.
+        split: `train`, `validation` or `test`.
+        execution: device, threads and precision; the batch size is raised to at least 4,096.
+
+    Raises:
+        DataError: an array cannot be read, or an id lies outside its table.
+    """
+    loader = BatchLoader(dataset, split, max(execution.batch_size, SMALLEST_BATCH))
+    targets = loader.targets()
+    logits = np.empty(targets.labels.shape, dtype=np.float32)
+    was_training = model.training
+    model.eval()
+    try:
+        with applied(execution) as device, prefetch(loader.batches(), execution) as batches:
+            position = 0
+            for batch in batches:
+                rows = slice(position, position + len(batch))
+                with autocast(device, execution.precision):
+                    scored = model(*batch.inputs)
+                logits[rows] = scored.float().cpu().numpy()
+                position = rows.stop
+    finally:
+        model.train(was_training)
+    return scored_as(dataset, targets, logits)
+
+
+def scored_as(dataset: Dataset, targets: Targets, logits: np.ndarray) -> Evaluation:
+    """Predictions beside what they should be, with their quality."""
+    labels, weights = targets.labels, targets.weights
+    metrics = compute_task_metrics(dataset.features.tasks, labels, logits, weights)
+    return Evaluation(metrics=metrics, labels=labels, logits=logits, weights=weights)

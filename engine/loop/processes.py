@@ -1,0 +1,98 @@
+"""What a training asks of the processes that share it: here one, in `engine.parallel` many."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.checkpoint.directory import CheckpointDirectory
+from engine.config import Execution, Hyperparameters
+from engine.data.batch import Batch
+from engine.data.dataset import Dataset, SplitName
+from engine.data.loader import BatchLoader
+from engine.loop.compiled_step import compile_step
+from engine.loop.evaluation import evaluate
+from engine.loop.step import train_step
+from engine.probes.memory import check_tables_fit
+from engine.results import Evaluation
+from models.embeddings.tiered import EmbeddingCache
+from models.registry import Model, build_model
+from models.spec import Features, ModelSpec
+
+
+class OneProcess:
+    """The whole training in this process.
+
+    A class for many processes overrides what they do together. All of them call each method at the same point of the
+    training, so that a method may communicate.
+    """
+
+    def random_seed(self, seed: int) -> int:
+        """Seed of this process's random numbers while training, such as dropout."""
+        return seed
+
+    def build_model(
+        self,
+        spec: ModelSpec,
+        features: Features,
+        hyperparameters: Hyperparameters,
+        execution: Execution,
+        *,
+        seed: int,
+        cache: EmbeddingCache | None,
+    ) -> Model:
+        """Build the model with its initial weights.
+
+        Raises:
+            RequestError: it cannot be built or does not fit into memory.
+        """
+        check_tables_fit(spec, features, execution)
+        return build_model(
+            spec,
+            features,
+            seed=seed,
+            embedding_learning_rate=hyperparameters.embedding_learning_rate,
+            embedding_l2=hyperparameters.embedding_l2,
+            embedding_initial_bound=hyperparameters.embedding_initial_bound,
+            device=execution.device,
+            cache=cache,
+        )
+
+    def loader(self, dataset: Dataset, batch_size: int, seed: int) -> BatchLoader:
+        """Read the training part, shuffled; of each batch this process's share."""
+        return BatchLoader(dataset, "train", batch_size, shuffle=True, seed=seed)
+
+    def compile(
+        self,
+        model: Model,
+        optimizer: torch.optim.Optimizer,
+        execution: Execution,
+        batch: Batch,
+        weights: Tensor | None,
+    ) -> float | None:
+        """Compile what `step` does; see `engine.loop.compiled_step.compile_step`."""
+        return compile_step(model, optimizer, execution, batch, weights)
+
+    def step(
+        self,
+        model: Model,
+        optimizer: torch.optim.Optimizer,
+        batch: Batch,
+        precision: str,
+        weights: Tensor | None = None,
+    ) -> Tensor:
+        """Update on one batch; returns the mean loss over the whole of it, on the device; see `train_step`."""
+        return train_step(model, optimizer, batch, precision, weights)
+
+    def evaluate(self, model: Model, dataset: Dataset, split: SplitName, execution: Execution) -> Evaluation:
+        """Score a whole split; every process gets the same figures."""
+        return evaluate(model, dataset, split, execution)
+
+    def checkpoint(self, directory: Path, identity: dict[str, Any]) -> CheckpointDirectory:
+        """Where the state of the training is kept."""
+        return CheckpointDirectory(directory, identity)
+
+    def agree(self, decision: bool) -> bool:
+        """Make a decision that hangs on a clock the same in every process."""
+        return decision

@@ -1,0 +1,136 @@
+"""One training step, and what it runs on."""
+
+import resource
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from engine.config import Execution, Hyperparameters
+from engine.data.batch import Batch
+from engine.data.pipeline import DeviceCopy
+from engine.data.prefetch import Prefetcher
+from engine.loop.loss import mean_losses, weighted_sum
+from models.registry import Model
+from models.shampoo import Shampoo
+from shunter.errors import HardwareError
+
+
+def build_dense_optimizer(model: nn.Module, hyperparameters: Hyperparameters) -> torch.optim.Optimizer:
+    """Build the optimiser of the MLPs; the embeddings update themselves in the backward pass.
+
+    Weight decay acts on the weights and not on the biases.
+    """
+    parameters = list(model.parameters())
+    groups: list[dict[str, Any]] = [{"params": parameters}]
+    if hyperparameters.weight_decay:  # a second group costs a second operator a step
+        groups = [
+            {"params": [p for p in parameters if p.ndim > 1], "weight_decay": hyperparameters.weight_decay},
+            {"params": [p for p in parameters if p.ndim <= 1]},
+        ]
+    learning_rate = hyperparameters.dense_learning_rate
+    # `fused` is one operator for all parameters; Adagrad has it on the CPU only.
+    if hyperparameters.dense_optimizer == "adam":
+        return torch.optim.Adam(groups, lr=learning_rate, fused=True)
+    if hyperparameters.dense_optimizer == "shampoo":
+        # A bad gradient is seen by the watch over the losses; looking at each would wait for the device at every step.
+        return Shampoo(groups, lr=learning_rate, check_gradients=False)
+    if hyperparameters.dense_optimizer == "adagrad":
+        return torch.optim.Adagrad(groups, lr=learning_rate, fused=parameters[0].device.type == "cpu")
+    return torch.optim.SGD(groups, lr=learning_rate, fused=True)
+
+
+def train_step(
+    model: Model, optimizer: torch.optim.Optimizer, batch: Batch, precision: str, weights: Tensor | None = None
+) -> Tensor:
+    """Forward, backward and update on one batch.
+
+    Args:
+        model: in training mode.
+        optimizer: of its dense part.
+        batch: on the same device.
+        precision: `fp32` or `bf16`.
+        weights: of the losses of several tasks (`engine.loop.loss.task_weights`).
+
+    Returns:
+        The mean loss, `[]`, or with several tasks `[tasks]`, on the device; reading it would wait for the device.
+    """
+    if model.compiled_step is not None and model.compiled_step.suits(batch):
+        return model.compiled_step(batch, weights)
+    optimizer.zero_grad(set_to_none=True)
+    with autocast(batch.labels.device, precision):
+        logits = model(*batch.inputs)
+    losses = mean_losses(logits, batch.labels, batch.shares)
+    weighted_sum(losses, weights).backward()
+    optimizer.step()
+    return losses.detach()
+
+
+def autocast(device: torch.device, precision: str) -> torch.autocast:
+    """Automatic mixed precision of the dense part, when `precision` is bf16."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
+
+
+def prefetch(source: Iterable[Batch], execution: Execution) -> Prefetcher[Batch]:
+    """Read batches in the background and bring them to the device."""
+    device = torch.device(execution.device)
+
+    if device.type == "cpu":
+        return Prefetcher(source, depth=execution.prefetch_depth)
+    copy = DeviceCopy(device)
+    return Prefetcher(source, depth=execution.prefetch_depth, prepare=copy.send, receive=copy.receive)
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Seed torch's generators, and give their former state back afterwards."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
+
+
+@contextmanager
+def applied(execution: Execution) -> Iterator[torch.device]:
+    """Use the threads of `execution`, and give the former number back afterwards.
+
+    Raises:
+        HardwareError: the device cannot be used here.
+    """
+    device = torch.device(execution.device)
+    if device.type not in ("cpu", "cuda"):
+        raise HardwareError(f"The device {execution.device} is of no kind that is trained on: use cpu or cuda:0.")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise HardwareError(
+            f"The device {execution.device} is not there: torch sees {torch.cuda.device_count()} CUDA devices."
+        )
+    threads = torch.get_num_threads()
+    torch.set_num_threads(execution.threads)
+    try:
+        yield device
+    finally:
+        torch.set_num_threads(threads)
+
+
+def reset_peak_memory(device: torch.device) -> None:
+    """Let `peak_memory_bytes` count from here."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return  # then the peak counts from the start of the process: an upper bound
+
+
+def peak_memory_bytes(device: torch.device) -> int:
+    """Most memory used since `reset_peak_memory`: allocated on a GPU, resident in the process for a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    try:
+        status = Path("/proc/self/status").read_text()
+        return int(status.split("VmHWM:")[1].split()[0]) * 1024
+    except (OSError, IndexError):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,342 @@
+"""Training: epochs over the data with early stopping, and a state that can be resumed from any step."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engine.checkpoint.directory import CheckpointDirectory
+from engine.checkpoint.lookahead import admitted, embedding_cache
+from engine.checkpoint.warm_start import WarmStart
+from engine.config import Execution, Hyperparameters, Schedule
+from engine.data.batch import Batch
+from engine.data.dataset import Dataset
+from engine.data.pipeline import ReadAhead
+from engine.loop.interrupt import deferred_interrupt
+from engine.loop.loss import task_weights
+from engine.loop.loss_watch import LossWatch
+from engine.loop.processes import OneProcess
+from engine.loop.step import applied, build_dense_optimizer, peak_memory_bytes, prefetch, reset_peak_memory, seeded
+from engine.loop.training_run import RunState, TrainingRun
+from engine.metrics import Metrics
+from engine.results import EpochReport, TrainResult
+from models.embeddings.tiered import EmbeddingCache
+from models.registry import Model
+from models.spec import ModelSpec
+from shunter.errors import DataError, RequestError, TrainingError
+
+
+def train(
+    dataset: Dataset,
+    spec: ModelSpec,
+    hyperparameters: Hyperparameters,
+    execution: Execution,
+    schedule: Schedule,
+    *,
+    checkpoint_directory: Path | None = None,
+    checkpoint_seconds: float = 300.0,
+    checkpoint_steps: int | None = None,
+    on_epoch: Callable[[EpochReport], None] | None = None,
+    on_step: Callable[[int, int], None] | None = None,
+    should_stop: Callable[[], str | None] | None = None,
+    adapt: Callable[[float], int] | None = None,
+    processes: OneProcess | None = None,
+    warm_start: WarmStart | None = None,
+) -> TrainResult:
+    """Train one model to the end, or on from its checkpoint.
+
+    A training that was interrupted and is called again with the same arguments ends with bitwise the same weights as
+    one that was not, on the same machine with the same number of threads. Training stops after `max_epochs`, after
+    `patience` epochs without a lower validation NE, or when `should_stop` says so; then the weights of the best epoch
+    are restored. Stopped by the budget within an epoch, the model is evaluated as it is.
+
+    Args:
+        dataset: the data; `train` is learned from and `validation` decides when to stop.
+        spec: the architecture.
+        hyperparameters: what it is learned with.
+        execution: on what it runs.
+        schedule: for how long, and the seed.
+        checkpoint_directory: where the state is saved, a folder of its own; None keeps it in memory only.
+        checkpoint_seconds: longest time between two checkpoints; there is one at the end of each epoch anyway.
+        checkpoint_steps: most steps between two checkpoints; None leaves it to the time.
+        on_epoch: called after each epoch with its report; for an epoch that was interrupted before its end was saved,
+            again. Also called at the schedule's checks. What it raises ends the training and reaches the caller.
+        on_step: called after each step with the steps done and the steps of `max_epochs`.
+        should_stop: called after each step, so it must be cheap; a text ends the training as `budget: <text>`.
+        adapt: called after each step with its seconds, waiting for its batch included; returns the intra-operator
+            threads of the next one. Another number rounds otherwise, so that repetitions are not bitwise equal.
+        processes: those that share this training, each of which calls this function; None is this one alone.
+        warm_start: a trained model to go on from, where one process trains; None starts from random weights.
+
+    Raises:
+        RequestError: the model cannot be built or does not fit into memory, the batch is larger than the data, no
+            epoch is asked for, or the embedding cache is too small or has no checkpoint directory.
+        DataError: an array cannot be read, or the validation part holds one class only.
+        TrainingError: the loss is not a number any more; the last good checkpoint is kept.
+        CheckpointError: the checkpoint is damaged or belongs to another training.
+        HardwareError: the device cannot be used here, or there is no room for the embedding file.
+        KeyboardInterrupt: Ctrl-C; the state after the current step has been saved.
+    """
+    _check(dataset, execution, schedule)
+    _check_checks(execution, schedule, processes)
+    processes = processes or OneProcess()
+    checkpoint = None
+    if checkpoint_directory is not None:
+        identity = _identity(dataset, spec, hyperparameters, execution, schedule)
+        identity["warm start"] = warm_start.identity if warm_start is not None else None
+        checkpoint = processes.checkpoint(checkpoint_directory, identity)
+    elif execution.embedding_cache_rows is not None:
+        raise RequestError(
+            "The option embedding_cache_rows needs a checkpoint_directory, for neither the tables nor the best of "
+            "them may lie in memory: name one."
+        )
+    with applied(execution) as device, seeded(processes.random_seed(schedule.seed), device):
+        reset_peak_memory(device)
+        cache = embedding_cache(execution, checkpoint_directory)
+        run = _Run(dataset, spec, hyperparameters, execution, schedule, processes=processes, cache=cache)
+        run.on_epoch, run.on_step, run.should_stop, run.adapt = on_epoch, on_step, should_stop, adapt
+        if warm_start is not None:
+            warm_start.apply(run.model)
+        if checkpoint is not None:
+            run.resume_every(checkpoint, checkpoint_seconds, checkpoint_steps)
+        with deferred_interrupt() as raise_if_interrupted:
+            try:
+                stopped_because = run.to_the_end(raise_if_interrupted)
+            except KeyboardInterrupt:
+                run.save()
+                raise
+        return run.result(stopped_because, peak_memory_bytes(device))
+
+
+def _check(dataset: Dataset, execution: Execution, schedule: Schedule) -> None:
+    if schedule.max_epochs < 1 or schedule.patience < 1:
+        raise RequestError(
+            f"A training takes at least one epoch and a patience of one, not {schedule.max_epochs} and "
+            f"{schedule.patience}: raise them."
+        )
+    rows = dataset.splits["train"].rows
+    if execution.batch_size > rows:
+        raise RequestError(
+            f"The batch size {execution.batch_size} is larger than the {rows} rows of the training part: lower it."
+        )
+    validation = dataset.splits["validation"]
+    if validation.positives in (0, validation.rows):
+        raise DataError(
+            f"The validation part of {dataset.name!r} holds one class only, so quality cannot be measured: "
+            f"give more rows or another split."
+        )
+
+
+def _check_checks(execution: Execution, schedule: Schedule, processes: OneProcess | None) -> None:
+    if not schedule.checks:
+        return
+    if any(not passes > 0 for passes in schedule.checks):
+        raise RequestError(f"The checks {schedule.checks} of a schedule are passes over the data: give positive ones.")
+    if processes is not None or execution.embedding_cache_rows is not None:
+        raise RequestError(
+            "A model whose tables lie with several processes or in a file is validated between epochs only: leave out "
+            "the checks of its schedule."
+        )
+
+
+@dataclass(kw_only=True)
+class _State(RunState):
+    """Of a training of a click model."""
+
+    epoch_weights: list[float] = field(default_factory=list)
+    compile_seconds: float = 0.0
+    best_ne: float = math.inf
+    history: list[EpochReport] = field(default_factory=list)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "_State":
+        return cls(**{**values, "history": [EpochReport.from_dict(report) for report in values["history"]]})
+
+
+class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
+    """One training of a click model while it goes on."""
+
+    adapt: Callable[[float], int] | None
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        spec: ModelSpec,
+        hyperparameters: Hyperparameters,
+        execution: Execution,
+        schedule: Schedule,
+        *,
+        processes: OneProcess,
+        cache: EmbeddingCache | None,
+    ) -> None:
+        self.dataset, self.execution, self.processes = dataset, execution, processes
+        model: Model = processes.build_model(
+            spec, dataset.features, hyperparameters, execution, seed=schedule.seed, cache=cache
+        ).train()
+        losses = LossWatch(torch.device(execution.device), dataset.features.outputs)
+        super().__init__(model, build_dense_optimizer(model, hyperparameters), schedule, losses, _State())
+        self.loader = processes.loader(dataset, execution.batch_size, schedule.seed)
+        self.read_ahead = ReadAhead(self.loader.read, depth=execution.prefetch_depth, fixed_depth=cache is not None)
+        self.tasks = dataset.features.tasks
+        self.task_weights = task_weights(hyperparameters.task_weights, self.tasks, execution.device)
+        self.check_steps = {round(passes * len(self.loader)) for passes in schedule.checks}
+        self.state.compile_seconds = (self._compile() or 0.0) if execution.compiled else 0.0
+        self.counted_until = time.perf_counter() - self.state.compile_seconds
+
+    def _compile(self) -> float | None:
+        """Compile the step; returns the seconds taken, None where nothing compiles."""
+        batch = self.loader.read(next(iter(self.loader.rows_of_batches())))
+        return self.processes.compile(self.model, self.optimizer, self.execution, batch, self.task_weights)
+
+    def resume_every(self, checkpoint: CheckpointDirectory[Model], seconds: float, steps: int | None) -> None:
+        """Save to `checkpoint` from now on, after seconds or steps, and go on from what is there."""
+        compile_seconds = self.state.compile_seconds
+        self.every_steps = steps or math.inf
+        is_continued = checkpoint.exists()
+        self.resume(checkpoint, seconds)
+        if is_continued:
+            self.state.compile_seconds += compile_seconds
+
+    def result(self, stopped_because: str, memory_bytes: int) -> TrainResult:
+        """Summarise; the model is in evaluation mode."""
+        state = self.state
+        self.model.compiled_step = None  # it holds the optimiser's memory
+        return TrainResult(
+            model=self.model.eval(),
+            history=tuple(state.history),
+            best_epoch=state.best_epoch,
+            validation=next(report.validation for report in state.history if report.step == state.best_step),
+            samples_seen=state.samples_seen,
+            train_seconds=state.train_seconds,
+            wait_seconds=state.wait_seconds,
+            compute_seconds=state.compute_seconds,
+            compile_seconds=state.compile_seconds,
+            stopped_because=stopped_because,
+            peak_memory_bytes=memory_bytes,
+        )
+
+    def _read_state(self, values: dict[str, Any]) -> _State:
+        return _State.from_dict(values)
+
+    def _train_epoch(self, raise_if_interrupted: Callable[[], None]) -> str | None:
+        """Train to the end of the current epoch; returns the reason when the budget ends it before."""
+        state = self.state
+        total_steps = self.schedule.max_epochs * len(self.loader)
+        waited_before = state.wait_seconds
+        rows = self.loader.rows_of_batches(epoch=state.epoch, start_batch=state.next_batch)
+        source = admitted(self.read_ahead.items(rows), self.model)
+        with prefetch(source, replace(self.execution, prefetch_depth=self.read_ahead.plan.depth)) as batches:
+            self.read_ahead.follow(batches)
+            for batch in batches:
+                busy_before = state.compute_seconds + state.wait_seconds
+                self._train_batch(batch)
+                state.wait_seconds = waited_before + batches.wait_seconds
+                if self.adapt:
+                    _use_threads(self.adapt(state.compute_seconds + state.wait_seconds - busy_before))
+                if self.on_step:
+                    self.on_step(state.step, total_steps)
+                raise_if_interrupted()
+                if state.step in self.check_steps and state.next_batch < len(self.loader):
+                    self._look()
+                if self._checkpoint_is_due():
+                    self.save()
+                reason = self.should_stop() if self.should_stop else None
+                if reason is not None:
+                    return f"budget: {reason}"
+        return None
+
+    def _train_batch(self, batch: Batch) -> None:
+        """One step; an exception within it leaves weights that are no state to save."""
+        state = self.state
+        started = time.perf_counter()
+        self.may_save = False
+        losses = self.processes.step(self.model, self.optimizer, batch, self.execution.precision, self.task_weights)
+        state.step += 1
+        state.next_batch += 1
+        state.samples_seen += batch.samples
+        state.epoch_samples += batch.samples
+        if batch.totals is not None:
+            state.epoch_weights = [a + b for a, b in zip_longest(state.epoch_weights, batch.totals, fillvalue=0.0)]
+        self.losses.add(losses, batch.totals or [batch.samples], state.step)
+        state.compute_seconds += time.perf_counter() - started
+        self.may_save = True
+
+    def _begin_epoch(self) -> None:
+        super()._begin_epoch()
+        self.state.epoch_weights = []
+
+    def _look(self) -> None:
+        """Report the quality within an epoch, and go on as if nobody had looked."""
+        report = replace(self._report(self._validate()), is_check=True)
+        if self.on_epoch:
+            self.on_epoch(report)
+
+    def _validate(self) -> Metrics:
+        self.losses.check(self.state.step)
+        metrics = self.processes.evaluate(self.model, self.dataset, "validation", self.execution).metrics
+        if not math.isfinite(metrics.ne):
+            raise TrainingError(
+                f"The validation loss after step {self.state.step} is {metrics.logloss}: lower the learning rates; "
+                f"the last good checkpoint is kept."
+            )
+        return metrics
+
+    def _report(self, validation: Metrics) -> EpochReport:
+        state = self.state
+        self._count_time()
+        first, *others = (
+            total / count if count else math.nan
+            for total, count in zip(
+                self.losses.check(state.step), state.epoch_weights or [state.epoch_samples], strict=True
+            )
+        )
+        return EpochReport(
+            epoch=state.epoch + 1,
+            step=state.step,
+            samples_seen=state.samples_seen,
+            train_logloss=first,
+            validation=validation,
+            train_seconds=state.train_seconds,
+            wait_seconds=state.wait_seconds,
+            compute_seconds=state.compute_seconds,
+            other_train_loglosses=dict(zip(self.tasks[1:], others, strict=True)),
+        )
+
+    def _enter(self, report: EpochReport) -> bool:
+        state = self.state
+        state.history.append(report)
+        is_best = report.validation.ne < state.best_ne
+        if is_best:
+            state.best_ne, state.best_epoch, state.best_step = report.validation.ne, report.epoch, report.step
+        return is_best
+
+    def _checkpoint_is_due(self) -> bool:
+        if self.checkpoint is None:
+            return False
+        return self.processes.agree(self._is_late() or self.state.step - self.saved_step >= self.every_steps)
+
+
+def _use_threads(threads: int) -> None:
+    if threads != torch.get_num_threads():
+        torch.set_num_threads(threads)
+
+
+def _identity(
+    dataset: Dataset, spec: ModelSpec, hyperparameters: Hyperparameters, execution: Execution, schedule: Schedule
+) -> dict[str, Any]:
+    """What must be equal for a checkpoint to be of the same training."""
+    return {
+        "data fingerprint": dataset.fingerprint,
+        "features": dataset.features.to_dict(),
+        "architecture": spec.to_dict(),
+        "hyperparameters": hyperparameters.to_dict(),
+        "batch size": execution.batch_size,
+        "precision": execution.precision,
+        "compiled": execution.compiled,
+        "seed": schedule.seed,
+    }

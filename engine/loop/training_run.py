@@ -1,0 +1,191 @@
+"""What every training does around its steps: epochs until something says stop, checkpoints, the best weights, time."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from engine.checkpoint.directory import CheckpointDirectory
+from engine.config import Schedule
+from engine.loop.loss_watch import LossWatch
+
+
+@dataclass(kw_only=True)
+class RunState:
+    """All of a training that is neither weights, nor optimiser, nor random state; a kind of training adds to it."""
+
+    epoch: int = 0
+    next_batch: int = 0
+    step: int = 0
+    samples_seen: int = 0
+    epoch_loss: float | list[float] = 0.0  # with several tasks, or weights, one for each task
+    epoch_samples: int = 0
+    train_seconds: float = 0.0
+    wait_seconds: float = 0.0
+    compute_seconds: float = 0.0
+    best_step: int = -1
+    best_epoch: int = 0
+    epochs_without_gain: int = 0
+
+
+Trained = TypeVar("Trained", bound=nn.Module)
+State = TypeVar("State", bound=RunState)
+Quality = TypeVar("Quality")
+Report = TypeVar("Report")
+
+
+class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
+    """One training while it goes on.
+
+    `to_the_end` trains an epoch, closes it, and so on until the schedule or the budget ends it: a kind of training says
+    what a step is, how quality is measured and what is better. An epoch that the budget ends before its time is
+    measured too, after the state to go on from was saved.
+
+    Args:
+        model: in training mode.
+        optimizer: of the model.
+        schedule: for how long.
+        losses: watches them.
+        state: at the start.
+
+    Attributes:
+        on_epoch: called with the report of each epoch.
+        on_step: called after each step with the steps done and the steps of `max_epochs`.
+        should_stop: asked after each step; a text ends the training.
+        may_save: whether the state is one to go on from: not within a step, and not after the budget's end.
+    """
+
+    on_epoch: Callable[[Report], None] | None = None
+    on_step: Callable[[int, int], None] | None = None
+    should_stop: Callable[[], str | None] | None = None
+
+    def __init__(
+        self,
+        model: Trained,
+        optimizer: torch.optim.Optimizer,
+        schedule: Schedule,
+        losses: LossWatch,
+        state: State,
+    ) -> None:
+        self.model, self.optimizer, self.schedule, self.losses, self.state = model, optimizer, schedule, losses, state
+        self.best_weights: dict[str, Tensor] = {}
+        self.checkpoint: CheckpointDirectory[Trained] | None = None
+        self.may_save = True
+        self.counted_until = time.perf_counter()
+
+    @abstractmethod
+    def _read_state(self, values: dict[str, Any]) -> State:
+        """The state that a checkpoint holds as plain values."""
+
+    @abstractmethod
+    def _train_epoch(self, raise_if_interrupted: Callable[[], None]) -> str | None:
+        """Train to the end of the current epoch; returns the reason when the budget ends it before."""
+
+    @abstractmethod
+    def _validate(self) -> Quality:
+        """Measure the quality on the validation part."""
+
+    @abstractmethod
+    def _report(self, validation: Quality) -> Report:
+        """What is told of the epoch at hand."""
+
+    @abstractmethod
+    def _enter(self, report: Report) -> bool:
+        """Enter a report into the history; returns whether its quality is the best so far, which the state keeps."""
+
+    def resume(self, checkpoint: CheckpointDirectory[Trained], every_seconds: float) -> None:
+        """Save to `checkpoint` from now on, and go on from what is there."""
+        self.checkpoint, self.every_seconds = checkpoint, every_seconds
+        if checkpoint.exists():
+            self.state = self._read_state(checkpoint.read(self.model, self.optimizer))
+            loss = self.state.epoch_loss
+            self.losses.restart(loss if isinstance(loss, list) else [loss], self.state.step)
+        self.saved_at, self.saved_step = time.perf_counter(), self.state.step
+
+    def to_the_end(self, raise_if_interrupted: Callable[[], None]) -> str:
+        """Train until something says stop, and put the best weights into the model; the reason is returned."""
+        reason = self._finished()
+        while reason is None:
+            reason = self._train_epoch(raise_if_interrupted)
+            if reason is None:
+                self._close_epoch()
+                reason = self._finished()
+            else:
+                self._close_unfinished_epoch()
+            raise_if_interrupted()
+        if self.state.best_step != self.state.step:
+            self._restore_best()
+        return reason
+
+    def save(self) -> None:
+        """Write a checkpoint, unless the state is not one to go on from."""
+        if self.checkpoint is None or not self.may_save:
+            return
+        first, *others = self.losses.check(self.state.step)
+        self.state.epoch_loss = [first, *others] if others else first
+        self._count_time()
+        self.checkpoint.write(self.model, self.optimizer, asdict(self.state))
+        self.saved_at, self.saved_step = time.perf_counter(), self.state.step
+
+    def _finished(self) -> str | None:
+        if self.state.epochs_without_gain >= self.schedule.patience:
+            return "patience"
+        return "max_epochs" if self.state.epoch >= self.schedule.max_epochs else None
+
+    def _close_epoch(self) -> None:
+        """Evaluate, move on to the next epoch, report and save."""
+        validation = self._validate()
+        self.may_save = False
+        report = self._report(validation)
+        self._begin_epoch()
+        self._note(report)
+        self.may_save = True
+        if self.on_epoch:
+            self.on_epoch(report)
+        self.save()
+
+    def _close_unfinished_epoch(self) -> None:
+        """Save the state to go on from with a larger budget, then evaluate what there is."""
+        self.save()
+        self.may_save = False
+        report = self._report(self._validate())
+        self._note(report)
+        if self.on_epoch:
+            self.on_epoch(report)
+
+    def _begin_epoch(self) -> None:
+        self.state.epoch += 1
+        self.state.next_batch = self.state.epoch_samples = 0
+        self.losses.restart([0.0] * len(self.losses.totals), self.state.step)
+
+    def _note(self, report: Report) -> None:
+        """Enter a report into the history, and keep the weights when they are the best so far."""
+        state = self.state
+        state.epochs_without_gain += 1
+        if not self._enter(report):
+            return
+        state.epochs_without_gain = 0
+        if self.checkpoint is not None:
+            self.checkpoint.keep_best(self.model, state.best_step)
+        else:
+            self.best_weights = {}  # the old ones go first: both together would raise the peak of the memory
+            self.best_weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
+
+    def _restore_best(self) -> None:
+        if self.checkpoint is not None:
+            self.checkpoint.restore_best(self.model)
+        else:
+            self.model.load_state_dict(self.best_weights)
+
+    def _is_late(self) -> bool:
+        """Whether the last checkpoint is as long ago as may be."""
+        return time.perf_counter() - self.saved_at >= self.every_seconds
+
+    def _count_time(self) -> None:
+        now = time.perf_counter()
+        self.state.train_seconds += now - self.counted_until
+        self.counted_until = now

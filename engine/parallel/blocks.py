@@ -1,0 +1,105 @@
+"""Blocks of tables in files, and how shards of another division are put together from them."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+
+from models.embeddings.sharded import Shard, copy_block, overlap
+from shunter.errors import CheckpointError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """Where a piece of a table belongs, which is the name of its tensors in a file."""
+
+    table: int
+    first_row: int
+    first_column: int
+
+    @classmethod
+    def of(cls, shard: Shard) -> Self:
+        """Where a shard belongs."""
+        return cls(table=shard.table, first_row=shard.first_row, first_column=shard.first_column)
+
+    @classmethod
+    def from_key(cls, key: str) -> Self:
+        """Inverse of `weight_key`."""
+        table, first_row, first_column = map(int, key.split(".")[1:4])
+        return cls(table=table, first_row=first_row, first_column=first_column)
+
+    @property
+    def weight_key(self) -> str:
+        """Name of the weights, `[rows, columns]`."""
+        return f"table.{self.table}.{self.first_row}.{self.first_column}.weight"
+
+    @property
+    def sum_key(self) -> str:
+        """Name of the Adagrad sums, `[rows]`."""
+        return f"table.{self.table}.{self.first_row}.{self.first_column}.adagrad_sum"
+
+
+class StoredBlocks:
+    """The blocks in the files of a checkpoint.
+
+    Args:
+        folder: where the files lie; their checksums have been compared.
+        files: of each file the `keys` of its tensors.
+    """
+
+    def __init__(self, folder: Path, files: Mapping[str, Any]) -> None:
+        self._places = [
+            (folder / name, Block.from_key(key))
+            for name, file in files.items()
+            for key in file["keys"]
+            if key.endswith(".weight")
+        ]
+
+    def of_table(self, table: int) -> Iterator[tuple[Path, Block]]:
+        """The blocks of one table, and the file of each."""
+        return ((path, block) for path, block in self._places if block.table == table)
+
+
+@torch.no_grad()
+def fill_shards(shards: Iterable[Shard], stored: StoredBlocks, *, with_sums: bool) -> None:
+    """Read into each shard what blocks hold of it, and no other row.
+
+    Where columns are divided in another way than they were, the Adagrad sum of a row is the mean of those of its parts,
+    weighted by their columns. Put together to whole rows, that is exactly the sum which whole rows would have had.
+
+    Raises:
+        CheckpointError: the blocks do not cover a shard.
+    """
+    for shard in shards:
+        covered = 0
+        if with_sums:
+            shard.adagrad_sum.zero_()
+        for path, block in stored.of_table(shard.table):
+            covered += _fill(shard, path, block, with_sums=with_sums)
+        if covered != shard.weight.numel():
+            raise CheckpointError(
+                f"The checkpoint holds {covered} of the {shard.weight.numel()} weights of a part of table "
+                f"{shard.table}: it belongs to another model."
+            )
+
+
+def _fill(shard: Shard, path: Path, block: Block, *, with_sums: bool) -> int:
+    """Copy what a block and a shard have in common; returns the number of weights."""
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as file:
+        weight = file.get_slice(block.weight_key)
+        rows_there, columns_there = weight.get_shape()
+        rows, own_rows = overlap(block.first_row, rows_there, shard.first_row, len(shard.weight))
+        width = shard.weight.shape[1]
+        columns, _ = overlap(block.first_column, columns_there, shard.first_column, width)
+        shared_rows, shared_columns = rows.stop - rows.start, columns.stop - columns.start
+        if not shared_rows or not shared_columns:
+            return 0
+        copy_block(weight[rows], block.first_row + rows.start, block.first_column, shard)
+        if with_sums:
+            sums = file.get_slice(block.sum_key)[rows].to(shard.weight.device)
+            shard.adagrad_sum[own_rows] += sums * (shared_columns / width)
+    return shared_rows * shared_columns

@@ -1,0 +1,283 @@
+"""The state of a training in many processes, valid whenever any of them is killed.
+
+Every process writes its own shards. They gather in a folder under another name, which becomes the checkpoint by one
+rename, after every file is on the disk. What has not been renamed does not count and is removed by the next one.
+
+    checkpoint-{number}/            the highest number counts
+        index.json                  state as numbers; of each file its checksum and the blocks of tables in it
+        dense.safetensors           weights and optimiser state of the dense part
+        process{rank}.safetensors   blocks of tables with their Adagrad sums, random state
+    best-{step}/                    the same without state, for the weights with the best validation NE so far
+
+Blocks say where in their table they belong, so that any number of processes can read them, divided in any way.
+"""
+
+import json
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+from engine.checkpoint.directory import CheckpointDirectory
+from engine.checkpoint.optimizer_state import optimizer_tensors, restore_optimizer, state_tensors
+from engine.checkpoint.storage import (
+    check_file,
+    load_weights,
+    read_json,
+    read_tensors,
+    sync_directory,
+    write_tensors,
+    write_text,
+)
+from engine.parallel.blocks import Block, StoredBlocks, fill_shards
+from engine.parallel.tower_model import HostRecommender
+from engine.parallel.towers import TowerEmbeddings
+from models.embeddings.sharded import Shard, ShardedEmbeddings
+from models.registry import Model
+from models.shampoo import Shampoo
+from shunter.errors import CheckpointError, TrainingError
+
+FORMAT = 1
+INDEX, DENSE = "index.json", "dense.safetensors"
+LAYERS = "layers."
+
+
+class ShardedCheckpoint(CheckpointDirectory[Model]):
+    """The checkpoint of one training; every process calls each method at the same time.
+
+    Args:
+        directory: a folder of its own, which every process sees; made when it is not there.
+        identity: what a checkpoint must have in common with the training that resumes from it.
+    """
+
+    def __init__(self, directory: Path, identity: dict[str, Any]) -> None:
+        super().__init__(directory, identity)
+        self.rank, self.processes = dist.get_rank(), dist.get_world_size()
+        self._best_name: str | None = None
+
+    @property
+    def best(self) -> Path:
+        """Folder of the best weights."""
+        assert self._best_name is not None, "an epoch has been evaluated"
+        return self.directory / self._best_name
+
+    def exists(self) -> bool:
+        """Whether there is a checkpoint.
+
+        Raises:
+            CheckpointError: there is one of a single process.
+        """
+        if super().exists():
+            raise CheckpointError(
+                f"The checkpoint in {self.directory} was written by a single process: resume it with one process or "
+                f"start anew."
+            )
+        return holds_sharded_checkpoint(self.directory)
+
+    def keep_best(self, model: Model, step: int) -> None:
+        """Write the weights that are the best so far; they count from the next `write` on."""
+        if isinstance(model, HostRecommender):
+            model.gather_towers()
+        blocks = {key: tensor for key, tensor in self._own_blocks(model).items() if key.endswith("weight")}
+        self._best_name = f"best-{step}"
+        self._write(self._best_name, blocks, _dense_weights(model), {})
+
+    def restore_best(self, model: Model) -> None:
+        """Put the best weights into the model; the Adagrad sums stay."""
+        index = self._read_index(self.best)
+        self._read_weights(model, index, self.best, with_sums=False)
+
+    def write(self, model: Model, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+        """Replace the checkpoint.
+
+        Args:
+            model: its shards and dense weights.
+            optimizer: of the dense part.
+            state: everything else, as plain values, with the number of the `step`.
+
+        Raises:
+            TrainingError: a weight is not finite; the former checkpoint stays.
+        """
+        if isinstance(model, HostRecommender):
+            model.gather_towers(optimizer)
+        own = self._own_blocks(model)
+        dense = {**_dense_weights(model), **_full_state(optimizer)}
+        self._check_finite({**own, **dense}, state["step"])
+        own["random.cpu"] = torch.get_rng_state()
+        latest = latest_checkpoint(self.directory)
+        name = f"checkpoint-{(_number(latest) + 1 if latest else 0):06d}"
+        values = {"identity": self._identity, "state": state, "best": self._best_name}
+        self._write(name, own, dense, values)
+        if self.rank == 0:
+            _remove_all_but(self.directory, name, self._best_name)
+
+    def read(self, model: Model, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        """Put model, optimiser and random state back, and return the `state` that was written with them.
+
+        With another number of processes than wrote it, the random state goes on from the seed and the step instead.
+
+        Raises:
+            CheckpointError: a file is missing or damaged, or belongs to another training.
+        """
+        folder = latest_checkpoint(self.directory)
+        assert folder is not None, "there is a checkpoint"
+        index = self._read_index(folder)
+        try:
+            found, state, self._best_name = index["identity"], index["state"], index["best"]
+        except KeyError as error:
+            raise CheckpointError(f"The checkpoint {folder} is not of this version (it lacks {error}).") from error
+        self.check_identity(found, folder)
+        if self._best_name is not None:  # a damaged file is better found now than when the training ends
+            self._check_files(self._read_index(self.best), self.best)
+        dense = self._read_weights(model, index, folder, with_sums=True)
+        whole = {"part": {"rank": 0, "ranks": 1}} if isinstance(optimizer, Shampoo) else {}
+        restore_optimizer(optimizer, dense, **whole)
+        if index["processes"] == self.processes:
+            path = folder / _file_of(self.rank)
+            torch.set_rng_state(read_tensors(path, index["files"][path.name]["sha256"])["random.cpu"])
+        else:
+            torch.manual_seed(torch.initial_seed() + state["step"])
+        return state
+
+    def _own_blocks(self, model: Model) -> dict[str, Tensor]:
+        """What this process writes; a table that every process holds is written by the first."""
+        tensors: dict[str, Tensor] = {}
+        for shard in _shards(model):
+            if self.rank == 0 or not shard.replicated:
+                block = Block.of(shard)
+                tensors[block.weight_key], tensors[block.sum_key] = shard.weight, shard.adagrad_sum
+        return tensors
+
+    def _check_finite(self, tensors: dict[str, Tensor], step: int) -> None:
+        wrong = (name for name, value in tensors.items() if not torch.isfinite(value).all())
+        names = [name for name in _from_all(next(wrong, None)) if name]
+        if names:
+            raise TrainingError(
+                f"After step {step} {names[0]} holds a value that is not finite: lower the learning rates; "
+                f"the last good checkpoint is kept."
+            )
+
+    def _write(self, name: str, own: dict[str, Tensor], dense: dict[str, Tensor], values: dict[str, Any]) -> None:
+        """Write a folder with a part of each process, complete or not at all."""
+        partial, final = self.directory / f"{name}.partial", self.directory / name
+        if self.rank == 0:
+            shutil.rmtree(partial, ignore_errors=True)
+            shutil.rmtree(final, ignore_errors=True)  # the best of a repeated step; no checkpoint names it
+            partial.mkdir()
+        dist.barrier()
+        files = {_file_of(self.rank): {"sha256": write_tensors(partial / _file_of(self.rank), own), "keys": list(own)}}
+        if self.rank == 0:
+            files[DENSE] = {"sha256": write_tensors(partial / DENSE, dense), "keys": []}
+        all_files = {name: file for part in _from_all(files) for name, file in part.items()}
+        if self.rank == 0:
+            index = {"format": FORMAT, "processes": self.processes, "files": all_files, **values}
+            write_text(partial / INDEX, json.dumps(index, indent=1))
+            partial.rename(final)
+            sync_directory(self.directory)
+        dist.barrier()
+
+    def _read_index(self, folder: Path) -> dict[str, Any]:
+        index = read_json(folder / INDEX)
+        if index.get("format") != FORMAT or not isinstance(index.get("files"), dict):
+            raise CheckpointError(f"The checkpoint {folder} is not of this version: start anew.")
+        return index
+
+    def _check_files(self, index: dict[str, Any], folder: Path) -> None:
+        """Compare all files with their checksums, each process its part of them; all fail when one does."""
+        problem = None
+        try:
+            for name in sorted(index["files"])[self.rank :: self.processes]:
+                check_file(folder / name, index["files"][name]["sha256"])
+        except CheckpointError as error:
+            problem = str(error)
+        problems = [message for message in _from_all(problem) if message]
+        if problems:
+            raise CheckpointError(problems[0])
+
+    def _read_weights(self, model: Model, index: dict[str, Any], folder: Path, *, with_sums: bool) -> dict[str, Tensor]:
+        """Fill the model from a folder; returns what is in the file of the dense part."""
+        self._check_files(index, folder)
+        dense = read_tensors(folder / DENSE, index["files"][DENSE]["sha256"])
+        layers = {key.removeprefix(LAYERS): value for key, value in dense.items() if key.startswith(LAYERS)}
+        load_weights(model.layers, layers, folder / DENSE)
+        fill_shards(_shards(model), StoredBlocks(folder, index["files"]), with_sums=with_sums)
+        return dense
+
+
+def holds_sharded_checkpoint(directory: Path) -> bool:
+    """Whether many processes have left a checkpoint in a folder."""
+    return latest_checkpoint(directory) is not None
+
+
+def latest_checkpoint(directory: Path) -> Path | None:
+    """The checkpoint that counts."""
+    folders = [path for path in directory.glob("checkpoint-*") if path.suffix != ".partial"]
+    return max(folders, key=_number, default=None)
+
+
+def gather_weights(folder: Path, model: Model) -> None:
+    """Put the weights of all processes into an ordinary model; needs no process group.
+
+    Args:
+        folder: `ShardedCheckpoint.best` of the same architecture.
+        model: all of it in this process.
+
+    Raises:
+        CheckpointError: a file is missing or damaged.
+    """
+    index = read_json(folder / INDEX)
+    for name, file in index["files"].items():
+        check_file(folder / name, file["sha256"])
+    dense = read_tensors(folder / DENSE, index["files"][DENSE]["sha256"])
+    layers = {key.removeprefix(LAYERS): value for key, value in dense.items()}
+    load_weights(model.layers, layers, folder / DENSE)
+    tables = model.embeddings
+    weights, sums = tables.tables, tables.adagrad_sum.split(tables.rows)
+    shards = [
+        Shard(table=table, first_row=0, first_column=0, weight=weight, adagrad_sum=sums[table], replicated=True)
+        for table, weight in enumerate(weights)
+    ]
+    fill_shards(shards, StoredBlocks(folder, index["files"]), with_sums=False)
+
+
+def _shards(model: Model) -> Iterable[Shard]:
+    assert isinstance(model.embeddings, ShardedEmbeddings | TowerEmbeddings)
+    return model.embeddings.shards()
+
+
+def _dense_weights(model: Model) -> dict[str, Tensor]:
+    return {f"{LAYERS}{name}": tensor for name, tensor in model.layers.state_dict().items()}
+
+
+def _full_state(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The state of the dense optimiser; Shampoo's is divided over the processes, and gathers in the first."""
+    if not isinstance(optimizer, Shampoo):
+        return optimizer_tensors(optimizer)
+    state = optimizer.full_state_dict()
+    return {} if state is None else state_tensors(state)
+
+
+def _from_all(value: Any) -> Sequence[Any]:
+    """A small value of every process, in their order."""
+    values: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    return values
+
+
+def _file_of(rank: int) -> str:
+    return f"process{rank}.safetensors"
+
+
+def _number(folder: Path) -> int:
+    return int(folder.name.removeprefix("checkpoint-"))
+
+
+def _remove_all_but(directory: Path, *kept: str | None) -> None:
+    for pattern in ("checkpoint-*", "best-*"):
+        for path in directory.glob(pattern):
+            if path.name not in kept:
+                shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,54 @@
+"""Each batch of the single-process order, split over the processes."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from engine.data.batch import Batch
+from engine.data.loader import BatchLoader
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchShare(Batch):
+    """One process's part of a batch.
+
+    All parts are of equal size, as TorchRec wants them: where a batch cannot be divided, the last parts are filled up
+    with copies of the batch's last sample, which are looked up and not learned from.
+
+    Attributes:
+        own: samples at the front that count.
+        samples_of_all: samples of the whole batch.
+    """
+
+    own: int
+    samples_of_all: int
+
+    @property
+    def samples(self) -> int:
+        """Samples of the whole batch."""
+        return self.samples_of_all
+
+
+class ShareLoader(BatchLoader):
+    """Reads of each batch the part of one process, and nothing else.
+
+    Args:
+        rank: number of the process.
+        processes: how many there are.
+        arguments: as of `BatchLoader`.
+        options: likewise.
+    """
+
+    def __init__(self, rank: int, processes: int, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.rank, self.processes = rank, processes
+
+    def _read(self, rows: slice | np.ndarray) -> BatchShare:
+        numbers = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+        size = math.ceil(len(numbers) / self.processes)
+        positions = np.arange(self.rank * size, (self.rank + 1) * size)
+        own = int((positions < len(numbers)).sum())
+        batch = self._arrays.read(numbers[np.minimum(positions, len(numbers) - 1)], whole=rows)
+        return BatchShare(**vars(batch), own=own, samples_of_all=len(numbers))

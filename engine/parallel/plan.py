@@ -1,0 +1,185 @@
+"""How the tables are divided over the processes: TorchRec's planner, fed with what was measured of the machine."""
+
+import json
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import distributed as dist
+
+from models.embeddings.sharded import EXACT_SHARDING_TYPES, CommunicationPrecision, ShardingType, table_name
+from shunter.errors import InfeasibleError
+
+if TYPE_CHECKING:
+    from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+    from torchrec.distributed.planner import Topology
+    from torchrec.distributed.types import ShardingPlan
+    from torchrec.modules.embedding_modules import EmbeddingBagCollection
+
+MILLISECONDS = 1e3
+LINK = "link.json"
+PROBE_FLOATS, PROBE_REPEATS = 1 << 18, 5
+FEWEST_COLUMNS = 4  # FBGEMM's rows are multiples of four floats
+BY_ROW: tuple[ShardingType, ...] = ("row_wise", "table_row_wise", "grid_shard")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What the planner needs to know of the machine.
+
+    Attributes:
+        memory_bytes: of a process's share of the main memory, or of its GPU.
+        memory_bytes_per_second: of a large copy, measured.
+        link_bytes_per_second: from one process to another; None is measured where the plan is made.
+    """
+
+    memory_bytes: int
+    memory_bytes_per_second: float
+    link_bytes_per_second: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sharding:
+    """What is free to choose when tables are divided.
+
+    Attributes:
+        machine: what was measured.
+        types: sharding types that the planner may use. By default those under which a table learns as in one process.
+        precision: in which pooled rows and their gradients travel between processes.
+        processes_per_node: None is all of them, on one node.
+    """
+
+    machine: Machine
+    types: tuple[ShardingType, ...] = EXACT_SHARDING_TYPES
+    precision: CommunicationPrecision = "fp32"
+    processes_per_node: int | None = None
+
+
+def make_plan(
+    collection: "EmbeddingBagCollection",
+    sharder: "EmbeddingBagCollectionSharder",
+    sharding: Sharding,
+    device: torch.device,
+    *,
+    batch_size: int,
+    ids_per_sample: Sequence[float],
+) -> "ShardingPlan":
+    """Let TorchRec's planner divide the tables; called by every process, decided by the first.
+
+    A table of so few rows that a process would get none is not divided by row; where no other type is allowed, every
+    process keeps a copy of it.
+
+    Args:
+        collection: the tables, on the meta device.
+        sharder: what can be done with them.
+        sharding: what may be done with them.
+        device: of this process.
+        batch_size: samples a process gets in a step.
+        ids_per_sample: mean number of ids in each bag of a sample, the bags of a table next to each other.
+
+    Raises:
+        InfeasibleError: no allowed plan fits into memory.
+    """
+    from torchrec.distributed.planner import EmbeddingShardingPlanner, ParameterConstraints
+    from torchrec.distributed.planner.types import PlannerError
+
+    processes = dist.get_world_size()
+    constraints = {}
+    bag_ids = iter(ids_per_sample)
+    for table, config in enumerate(collection.embedding_bag_configs()):
+        constraints[table_name(table)] = ParameterConstraints(
+            sharding_types=list(allowed_types(sharding.types, config.num_embeddings, processes)),
+            min_partition=FEWEST_COLUMNS,
+            pooling_factors=[max(next(bag_ids), 1.0) for _ in config.feature_names],
+        )
+    planner = EmbeddingShardingPlanner(
+        topology=build_topology(sharding, device, processes),
+        batch_size=batch_size,
+        constraints=constraints,
+        debug=False,
+    )
+    group = dist.group.WORLD
+    assert group is not None, "the process group has been made"
+    try:
+        return planner.collective_plan(collection, [sharder], group)  # pyright: ignore[reportArgumentType]
+    except PlannerError as error:
+        reason = " ".join(str(error).split())
+        raise InfeasibleError(
+            f"The embedding tables cannot be divided over {processes} processes: use more memory, another number of "
+            f"processes or other sharding types ({reason})."
+        ) from error
+
+
+def allowed_types(types: Sequence[ShardingType], rows: int, processes: int) -> tuple[ShardingType, ...]:
+    """Those types under which every process that holds a block of rows holds at least one."""
+    block = math.ceil(rows / processes)
+    if (processes - 1) * block < rows:
+        return tuple(types)
+    return tuple(one for one in types if one not in BY_ROW) or ("data_parallel",)
+
+
+def build_topology(sharding: Sharding, device: torch.device, processes: int) -> "Topology":
+    """What the planner calculates with; TorchRec counts bytes a millisecond."""
+    from torchrec.distributed.planner import Topology
+
+    machine = sharding.machine
+    memory_rate = machine.memory_bytes_per_second / MILLISECONDS
+    link_rate = (machine.link_bytes_per_second or measure_link(device)) / MILLISECONDS
+    return Topology(
+        world_size=processes,
+        local_world_size=sharding.processes_per_node or processes,
+        compute_device=device.type,
+        hbm_cap=machine.memory_bytes if device.type == "cuda" else 0,
+        ddr_cap=machine.memory_bytes,
+        hbm_mem_bw=memory_rate,
+        ddr_mem_bw=memory_rate,
+        intra_host_bw=link_rate,
+        inter_host_bw=link_rate,
+    )
+
+
+def with_link(sharding: Sharding, device: torch.device, directory: Path) -> Sharding:
+    """The sharding with the speed of the link as it was when the training in `directory` began.
+
+    The plan follows from it, and the last bits of the result from the plan: so what was measured at the start holds for
+    as long as the training is resumed by as many processes.
+
+    Args:
+        sharding: what is free to choose; a speed that it names holds.
+        device: of this process.
+        directory: where the training's state is saved.
+    """
+    if sharding.machine.link_bytes_per_second is not None:
+        return sharding
+    path, processes = directory / LINK, dist.get_world_size()
+    kept: list[Any] = [json.loads(path.read_text()) if dist.get_rank() == 0 and path.exists() else None]
+    dist.broadcast_object_list(kept, src=0)
+    found = kept[0]
+    if found is None or found["processes"] != processes:
+        found = {"processes": processes, "bytes_per_second": measure_link(device)}
+        if dist.get_rank() == 0:
+            directory.mkdir(parents=True, exist_ok=True)
+            partial = path.with_suffix(".partial")
+            partial.write_text(json.dumps(found))
+            partial.replace(path)
+    return replace(sharding, machine=replace(sharding.machine, link_bytes_per_second=found["bytes_per_second"]))
+
+
+def measure_link(device: torch.device) -> float:
+    """Bytes a second that a process sends in an all-to-all, of the fastest process."""
+    processes = dist.get_world_size()
+    sent = torch.zeros(PROBE_FLOATS // processes * processes, device=device)
+    received = torch.empty_like(sent)
+    shortest = math.inf
+    for _ in range(PROBE_REPEATS):
+        started = time.perf_counter()
+        dist.all_to_all_single(received, sent)
+        received[0].item()  # waits for a GPU
+        shortest = min(shortest, time.perf_counter() - started)
+    seconds = torch.tensor([shortest], dtype=torch.float64)
+    dist.all_reduce(seconds, op=dist.ReduceOp.MIN)  # all must calculate with the same
+    return sent.numel() * sent.element_size() / float(seconds)

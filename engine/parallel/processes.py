@@ -1,0 +1,218 @@
+"""A training that many processes share: each takes a part of every batch, and all keep the same dense weights."""
+
+import os
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+
+from engine.config import Execution, Hyperparameters
+from engine.data.dataset import Dataset, SplitName
+from engine.data.loader import mean_ids_per_sample
+from engine.loop.compile import compile_layers
+from engine.loop.evaluation import SMALLEST_BATCH, scored_as
+from engine.loop.loss import mean_losses, weighted_sum
+from engine.loop.processes import OneProcess
+from engine.loop.step import applied, autocast, prefetch
+from engine.parallel.checkpoint import ShardedCheckpoint
+from engine.parallel.loader import BatchShare, ShareLoader
+from engine.parallel.plan import Sharding, make_plan
+from engine.parallel.tower_model import HostRecommender, build_host_model, can_be_divided
+from engine.results import Evaluation
+from models.embeddings.sharded import ShardedEmbeddings
+from models.embeddings.tiered import EmbeddingCache
+from models.positions import Positions
+from models.registry import POSITIONAL, Model, assemble_model, bag_tables, check_spec
+from models.spec import Features, ModelSpec
+from shunter.errors import RequestError
+
+SEEDS_APART = 1_000_003
+
+
+class ManyProcesses(OneProcess):
+    """The processes of torch's default group.
+
+    Updates are deterministic: the same seed, number of processes and plan give bitwise the same weights, for ids,
+    gradients and sums meet in the order of the processes.
+
+    Args:
+        dataset: from which the mean number of ids a sample is counted, for the plan.
+        sharding: how the tables may be divided.
+    """
+
+    def __init__(self, dataset: Dataset, sharding: Sharding) -> None:
+        self.rank, self.count = dist.get_rank(), dist.get_world_size()
+        self._ids_per_sample = list(mean_ids_per_sample(dataset).values())
+        self._sharding = sharding
+
+    def random_seed(self, seed: int) -> int:
+        """Seed of this process's dropout: each process draws its own."""
+        return seed + self.rank * SEEDS_APART
+
+    def build_model(
+        self,
+        spec: ModelSpec,
+        features: Features,
+        hyperparameters: Hyperparameters,
+        execution: Execution,
+        *,
+        seed: int,
+        cache: EmbeddingCache | None,
+    ) -> Model:
+        """Build the model around divided tables; the initial weights are those of a single process.
+
+        The tables may be larger than the memory of one process: whether they fit is the planner's to say. Where the
+        processes are on several hosts, a DMT is divided by its towers instead (`engine.parallel.tower_model`).
+
+        Raises:
+            RequestError: the model cannot be built.
+            InfeasibleError: no plan fits into memory.
+        """
+        if cache is not None:
+            raise RequestError("The option embedding_cache_rows works in one process: leave it out or use one process.")
+        check_spec(spec, features)
+        device = torch.device(execution.device)
+        per_host = self._sharding.processes_per_node or int(os.environ.get("LOCAL_WORLD_SIZE", self.count))
+        if can_be_divided(spec, features, hyperparameters, per_host):
+            return build_host_model(
+                spec,
+                features,
+                hyperparameters,
+                device,
+                seed=seed,
+                processes_per_host=per_host,
+                machine=self._sharding.machine,
+            )
+        plan = partial(
+            make_plan,
+            sharding=self._sharding,
+            device=device,
+            batch_size=-(-execution.batch_size // self.count),
+            ids_per_sample=self._ids_of_bags(spec, features),
+        )
+        embeddings = ShardedEmbeddings(
+            spec.tables(features),
+            spec.embedding_dim,
+            learning_rate=hyperparameters.embedding_learning_rate,
+            device=device,
+            make_plan=plan,
+            precision=self._sharding.precision,
+            table_of=bag_tables(spec, features),
+        )
+        embeddings.l2 = hyperparameters.embedding_l2
+        embeddings.initial_bound = hyperparameters.embedding_initial_bound
+        return assemble_model(spec, features, embeddings, seed=seed, device=device)
+
+    def _ids_of_bags(self, spec: ModelSpec, features: Features) -> list[float]:
+        """Mean number of ids in each bag of a sample."""
+        if spec.family not in POSITIONAL:
+            return self._ids_per_sample
+        fields = zip(self._ids_per_sample, Positions(features).widths, strict=True)
+        return [ids / width for ids, width in fields for _ in range(width)]
+
+    def loader(self, dataset: Dataset, batch_size: int, seed: int) -> ShareLoader:
+        """Read this process's part of each batch."""
+        return ShareLoader(self.rank, self.count, dataset, "train", batch_size, shuffle=True, seed=seed)
+
+    def compile(
+        self, model: Model, optimizer: torch.optim.Optimizer, execution: Execution, batch: Any, weights: Tensor | None
+    ) -> float | None:
+        """Compile the layers alone: between backward and update the processes average their gradients."""
+        return compile_layers(model, execution)
+
+    def step(
+        self, model: Model, optimizer: torch.optim.Optimizer, batch: Any, precision: str, weights: Tensor | None = None
+    ) -> Tensor:
+        """Update on one batch, together; returns the mean loss over all of it."""
+        assert isinstance(batch, BatchShare)
+        optimizer.zero_grad(set_to_none=True)
+        with autocast(batch.labels.device, precision):
+            logits = model(*batch.inputs)
+        # The mean over the processes of this is the mean over the batch, as TorchRec averages gradients.
+        losses = _own_losses(logits, batch, self.count)
+        weighted_sum(losses, weights).backward()
+        if isinstance(model, HostRecommender):
+            model.average_gradients()
+        else:
+            _average([p.grad for p in model.parameters() if p.grad is not None], self.count)
+        # Each process normalises its own share of the batch; what they remember for scoring is the same in all.
+        statistics = [buffer for buffer in model.layers.buffers() if buffer.is_floating_point()]
+        if statistics:
+            _average(statistics, self.count)
+        if isinstance(model.embeddings, ShardedEmbeddings):
+            model.embeddings.update_copies()
+        optimizer.step()
+        mean = losses.detach() / self.count
+        dist.all_reduce(mean)
+        return mean
+
+    @torch.no_grad()
+    def evaluate(self, model: Model, dataset: Dataset, split: SplitName, execution: Execution) -> Evaluation:
+        """Score a split together; every process ends with all of its logits."""
+        loader = ShareLoader(self.rank, self.count, dataset, split, max(execution.batch_size, SMALLEST_BATCH))
+        logits, sizes = [], []
+        was_training = model.training
+        model.eval()
+        try:
+            with applied(execution) as device, prefetch(loader.batches(), execution) as batches:
+                for batch in batches:
+                    with autocast(device, execution.precision):
+                        logits.append(model(*batch.inputs).float())
+                    sizes.append((len(batch), batch.samples))
+        finally:
+            model.train(was_training)
+        return scored_as(dataset, loader.targets(), _in_order(_gather(torch.cat(logits)), sizes))
+
+    def checkpoint(self, directory: Path, identity: dict[str, Any]) -> ShardedCheckpoint:
+        """A checkpoint to which every process writes its part."""
+        return ShardedCheckpoint(directory, identity)
+
+    def agree(self, decision: bool) -> bool:
+        """What the first process decided."""
+        return bool(broadcast_number(int(decision)))
+
+
+def broadcast_number(number: int) -> int:
+    """The first process's number, in every process; over the CPU, so that no GPU is waited for."""
+    message = torch.tensor([number])
+    dist.broadcast(message, src=0)
+    return int(message)
+
+
+def _own_losses(logits: Tensor, batch: BatchShare, processes: int) -> Tensor:
+    """The part of this process's samples in the mean losses of the whole batch, times the number of processes."""
+    own = slice(batch.own)
+    if batch.shares is not None:
+        return processes * mean_losses(logits[own], batch.labels[own], batch.shares[own])
+    total = nn.functional.binary_cross_entropy_with_logits(logits[own], batch.labels[own], reduction="sum")
+    return total * (processes / batch.samples_of_all)
+
+
+def _average(tensors: Sequence[Tensor], processes: int) -> None:
+    """Average over the processes, as one array: one message, and always the same order of additions."""
+    flat = torch.cat([tensor.flatten() for tensor in tensors])
+    dist.all_reduce(flat)
+    flat /= processes
+    for tensor, mean in zip(tensors, flat.split([one.numel() for one in tensors]), strict=True):
+        tensor.copy_(mean.view_as(tensor))
+
+
+def _gather(values: Tensor) -> np.ndarray:
+    """Those of all processes, as `[processes, ...]`."""
+    gathered = [torch.empty_like(values) for _ in range(dist.get_world_size())]
+    dist.all_gather(gathered, values)
+    return torch.stack(gathered).cpu().numpy()
+
+
+def _in_order(gathered: np.ndarray, sizes: Sequence[tuple[int, int]]) -> np.ndarray:
+    """Put the parts of each batch one after the other, without what only filled them up."""
+    ordered, start = [], 0
+    for size, samples in sizes:
+        ordered.append(gathered[:, start : start + size].reshape(-1, *gathered.shape[2:])[:samples])
+        start += size
+    return np.concatenate(ordered)

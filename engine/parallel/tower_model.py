@@ -1,0 +1,160 @@
+"""A DMT trained on several hosts: each keeps the tables and the modules of its towers (`engine.parallel.towers`).
+
+A tower sees the samples of all peers, of which the loss is a mean over all processes. So its gradient is summed within
+its host, which no other host has to hear of, and divided by the number of all processes; that of the layers above is
+averaged over all. Both are the gradients of one process with the whole batch.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+
+from engine.config import Hyperparameters
+from engine.parallel.hosts import Hosts
+from engine.parallel.plan import Machine
+from engine.parallel.towers import TowerEmbeddings, TowerLayout
+from models.families.dmt import DmtLayers
+from models.recommender import Recommender
+from models.registry import assemble_model
+from models.spec import Features, ModelSpec
+from models.towers import split_evenly, tower_vectors, towers_of
+from shunter.errors import InfeasibleError
+
+FLOAT_BYTES = 4
+
+
+class HostRecommender(Recommender):
+    """A DMT whose towers are computed on their hosts.
+
+    Every process has the modules of all towers, but those of other hosts stand as they were when `gather_towers` was
+    last called.
+
+    Args:
+        model: with tables that are divided by tower.
+        hosts: the processes.
+        towers: numbers of the towers of each host.
+    """
+
+    embeddings: TowerEmbeddings
+    layers: DmtLayers
+
+    def __init__(self, model: Recommender, hosts: Hosts, towers: Sequence[Sequence[int]]) -> None:
+        super().__init__(model.spec, model.features, model.embeddings, model.layers)
+        self._hosts, self._towers = hosts, towers
+        fields = self.layers.fields
+        self._counts = [sum(tower_vectors(model.spec, len(fields[tower])) for tower in own) for own in towers]
+        self._sizes = [len(fields[tower]) for tower in towers[hosts.host]]
+
+    def forward(self, dense: Tensor, values: Tensor, offsets: Tensor) -> Tensor:
+        """Score the own samples; all processes at the same time, with as many samples each."""
+        parts = self.embeddings.to_towers(values, offsets).split(self._sizes, dim=1)
+        vectors = [self.layers.towers[tower](part) for tower, part in zip(self._own(), parts, strict=True)]
+        return self.layers.above(dense, self.embeddings.to_samples(torch.cat(vectors, dim=1), self._counts))
+
+    def average_gradients(self) -> None:
+        """Make the gradients those of the whole batch."""
+        processes = len(self._hosts.everyone.ranks)
+        own = [parameter for tower in self._own() for parameter in self.layers.towers[tower].parameters()]
+        _mean_gradient(own, self._hosts.here.sum, processes)
+        _mean_gradient(list(self.layers.above.parameters()), self._hosts.everyone.sum, processes)
+
+    @torch.no_grad()
+    def gather_towers(self, optimizer: torch.optim.Optimizer | None = None) -> None:
+        """Bring the weights of each tower from its host to all processes, and what an optimiser keeps of them."""
+        for host, towers in enumerate(self._towers):
+            parameters = [parameter for tower in towers for parameter in self.layers.towers[tower].parameters()]
+            states = [optimizer.state.get(parameter, {}) if optimizer else {} for parameter in parameters]
+            message = [
+                [
+                    (parameter.cpu(), {name: _on(value, "cpu") for name, value in state.items()})
+                    for parameter, state in zip(parameters, states, strict=True)
+                ]
+            ]
+            dist.broadcast_object_list(message, src=host * self._hosts.processes_per_host)
+            if host == self._hosts.host:
+                continue
+            for parameter, (weight, state) in zip(parameters, message[0], strict=True):
+                parameter.copy_(weight)
+                if optimizer and state:
+                    optimizer.state[parameter] = {name: _on(value, parameter.device) for name, value in state.items()}
+
+    def _own(self) -> Sequence[int]:
+        return self._towers[self._hosts.host]
+
+
+def can_be_divided(
+    spec: ModelSpec, features: Features, hyperparameters: Hyperparameters, processes_per_host: int
+) -> bool:
+    """Whether a model can be trained so: a DMT on several hosts, a tower or more for each, every field with a table.
+
+    The tables are of one width, with a row for each id.
+
+    Shampoo is left out, for it divides the work on all parameters over all processes.
+    """
+    hosts, rest = divmod(dist.get_world_size(), processes_per_host)
+    if (
+        spec.family != "dmt"
+        or spec.has_mixed_tables
+        or hosts < 2
+        or rest
+        or hyperparameters.dense_optimizer == "shampoo"
+    ):
+        return False
+    return len(towers_of(spec, features)) >= hosts and all(field.table is None for field in features.categorical)
+
+
+def build_host_model(
+    spec: ModelSpec,
+    features: Features,
+    hyperparameters: Hyperparameters,
+    device: torch.device,
+    *,
+    seed: int,
+    processes_per_host: int,
+    machine: Machine,
+) -> HostRecommender:
+    """Build a DMT on several hosts, with the initial weights of a single process; see `can_be_divided`.
+
+    Raises:
+        InfeasibleError: the tables of a process do not fit into its memory.
+    """
+    hosts = Hosts(processes_per_host)
+    fields = towers_of(spec, features)
+    towers = split_evenly(range(len(fields)), hosts.count)
+    rows = [field.rows for field in features.categorical]
+    by_host = tuple(tuple(field for tower in own for field in fields[tower]) for own in towers)
+    layout = TowerLayout.divide(by_host, processes_per_host, rows)
+    for rank, own in enumerate(layout.owned):
+        needed = sum(rows[field] for field in own) * (spec.embedding_dim + 1) * FLOAT_BYTES
+        if needed > machine.memory_bytes:
+            raise InfeasibleError(
+                f"The tables of process {rank} take {needed:,} bytes and it has {machine.memory_bytes:,}: use more "
+                "memory, more processes on each host, or other towers."
+            )
+    embeddings = TowerEmbeddings(
+        rows,
+        spec.embedding_dim,
+        learning_rate=hyperparameters.embedding_learning_rate,
+        device=device,
+        hosts=hosts,
+        layout=layout,
+    )
+    embeddings.l2, embeddings.initial_bound = hyperparameters.embedding_l2, hyperparameters.embedding_initial_bound
+    return HostRecommender(assemble_model(spec, features, embeddings, seed=seed, device=device), hosts, towers)
+
+
+def _mean_gradient(parameters: Sequence[nn.Parameter], add_up: Callable[[Tensor], None], processes: int) -> None:
+    """Add up the gradients over some processes, as one array, and divide them by the number of all."""
+    gradients = [cast("Tensor", parameter.grad) for parameter in parameters]
+    flat = torch.cat([gradient.flatten() for gradient in gradients])
+    add_up(flat)
+    flat /= processes
+    for gradient, mean in zip(gradients, flat.split([one.numel() for one in gradients]), strict=True):
+        gradient.copy_(mean.view_as(gradient))
+
+
+def _on(value: object, device: torch.device | str) -> object:
+    return value.to(device) if isinstance(value, Tensor) else value

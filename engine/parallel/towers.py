@@ -1,0 +1,242 @@
+"""Tables that lie on the host of their tower, and the semantic-preserving tower transform (SPTT) between the hosts.
+
+After DMT (Luo et al., MLSys 2024, arXiv 2403.00877). In the flat exchange every process gets the embeddings of its
+samples from every other, most of them on other hosts. The transform does the same in two steps of fewer messages:
+
+    1. ids to the owners of their tables, of the whole batch         [processes * batch, own tables]
+    2. lookup
+    3. samples in the order of the peers that they belong to
+    4. within the host: all fields of the host's tower(s)            [hosts * batch, fields of the host, dim]
+       (here a tower module compresses, see `models.towers`)
+    5. across hosts, among peers: all towers of the own samples      [batch, fields, dim]
+    6. fields in the order of the data
+
+Without a tower module nothing is computed on the way, so that results and gradients are bit by bit those of the flat
+exchange. Of E bytes that a process receives, both let E (T - 1) / T cross hosts, of which there are T with L processes:
+the flat one in T L - L messages, the transform in T - 1. A tower module of compression ratio CR divides the bytes.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.parallel.hosts import Hosts, Members, exchange
+from models.embeddings.pooled import Kernel, PooledEmbeddings, build_embeddings, draw_tables
+from models.embeddings.sharded import Shard, copy_block
+from models.tower_partitioner import longest_first
+from models.towers import Towers
+
+
+@dataclass(frozen=True, kw_only=True)
+class TowerLayout:
+    """Which fields a host looks up, and which of their tables each of its processes holds.
+
+    Attributes:
+        fields: positions of the fields of each host, in the order in which its towers take them.
+        owned: positions of the fields whose tables a process holds; those of the first host's processes come first.
+    """
+
+    fields: Towers
+    owned: Towers
+
+    def __post_init__(self) -> None:
+        per_host = len(self.owned) // len(self.fields)
+        for host, fields in enumerate(self.fields):
+            held = [field for own in self.owned[host * per_host : (host + 1) * per_host] for field in own]
+            assert sorted(held) == sorted(fields), "a host's processes hold the tables of its towers, each once"
+
+    @classmethod
+    def divide(cls, fields: Towers, processes_per_host: int, rows: Sequence[int]) -> Self:
+        """Give each process of a host about as many rows of tables as any other, whole tables each."""
+        owned: list[tuple[int, ...]] = []
+        for here in fields:
+            process_of = longest_first(np.array([rows[field] for field in here], dtype=float), processes_per_host)
+            for process in range(processes_per_host):
+                owned.append(tuple(field for field, one in zip(here, process_of, strict=True) if one == process))
+        return cls(fields=fields, owned=tuple(owned))
+
+
+class TowerEmbeddings(PooledEmbeddings):
+    """Embedding tables divided by tower, with row-wise Adagrad fused in the backward of each process's own.
+
+    To be called by every process at the same time, each with a batch of equal size. The gradient of the loss is
+    averaged over the processes. It has no `weight` and `adagrad_sum` of its own; `shards` gives what lies here.
+
+    Args:
+        rows: rows of each table.
+        dim: width of every row.
+        learning_rate: of the row-wise Adagrad.
+        device: of this process.
+        hosts: the processes.
+        layout: where the tables lie.
+        kernel: of the lookup.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[int],
+        dim: int,
+        *,
+        learning_rate: float,
+        device: torch.device,
+        hosts: Hosts,
+        layout: TowerLayout,
+        kernel: Kernel = "auto",
+    ) -> None:
+        super().__init__(rows, dim, learning_rate)
+        self.hosts, self.layout, self.device = hosts, layout, device
+        self.own = layout.owned[hosts.rank]
+        own_rows = [rows[table] for table in self.own]
+        # Not part of the module tree: what lies here is a part of the model, which checkpoints put together.
+        self._tables = (
+            build_embeddings(own_rows, dim, learning_rate=learning_rate, device=device, kernel=kernel)
+            if own_rows
+            else None,
+        )
+
+    def forward(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """Look up one batch; weight decay is added where the rows lie."""
+        return self.lookup(values, offsets)
+
+    def lookup(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """All fields of the own samples by the transform, `[batch, fields, dim]`."""
+        counts = [len(fields) for fields in self.layout.fields]
+        together = self.to_samples(self.to_towers(values, offsets), counts)
+        return _reordered(together, [field for fields in self.layout.fields for field in fields])
+
+    def lookup_flat(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """The same by one exchange among all processes, to compare with; `[batch, fields, dim]`."""
+        pooled = self._lookup_own(values, offsets)
+        counts = [len(own) for own in self.layout.owned]
+        received = _exchange_rows(pooled, self.hosts.everyone, len(pooled) // len(counts), counts)
+        return _reordered(received, [field for own in self.layout.owned for field in own])
+
+    def to_towers(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """Steps 1 to 4: the host's fields, of the samples of all peers.
+
+        Args:
+            values: ids of the own samples, as for `forward`.
+            offsets: likewise.
+
+        Returns:
+            `[hosts * batch, fields of the host, dim]`, in the order of `TowerLayout.fields`.
+        """
+        pooled = self._lookup_own(values, offsets)
+        hosts, each = self.hosts, len(pooled) // len(self.layout.owned)
+        by_place = pooled.view(hosts.count, hosts.processes_per_host, each, len(self.own), self.dim).transpose(0, 1)
+        first = hosts.host * hosts.processes_per_host
+        owned = self.layout.owned[first : first + hosts.processes_per_host]
+        counts = [len(own) for own in owned]
+        received = _exchange_rows(by_place.flatten(0, 2), hosts.here, hosts.count * each, counts)
+        fields = self.layout.fields[hosts.host]
+        return _reordered(received, [fields.index(field) for own in owned for field in own])
+
+    def to_samples(self, vectors: Tensor, counts: Sequence[int]) -> Tensor:
+        """Step 5: from what this host has of the samples of all peers to what all hosts have of the own samples.
+
+        Args:
+            vectors: `[hosts * batch, vectors of this host, width]`.
+            counts: vectors of each host.
+
+        Returns:
+            `[batch, vectors of all hosts, width]`.
+        """
+        return _exchange_rows(vectors, self.hosts.peers, len(vectors) // self.hosts.count, counts)
+
+    @torch.no_grad()
+    def initialise(self, generator: torch.Generator) -> None:
+        """Draw the same weights as every other kernel, of which this process keeps its tables."""
+        shards = {shard.table: shard for shard in self.shards()}
+        for table, first_row, drawn in draw_tables(self.rows, self.dim, generator, self.initial_bound):
+            if table in shards:
+                copy_block(drawn, first_row, 0, shards[table])
+        for shard in shards.values():
+            shard.adagrad_sum.zero_()
+
+    def shards(self) -> Iterator[Shard]:
+        """The tables that lie in this process."""
+        (tables,) = self._tables
+        if tables is None:
+            return
+        parts = zip(self.own, tables.weight.split(tables.rows), tables.adagrad_sum.split(tables.rows), strict=True)
+        for table, weight, sums in parts:
+            yield Shard(table=table, first_row=0, first_column=0, weight=weight, adagrad_sum=sums, replicated=False)
+
+    def update_copies(self) -> None:
+        """No table is held by several processes."""
+
+    def _lookup_own(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """Steps 1 and 2: `[processes * batch, own tables, dim]`, the samples of the first process first."""
+        (tables,) = self._tables
+        batch = (len(offsets) - 1) // len(self.rows)
+        values, offsets = self._send_ids(values, offsets)
+        if tables is None:
+            samples = len(self.layout.owned) * batch
+            # It takes part in the exchange of gradients, though it has none to use.
+            return torch.zeros(samples, 0, self.dim, device=self.device, requires_grad=torch.is_grad_enabled())
+        tables.l2 = self.l2
+        pooled = tables(values, offsets)
+        means = pooled.view_as(pooled)  # of its own, so that the hook comes before that of a weight decay
+        if means.requires_grad:
+            means.register_hook(lambda gradient: gradient / len(self.layout.owned))
+        return means
+
+    def _send_ids(self, values: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
+        """Step 1: the ids of the own tables from all processes, table by table and process by process within it."""
+        owned, everyone = self.layout.owned, self.hosts.everyone
+        fields, processes = [field for own in owned for field in own], len(owned)
+        lengths = offsets.diff().view(len(self.rows), -1)
+        batch = lengths.shape[1]
+        counts = lengths.sum(1).tolist()
+        ids = values.split(counts)
+        received = everyone.all_to_all(
+            lengths[fields].flatten(),
+            [len(own) * batch for own in owned],
+            [len(self.own) * batch] * processes,
+            "ids",
+        ).view(processes, len(self.own), batch)
+        by_segment = received.sum(2)
+        values = everyone.all_to_all(
+            torch.cat([ids[field] for field in fields]),
+            [sum(counts[field] for field in own) for own in owned],
+            by_segment.sum(1).tolist(),
+            "ids",
+        )
+        segments = values.split(by_segment.flatten().tolist())
+        by_table = [segments[table :: len(self.own)] for table in range(len(self.own))]
+        starts = received.transpose(0, 1).flatten().cumsum(0)
+        return (
+            torch.cat([values[:0], *(segment for table in by_table for segment in table)]),
+            torch.cat([starts.new_zeros(1), starts]).to(offsets.dtype),
+        )
+
+
+def _exchange_rows(rows: Tensor, members: Members, samples: int, counts: Sequence[int]) -> Tensor:
+    """Send each member its samples, and put what all members have of the own ones beside each other.
+
+    Args:
+        rows: `[members * samples, own vectors, width]`.
+        members: who takes part.
+        samples: that each member gets.
+        counts: vectors that each member has of a sample.
+
+    Returns:
+        `[samples, vectors of all members, width]`.
+    """
+    own, width = rows.shape[1:]
+    receive = [samples * count * width for count in counts]
+    received = exchange(rows.reshape(-1), members, [samples * own * width] * len(counts), receive)
+    parts = zip(received.split(receive), counts, strict=True)
+    return torch.cat([part.view(samples, count, width) for part, count in parts], dim=1)
+
+
+def _reordered(vectors: Tensor, positions: Sequence[int]) -> Tensor:
+    """Vectors that stand at `positions` of the wanted order, in that order."""
+    order = sorted(range(len(positions)), key=positions.__getitem__)
+    if order == list(range(len(order))):
+        return vectors
+    return vectors.index_select(1, torch.tensor(order, device=vectors.device))

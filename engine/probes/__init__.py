@@ -1,0 +1,1 @@
+"""Short measurements of real training steps on this machine."""

@@ -1,0 +1,70 @@
+"""What memory gives to embeddings: the time to look rows up and to update them, by their width.
+
+Measured with the kernel that trains, so with its pooling, its sorting of ids and its row-wise Adagrad.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from hardware.probes.timing import repeat, threads
+from models.embeddings.pooled import build_embeddings
+
+ROW_BYTES = (16, 32, 64, 128, 256, 512)
+LOOKUPS = 2**14
+BATCH = 512  # samples, so that one table is looked up 32 times a sample: about what a recommender does
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingTimes:
+    """Repeated measurements of one table.
+
+    Attributes:
+        row_bytes: width of its rows.
+        payload_bytes: of the rows that each pass works on, each row counted once.
+        lookup_seconds: of the forward passes.
+        update_seconds: of the backward passes, which update the rows.
+    """
+
+    row_bytes: int
+    payload_bytes: int
+    lookup_seconds: tuple[float, ...]
+    update_seconds: tuple[float, ...]
+
+
+def time_embeddings(
+    device: torch.device, *, thread_count: int, table_bytes: int, seconds_each: float = 0.05
+) -> list[EmbeddingTimes]:
+    """Time the forward and the backward pass of a table, for each of `ROW_BYTES`.
+
+    The ids are uniform; with a table too large for the caches that is the slowest access there is.
+
+    Args:
+        device: where the table lies.
+        thread_count: intra-operator threads.
+        table_bytes: size of the table.
+        seconds_each: time after which a measurement stops repeating; each repeats at least three times.
+    """
+    with threads(thread_count), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(0)
+        return [_time_width(device, row_bytes, table_bytes, seconds_each) for row_bytes in ROW_BYTES]
+
+
+def _time_width(device: torch.device, row_bytes: int, table_bytes: int, seconds: float) -> EmbeddingTimes:
+    dim, rows = row_bytes // FLOAT_BYTES, table_bytes // row_bytes
+    tables = build_embeddings((rows,), dim, learning_rate=0.01, device=device)
+    tables.weight.fill_(0.01)  # touched, so that no page is made while it is read
+    tables.adagrad_sum.zero_()
+    values = torch.randint(rows, (LOOKUPS,), dtype=torch.int32, device=device)
+    offsets = torch.arange(0, LOOKUPS + 1, LOOKUPS // BATCH, dtype=torch.int32, device=device)
+    gradient = torch.full((BATCH, 1, dim), 1e-3, device=device)
+    lookup_seconds = repeat(lambda: tables(values, offsets), device, seconds)
+    pooled = tables(values, offsets)
+    update_seconds = repeat(lambda: pooled.backward(gradient, retain_graph=True), device, seconds)
+    return EmbeddingTimes(
+        row_bytes=row_bytes,
+        payload_bytes=LOOKUPS * row_bytes,
+        lookup_seconds=tuple(lookup_seconds),
+        update_seconds=tuple(update_seconds),
+    )

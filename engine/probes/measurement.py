@@ -1,0 +1,89 @@
+"""A short measurement of the real model at one placement."""
+
+import logging
+from statistics import NormalDist
+
+from pydantic import Field
+
+from engine.config import Hyperparameters
+from engine.data.dataset import Dataset
+from engine.executors.execution import execution_of
+from engine.probes.steps import time_steps
+from engine.ranking.config import RankingHyperparameters
+from engine.ranking.interactions import read_graph
+from engine.ranking.probe import time_ranking_steps
+from engine.results import StepTiming
+from hardware.devices.power_limit import limited
+from hardware.meters.meter import measure_energy
+from hardware.types import Frozen, Placement
+from models.graph import GraphSpec
+from models.spec import ModelSpec
+
+log = logging.getLogger(__name__)
+
+Z90, Z95 = (NormalDist().inv_cdf(share) for share in (0.9, 0.95))
+
+
+class Measurement(Frozen):
+    """What a short probe found at one placement."""
+
+    steps: int
+    step_seconds: float
+    memory_bytes: int
+    mean_watts: float | None
+    watts_measured: bool
+    step_seconds_interval: tuple[float, float] | None = Field(
+        default=None,
+        description="Nine in ten of its steps, as a log-normal through their 10th and 90th percentile: a training may "
+        "be as lucky or unlucky with its neighbours on the machine as one step of the probe.",
+    )
+
+
+def measure(dataset: Dataset, spec: ModelSpec | GraphSpec, placement: Placement, steps: int) -> Measurement | None:
+    """Train `spec` for a few steps at `placement`, with time, memory and power taken.
+
+    Returns:
+        None when the memory did not suffice.
+
+    Raises:
+        HardwareError: the placement's device cannot be used, or this process has no rights to its power limit.
+        RequestError: the placement has a power limit, and the operator does not permit any.
+    """
+    try:
+        with (
+            limited(placement.accelerator, placement.power_limit_watts),
+            measure_energy(placement.accelerator) as meter,
+        ):
+            timing = _time(dataset, spec, placement, steps)
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        log.warning("%s runs out of memory.", placement.label)
+        return None
+    return Measurement(
+        steps=steps,
+        step_seconds=timing.step_seconds,
+        memory_bytes=timing.peak_memory_bytes,
+        mean_watts=meter.reading.mean_watts,
+        watts_measured=meter.reading.method == "measured",
+        step_seconds_interval=_interval(timing),
+    )
+
+
+def _time(dataset: Dataset, spec: ModelSpec | GraphSpec, placement: Placement, steps: int) -> StepTiming:
+    execution = execution_of(placement)
+    if isinstance(spec, GraphSpec):
+        return time_ranking_steps(read_graph(dataset), spec, RankingHyperparameters(), execution, steps=steps)
+    return time_steps(dataset, spec, Hyperparameters(), execution, steps=steps)
+
+
+def _interval(timing: StepTiming) -> tuple[float, float]:
+    stretch = (timing.step_seconds_p90 / timing.step_seconds_p10) ** (Z95 / (2 * Z90))
+    return timing.step_seconds / stretch, timing.step_seconds * stretch
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether torch or Python ran out of memory; torch's CPU allocator says so only in its text."""
+    import torch
+
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)

@@ -1,0 +1,65 @@
+"""Whether the embedding tables fit into memory, told before they are allocated."""
+
+import os
+from pathlib import Path
+
+import torch
+
+from engine.config import Execution
+from hardware.devices.cgroup import memory_limit_bytes
+from models.embeddings.slots import BYTES_A_ROW, BYTES_A_SLOT
+from models.spec import Features, ModelSpec
+from shunter.errors import RequestError, TooLargeError
+
+FLOAT_BYTES = 4
+
+
+def available_memory_bytes(device: torch.device) -> int:
+    """Memory that a process could still take on a device; an upper bound, for others take of it as well."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    limit = memory_limit_bytes()
+    try:
+        line = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable:"))
+        available = int(line.split()[1]) * 1024
+    except (OSError, StopIteration):  # not Linux
+        available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return available if limit is None else min(available, limit)
+
+
+def check_tables_fit(
+    spec: ModelSpec, features: Features, execution: Execution, available_bytes: int | None = None
+) -> None:
+    """Refuse embedding tables that are larger than memory.
+
+    Args:
+        spec: width of a row.
+        features: rows of each table.
+        execution: the device, and the rows that a cache keeps in memory, which needs book-keeping for all rows.
+        available_bytes: memory left; None measures it.
+
+    Raises:
+        TooLargeError: the rows and their optimiser state take more; the message names the largest field.
+        RequestError: a cache of the rows takes more.
+    """
+    if available_bytes is None:
+        available_bytes = available_memory_bytes(torch.device(execution.device))
+    tables = spec.tables(features)
+    table_bytes = [table.rows * (table.width + 1) * FLOAT_BYTES for table in tables]
+    cached = execution.embedding_cache_rows
+    if cached is not None:
+        rows, row_bytes = sum(features.table_rows), (spec.embedding_dim + 1) * FLOAT_BYTES
+        needed = min(cached, rows) * (row_bytes + BYTES_A_SLOT) + rows * BYTES_A_ROW
+        if needed > available_bytes:
+            raise RequestError(
+                f"The embedding cache of {cached:,} out of {rows:,} rows takes {needed:,} bytes, but "
+                f"{available_bytes:,} are left on {execution.device}: lower embedding_cache_rows."
+            )
+    elif sum(table_bytes) > available_bytes:
+        owners = [field.name for field in features.categorical if field.table is None]
+        most, rows, owner = max(zip(table_bytes, (table.rows for table in tables), owners, strict=True))
+        raise TooLargeError(
+            f"The embedding tables take {sum(table_bytes):,} bytes, {most:,} of them for the {rows:,} rows of the "
+            f"field {owner!r}, but {available_bytes:,} are left on {execution.device}: lower that field's rows or "
+            f"embedding_dim, or set embedding_cache_rows to keep the tables in a file."
+        )

@@ -1,0 +1,145 @@
+"""A short measurement of the real training step, for the choice of a placement."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
+
+import numpy as np
+import torch
+
+from engine.checkpoint.lookahead import admitted, embedding_cache
+from engine.config import Execution, Hyperparameters
+from engine.data.batch import Batch
+from engine.data.dataset import Dataset
+from engine.data.loader import BatchLoader
+from engine.data.prefetch import Prefetcher
+from engine.loop.compiled_step import compile_step
+from engine.loop.step import (
+    applied,
+    build_dense_optimizer,
+    peak_memory_bytes,
+    prefetch,
+    reset_peak_memory,
+    seeded,
+    train_step,
+)
+from engine.probes.memory import check_tables_fit
+from engine.results import StepTiming
+from models.registry import Model, build_model
+from models.spec import ModelSpec
+
+
+def time_steps(
+    dataset: Dataset,
+    spec: ModelSpec,
+    hyperparameters: Hyperparameters,
+    execution: Execution,
+    *,
+    steps: int = 20,
+    warmup_steps: int = 3,
+    seed: int = 0,
+) -> StepTiming:
+    """Train a fresh model for a few steps and measure them, then forget it.
+
+    Where the training part has fewer batches than steps, it is read again from the start.
+
+    Args:
+        dataset: the data.
+        spec: the architecture.
+        hyperparameters: which optimiser, and its settings.
+        execution: the placement to measure.
+        steps: steps to measure.
+        warmup_steps: steps before them, not measured.
+        seed: of the initial weights and the order of batches.
+
+    Raises:
+        RequestError: the model cannot be built or does not fit into memory, or the embedding cache is too small.
+        HardwareError: the device cannot be used here.
+    """
+    with applied(execution) as device, seeded(seed, device):
+        reset_peak_memory(device)
+        check_tables_fit(spec, dataset.features, execution)
+        model = build_model(
+            spec,
+            dataset.features,
+            seed=seed,
+            embedding_learning_rate=hyperparameters.embedding_learning_rate,
+            embedding_l2=hyperparameters.embedding_l2,
+            embedding_initial_bound=hyperparameters.embedding_initial_bound,
+            device=device,
+            cache=embedding_cache(execution),
+        ).train()
+        return time_model(model, dataset, hyperparameters, execution, steps=steps, warmup_steps=warmup_steps, seed=seed)
+
+
+def time_model(
+    model: Model,
+    dataset: Dataset,
+    hyperparameters: Hyperparameters,
+    execution: Execution,
+    *,
+    steps: int,
+    warmup_steps: int = 3,
+    seed: int = 0,
+) -> StepTiming:
+    """Train a model that is there already for a few steps and measure them.
+
+    The peak of the memory counts from its last reset, and whatever else the process holds is in it.
+
+    Args:
+        model: on the device of `execution`, whose threads are in use already.
+        dataset: the data.
+        hyperparameters: which optimiser, and its settings.
+        execution: the placement to measure.
+        steps: steps to measure.
+        warmup_steps: steps before them, not measured.
+        seed: of the order of batches.
+    """
+    device = torch.device(execution.device)
+    optimizer = build_dense_optimizer(model, hyperparameters)
+    loader = BatchLoader(dataset, "train", execution.batch_size, shuffle=True, seed=seed)
+    compile_seconds = None
+    if execution.compiled:
+        compile_seconds = compile_step(model, optimizer, execution, next(_full_batches(loader)))
+    seconds: list[float] = []
+    with prefetch(admitted(_full_batches(loader), model), execution) as batches:
+        for _ in range(warmup_steps):
+            train_step(model, optimizer, next(batches), execution.precision)
+        _synchronize(device)
+        waited, loaded = batches.wait_seconds, batches.load_seconds
+        for _ in range(steps):
+            started = time.perf_counter()
+            train_step(model, optimizer, next(batches), execution.precision)
+            _synchronize(device)
+            seconds.append(time.perf_counter() - started)
+        timing = _timing(seconds, batches, waited, loaded, peak_memory_bytes(device))
+        return replace(timing, compile_seconds=compile_seconds)
+
+
+def _full_batches(loader: BatchLoader) -> Iterator[Batch]:
+    """The full batches, epoch after epoch without end: a smaller last one would look like a faster step."""
+    size = min(loader.batch_size, loader.rows)
+    for epoch in count():
+        yield from (batch for batch in loader.batches(epoch=epoch) if len(batch) == size)
+
+
+def _timing(
+    seconds: list[float], batches: Prefetcher[Batch], waited: float, loaded: float, memory_bytes: int
+) -> StepTiming:
+    p10, median, p90 = np.percentile(seconds, [10, 50, 90])
+    return StepTiming(
+        steps=len(seconds),
+        step_seconds=float(median),
+        step_seconds_p10=float(p10),
+        step_seconds_p90=float(p90),
+        wait_seconds=(batches.wait_seconds - waited) / len(seconds),
+        load_seconds=(batches.load_seconds - loaded) / len(seconds),
+        compile_seconds=None,
+        peak_memory_bytes=memory_bytes,
+    )
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,43 @@
+"""The slower measurements of the machine, which only `shunter profile` makes, beside the profiles of the day."""
+
+from collections.abc import Callable, Sequence
+
+from hardware.types import HardwareProfile
+from shunter.settings import Settings
+
+FEWEST_PROCESSES = 2
+
+
+def is_complete(profile: HardwareProfile) -> bool:
+    """Whether disk and, on a CPU, collectives were measured."""
+    return profile.disk is not None and (profile.accelerator.kind != "cpu" or bool(profile.collectives))
+
+
+def complete(
+    profiles: Sequence[HardwareProfile], on_progress: Callable[[str], None] = lambda words: None
+) -> list[HardwareProfile]:
+    """Measure the disk of the cache folder, and collectives between processes on the CPU, where they are missing.
+
+    The disk is the same for all accelerators. Collectives between GPUs are not measured: on a machine with several the
+    stall profiler shows what they cost.
+
+    Args:
+        profiles: of this machine.
+        on_progress: told in words what is being measured.
+
+    Raises:
+        HardwareError: the disk cannot be measured, or the processes failed.
+    """
+    from hardware.probes.collectives import measure_collectives
+    from hardware.probes.disk import measure_disk
+
+    on_progress("the disk")
+    disk = measure_disk(Settings().cache_directory)
+    completed = []
+    for profile in profiles:
+        changes: dict[str, object] = {"disk": disk}
+        if profile.accelerator.kind == "cpu":
+            on_progress("collectives between processes")
+            changes["collectives"] = measure_collectives(max(FEWEST_PROCESSES, min(profile.accelerator.cores, 4)))
+        completed.append(profile.model_copy(update=changes))
+    return completed

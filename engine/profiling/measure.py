@@ -1,0 +1,41 @@
+"""Puts together what the floor of the hardware and the training kernels say of one accelerator."""
+
+from collections.abc import Sequence
+
+from engine.profiling.step_costs import with_step_costs
+from hardware.probes.accelerator import measure_profile
+from hardware.probes.figures import measured_rate
+from hardware.types import Accelerator, HardwareProfile, RowRate
+
+
+def measure(accelerator: Accelerator, host: str, seconds_each: float = 0.5) -> HardwareProfile:
+    """Measure an accelerator: arithmetic, memory and power, and its embedding kernel by the width of rows.
+
+    Args:
+        accelerator: a device of this machine.
+        host: fingerprint of the machine.
+        seconds_each: length of each single measurement; those of the curves are shorter.
+
+    Raises:
+        HardwareError: the device refuses to work.
+    """
+    import torch
+
+    from engine.probes.embedding_rates import time_embeddings
+    from hardware.probes.rates import large_bytes
+
+    profile = measure_profile(accelerator, host, seconds_each)
+    times = time_embeddings(
+        torch.device(accelerator.name),
+        thread_count=accelerator.cores if accelerator.kind == "cpu" else 1,
+        table_bytes=large_bytes(accelerator),
+        seconds_each=seconds_each / 10,
+    )
+    gather = tuple(_rate(one.row_bytes, one.payload_bytes, one.lookup_seconds) for one in times)
+    scatter = tuple(_rate(one.row_bytes, one.payload_bytes, one.update_seconds) for one in times)
+    profile = profile.model_copy(update={"gather_curve": gather, "scatter_curve": scatter})
+    return with_step_costs(profile, seconds_each / 5)
+
+
+def _rate(row_bytes: int, payload_bytes: int, durations: Sequence[float]) -> RowRate:
+    return RowRate(row_bytes=row_bytes, bytes_per_second=measured_rate(payload_bytes, durations))

@@ -1,0 +1,69 @@
+"""Profiles of this machine, from the file of the day or measured."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from engine.profiling.cache import ProfileKey, read_profiles, write_profiles
+from engine.profiling.machine import complete, is_complete
+from engine.profiling.measure import measure
+from hardware.devices.discovery import host_fingerprint, local_accelerators
+from hardware.reservation import Reservation, reserve
+from hardware.types import HardwareProfile
+from shunter.settings import Settings
+
+PATIENCE_SECONDS = 600  # with a training on an accelerator that is to be measured
+
+Progress = Callable[[str], None]
+
+
+def quiet(words: str) -> None:
+    """Tell nobody."""
+
+
+def local_profiles(*, refresh: bool = False) -> list[HardwareProfile]:
+    """Profiles of this machine's accelerators, the CPU first; measured at most once a day.
+
+    Args:
+        refresh: measure even if today's figures are there.
+
+    Raises:
+        HardwareError: a device refuses to be measured.
+    """
+    accelerators = local_accelerators()
+    host = host_fingerprint(accelerators)
+    path, key = _kept_at(host), ProfileKey.of(host)
+    profiles = None if refresh else read_profiles(path, key)
+    if profiles is None:
+        with _undisturbed([accelerator.name for accelerator in accelerators]):
+            profiles = [measure(accelerator, host) for accelerator in accelerators]
+        write_profiles(path, key, profiles)
+    return profiles
+
+
+def machine_profiles(*, refresh: bool = False, on_progress: Progress = quiet) -> list[HardwareProfile]:
+    """Profiles with the slower measurements too, kept beside the others of the day.
+
+    Args:
+        refresh: measure even if today's figures are there.
+        on_progress: told in words what is being measured.
+
+    Raises:
+        HardwareError: something refuses to be measured.
+    """
+    on_progress("arithmetic, memory and power")
+    profiles = local_profiles(refresh=refresh)
+    if not all(is_complete(profile) for profile in profiles):
+        with _undisturbed([profile.accelerator.name for profile in profiles]):
+            profiles = complete(profiles, on_progress)
+        write_profiles(_kept_at(profiles[0].host), ProfileKey.of(profiles[0].host), profiles)
+    return profiles
+
+
+def _undisturbed(names: list[str]) -> AbstractContextManager[Reservation]:
+    """Hold all accelerators, for a training elsewhere would be measured along; not for ever, as one may last days."""
+    return reserve(*([name] for name in names), holder="profile", patience_seconds=PATIENCE_SECONDS)
+
+
+def _kept_at(host: str) -> Path:
+    return Settings().profile_directory / f"{host}.json"

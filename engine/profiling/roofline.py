@@ -1,0 +1,95 @@
+"""Places a model's layers under the roofs of an accelerator."""
+
+from collections.abc import Mapping, Sequence
+
+from hardware.cost.roofline import Product, Roofline, RooflinePoint, build_roofline, measure_products, rate_at_width
+from hardware.types import HardwareProfile, Precision
+from models.counting import FLOAT_BYTES, LayerCount, count_layers
+from models.spec import CategoricalFeature, Features, ModelSpec
+
+# The shape of Criteo's click logs (13 numeric, 26 categorical fields), for a machine without data.
+REFERENCE_FEATURES = Features(
+    dense=tuple(f"I{position}" for position in range(1, 14)),
+    categorical=tuple(CategoricalFeature(name=f"C{position}", rows=100_000) for position in range(1, 27)),
+)
+REFERENCE_SPEC = ModelSpec(embedding_dim=16, bottom_widths=(512, 256, 64), top_widths=(512, 256))
+# Operations on each number of an embedding row: a sum adds it; an update squares and sums its gradient, and takes the
+# scaled gradient from it.
+LOOKUP_FLOPS, UPDATE_FLOPS = 1, 4
+
+
+def place_layers(
+    profile: HardwareProfile,
+    spec: ModelSpec = REFERENCE_SPEC,
+    features: Features = REFERENCE_FEATURES,
+    *,
+    batch_size: int = 512,
+    precision: Precision = "fp32",
+    ids_per_sample: Mapping[str, float] | None = None,
+    title: str = "a DLRM on data of Criteo's shape",
+) -> Roofline:
+    """Count and measure the matrix products and the embeddings of a model, layer by layer.
+
+    Layers without a matrix product (activations, concatenations, the optimiser) are left out: memory bounds them all.
+
+    Args:
+        profile: of the accelerator, with its embedding curves.
+        spec: the architecture.
+        features: the input.
+        batch_size: samples of the step.
+        precision: of the matrix products.
+        ids_per_sample: mean number of ids of each field; 1 for a field that is not named.
+        title: what the layers belong to, in words.
+
+    Raises:
+        RequestError: the model cannot be built.
+    """
+    layers = count_layers(
+        spec, features, batch_size=batch_size, half=precision == "bf16", ids_per_sample=ids_per_sample
+    )
+    points = [_dense_point(profile, precision, some) for some in _by_layer(layers)]
+    lookups = batch_size * sum((ids_per_sample or {}).get(field.name, 1.0) for field in features.categorical)
+    points += _embedding_points(profile, layers, spec.embedding_dim, lookups)
+    return build_roofline(profile, precision, points, f"{title}, batch {batch_size}, {precision}")
+
+
+def _by_layer(layers: Sequence[LayerCount]) -> list[list[LayerCount]]:
+    """The matrix products of each layer and direction, in their order."""
+    groups: dict[tuple[str, str], list[LayerCount]] = {}
+    for layer in layers:
+        if layer.kind == "matmul":
+            groups.setdefault((layer.name, layer.phase), []).append(layer)
+    return list(groups.values())
+
+
+def _dense_point(profile: HardwareProfile, precision: Precision, layers: Sequence[LayerCount]) -> RooflinePoint:
+    products = [Product(m=layer.m, n=layer.n, k=layer.k, count=layer.count) for layer in layers]
+    # What is computed in float32 under autocast too is measured so.
+    half = precision == "bf16" and all(layer.dtype == "bfloat16" for layer in layers)
+    return RooflinePoint(
+        name=layers[0].name,
+        phase=layers[0].phase,
+        flops=sum(layer.flops for layer in layers),
+        moved_bytes=sum(layer.bytes_read + layer.bytes_written for layer in layers),
+        seconds=measure_products(profile, "bf16" if half else "fp32", products),
+    )
+
+
+def _embedding_points(
+    profile: HardwareProfile, layers: Sequence[LayerCount], dim: int, lookups: float
+) -> list[RooflinePoint]:
+    points, payload = [], lookups * dim * FLOAT_BYTES
+    for layer in layers:
+        curve = profile.gather_curve if layer.phase == "forward" else profile.scatter_curve
+        if layer.kind != "embedding" or not curve:
+            continue
+        points.append(
+            RooflinePoint(
+                name=layer.name,
+                phase=layer.phase,
+                flops=lookups * dim * (LOOKUP_FLOPS if layer.phase == "forward" else UPDATE_FLOPS),
+                moved_bytes=layer.bytes_read + layer.bytes_written,
+                seconds=payload / rate_at_width(curve, dim * FLOAT_BYTES),
+            )
+        )
+    return points

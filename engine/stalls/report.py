@@ -1,0 +1,180 @@
+"""What the stall profiler found out about one training on this machine."""
+
+from collections.abc import Mapping, Sequence
+
+from engine.stalls.differences import (
+    RunTime,
+    Stall,
+    StallName,
+    cache_what_if,
+    find_stalls,
+    median_difference,
+    run_times,
+)
+from engine.stalls.plan import CommunicationMeasurement, StallMeasurements, StallPlan
+from hardware.devices.communication import CommunicationModel, CommunicationSample
+from hardware.devices.network import Link
+from hardware.types import Frozen, HardwareProfile, Precision
+from shunter.errors import HardwareError
+
+NOMINAL_BYTES_PER_SECOND = 1e9  # where no collective was measured; the fitted factors are then of this bandwidth
+
+
+class StallReport(Frozen):
+    """Stalls of one training step, everything that was measured for them, and what to do about them.
+
+    Attributes:
+        data_name: of the data set.
+        model: family of the model.
+        accelerator: on which it trained.
+        devices: processes of the training, one device each.
+        threads: of each device.
+        batch_size: samples of each device.
+        precision: of the dense part.
+        train_samples: rows of one epoch.
+        data_bytes: of the training part's files.
+        runs: seconds a step by run.
+        stalls: every difference of runs.
+        sharding: number of tables by how they are divided.
+        collective_bytes: that a process brings into collective operations in a step, by operation.
+        collective_calls: operations in a step.
+        link: of the simulated machines.
+        slow_tier_rows: embedding rows in memory and all rows, of S7.
+        communication: fitted to measured architectures; None when it was refused.
+        communication_note: what it is good for, or why it was refused.
+        cache_what_if: share of the data in memory and estimated seconds a step; empty where disk or reader are unknown.
+    """
+
+    data_name: str
+    model: str
+    accelerator: str
+    devices: int
+    threads: int
+    batch_size: int
+    precision: Precision
+    train_samples: int
+    data_bytes: int
+    runs: dict[str, RunTime]
+    stalls: tuple[Stall, ...]
+    sharding: dict[str, int]
+    collective_bytes: dict[str, float]
+    collective_calls: dict[str, float]
+    link: Link
+    slow_tier_rows: tuple[int, int] | None
+    communication: CommunicationModel | None
+    communication_note: str
+    cache_what_if: tuple[tuple[float, float], ...] = ()
+
+    def stall(self, name: StallName) -> Stall:
+        """The stall of this name."""
+        return next(stall for stall in self.stalls if stall.name == name)
+
+    @property
+    def samples_per_step(self) -> int:
+        """Samples of all devices."""
+        return self.devices * self.batch_size
+
+    @property
+    def steps_per_epoch(self) -> float:
+        """Steps of one pass over the training part."""
+        return self.train_samples / self.samples_per_step
+
+
+def build_report(plan: StallPlan, measurements: StallMeasurements, profile: HardwareProfile) -> StallReport:
+    """Analyse what was measured.
+
+    Args:
+        plan: of the measurements.
+        measurements: of the profiler.
+        profile: of the accelerator, with its collectives where they were measured.
+    """
+    times, replicates = run_times(measurements)
+    model, note = _communication(plan, measurements, profile)
+    data_bytes = sum(path.stat().st_size for path in plan.dataset.directory.glob("train.*.npy"))
+    return StallReport(
+        data_name=plan.dataset.name,
+        model=plan.spec.family,
+        accelerator=plan.execution.device,
+        devices=plan.processes,
+        threads=plan.execution.threads,
+        batch_size=plan.execution.batch_size,
+        precision=plan.execution.precision,
+        train_samples=plan.dataset.splits["train"].rows,
+        data_bytes=data_bytes,
+        runs=times,
+        stalls=find_stalls(measurements, times, replicates),
+        sharding=measurements.sharding,
+        collective_bytes=measurements.traffic.message_bytes if measurements.traffic else {},
+        collective_calls=measurements.traffic.calls if measurements.traffic else {},
+        link=plan.link,
+        slow_tier_rows=measurements.slow_tier_rows,
+        communication=model,
+        communication_note=note,
+        cache_what_if=_cache_what_if(plan, times, profile, data_bytes),
+    )
+
+
+def _cache_what_if(
+    plan: StallPlan, times: Mapping[str, RunTime], profile: HardwareProfile, data_bytes: int
+) -> tuple[tuple[float, float], ...]:
+    if profile.disk is None or not {"L4", "S4"} <= times.keys():
+        return ()
+    rows = plan.dataset.splits["train"].rows
+    return tuple(
+        cache_what_if(
+            warm_step_seconds=times["S4"].seconds,
+            warm_read_seconds=times["L4"].seconds,
+            batch_bytes=data_bytes * plan.execution.batch_size / rows,
+            disk_bytes_per_second=profile.disk.sequential_bytes_per_second.value / plan.processes,
+        )
+    )
+
+
+def _communication(
+    plan: StallPlan, measurements: StallMeasurements, profile: HardwareProfile
+) -> tuple[CommunicationModel | None, str]:
+    if plan.processes == 1:
+        return None, "one device sends nothing"
+    try:
+        model = CommunicationModel.fit(communication_samples(plan, measurements, profile))
+    except HardwareError as error:
+        return None, str(error)
+    return model, f"explains {model.r2:.0%} of the differences between {model.samples} measured models"
+
+
+def communication_samples(
+    plan: StallPlan, measurements: StallMeasurements, profile: HardwareProfile
+) -> list[CommunicationSample]:
+    """What each measured architecture loses to communication in a step, and what it sends; the profiled one too."""
+    bandwidth = next(
+        (one.bytes_per_second for one in profile.collectives if one.operation == "all_reduce"),
+        NOMINAL_BYTES_PER_SECOND,
+    )
+    measured = list(measurements.communication)
+    if measurements.traffic is not None:
+        seconds = measurements.seconds
+        own = CommunicationMeasurement(
+            model="profiled", together=seconds["S2"], apart=seconds["S1g"], traffic=measurements.traffic
+        )
+        measured.append(own)
+    return [_sample(one, plan.processes, bandwidth) for one in measured]
+
+
+def _sample(one: CommunicationMeasurement, processes: int, bandwidth: float) -> CommunicationSample:
+    """Reduce-scatter and all-gather are counted as the all-to-all of as many bytes on the wire."""
+    sent = one.traffic.message_bytes
+    others = sent.get("all_to_all", 0.0) + sent.get("reduce_scatter", 0.0)
+    return CommunicationSample(
+        model=one.model,
+        buckets=round(sum(one.traffic.calls.values())),
+        allreduce_bytes=sent.get("all_reduce", 0.0),
+        alltoall_bytes=others + processes * sent.get("all_gather", 0.0),
+        processes=processes,
+        bytes_per_second=bandwidth,
+        seconds=median_difference(one.together, one.apart),
+    )
+
+
+def detected(stalls: Sequence[Stall]) -> list[Stall]:
+    """Those that are there, measured or simulated."""
+    return [stall for stall in stalls if stall.seconds is not None]

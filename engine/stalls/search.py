@@ -1,0 +1,115 @@
+"""The stalls of one training on this machine: from the request to the report."""
+
+from collections.abc import Callable, Sequence
+
+from engine.config import Execution, Hyperparameters
+from engine.data.dataset import Dataset
+from engine.parallel import Machine, Sharding
+from engine.profiling.roofline import REFERENCE_FEATURES
+from engine.stalls.plan import StallPlan
+from engine.stalls.report import StallReport, build_report
+from hardware.devices.network import Link
+from hardware.types import HardwareProfile
+from models.registry import check_spec
+from models.spec import ModelSpec
+from shunter.errors import HardwareError
+from shunter.requests.profile import ProfileRequest
+
+LATENCY_SECONDS = 50e-6  # of a message over Ethernet between machines of one site, with TCP
+BYTES_PER_GBIT = 1e9 / 8
+# Beside the model itself: narrow and wide rows, small and large dense parts, so that the terms of the communication
+# model can be told apart.
+COMMUNICATION_SHAPES = ((8, (64,)), (64, (64,)), (16, (512, 256)), (64, (512, 256)), (32, (256, 128)))
+
+
+def check_request(request: ProfileRequest) -> None:
+    """Refuse an unknown model before anything is measured.
+
+    Raises:
+        RequestError: the model is unknown.
+    """
+    check_spec(_spec(request), REFERENCE_FEATURES)
+
+
+def choose_profile(request: ProfileRequest, profiles: Sequence[HardwareProfile]) -> HardwareProfile:
+    """The profile of the accelerator that the request names, or of a GPU where there is one.
+
+    Raises:
+        HardwareError: there is no such accelerator.
+    """
+    wanted = [one for one in profiles if request.accelerator in (None, one.accelerator.kind)]
+    if not wanted:
+        names = ", ".join(one.accelerator.name for one in profiles)
+        raise HardwareError(f"The accelerator {request.accelerator} is not on this machine: choose among {names}.")
+    return next((one for one in wanted if one.accelerator.kind == "cuda"), wanted[0])
+
+
+def stalls_of(
+    dataset: Dataset, request: ProfileRequest, profile: HardwareProfile, on_progress: Callable[[str], None]
+) -> StallReport:
+    """Measure the stalls of a training and analyse them.
+
+    Args:
+        dataset: the data.
+        request: model, batch size, devices.
+        profile: of the accelerator to train on.
+        on_progress: told in words what is being measured.
+
+    Raises:
+        RequestError: the model is unknown, or a step takes more samples than there are.
+        HardwareError: there are too few devices, or a process failed.
+    """
+    from engine.stalls.launch import measure_stalls
+
+    plan = make_plan(dataset, request, profile)
+    return build_report(plan, measure_stalls(plan, on_progress), profile)
+
+
+def make_plan(dataset: Dataset, request: ProfileRequest, profile: HardwareProfile) -> StallPlan:
+    """What is measured for a request; processes on a CPU share its cores and its memory.
+
+    Raises:
+        RequestError: the model is unknown.
+    """
+    accelerator = profile.accelerator
+    spec = _spec(request)
+    check_spec(spec, dataset.features)
+    on_cpu = accelerator.kind == "cpu"
+    devices = request.devices or (min(2, accelerator.cores) if on_cpu else _cuda_devices())
+    return StallPlan(
+        dataset=dataset,
+        spec=spec,
+        hyperparameters=Hyperparameters(),
+        execution=Execution(
+            device="cpu" if on_cpu else "cuda",
+            threads=max(1, accelerator.cores // devices) if on_cpu else 1,
+            precision=request.precision,
+            batch_size=request.batch_size,
+        ),
+        processes=devices,
+        sharding=Sharding(
+            machine=Machine(
+                memory_bytes=accelerator.memory_bytes // (devices if on_cpu else 1),
+                memory_bytes_per_second=profile.copy_bytes_per_second.value,
+            )
+        ),
+        link=Link(
+            bytes_per_second=request.network_gbit * BYTES_PER_GBIT,
+            latency_seconds=LATENCY_SECONDS,
+            machines=max(2, devices),
+        ),
+        seconds=request.seconds,
+        communication_specs=tuple(
+            ModelSpec(family=spec.family, embedding_dim=dim, top_widths=widths) for dim, widths in COMMUNICATION_SHAPES
+        ),
+    )
+
+
+def _spec(request: ProfileRequest) -> ModelSpec:
+    return ModelSpec(family=request.model) if request.model else ModelSpec()
+
+
+def _cuda_devices() -> int:
+    import torch
+
+    return torch.cuda.device_count()

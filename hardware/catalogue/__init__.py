@@ -1,0 +1,1 @@
+"""Accelerators one could have: data sheets, prices, and profiles made of them."""

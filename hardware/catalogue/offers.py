@@ -1,0 +1,163 @@
+"""The profile of an accelerator that one does not have: what the catalogue publishes, times what is reached of it.
+
+A data sheet gives the peak; a training step reaches a part of it. The parts assumed here are plain round numbers and
+nothing that was measured, so every figure made with them is called estimated, and predictions with them carry a wide
+interval. Where a profile of the same kind was measured on this machine and its row is known, the parts measured there
+take their place.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hardware.catalogue.rows import AcceleratorRow, CpuIdentity, load_catalogue
+from hardware.meters.cpu import IDLE_SHARE
+from hardware.types import Accelerator, CollectiveCost, Figure, HardwareProfile, Precision, Source
+
+HOST = "catalogue"  # in place of a fingerprint: no machine was measured
+# Bytes that a random row of 64 really moves: whole sectors and pages' look-ups beside them.
+GATHER_WASTE = 4.0
+# Launching a kernel from PyTorch's eager mode, on the host's side, and on a processor without a device.
+LAUNCH_SECONDS, CPU_OPERATOR_SECONDS = 6e-6, 4e-6
+COLLECTIVE_START_SECONDS = 20e-6
+CPU_FLOPS_PER_CORE = 80e9  # for a processor whose number of cores is not known: AVX2 at 2.5 GHz
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReachedShares:
+    """What a training reaches of the published peaks.
+
+    Attributes:
+        matmul: of the arithmetic of a large product.
+        copy: of the memory's bandwidth in a large copy.
+        gather: of the memory's bandwidth in payload of random 64-byte rows.
+        words: where the shares come from.
+    """
+
+    matmul: float
+    copy: float
+    gather: float
+    words: str
+
+
+ASSUMED = ReachedShares(
+    matmul=0.7, copy=0.85, gather=0.85 / GATHER_WASTE, words="assumed shares of the published peaks"
+)
+
+
+def measured_shares(profile: HardwareProfile, row: AcceleratorRow) -> ReachedShares:
+    """What a measured accelerator reaches of its own published peaks; of a processor, by the cores in use.
+
+    Args:
+        profile: measured here.
+        row: of the same accelerator.
+    """
+    part = 1.0 if row.kind != "cpu" else min(1.0, profile.accelerator.cores / row_cores(row))
+    matmul = profile.matmul_flops_per_second["fp32"].value / (peak_flops(row, "fp32")[0] * part)
+    # A few cores can draw more than their part of the memory's bandwidth: never more than all of it.
+    bandwidth = row.memory_bytes_per_second
+    return ReachedShares(
+        matmul=min(1.0, matmul),
+        copy=min(1.0, profile.copy_bytes_per_second.value / (bandwidth * part)),
+        gather=min(1.0, profile.gather_bytes_per_second.value / (bandwidth * part)),
+        words=f"the shares of the published peaks that {profile.accelerator.model} was measured to reach",
+    )
+
+
+def catalogue_profile(
+    row: AcceleratorRow, local: Sequence[tuple[HardwareProfile, AcceleratorRow]] = ()
+) -> HardwareProfile:
+    """What an accelerator of the catalogue is expected to do.
+
+    Args:
+        row: its row.
+        local: measured profiles with their own rows; those of the same kind tell which share of the peaks is reached.
+    """
+    alike = [(profile, its_row) for profile, its_row in local if (its_row.kind == "cpu") == (row.kind == "cpu")]
+    shares = measured_shares(*alike[0]) if alike else ASSUMED
+    is_cpu = row.kind == "cpu"
+    cores = row_cores(row) if is_cpu else 1
+    # On a device, kernels are launched by a host that is not known, so never faster than by the one here.
+    overhead = max([CPU_OPERATOR_SECONDS if is_cpu else LAUNCH_SECONDS, *_operator_seconds(alike or local)])
+    return HardwareProfile(
+        accelerator=Accelerator(
+            name=row.name,
+            model=row.name,
+            kind="cpu" if is_cpu else "cuda",
+            cores=cores,
+            memory_bytes=row.memory_bytes,
+        ),
+        host=HOST,
+        measured_at=f"{row.date.isoformat()}T00:00:00+00:00",
+        matmul_flops_per_second=_matmul_rates(row, shares),
+        copy_bytes_per_second=_estimated(row.memory_bytes_per_second * shares.copy),
+        gather_bytes_per_second=_estimated(row.memory_bytes_per_second * shares.gather),
+        operator_overhead_seconds=_estimated(overhead),
+        idle_watts=None if row.tdp_watts is None else _estimated(row.tdp_watts * IDLE_SHARE),
+        busy_watts=None if row.tdp_watts is None else Figure(value=row.tdp_watts, source="catalogue"),
+        energy_method=f"estimated: {row.tdp_watts or 'unknown'} W of the catalogue at work, {IDLE_SHARE:.0%} at rest",
+        price_per_hour=None if row.price_per_hour is None else Figure(value=row.price_per_hour, source="catalogue"),
+        host_to_device_bytes_per_second=(
+            None if row.host_link_bytes_per_second is None else _estimated(row.host_link_bytes_per_second * shares.copy)
+        ),
+        collectives=_collectives(row, shares),
+    )
+
+
+def row_cores(row: AcceleratorRow) -> int:
+    """Physical cores of a processor of the catalogue; estimated from its arithmetic where no row of power names it."""
+    known = load_catalogue().find_cpu(CpuIdentity(model_name=row.name))
+    if known is not None:
+        return known.cores
+    return max(1, round(peak_flops(row, "fp32")[0] / CPU_FLOPS_PER_CORE))
+
+
+def peak_flops(row: AcceleratorRow, precision: Precision) -> tuple[float, Source]:
+    """Published peak of the data type that torch computes this precision in.
+
+    fp32 is plain, as torch does not use tf32 unless told; without a rate for bf16 it is emulated at that of fp32. An
+    accelerator that publishes bf16 alone is taken to compute fp32 at a quarter of it.
+    """
+    peaks = row.peak_flops_per_second
+    if precision == "bf16":
+        return (peaks["bf16"], "catalogue") if "bf16" in peaks else (peak_flops(row, "fp32")[0], "estimated")
+    if "fp32" in peaks:
+        return peaks["fp32"], "catalogue"
+    if "bf16" in peaks:
+        return peaks["bf16"] / 4, "estimated"
+    return min(peaks.values()), "estimated"
+
+
+def _matmul_rates(row: AcceleratorRow, shares: ReachedShares) -> dict[Precision, Figure]:
+    """By precision; bf16 only where the accelerator has it."""
+    precisions: list[Precision] = ["fp32", "bf16"] if "bf16" in row.peak_flops_per_second else ["fp32"]
+    return {precision: _estimated(peak_flops(row, precision)[0] * shares.matmul) for precision in precisions}
+
+
+def _operator_seconds(local: Sequence[tuple[HardwareProfile, AcceleratorRow]]) -> list[float]:
+    return [profile.operator_overhead_seconds.value for profile, _ in local]
+
+
+def _collectives(row: AcceleratorRow, shares: ReachedShares) -> tuple[CollectiveCost, ...]:
+    """Two devices over the published link; none where it is not published."""
+    rate = row.interconnect_bytes_per_second or row.host_link_bytes_per_second
+    if rate is None:
+        return ()
+    costs = [("all_reduce", 1.0), ("all_to_all", 2.0)]  # how much of a message each device keeps for itself, inverted
+    return tuple(
+        CollectiveCost.model_validate(
+            {
+                "operation": operation,
+                "processes": 2,
+                "link": f"{row.interconnect}, from the catalogue",
+                "latency_seconds": COLLECTIVE_START_SECONDS,
+                "bytes_per_second": rate * shares.copy * gain,
+                "r2": 0.0,
+                "points": (),
+            }
+        )
+        for operation, gain in costs
+    )
+
+
+def _estimated(value: float) -> Figure:
+    return Figure(value=value, source="estimated")

@@ -1,0 +1,107 @@
+"""Predicts what a placement takes: time by `StepModel`, power by `PowerModel`, memory by `predict_memory_bytes`.
+
+Every figure is an estimate of a machine at its measured rates. What runs teach on top of it is
+`hardware.cost.residual`'s.
+"""
+
+import math
+
+from hardware.cost.memory_model import predict_memory_bytes
+from hardware.cost.power_model import PowerModel, busy_cores
+from hardware.cost.step_model import StepModel
+from hardware.types import HardwareProfile, Placement, Prediction, Workload
+
+# Standard deviation of log(measured / predicted): two steps in three are within 40 % of the prediction for a measured
+# machine, and within a factor of two of that for a catalogue's.
+COLD_LOG_DEVIATION = 0.35
+CATALOGUE_LOG_DEVIATION = 0.7
+QUANTILE_95 = 1.645  # A symmetric interval of 90 % of a normal distribution ends here, in standard deviations.
+
+
+class CostModel:
+    """Predicts placements on one accelerator; for many of them, make it once.
+
+    Args:
+        profile: measured rates of the accelerator, or a catalogue's (`hardware.catalogue.offers`).
+        power: its power; what the profile tells when None.
+    """
+
+    def __init__(self, profile: HardwareProfile, power: PowerModel | None = None) -> None:
+        self.profile = profile
+        self.step_model = StepModel(profile)
+        self.power = power or PowerModel.of(profile)
+        measured = profile.copy_bytes_per_second.source == "measured"
+        self._log_deviation = COLD_LOG_DEVIATION if measured else CATALOGUE_LOG_DEVIATION
+
+    def predict(self, workload: Workload, placement: Placement, process_bytes: int = 0) -> Prediction:
+        """What one epoch of `workload` is expected to take at `placement`; see `predict`."""
+        assert placement.accelerator == self.profile.accelerator.name, "the profile is another accelerator's"
+        parts = self.step_model.parts(workload, placement)
+        epoch_seconds = epoch_steps(workload, placement) * parts.total
+        watts = self.watts(placement)
+        return Prediction(
+            step_seconds=parts.total,
+            epoch_seconds=epoch_seconds,
+            epoch_joules=None if watts is None else watts * epoch_seconds,
+            memory_bytes=predict_memory_bytes(workload, placement, self.profile, process_bytes),
+            samples_per_second=workload.train_samples / epoch_seconds,
+            step_seconds_source="estimated",
+            energy_source="unavailable" if watts is None else "estimated",
+            memory_source="estimated",
+            step_seconds_interval=interval(parts.total, self._log_deviation),
+            parts={
+                "dense": parts.dense,
+                "embedding": parts.embedding,
+                "communication": parts.communication,
+                "input": parts.input,
+                "overhead": parts.overhead,
+            },
+        )
+
+    def watts(self, placement: Placement) -> float | None:
+        """Mean power while training, of all the devices that the placement takes; None when unknown."""
+        if self.power is None:
+            return None
+        devices = placement.processes if self.profile.accelerator.kind == "cuda" else 1
+        return devices * self.power.watts(busy_cores(placement, self.profile))
+
+
+def predict(workload: Workload, placement: Placement, profile: HardwareProfile, process_bytes: int = 0) -> Prediction:
+    """What one epoch of `workload` is expected to take at `placement`; every figure is an estimate.
+
+    Args:
+        workload: demand of one sample and of one step.
+        placement: on the accelerator that `profile` describes.
+        profile: its measured rates and power.
+        process_bytes: memory that the process holds before training, counted for a CPU.
+    """
+    return CostModel(profile).predict(workload, placement, process_bytes)
+
+
+def interval(seconds: float, deviation: float) -> tuple[float, float]:
+    """What holds a figure with 90 % probability, whose logarithm has this standard deviation."""
+    width = math.exp(QUANTILE_95 * deviation)
+    return seconds / width, seconds * width
+
+
+def log_deviation(prediction: Prediction) -> float:
+    """Inverse of `interval`; that of a measured machine where the prediction has none."""
+    if prediction.step_seconds_interval is None:
+        return COLD_LOG_DEVIATION
+    low, high = prediction.step_seconds_interval
+    return math.log(high / low) / (2 * QUANTILE_95)
+
+
+def epoch_steps(workload: Workload, placement: Placement) -> int:
+    """Optimiser steps of one pass over the training part."""
+    return math.ceil(workload.train_samples / placement.batch_size)
+
+
+def predict_step_seconds(workload: Workload, placement: Placement, profile: HardwareProfile) -> float:
+    """Seconds of one training step."""
+    return StepModel(profile).parts(workload, placement).total
+
+
+def predict_watts(placement: Placement, profile: HardwareProfile) -> float | None:
+    """Mean power while training: idle power, and the rest in proportion to the cores in use; None when unknown."""
+    return CostModel(profile).watts(placement)

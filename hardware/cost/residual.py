@@ -1,0 +1,194 @@
+"""What past runs teach about the cost model's errors, with how sure they make us.
+
+The cost model is wrong in ways that repeat: the same kernels, batch sizes and threads err alike from one training to
+the next. So the logarithm of measured over predicted step seconds is learned as a Gaussian process (Rasmussen and
+Williams, "Gaussian Processes for Machine Learning", 2006, chapters 2 and 5) over what is known of a step before it
+runs. Near to what was observed the correction is sharp; far from it the process returns to the cost model as it is, and
+to the width of its errors there.
+"""
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pydantic import Field
+
+from hardware.cost.cost_model import COLD_LOG_DEVIATION, interval, log_deviation
+from hardware.types import Frozen, Placement, Prediction, Workload
+
+if TYPE_CHECKING:
+    from sklearn.gaussian_process import GaussianProcessRegressor
+
+# Step times of one configuration differ by as much from run to run on a quiet machine.
+SMALLEST_LOG_NOISE = 0.02
+LOG_NOISE = 0.1  # of short probes, until there are enough to tell
+SMALLEST_LOG_SIZE = 0.07  # of the errors that can be learned
+PART_NAMES = ("dense", "embedding", "communication", "input", "overhead")
+FEWEST_FOR_SCALES = (
+    12  # Below, size and scale of the errors stay what they are by default: so few points would be overfitted.
+)
+
+
+class StepObservation(Frozen):
+    """The step time of one finished training or probe, beside what the cost model had said of it."""
+
+    workload: Workload
+    placement: Placement
+    accelerator_model: str = Field(description="What the vendor calls the accelerator.")
+    host: str = Field(description="Fingerprint of the machine.")
+    predicted_seconds: float = Field(gt=0, description="One step, by the cost model without any correction.")
+    measured_seconds: float = Field(gt=0)
+    measured_at: str = Field(description="UTC time, ISO 8601.")
+    parts: dict[str, float] = Field(default={}, description="Seconds of `predicted_seconds` by part, where known.")
+
+
+class Residual:
+    """Corrects predictions by what was observed; made by `fit`.
+
+    Attributes:
+        observations: how many it has learned from.
+    """
+
+    def __init__(
+        self, process: "GaussianProcessRegressor | None", accelerators: Sequence[str], observations: int
+    ) -> None:
+        self._process = process
+        self._accelerators = tuple(accelerators)
+        self.observations = observations
+
+    @classmethod
+    def fit(cls, observations: Sequence[StepObservation]) -> "Residual":
+        """Learn from past steps; without any, predictions stay as they are, in a wide interval.
+
+        Args:
+            observations: of any workloads, placements and accelerators; the order does not matter.
+        """
+        if not observations:
+            return cls(None, (), 0)
+        from threadpoolctl import threadpool_limits
+
+        accelerators = sorted({one.accelerator_model for one in observations})
+        inputs = np.array(
+            [
+                [
+                    *_features(one.workload, one.placement, one.predicted_seconds, one.parts),
+                    *_one_hot(one.accelerator_model, accelerators),
+                ]
+                for one in observations
+            ]
+        )
+        targets = np.log([one.measured_seconds / one.predicted_seconds for one in observations])
+        process = _new_process(learn_scales=len(observations) >= FEWEST_FOR_SCALES)
+        # Matrices of a few hundred rows gain nothing from threads, and lose much where others use the cores.
+        with threadpool_limits(1), warnings.catch_warnings():
+            # A scale that ends at its bound is what the bounds are for: that input hardly matters.
+            warnings.filterwarnings("ignore", message="The optimal value found", category=UserWarning)
+            process.fit(inputs, targets)
+        return cls(process, accelerators, len(observations))
+
+    def correct(
+        self, workload: Workload, placement: Placement, prediction: Prediction, accelerator_model: str | None = None
+    ) -> Prediction:
+        """The prediction with corrected times, and the interval that holds the step time with 90 % probability.
+
+        Args:
+            workload: what runs.
+            placement: where.
+            prediction: of the cost model, uncorrected; a measured one is returned as it is.
+            accelerator_model: what the vendor calls the accelerator; the placement's own name when None.
+        """
+        return self.correct_all(workload, [(placement, prediction, accelerator_model or placement.accelerator)])[0]
+
+    def correct_all(
+        self, workload: Workload, predictions: Sequence[tuple[Placement, Prediction, str]]
+    ) -> list[Prediction]:
+        """`correct` for many placements at once: (placement, prediction, accelerator model) each."""
+        if not predictions:
+            return []
+        means, deviations = self._log_ratios(workload, predictions)
+        return [
+            prediction if prediction.step_seconds_source == "measured" else scaled(prediction, mean, deviation)
+            for (_, prediction, _), mean, deviation in zip(predictions, means, deviations, strict=True)
+        ]
+
+    def _log_ratios(
+        self, workload: Workload, predictions: Sequence[tuple[Placement, Prediction, str]]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation of log(measured / predicted) for each."""
+        own = np.array([log_deviation(prediction) for _, prediction, _ in predictions])
+        if self._process is None:
+            return np.zeros(len(predictions)), own
+        inputs = np.array(
+            [
+                [
+                    *_features(workload, placement, prediction.step_seconds, prediction.parts),
+                    *_one_hot(model, self._accelerators),
+                ]
+                for placement, prediction, model in predictions
+            ]
+        )
+        answer: Any = self._process.predict(inputs, return_std=True)
+        means, deviations = answer
+        # What others teach about an accelerator that was never observed cannot make its own figures any surer.
+        unknown = np.array([model not in self._accelerators for _, _, model in predictions])
+        return means, np.where(unknown, np.maximum(deviations, own), deviations)
+
+
+def _features(
+    workload: Workload, placement: Placement, predicted_seconds: float, parts: dict[str, float]
+) -> list[float]:
+    """What decides how the cost model errs, on logarithmic scales and near to the unit interval."""
+    batch = placement.batch_size
+    return [
+        math.log(batch) / 3,
+        math.log(placement.threads),
+        float(placement.precision == "bf16"),
+        math.log(placement.processes),
+        math.log(predicted_seconds) / 3,
+        math.log1p(workload.matmul_flops_per_sample) / 3,
+        math.log1p(workload.lookup_bytes_per_sample) / 3,
+        math.log1p(workload.lookups_per_sample) / 3,
+        math.log1p(workload.parameter_bytes) / 5,
+        *(parts.get(name, 0.0) / predicted_seconds for name in PART_NAMES),
+    ]
+
+
+def _one_hot(accelerator: str, accelerators: Sequence[str]) -> list[float]:
+    """One coordinate for each known accelerator: an unknown one is as far from each as they are from one another."""
+    return [float(accelerator == known) for known in accelerators]
+
+
+def _new_process(*, learn_scales: bool) -> "GaussianProcessRegressor":
+    """An untrained process whose prior is the cost model's own uncertainty.
+
+    One length scale serves all inputs: with one for each, a few hundred runs of a few models are overfitted, and models
+    that were never run are predicted worse than without any correction.
+    """
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+
+    optimizer: Any = "fmin_l_bfgs_b" if learn_scales else None
+    # Before anything is learned, half of the cost model's variance is common to all steps, half is each one's own.
+    half = COLD_LOG_DEVIATION**2 / 2
+    common = ConstantKernel(half, (1e-3, 0.5))
+    own = ConstantKernel(half, (SMALLEST_LOG_SIZE**2, 1.0)) * Matern(1.5, (0.5, 10.0), nu=2.5)
+    noise = WhiteKernel(LOG_NOISE**2, (SMALLEST_LOG_NOISE**2, 0.3**2))
+    return GaussianProcessRegressor(common + own + noise, optimizer=optimizer)
+
+
+def scaled(prediction: Prediction, log_ratio: float, deviation: float) -> Prediction:
+    """The prediction with its times multiplied, at the same power."""
+    ratio = math.exp(log_ratio)
+    step_seconds = prediction.step_seconds * ratio
+    return prediction.model_copy(
+        update={
+            "step_seconds": step_seconds,
+            "step_seconds_interval": interval(step_seconds, deviation),
+            "epoch_seconds": prediction.epoch_seconds * ratio,
+            "epoch_joules": None if prediction.epoch_joules is None else prediction.epoch_joules * ratio,
+            "samples_per_second": prediction.samples_per_second / ratio,
+            "parts": {name: seconds * ratio for name, seconds in prediction.parts.items()},
+        }
+    )

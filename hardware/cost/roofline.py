@@ -1,0 +1,113 @@
+"""The roofline of an accelerator, from measured rates, and layers placed under it.
+
+Williams, Waterman and Patterson, "Roofline: An Insightful Visual Performance Model", CACM 52(4), 2009: with I
+operations for each byte that moves, no code is faster than min(compute roof, I x bandwidth).
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+
+from hardware.probes.rates import DTYPES, measure_matmul
+from hardware.probes.timing import threads
+from hardware.types import Frozen, HardwareProfile, Precision, RowRate
+
+
+class Product(Frozen):
+    """`count` matrix products `[m, k] x [k, n]`."""
+
+    m: int
+    n: int
+    k: int
+    count: int = 1
+
+
+class RooflinePoint(Frozen):
+    """One layer in one direction: what it does, and how long that takes when it is run alone."""
+
+    name: str
+    phase: Literal["forward", "backward"]
+    flops: float
+    moved_bytes: float
+    seconds: float
+
+    @property
+    def intensity(self) -> float:
+        """Operations for each byte that moves."""
+        return self.flops / self.moved_bytes
+
+    @property
+    def flops_per_second(self) -> float:
+        """What it reaches."""
+        return self.flops / self.seconds
+
+
+class Roofline(Frozen):
+    """Roofs of one accelerator and the layers under them; all measured."""
+
+    accelerator: str
+    precision: Precision
+    compute_roofs: dict[Precision, float]
+    copy_bytes_per_second: float
+    gather_bytes_per_second: float
+    title: str
+    points: tuple[RooflinePoint, ...]
+
+    def attainable(self, intensity: float) -> float:
+        """Most operations a second with so many operations for each byte."""
+        return min(self.compute_roofs[self.precision], intensity * self.copy_bytes_per_second)
+
+    def bound(self, point: RooflinePoint) -> Literal["compute", "memory"]:
+        """Which roof the layer meets first."""
+        ridge = self.compute_roofs[self.precision] / self.copy_bytes_per_second
+        return "compute" if point.intensity >= ridge else "memory"
+
+
+def build_roofline(
+    profile: HardwareProfile, precision: Precision, points: Sequence[RooflinePoint], title: str
+) -> Roofline:
+    """Roofs from a profile, over layers that were measured on the same accelerator."""
+    return Roofline(
+        accelerator=f"{profile.accelerator.name}: {profile.accelerator.model}",
+        precision=precision,
+        compute_roofs={name: figure.value for name, figure in profile.matmul_flops_per_second.items()},
+        copy_bytes_per_second=profile.copy_bytes_per_second.value,
+        gather_bytes_per_second=profile.gather_bytes_per_second.value,
+        title=title,
+        points=tuple(points),
+    )
+
+
+def measure_products(
+    profile: HardwareProfile, precision: Precision, products: Sequence[Product], seconds_each: float = 0.02
+) -> float:
+    """Seconds of matrix products one after the other, each measured alone, with all cores.
+
+    Args:
+        profile: of the accelerator to measure on.
+        precision: data type of the operands.
+        products: what is measured.
+        seconds_each: time after which a measurement stops repeating.
+    """
+    accelerator, total = profile.accelerator, 0.0
+    with threads(accelerator.cores if accelerator.kind == "cpu" else 1), torch.random.fork_rng():
+        torch.manual_seed(0)
+        for one in products:
+            shape = (one.m, one.n, one.k)
+            rate = measure_matmul(
+                torch.device(accelerator.name), DTYPES[precision], shape, seconds_each, count=one.count
+            )
+            total += 2 * one.count * one.m * one.n * one.k / rate.flops_per_second.value
+    return total
+
+
+def rate_at_width(curve: Sequence[RowRate], row_bytes: int) -> float:
+    """Bytes a second of rows of a width: that of the nearest width measured, on a logarithmic scale.
+
+    Args:
+        curve: measured, not empty.
+        row_bytes: width of a row.
+    """
+    nearest = min(curve, key=lambda point: abs(point.row_bytes.bit_length() - row_bytes.bit_length()))
+    return nearest.bytes_per_second.value

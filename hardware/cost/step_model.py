@@ -1,0 +1,279 @@
+"""What a training step takes, part by part, from what the workload asks and what the accelerator was measured to do.
+
+The step is a roofline with overheads (after Williams et al., "Roofline", CACM 52(4), 2009), one for each operation
+instead of one for all. With B samples a step on a share s of the cores:
+
+    dense          each matrix product by `MatmulModel`; other operators read and write at the rate of a copy, times the
+                   factor by which a step of a small model was slower than its traffic alone
+    embedding      bags, rows and bytes by the costs of the short probes, where the skew of the lookups tells what comes
+                   from the caches; without probes, lookups B (seconds of a row's lookup + of its update), by its width
+                   and the same factor
+    overhead       the start of a step, and operators x operator overhead
+    communication  of several processes: the layers' gradients are summed, the pooled rows and their gradients exchanged
+    input          what making the batches costs beyond what happens beside the step
+
+Dense layers, embeddings and collectives run one after the other, as in `engine.loop.step`; batches are made beside the
+step in a thread of their own, so they cost only what does not fit beside it, and the share of the cores that they take.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hardware.cost.matmul_model import MatmulModel
+from hardware.types import (
+    Collective,
+    CollectiveCost,
+    HardwareProfile,
+    Placement,
+    Precision,
+    RowRate,
+    StepCosts,
+    Workload,
+)
+
+FLOAT_BYTES = 4
+# Without measured collectives: what a message through the kernel's loopback starts with, and the share of a copy's rate
+# that it reaches (two copies each way, in both processes).
+LOOPBACK_SECONDS = 100e-6
+LOOPBACK_SHARE = 1 / 8
+# Operators of the loader for each batch, and the random reads of each sample: one for each array of the data set.
+LOADER_OPERATORS = 20
+LOADER_READS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepParts:
+    """Seconds of one step."""
+
+    dense: float
+    embedding: float
+    communication: float
+    input: float
+    overhead: float
+
+    @property
+    def total(self) -> float:
+        """The whole step."""
+        return self.dense + self.embedding + self.communication + self.input + self.overhead
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawParts:
+    """Seconds of what is done in a step, each kind of work as if it were alone.
+
+    Attributes:
+        products: matrix products that grow with the batch as one.
+        traffic: small products, one for each sample, and operators that only read and write.
+        tables: look-up and update.
+        operators: their dispatch.
+    """
+
+    products: float
+    traffic: float
+    tables: float
+    operators: float
+
+
+class StepModel:
+    """Predicts steps on one accelerator; what it fits to the profile's curves, it fits once.
+
+    Args:
+        profile: of the accelerator.
+    """
+
+    def __init__(self, profile: HardwareProfile) -> None:
+        self.profile = profile
+        self._matmul: dict[Precision, MatmulModel] = {}
+        self._cores = profile.accelerator.cores if profile.accelerator.kind == "cpu" else 1
+
+    def parts(self, workload: Workload, placement: Placement) -> StepParts:
+        """Seconds of one step, by the formulas at the head of this file."""
+        raw = self.raw_parts(workload, placement)
+        share = busy_share(placement, self.profile)
+        factor = self._scaled([(one.threads, one.memory_factor) for one in self.profile.step_costs], share) or 1.0
+        dense, embedding = raw.products + factor * raw.traffic, factor * raw.tables
+        overhead = raw.operators + self._scaled(
+            [(one.threads, one.start_seconds) for one in self.profile.step_costs], share
+        )
+        communication = self._communication_seconds(workload, placement)
+        waiting = self._input_seconds(workload, placement, dense + embedding + overhead + communication)
+        return StepParts(
+            dense=dense, embedding=embedding, communication=communication, input=waiting, overhead=overhead
+        )
+
+    def raw_parts(self, workload: Workload, placement: Placement) -> RawParts:
+        """What each kind of work takes alone; `parts` puts it together."""
+        samples = math.ceil(placement.batch_size / self._devices(placement))
+        share = busy_share(placement, self.profile)
+        products, traffic = self._dense_seconds(workload, placement.precision, samples, share)
+        return RawParts(
+            products=products,
+            traffic=traffic,
+            tables=self._embedding_seconds(workload, samples, share),
+            operators=operators(workload, placement.precision) * self.profile.operator_overhead_seconds.value,
+        )
+
+    def _scaled(self, by_threads: Sequence[tuple[int, float]], share: float) -> float:
+        return scaled_seconds([(threads / self._cores, value) for threads, value in by_threads], share)
+
+    def _devices(self, placement: Placement) -> int:
+        """Processes on one CPU share its cores; each of several GPUs takes its part of the batch."""
+        return placement.processes if self.profile.accelerator.kind == "cuda" else 1
+
+    def _dense_seconds(
+        self, workload: Workload, precision: Precision, samples: int, share: float
+    ) -> tuple[float, float]:
+        """Seconds of the large products; of the small ones, which are bound by memory, and of all other operators."""
+        copy_rate = self.profile.copy_bytes_per_second.value * min(1.0, 2 * share)
+        if not workload.matmuls:
+            flops = workload.matmul_flops_per_sample * samples
+            compute = flops * self._matmul_model(precision).seconds_per_flop / share
+            return compute, max(0.0, 2 * workload.activation_bytes_per_sample * samples / copy_rate - compute)
+        large = small = 0.0
+        for one in workload.matmuls:
+            seconds = self._matmul_model(precision if one.half else "fp32").seconds(*one.sizes(samples), share=share)
+            if one.batch_axis == "count":
+                small += seconds
+            else:
+                large += seconds
+        rest = workload.dense[precision]
+        traffic = rest.traffic_bytes_per_step + rest.traffic_bytes_per_sample * samples
+        return large, small + traffic / copy_rate
+
+    def _matmul_model(self, precision: Precision) -> MatmulModel:
+        if precision not in self._matmul:
+            self._matmul[precision] = MatmulModel.of(self.profile, precision)
+        return self._matmul[precision]
+
+    def _embedding_seconds(self, workload: Workload, samples: int, share: float) -> float:
+        if not workload.lookups_per_sample:
+            return 0.0
+        if self.profile.step_costs:
+            cache_bytes = self.profile.cache_bytes
+            return self._scaled(
+                [(one.threads, table_seconds(one, workload, samples, cache_bytes)) for one in self.profile.step_costs],
+                share,
+            )
+        row_bytes = workload.lookup_bytes_per_sample / workload.lookups_per_sample
+        gather = self.profile.gather_bytes_per_second.value
+        lookup = row_seconds(self.profile.gather_curve, row_bytes) or row_bytes / gather
+        update = row_seconds(self.profile.scatter_curve, row_bytes) or 2 * row_bytes / gather
+        return samples * workload.lookups_per_sample * (lookup + update) / share
+
+    def _communication_seconds(self, workload: Workload, placement: Placement) -> float:
+        """A sum of the layers' gradients, and two exchanges of pooled rows: forward, and their gradients backward."""
+        if placement.processes == 1:
+            return 0.0
+        samples = math.ceil(placement.batch_size / placement.processes)
+        tables = workload.tables or workload.lookups_per_sample
+        row_bytes = workload.lookup_bytes_per_sample / max(workload.lookups_per_sample, 1e-9)
+        gradients = workload.dense_parameter_bytes or 0
+        exchange = self._collective_seconds("all_to_all", samples * tables * row_bytes, placement.processes)
+        return self._collective_seconds("all_reduce", gradients, placement.processes) + 2 * exchange
+
+    def _collective_seconds(self, operation: Collective, message_bytes: float, processes: int) -> float:
+        known = [one for one in self.profile.collectives if one.operation == operation]
+        if known:
+            return scaled_collective_seconds(known, message_bytes, processes)
+        rate = self.profile.copy_bytes_per_second.value * LOOPBACK_SHARE
+        return LOOPBACK_SECONDS + message_share(operation, processes) * message_bytes / rate
+
+    def _input_seconds(self, workload: Workload, placement: Placement, step_seconds: float) -> float:
+        """What making a batch costs the step: the processor time that the step's own cores must give, or the wait."""
+        overhead = self.profile.operator_overhead_seconds.value
+        read_seconds = 64 / self.profile.gather_bytes_per_second.value
+        making = LOADER_OPERATORS * overhead + placement.batch_size * LOADER_READS * read_seconds
+        making += placement.batch_size * workload.input_bytes_per_sample / self.profile.copy_bytes_per_second.value
+        copying = 0.0
+        if self.profile.host_to_device_bytes_per_second is not None:
+            rate = self.profile.host_to_device_bytes_per_second.value
+            copying = placement.batch_size * workload.input_bytes_per_sample / rate
+        wait = max(0.0, making + copying - step_seconds)
+        if self.profile.accelerator.kind == "cuda":
+            return wait
+        free_cores = self.profile.accelerator.cores - placement.threads
+        return wait if free_cores >= 1 else max(wait, making / placement.threads)
+
+
+def table_seconds(costs: StepCosts, workload: Workload, samples: int, cache_bytes: int) -> float:
+    """Seconds of looking up and updating the tables once, with the threads that `costs` was measured with.
+
+    Args:
+        costs: of bags, rows and bytes.
+        workload: its skew tells which share of the rows comes from the caches.
+        samples: of the step.
+        cache_bytes: of the last cache.
+    """
+    bags = workload.tables or workload.lookups_per_sample
+    cached = workload.cached_share(cache_bytes)
+    byte_seconds = cached * costs.cached_byte_seconds + (1 - cached) * costs.byte_seconds
+    a_sample = (
+        bags * costs.bag_seconds
+        + workload.lookups_per_sample * costs.lookup_seconds
+        + workload.lookup_bytes_per_sample * byte_seconds
+    )
+    return samples * a_sample
+
+
+def scaled_seconds(measured: Sequence[tuple[float, float]], share: float) -> float:
+    """Seconds at a share of the cores, between measured shares by a power law; 0 where nothing was measured.
+
+    Args:
+        measured: (share of the cores, seconds), rising.
+        share: of the cores.
+    """
+    if not measured:
+        return 0.0
+    if len(measured) == 1 or min(seconds for _, seconds in measured) <= 0:
+        return min(measured, key=lambda one: abs(one[0] - share))[1]
+    shares, seconds = np.log(measured).T
+    return float(np.exp(np.interp(np.log(share), shares, seconds)))
+
+
+def operators(workload: Workload, precision: Precision) -> int:
+    """Operators dispatched in one step."""
+    return workload.dense[precision].operators_per_step if workload.dense else workload.operators_per_step
+
+
+def busy_share(placement: Placement, profile: HardwareProfile) -> float:
+    """Share of the accelerator's cores that the placement keeps busy; a GPU is used as a whole."""
+    if profile.accelerator.kind == "cuda":
+        return 1.0
+    return min(1.0, placement.threads / profile.accelerator.cores)
+
+
+def row_seconds(curve: Sequence[RowRate], row_bytes: float) -> float | None:
+    """Seconds that one row takes, between the measured widths by interpolation; None without a curve.
+
+    Wider rows than the widest take time in proportion, narrower ones than the narrowest as much as that.
+    """
+    if not curve:
+        return None
+    widths = [one.row_bytes for one in curve]
+    seconds = [one.row_bytes / one.bytes_per_second.value for one in curve]
+    if row_bytes > widths[-1]:
+        return seconds[-1] * row_bytes / widths[-1]
+    return float(np.interp(row_bytes, widths, seconds))
+
+
+def scaled_collective_seconds(known: Sequence[CollectiveCost], message_bytes: float, processes: int) -> float:
+    """Time of a collective, from the measured number of processes that is nearest.
+
+    Latency grows with the logarithm of the processes, traffic as `message_share` (Thakur, Rabenseifner and Gropp,
+    "Optimization of Collective Communication Operations in MPICH", IJHPCA 19(1), 2005).
+    """
+    nearest = min(known, key=lambda one: abs(math.log(one.processes / processes)))
+    latency = nearest.latency_seconds * math.log2(processes) / math.log2(nearest.processes)
+    share = message_share(nearest.operation, processes) / message_share(nearest.operation, nearest.processes)
+    return latency + share * message_bytes / nearest.bytes_per_second
+
+
+def message_share(operation: Collective, processes: int) -> float:
+    """How often a process sends its message through its link: a ring sums twice round, others pass once."""
+    once = (processes - 1) / processes
+    return {"all_reduce": 2 * once, "reduce_scatter": once, "all_to_all": once, "all_gather": float(processes - 1)}[
+        operation
+    ]

@@ -1,0 +1,117 @@
+"""Which accelerators this process can use: the CPU always, and every CUDA device that torch can run on."""
+
+import hashlib
+import logging
+import os
+import platform
+from pathlib import Path
+
+import psutil
+
+from hardware.catalogue.rows import CpuIdentity
+from hardware.devices.cgroup import cpu_quota, memory_limit_bytes
+from hardware.devices.topology import core_of, cpu_facts, cpu_topology, instruction_sets
+from hardware.types import Accelerator
+
+log = logging.getLogger(__name__)
+
+
+def local_accelerators() -> list[Accelerator]:
+    """Every device of this machine on which a training can run, the CPU first."""
+    return [_local_cpu(), *_local_cuda_devices()]
+
+
+def host_fingerprint(accelerators: list[Accelerator]) -> str:
+    """Identify the machine by what makes it fast or slow: equal machines, and all containers on one, share it."""
+    facts = [
+        (one.name, one.model, one.cores, round(one.memory_bytes / 2**30), one.instruction_sets) for one in accelerators
+    ]
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+
+
+def usable_cores(root: Path = Path("/")) -> int:
+    """Physical cores that this process may keep busy: within its affinity mask and its processor-time quota.
+
+    Args:
+        root: where the file system begins; tests point it at a copy.
+    """
+    processors = _affinity()
+    cores = {core_of(processor, root) for processor in processors}
+    quota = cpu_quota(root)
+    return max(1, len(cores) if quota is None else min(len(cores), int(quota)))
+
+
+def usable_memory_bytes(root: Path = Path("/")) -> int:
+    """Memory that this process may use, in bytes: what the machine has, or less where a control group limits it."""
+    total = psutil.virtual_memory().total
+    limit = memory_limit_bytes(root)
+    return total if limit is None else min(total, limit)
+
+
+def cpu_identity(root: Path = Path("/")) -> CpuIdentity:
+    """Vendor, family, model and name of the processor, as the kernel reports them."""
+    facts = cpu_facts(root)
+    return CpuIdentity(
+        model_name=facts.get("model name") or platform.processor() or platform.machine(),
+        vendor=facts.get("vendor_id", ""),
+        family=int(facts.get("cpu family", -1)),
+        model=int(facts.get("model", -1)),
+    )
+
+
+def last_level_cache_bytes(root: Path = Path("/")) -> int:
+    """Size of the largest cache of the first processor in bytes; 32 MiB where the kernel does not say."""
+    return max((cache.size_bytes for cache in cpu_topology(root).caches), default=32 * 2**20)
+
+
+def _local_cpu() -> Accelerator:
+    return Accelerator(
+        name="cpu",
+        model=cpu_identity().model_name,
+        kind="cpu",
+        cores=usable_cores(),
+        memory_bytes=usable_memory_bytes(),
+        instruction_sets=instruction_sets(),
+        topology=cpu_topology(),
+    )
+
+
+def _local_cuda_devices() -> list[Accelerator]:
+    """CUDA devices that torch can run on, AMD's under ROCm among them; what lies idle is named in the log."""
+    import torch
+
+    from hardware.devices.gpu import amd_device_names
+    from hardware.devices.nvml import nvml_devices
+
+    usable = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    names = [device.name for device in nvml_devices()] + amd_device_names()
+    if len(names) > usable:
+        log.warning(
+            "The machine has %d GPU(s) (%s) but torch %s can use %d: install requirements/cuda.txt, for AMD a ROCm "
+            "build of torch, or check CUDA_VISIBLE_DEVICES.",
+            len(names),
+            ", ".join(names),
+            torch.__version__,
+            usable,
+        )
+    accelerators = []
+    for index in range(usable):
+        properties = torch.cuda.get_device_properties(index)
+        accelerators.append(
+            Accelerator(
+                name=f"cuda:{index}",
+                model=properties.name,
+                kind="cuda",
+                cores=properties.multi_processor_count,
+                memory_bytes=properties.total_memory,
+                instruction_sets=(f"sm_{properties.major}{properties.minor}",),
+            )
+        )
+    return accelerators
+
+
+def _affinity() -> list[int]:
+    """Logical processors that the scheduler may put this process on."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))

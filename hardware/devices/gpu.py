@@ -1,0 +1,80 @@
+"""What the management library knows of a GPU that torch calls `cuda:<i>`: NVML or AMD SMI, through Zeus."""
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hardware.meters.source import first_line
+from shunter.errors import HardwareError
+
+if TYPE_CHECKING:
+    from zeus.device.gpu.common import GPU
+
+log = logging.getLogger(__name__)
+
+
+def zeus_gpu(accelerator: str) -> "GPU":
+    """Zeus' object for torch's device `cuda:<i>`; a ROCm build of torch calls AMD's devices so, too.
+
+    Raises:
+        HardwareError: the library does not list the device, or does not let this process ask it.
+    """
+    import torch
+
+    return _amd_gpu(accelerator) if torch.version.hip else _nvidia_gpu(accelerator)
+
+
+def amd_device_names() -> list[str]:
+    """AMD GPUs that AMD SMI lists; empty without its library, and empty with the reason in the log when it fails."""
+    from zeus.device.gpu.amd import amdsmi_is_available
+
+    if not amdsmi_is_available():
+        return []
+    try:
+        return [gpu.get_name() for gpu in _amd_gpus()]
+    except HardwareError as error:
+        log.warning("AMD SMI is installed but lists no device (%s).", error)
+        return []
+
+
+def _nvidia_gpu(accelerator: str) -> "GPU":
+    from zeus.device.gpu.nvidia import NVIDIAGPU
+    from zeus.exception import ZeusBaseError
+
+    from hardware.devices.nvml import nvml_index
+
+    index = nvml_index(accelerator)
+    if index is None:
+        raise HardwareError(f"NVML does not list {accelerator}")
+    try:
+        return NVIDIAGPU(index)
+    except ZeusBaseError as error:
+        raise HardwareError(f"NVML refuses {accelerator} ({first_line(error)})") from error
+
+
+def _amd_gpu(accelerator: str) -> "GPU":
+    from zeus.device.gpu.amd import amdsmi_is_available
+
+    if not amdsmi_is_available():
+        raise HardwareError(f"AMD SMI is not installed or does not answer, so {accelerator} cannot be asked")
+    index, gpus = int(accelerator.partition(":")[2] or 0), _amd_gpus()
+    if index >= len(gpus):
+        raise HardwareError(f"AMD SMI does not list {accelerator}")
+    return gpus[index]
+
+
+def _amd_gpus() -> "Sequence[GPU]":
+    """Zeus' objects in torch's order; Zeus has tried which of their counters can be trusted.
+
+    Raises:
+        HardwareError: the library refuses.
+    """
+    from zeus.device.gpu import get_gpus
+    from zeus.device.gpu.amd import AMDGPUs
+    from zeus.exception import ZeusBaseError
+
+    try:
+        found = get_gpus()
+        return (found if isinstance(found, AMDGPUs) else AMDGPUs()).gpus
+    except (ZeusBaseError, ValueError, RuntimeError) as error:
+        raise HardwareError(f"AMD SMI refuses this process ({first_line(error)})") from error

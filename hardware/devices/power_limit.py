@@ -1,0 +1,291 @@
+"""A GPU's power limit, for the length of a block: only with the operator's permission, and always put back."""
+
+import atexit
+import json
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Protocol, TypeVar
+
+import psutil
+
+from hardware.devices.gpu import zeus_gpu
+from hardware.meters.source import first_line
+from shunter.errors import HardwareError, RequestError
+from shunter.settings import Settings
+
+log = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
+
+
+class PowerLimited(Protocol):
+    """A device whose power limit can be read and set.
+
+    Attributes:
+        name: as in `Accelerator.name`.
+        identity: what the device is called whichever devices a process sees.
+    """
+
+    name: str
+    identity: str
+
+    def limit_watts(self) -> float:
+        """The limit now; raises HardwareError."""
+        ...
+
+    def limit_range_watts(self) -> tuple[float, float]:
+        """The lowest and the highest limit that the device takes; raises HardwareError."""
+        ...
+
+    def set_limit_watts(self, watts: float) -> None:
+        """Change the limit; raises HardwareError, in particular without the rights."""
+        ...
+
+
+class GpuPowerLimit:
+    """The power limit of torch's device `cuda:<i>`, of NVIDIA or AMD.
+
+    Raises:
+        HardwareError: the management library does not list the device or refuses it.
+    """
+
+    def __init__(self, name: str) -> None:
+        import torch
+
+        self.name = name
+        self._device = zeus_gpu(name)
+        self.identity = str(torch.cuda.get_device_properties(torch.device(name)).uuid)
+
+    def limit_watts(self) -> float:
+        """As `PowerLimited`."""
+        return self._ask(self._device.get_power_management_limit) / 1000
+
+    def limit_range_watts(self) -> tuple[float, float]:
+        """As `PowerLimited`."""
+        lowest, highest = self._ask(self._device.get_power_management_limit_constraints)
+        return lowest / 1000, highest / 1000
+
+    def set_limit_watts(self, watts: float) -> None:
+        """As `PowerLimited`."""
+        self._ask(lambda: self._device.set_power_management_limit(round(watts * 1000)))
+
+    def _ask(self, call: Callable[[], Answer]) -> Answer:
+        from zeus.exception import ZeusBaseError
+
+        try:
+            return call()
+        except ZeusBaseError as error:
+            raise HardwareError(first_line(error)) from error
+
+
+@contextmanager
+def power_limit(
+    device: PowerLimited, watts: float | None, *, allowed: bool, record: Path | None = None
+) -> Iterator[None]:
+    """Limit a device's power for the length of the block; afterwards it has its former limit again.
+
+    That holds for errors, Ctrl-C, SIGTERM and the end of Python. What a kill -9 leaves behind is in the record, and
+    `restore_abandoned`, or the next limit on the device, puts it right.
+
+    Args:
+        device: of this machine.
+        watts: the limit; None changes nothing.
+        allowed: whether the operator permits it (`Settings().allow_power_limit`).
+        record: file of the limits to put back; `power_limits.json` in Shunter's home when None.
+
+    Raises:
+        RequestError: it is not permitted, or out of the device's range.
+        HardwareError: this process has no rights to it, or another one holds a limit on the device.
+    """
+    if watts is None:
+        yield
+        return
+    _check_permission(device.name, watts, allowed)
+    lowest, highest = device.limit_range_watts()
+    if not lowest <= watts <= highest:
+        raise RequestError(
+            f"{device.name} takes power limits from {lowest:g} to {highest:g} W, not {watts:g} W: choose one of them."
+        )
+    held = _Held(device, record or default_record())
+    with _before_the_end(held.restore):
+        held.set(watts)
+        try:
+            yield
+        finally:
+            held.restore()
+
+
+@contextmanager
+def limited(accelerator: str, watts: float | None) -> Iterator[None]:
+    """`power_limit` on an accelerator of this machine by its name, permitted where the settings say so.
+
+    Args:
+        accelerator: `cuda:<i>`.
+        watts: the limit; None changes nothing, and asks no device.
+
+    Raises:
+        RequestError: as `power_limit`.
+        HardwareError: as `power_limit`, or the device cannot be asked.
+    """
+    if watts is None:
+        yield
+        return
+    allowed = Settings().allow_power_limit
+    _check_permission(accelerator, watts, allowed)
+    with power_limit(GpuPowerLimit(accelerator), watts, allowed=allowed):
+        yield
+
+
+def _check_permission(name: str, watts: float, allowed: bool) -> None:
+    if not allowed:
+        raise RequestError(
+            f"A power limit of {watts:g} W on {name} was asked for without permission: set "
+            "SHUNTER_ALLOW_POWER_LIMIT=true where the operator agrees, or leave the limit out."
+        )
+
+
+def default_record() -> Path:
+    """File of the limits that have to be put back."""
+    return Settings().home / "power_limits.json"
+
+
+def restore_abandoned(device: PowerLimited, record: Path | None = None) -> float | None:
+    """Put back the limit that a killed process left on `device`.
+
+    Args:
+        device: of this machine.
+        record: as in `power_limit`.
+
+    Returns:
+        The limit that was put back, in watts; None when there was nothing to do.
+
+    Raises:
+        HardwareError: this process has no rights to it.
+    """
+    record = record or default_record()
+    entry = _entries(record).get(device.identity)
+    if entry is None or _is_running(entry):
+        return None
+    try:
+        device.set_limit_watts(entry["watts"])
+    except HardwareError as error:
+        raise HardwareError(
+            f"The power limit that a killed process left on {device.name} cannot be put back to {entry['watts']:g} W "
+            f"({error}): set it by hand and delete {record}."
+        ) from error
+    _forget(record, device.identity)
+    return entry["watts"]
+
+
+class _Held:
+    """A limit that is put back once, by whoever asks first."""
+
+    def __init__(self, device: PowerLimited, record: Path) -> None:
+        restore_abandoned(device, record)
+        entry = _entries(record).get(device.identity)
+        if entry is not None:
+            raise HardwareError(
+                f"The power limit of {device.name} is held by process {entry['pid']}: wait until that has ended."
+            )
+        self._device, self._record = device, record
+        self._former = device.limit_watts()
+        self._lock = threading.Lock()
+        self._is_set = False
+
+    def set(self, watts: float) -> None:
+        """Note the former limit, then change it."""
+        process = psutil.Process()
+        entry = {"watts": self._former, "pid": process.pid, "started": process.create_time()}
+        _write(self._record, {**_entries(self._record), self._device.identity: entry})
+        self._is_set = True
+        try:
+            self._device.set_limit_watts(watts)
+        except HardwareError as error:
+            self._is_set = False
+            _forget(self._record, self._device.identity)
+            raise HardwareError(
+                f"The power limit of {self._device.name} cannot be set to {watts:g} W ({error}): run with the rights "
+                "to change it (root, or the capability SYS_ADMIN), or leave the limit out."
+            ) from error
+
+    def restore(self) -> None:
+        """Put the former limit back, unless that is done."""
+        with self._lock:
+            if not self._is_set:
+                return
+            self._is_set = False
+        try:
+            self._device.set_limit_watts(self._former)
+        except HardwareError as error:
+            log.error(
+                "The power limit of %s could not be put back to %g W (%s): set it by hand.",
+                self._device.name,
+                self._former,
+                error,
+            )
+            return
+        _forget(self._record, self._device.identity)
+
+
+@contextmanager
+def _before_the_end(restore: Callable[[], None]) -> Iterator[None]:
+    """Call `restore` when SIGTERM or the end of Python comes within the block, then let that take its course.
+
+    Outside the main thread Python delivers no signals; there the end of Python and the block's own end must do.
+    """
+    atexit.register(restore)
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    former = signal.getsignal(signal.SIGTERM) if in_main_thread else None
+
+    def on_sigterm(number: int, frame: FrameType | None) -> None:
+        restore()
+        signal.signal(signal.SIGTERM, former)
+        if callable(former):
+            former(number, frame)
+        elif former is not signal.SIG_IGN:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    if in_main_thread:
+        signal.signal(signal.SIGTERM, on_sigterm)
+    try:
+        yield
+    finally:
+        if in_main_thread:
+            signal.signal(signal.SIGTERM, former)
+        atexit.unregister(restore)
+
+
+def _entries(record: Path) -> dict[str, dict[str, float]]:
+    """What the record holds, by device; nothing where it is absent or was cut short."""
+    try:
+        content = json.loads(record.read_text())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _is_running(entry: dict[str, float]) -> bool:
+    """Whether the process that set the limit still runs: its number may since be another's."""
+    with suppress(psutil.Error):
+        return psutil.Process(int(entry["pid"])).create_time() == entry["started"]
+    return False
+
+
+def _forget(record: Path, identity: str) -> None:
+    _write(record, {key: entry for key, entry in _entries(record).items() if key != identity})
+
+
+def _write(record: Path, entries: dict[str, dict[str, float]]) -> None:
+    if not entries:
+        record.unlink(missing_ok=True)
+        return
+    record.parent.mkdir(parents=True, exist_ok=True)
+    partial = record.with_suffix(".partial")
+    partial.write_text(json.dumps(entries))
+    partial.replace(record)

@@ -1,1 +1,0 @@
-"""Where joules come from: sources that count or estimate them, and what becomes of them over time."""

@@ -1,0 +1,1 @@
+"""What work draws: counters, integrals, estimates, each with its method and uncertainty."""

@@ -1,0 +1,262 @@
+"""Joules of the processor: its counters, the share of them that is this process', and the estimate by its time."""
+
+import os
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from hardware.catalogue.rows import CpuIdentity, load_catalogue
+from hardware.meters.source import SENSOR_SHARE, EnergySource, Uncertainty, first_line
+from shunter.errors import HardwareError
+
+if TYPE_CHECKING:
+    from zeus.device.cpu.common import CPU
+
+# A server processor at rest draws somewhat less than a third of its peak: Barroso and Hoelzle, "The Case for
+# Energy-Proportional Computing", IEEE Computer 40(12), 2007. Servers of today lie between the two bounds.
+IDLE_SHARE = 0.3
+IDLE_SHARE_BOUNDS = (0.1, 0.5)
+
+
+class RaplCounter(EnergySource):
+    """The processor's own counters (RAPL): packages and memory of the whole machine.
+
+    Zeus finds the zones, or asks its daemon where this process has no rights. Files are read here: Zeus counts
+    overflows in one more Python process for each zone, which looks once a second, so that a reading right after an
+    overflow falls back by the counter's whole range; one subtraction modulo the range does not, as long as the counter
+    is read more than once each time it overflows (minutes apart, at the soonest).
+    """
+
+    method = "measured"
+    words = "RAPL counters of the processor packages and their memory, other processes of the machine included"
+    needs_sampling = True
+
+    def __init__(self) -> None:
+        """Open the counters.
+
+        Raises:
+            HardwareError: the machine has none, or this process may not read them.
+        """
+        from zeus.device import get_cpus
+        from zeus.exception import ZeusBaseError
+
+        try:
+            cpus = get_cpus().cpus
+        except (ZeusBaseError, OSError) as error:
+            raise HardwareError(f"no RAPL counter can be read here ({first_line(error)})") from error
+        # The zone `psys` covers the packages once more: counting both would double the joules.
+        cpus = [cpu for cpu in cpus if getattr(getattr(cpu, "rapl_file", None), "name", "") != "psys"]
+        if not cpus:
+            raise HardwareError("no RAPL counter can be read here (the machine lists no package)")
+        self._zones = [read for cpu in cpus for read in _zones_of(cpu)]
+
+    def joules(self) -> float:
+        """Sum over packages and their memory, overflows undone."""
+        from zeus.exception import ZeusBaseError
+
+        try:
+            return sum(read() for read in self._zones)
+        except (ZeusBaseError, OSError, ValueError) as error:
+            raise HardwareError(f"the RAPL counter cannot be read ({first_line(error)})") from error
+
+    def uncertainty(self, joules: float, seconds: float) -> Uncertainty:
+        """The sensor's share; the counter's own steps are far below a joule."""
+        return Uncertainty(SENSOR_SHARE * joules, f"{SENSOR_SHARE:.0%} of the counter")
+
+
+class RaplZone:
+    """One RAPL file, read as joules that never fall.
+
+    Args:
+        path: the file, in microjoules.
+        range_microjoules: at which the counter starts again from zero.
+    """
+
+    def __init__(self, path: Path, range_microjoules: float) -> None:
+        self._path = path
+        self._range = range_microjoules
+        self._last: float | None = None
+        self._total = 0.0
+
+    def __call__(self) -> float:
+        """Joules since the first reading."""
+        now = float(self._path.read_text())
+        if self._last is not None:
+            self._total += (now - self._last) % self._range
+        self._last = now
+        return self._total / 1e6
+
+
+def _zones_of(cpu: "CPU") -> list[Callable[[], float]]:
+    """How to read the zones of one package: its files, or the daemon where Zeus goes through that."""
+    files = [file for file in (getattr(cpu, "rapl_file", None), getattr(cpu, "dram", None)) if file is not None]
+    if files:
+        return [RaplZone(Path(file.energy_uj_path), file.max_energy_range_uj) for file in files]
+
+    def ask() -> float:
+        reading = cpu.get_total_energy_consumption()
+        return (reading.cpu_mj + (reading.dram_mj or 0.0)) / 1000
+
+    return [ask]
+
+
+class ProcessTime:
+    """Core-seconds of this process and its descendants, and of the whole machine."""
+
+    def __init__(self) -> None:
+        self._most = 0.0
+
+    def process_seconds(self) -> float:
+        """User and system time of the process, of its ended children, and of the descendants that run now."""
+        times = os.times()
+        used = time.process_time() + times.children_user + times.children_system
+        for child in _descendants():
+            try:
+                used += sum(child.cpu_times()[:4])
+            except psutil.Error:
+                continue
+        # A child that ends while we look is missing from both accounts until the next reading: never count backwards.
+        self._most = max(self._most, used)
+        return self._most
+
+    def machine_seconds(self) -> float:
+        """Time that all processors of the machine were busy."""
+        times = psutil.cpu_times()
+        # Guests are counted in user and nice time as well.
+        resting = ("idle", "iowait", "guest", "guest_nice")
+        return sum(times) - sum(getattr(times, name, 0.0) for name in resting)
+
+
+def _descendants() -> list[psutil.Process]:
+    """Processes that this one started, and theirs.
+
+    To find them the table of all processes is read, which takes milliseconds in which the training waits for Python's
+    lock; whether there are any is asked first, which takes a microsecond.
+    """
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return []
+    try:
+        return psutil.Process().children(recursive=True)
+    except psutil.Error as error:
+        raise HardwareError(f"the processor time of the process cannot be read ({error})") from error
+
+
+class ProcessShare(EnergySource):
+    """The part of a machine's counter that belongs to this process and its descendants.
+
+    Each stretch between two readings is divided in proportion to processor time, as power models for containers do
+    (Scaphandre, Kepler): idle power and shared caches are divided the same way, so the share is an estimate even where
+    the counter is exact.
+
+    Args:
+        whole: the counter of the machine.
+        time_used: tells whose processor time it was.
+    """
+
+    method = "estimated"
+    needs_sampling = True
+
+    def __init__(self, whole: EnergySource, time_used: ProcessTime | None = None) -> None:
+        self._whole = whole
+        self._time_used = time_used or ProcessTime()
+        self._joules = self._whole_joules = 0.0
+        self._last: tuple[float, float, float] | None = None
+        self.words = f"{whole.words}; of these the share of this process and its children in the processor time used"
+
+    def joules(self) -> float:
+        """Joules of the process since the first reading."""
+        now = self._whole.joules(), self._time_used.process_seconds(), self._time_used.machine_seconds()
+        if self._last is not None:
+            joules, own, machine = (new - old for new, old in zip(now, self._last, strict=True))
+            self._whole_joules += max(0.0, joules)
+            self._joules += max(0.0, joules) * (min(1.0, own / machine) if machine > 0 else 0.0)
+        self._last = now
+        return self._joules
+
+    def uncertainty(self, joules: float, seconds: float) -> Uncertainty:
+        """Between nothing of the idle power and all of it, that is `IDLE_SHARE` of what others did not use either."""
+        sensor = self._whole.uncertainty(joules, seconds)
+        shared = IDLE_SHARE * max(0.0, self._whole_joules - joules)
+        return Uncertainty(
+            (sensor.joules if sensor else 0.0) + shared,
+            f"{sensor.words if sensor else 'the counter'}, and {IDLE_SHARE:.0%} of the rest as idle power that could "
+            "be counted to this process",
+        )
+
+
+class CpuPowerModel:
+    """Watts of the usable cores: an idle share that always flows, and the rest for each core while it is busy.
+
+    Attributes:
+        idle_watts: drawn by `cores` at rest.
+        busy_watts_per_core: drawn on top by each busy core.
+        words: the figures and where they come from.
+    """
+
+    def __init__(self, cpu: CpuIdentity, cores: int) -> None:
+        catalogue = load_catalogue()
+        row = catalogue.find_cpu(cpu)
+        all_watts = [one.tdp_watts / one.cores for one in catalogue.cpus]
+        self._per_core = statistics.median(all_watts) if row is None else row.tdp_watts / row.cores
+        # Nothing but the middle half of the catalogue is known of a processor that it does not list.
+        quarters = statistics.quantiles(all_watts, n=4)
+        self._per_core_error = 0.0 if row is not None else (quarters[2] - quarters[0]) / 2
+        self._cores = cores
+        self.idle_watts = IDLE_SHARE * self._per_core * cores
+        self.busy_watts_per_core = (1 - IDLE_SHARE) * self._per_core
+        origin = (
+            f"{self._per_core:.2f} W a core, the catalogue's median, as it does not list "
+            f"{cpu.model_name or 'the processor'}"
+            if row is None
+            else f"{row.tdp_watts:.0f} W for {row.cores} cores, catalogue row {row.title}"
+        )
+        self.words = (
+            f"processor time of the process and its children: {self.idle_watts:.2f} W idle for {cores} core(s) "
+            f"and {self.busy_watts_per_core:.2f} W for each busy core ({origin})"
+        )
+
+    def watts(self, busy_cores: float) -> float:
+        """Power with `busy_cores` cores at work."""
+        return self.idle_watts + self.busy_watts_per_core * busy_cores
+
+    def uncertainty(self, seconds: float, core_seconds: float) -> Uncertainty:
+        """What other idle shares would have given, and what other processors draw where this one is not listed."""
+        free_seconds = self._cores * seconds - core_seconds
+        spread = max(abs(share - IDLE_SHARE) for share in IDLE_SHARE_BOUNDS) * self._per_core * abs(free_seconds)
+        listed = self._per_core_error / self._per_core * self.watts(core_seconds / seconds) * seconds if seconds else 0
+        low, high = IDLE_SHARE_BOUNDS
+        return Uncertainty(
+            spread + listed + SENSOR_SHARE * self._per_core * core_seconds,
+            f"an idle share between {low:.0%} and {high:.0%} of the design power instead of {IDLE_SHARE:.0%}, "
+            f"{SENSOR_SHARE:.0%} of the power of busy cores"
+            + (", and the middle half of the catalogue's watts a core" if self._per_core_error else ""),
+        )
+
+
+class CpuTimeEstimate(EnergySource):
+    """Processor time of this process and its children, put through a `CpuPowerModel`."""
+
+    method = "estimated"
+    interval_seconds = 2.0  # It counts as well when it is read seldom, and with child processes reading it is dear.
+
+    def __init__(self, model: CpuPowerModel, time_used: ProcessTime | None = None) -> None:
+        self._model = model
+        self._time_used = time_used or ProcessTime()
+        self.words = model.words
+
+    def joules(self) -> float:
+        """Idle watts since the machine's clock began, plus busy watts for the core-seconds used so far."""
+        busy_joules = self._model.busy_watts_per_core * self._time_used.process_seconds()
+        return self._model.idle_watts * time.monotonic() + busy_joules
+
+    def uncertainty(self, joules: float, seconds: float) -> Uncertainty:
+        """Of the model."""
+        idle_joules = self._model.idle_watts * seconds
+        core_seconds = max(0.0, joules - idle_joules) / self._model.busy_watts_per_core
+        return self._model.uncertainty(seconds, core_seconds)

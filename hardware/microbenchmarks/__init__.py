@@ -1,1 +1,0 @@
-"""Measurements of what surrounds an accelerator: the disk, and the links between processes."""

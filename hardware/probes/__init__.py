@@ -1,0 +1,1 @@
+"""What a device really does: rates measured in seconds."""

@@ -1,0 +1,95 @@
+"""Puts the profile of one accelerator together: its rates, its power, and how its energy is obtained."""
+
+import time
+from datetime import UTC, datetime
+
+import torch
+
+from hardware.meters.meter import cpu_power_model, measure_energy
+from hardware.probes.rates import probe
+from hardware.probes.timing import threads
+from hardware.types import Accelerator, EnergyReading, Figure, HardwareProfile
+from shunter.errors import HardwareError
+
+
+def measure_profile(accelerator: Accelerator, host: str, seconds_each: float = 0.5) -> HardwareProfile:
+    """Measure what `accelerator` does here; about ten times `seconds_each`.
+
+    Args:
+        accelerator: a device of this machine.
+        host: fingerprint of the machine.
+        seconds_each: length of each single measurement.
+
+    Raises:
+        HardwareError: the device refuses to work.
+    """
+    if accelerator.kind == "cuda" and not torch.cuda.is_available():
+        raise HardwareError(
+            f"{accelerator.name} ({accelerator.model}) cannot be measured, since torch {torch.__version__} sees no "
+            "CUDA device: install requirements/cuda.txt or check the driver."
+        )
+    try:
+        rates = probe(accelerator, seconds_each)
+        resting = _energy_at_rest(accelerator, seconds_each)
+        working = _energy_at_work(accelerator, seconds_each)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise HardwareError(
+            f"{accelerator.name} ({accelerator.model}) cannot be measured ({reason}): free it or hide it, "
+            "for a CUDA device with CUDA_VISIBLE_DEVICES."
+        ) from error
+    idle_watts, busy_watts = _watts(accelerator, resting, working)
+    return HardwareProfile(
+        accelerator=accelerator,
+        host=host,
+        measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        matmul_flops_per_second=rates.matmul_flops_per_second,
+        copy_bytes_per_second=rates.copy_bytes_per_second,
+        gather_bytes_per_second=rates.gather_bytes_per_second,
+        operator_overhead_seconds=rates.operator_overhead_seconds,
+        idle_watts=idle_watts,
+        busy_watts=busy_watts,
+        energy_method=f"{working.method}: {working.source}",
+        matmul_curve=rates.matmul_curve,
+        host_to_device_bytes_per_second=rates.host_to_device_bytes_per_second,
+    )
+
+
+def _energy_at_rest(accelerator: Accelerator, seconds: float) -> EnergyReading:
+    with measure_energy(accelerator.name) as meter:
+        time.sleep(seconds)
+    return meter.reading
+
+
+def _energy_at_work(accelerator: Accelerator, seconds: float) -> EnergyReading:
+    """Matrix products for `seconds`: the work that draws most."""
+    device = torch.device(accelerator.name)
+    side = 8192 if accelerator.kind == "cuda" else 1024
+    left, right = (torch.randn(side, side, device=device) for _ in range(2))
+    out = torch.empty_like(left)
+    with threads(accelerator.cores if accelerator.kind == "cpu" else 1), measure_energy(accelerator.name) as meter:
+        begin = time.perf_counter()
+        while time.perf_counter() - begin < seconds:
+            torch.mm(left, right, out=out)
+            if accelerator.kind == "cuda":
+                torch.cuda.synchronize(device)
+    return meter.reading
+
+
+def _watts(
+    accelerator: Accelerator, resting: EnergyReading, working: EnergyReading
+) -> tuple[Figure | None, Figure | None]:
+    """Idle and busy power; where a processor has no counter, exactly what the estimate's model says."""
+    if accelerator.kind == "cpu" and "estimated" in (resting.method, working.method):
+        model = cpu_power_model()
+        return (
+            Figure(value=model.watts(0), source="estimated"),
+            Figure(value=model.watts(accelerator.cores), source="estimated"),
+        )
+    return _as_figure(resting), _as_figure(working)
+
+
+def _as_figure(reading: EnergyReading) -> Figure | None:
+    if reading.mean_watts is None or reading.method == "unavailable":
+        return None
+    return Figure(value=reading.mean_watts, source=reading.method)

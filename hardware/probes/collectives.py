@@ -1,0 +1,109 @@
+"""Collective operations between processes of this machine, by size of the message.
+
+Run as `python -m hardware.probes.collectives FOLDER` in each of the processes.
+"""
+
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+from hardware.devices.communication import fit_collective
+from hardware.devices.processes import Report, join_group, run_group, run_member
+from hardware.probes.figures import measured_seconds
+from hardware.types import Collective, CollectiveCost, CollectivePoint
+from shunter.errors import HardwareError
+
+MODULE = "hardware.probes.collectives"
+MESSAGE_BYTES = tuple(4**power for power in range(5, 12))  # 1 KiB to 4 MiB
+REPETITIONS = 15
+SIZES = "sizes.txt"
+log = logging.getLogger(__name__)
+
+
+def measure_collectives(processes: int, message_bytes: Sequence[int] = MESSAGE_BYTES) -> tuple[CollectiveCost, ...]:
+    """Time all-reduce, all-to-all, reduce-scatter and all-gather between processes of one thread each.
+
+    They talk over loopback by gloo, as trainings in many processes on a CPU do.
+
+    Args:
+        processes: how many, at least two.
+        message_bytes: at least three sizes, multiples of four bytes for each process.
+
+    Returns:
+        One for each operation; one whose bandwidth cannot be told is named in the log and left out.
+
+    Raises:
+        HardwareError: the processes failed.
+    """
+    durations: dict[tuple[Collective, int], list[float]] = {}
+
+    def keep(kind: str, value: Any) -> None:
+        operation, size, seconds = value
+        durations[operation, size] = seconds
+
+    with tempfile.TemporaryDirectory(prefix="shunter-") as name:
+        (Path(name) / SIZES).write_text(" ".join(map(str, message_bytes)))
+        run_group(MODULE, Path(name), processes, threads=1, on_report=keep)
+    costs = []
+    for operation in get_args(Collective):
+        points = [
+            CollectivePoint(message_bytes=size, seconds=measured_seconds(durations[operation, size]))
+            for size in message_bytes
+        ]
+        try:
+            costs.append(fit_collective(operation, processes, "gloo over loopback", points))
+        except HardwareError as error:
+            log.warning("%s", error)
+    return tuple(costs)
+
+
+def main(folder: Path, report: Report) -> None:
+    """Take part in all measurements, and report the durations of the slowest process."""
+    join_group(folder)
+    torch.set_num_threads(1)
+    for size in map(int, (folder / SIZES).read_text().split()):
+        for operation, run in _operations(size // 4).items():
+            report("duration", [operation, size, _durations(run)])
+    dist.barrier()
+
+
+def _operations(floats: int) -> dict[Collective, Callable[[], object]]:
+    processes = dist.get_world_size()
+    message = torch.zeros(floats // processes * processes)
+    received = torch.empty_like(message)
+    part = torch.empty(len(message) // processes)
+    gathered = torch.empty(len(message) * processes)
+    return {
+        "all_reduce": lambda: dist.all_reduce(message),
+        "all_to_all": lambda: dist.all_to_all_single(received, message),
+        "reduce_scatter": lambda: dist.reduce_scatter_tensor(part, message),
+        "all_gather": lambda: dist.all_gather_into_tensor(gathered, message),
+    }
+
+
+def _durations(run: Callable[[], object]) -> list[float]:
+    """Seconds until the last process is through, each repetition begun together."""
+    for _ in range(3):
+        run()
+    own = []
+    for _ in range(REPETITIONS):
+        dist.barrier()
+        started = time.perf_counter()
+        run()
+        own.append(time.perf_counter() - started)
+    slowest: Tensor = torch.tensor(own, dtype=torch.float64)
+    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+    return slowest.tolist()
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    run_member(main)

@@ -1,0 +1,164 @@
+"""What an accelerator really does: small measurements, each the median of several repetitions.
+
+A data sheet tells the peak; a training step gets what the library, the clock and the neighbours leave of it.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from hardware.devices.discovery import last_level_cache_bytes
+from hardware.probes.figures import measured_rate, measured_seconds
+from hardware.probes.timing import repeat, threads
+from hardware.types import Accelerator, Figure, MatmulRate, Precision
+
+DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
+ROW_BYTES = 64  # An embedding row of 16 float32, the commonest width and one cache line.
+# Dense layers of a recommender: batches of samples through square layers of these widths.
+CURVE_BATCHES, CURVE_WIDTHS = (128, 512, 2048), (16, 64, 256, 1024)
+CURVE_SHARE = 0.1  # of the time of a single measurement that a point of the curve gets
+PINNED_BYTES = 2**26
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeResult:
+    """Measured rates of one accelerator, with all its usable cores.
+
+    Attributes:
+        matmul_flops_per_second: square matrix product by data type, multiply and add counted as two.
+        matmul_curve: the same for the shapes of dense layers, small to large.
+        copy_bytes_per_second: bytes read plus bytes written of a copy too large for the caches.
+        gather_bytes_per_second: payload of reading random 64-byte rows from a table too large for the caches.
+        operator_overhead_seconds: cost of one small operator in a training step, on one thread.
+        host_to_device_bytes_per_second: copy from page-locked memory; None for a CPU.
+    """
+
+    matmul_flops_per_second: dict[Precision, Figure]
+    matmul_curve: dict[Precision, tuple[MatmulRate, ...]]
+    copy_bytes_per_second: Figure
+    gather_bytes_per_second: Figure
+    operator_overhead_seconds: Figure
+    host_to_device_bytes_per_second: Figure | None
+
+
+def probe(accelerator: Accelerator, seconds_each: float = 0.5) -> ProbeResult:
+    """Measure one accelerator; takes about eight to ten times `seconds_each`.
+
+    Args:
+        accelerator: a CPU or a CUDA device of this machine.
+        seconds_each: time after which a measurement stops repeating; each repeats at least three times.
+    """
+    device = torch.device(accelerator.name)
+    with threads(accelerator.cores if accelerator.kind == "cpu" else 1), torch.random.fork_rng():
+        torch.manual_seed(0)
+        return ProbeResult(
+            matmul_flops_per_second={
+                precision: _square_matmul(device, dtype, seconds_each) for precision, dtype in DTYPES.items()
+            },
+            matmul_curve={
+                precision: tuple(
+                    measure_matmul(device, dtype, (batch, width, width), seconds_each * CURVE_SHARE)
+                    for width in CURVE_WIDTHS
+                    for batch in CURVE_BATCHES
+                )
+                for precision, dtype in DTYPES.items()
+            },
+            copy_bytes_per_second=_copy_bytes_per_second(device, large_bytes(accelerator), seconds_each),
+            gather_bytes_per_second=_gather_bytes_per_second(device, large_bytes(accelerator), seconds_each),
+            operator_overhead_seconds=_operator_overhead_seconds(device, seconds_each),
+            host_to_device_bytes_per_second=_host_to_device(device, seconds_each) if device.type == "cuda" else None,
+        )
+
+
+def large_bytes(accelerator: Accelerator) -> int:
+    """Eight times the last-level cache, so that seven of eight rows come from memory; at most 1/16 of the memory."""
+    cache = last_level_cache_bytes() if accelerator.kind == "cpu" else 64 * 2**20
+    return min(8 * cache, accelerator.memory_bytes // 16, 2**30)
+
+
+def _square_matmul(device: torch.device, dtype: torch.dtype, seconds: float) -> Figure:
+    # The sides at which either kind of device is near its best rate and one product still takes milliseconds.
+    side = 4096 if device.type == "cuda" else 1024
+    return measure_matmul(device, dtype, (side, side, side), seconds).flops_per_second
+
+
+def measure_matmul(
+    device: torch.device, dtype: torch.dtype, shape: tuple[int, int, int], seconds: float, count: int = 1
+) -> MatmulRate:
+    """Rate of the product `[m, k] x [k, n]`, or of a batch of `count` of them.
+
+    Args:
+        device: where.
+        dtype: of the operands and the result.
+        shape: m, n and k.
+        seconds: time after which the measurement stops repeating.
+        count: products in one call.
+    """
+    m, n, k = shape
+    left = torch.randn(count, m, k, device=device, dtype=dtype)
+    right = torch.randn(count, k, n, device=device, dtype=dtype)
+    out = torch.empty(count, m, n, device=device, dtype=dtype)
+    if count == 1:
+        durations = repeat(lambda: torch.mm(left[0], right[0], out=out[0]), device, seconds)
+    else:
+        durations = repeat(lambda: torch.bmm(left, right, out=out), device, seconds)
+    return MatmulRate(m=m, n=n, k=k, flops_per_second=measured_rate(2 * count * m * n * k, durations))
+
+
+def _copy_bytes_per_second(device: torch.device, size: int, seconds: float) -> Figure:
+    source = torch.ones(size, dtype=torch.uint8, device=device)
+    target = torch.zeros_like(source)
+    return measured_rate(2 * size, repeat(lambda: target.copy_(source), device, seconds))
+
+
+def _gather_bytes_per_second(device: torch.device, size: int, seconds: float) -> Figure:
+    table = torch.ones(size // ROW_BYTES, ROW_BYTES // 4, device=device)
+    rows = torch.randint(len(table), (2**18,), device=device)
+    out = torch.empty(len(rows), table.shape[1], device=device)
+    durations = repeat(lambda: torch.index_select(table, 0, rows, out=out), device, seconds)
+    return measured_rate(len(rows) * ROW_BYTES, durations)
+
+
+def _host_to_device(device: torch.device, seconds: float) -> Figure:
+    source = torch.ones(PINNED_BYTES, dtype=torch.uint8).pin_memory()
+    target = torch.empty_like(source, device=device)
+    return measured_rate(PINNED_BYTES, repeat(lambda: target.copy_(source, non_blocking=True), device, seconds))
+
+
+def _operator_overhead_seconds(device: torch.device, seconds: float) -> Figure:
+    """A training step too small to compute anything, by the number of operators that it dispatches.
+
+    So modules, autograd and the optimiser's own bookkeeping are in it, as they are in every step.
+    """
+    layers = [layer for _ in range(4) for layer in (nn.Linear(8, 8), nn.ReLU())]
+    model = nn.Sequential(*layers, nn.Linear(8, 1)).to(device)
+    optimizer = torch.optim.Adam(model.parameters(), fused=True)
+    samples, labels = torch.randn(8, 8, device=device), torch.zeros(8, 1, device=device)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        nn.functional.binary_cross_entropy_with_logits(model(samples), labels).backward()
+        optimizer.step()
+
+    step()  # The optimiser makes its state in the first step, which would be counted.
+    with _CountOperators() as count:
+        step()
+    with threads(1):
+        return measured_seconds([duration / count.operators for duration in repeat(step, device, seconds)])
+
+
+class _CountOperators(TorchDispatchMode):
+    """Counts what reaches torch's dispatcher."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operators = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.operators += 1
+        return func(*args, **(kwargs or {}))

@@ -1,0 +1,196 @@
+"""Accelerators held for one training at a time, so that two flows never fight for a device."""
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+from pydantic import BaseModel, ConfigDict
+from rich.console import Console
+
+from hardware.types import HardwareProfile, Placement
+from shunter.requests.training import TrainRequest
+from shunter.settings import Settings
+
+POLL_SECONDS = 1.0
+
+
+class Holder(BaseModel):
+    """Who uses an accelerator, for the one who waits."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    pid: int
+    since: datetime
+
+    @property
+    def words(self) -> str:
+        """For instance `train-ml-100k (process 4711, since 2026-03-01 12:00 UTC)`."""
+        return f"{self.name} (process {self.pid}, since {self.since:%Y-%m-%d %H:%M} UTC)"
+
+
+class Reservation:
+    """Accelerators of this machine that this process holds; each is a file lock, which ends with the process.
+
+    A lock of the file system and no slot of Prefect's server, because a training may be started without that server,
+    and because what a killed process held is free at once. Within one process the locks nest: a flow called by another
+    one gets what its caller holds.
+    """
+
+    def __init__(self) -> None:
+        self._locks: dict[str, FileLock] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What is held."""
+        return tuple(self._locks)
+
+    def of(self, profiles: Sequence[HardwareProfile]) -> list[HardwareProfile]:
+        """Those of the profiles whose accelerator is held."""
+        return [profile for profile in profiles if profile.accelerator.name in self._locks]
+
+    def keep(self, placement: Placement, processes: int = 1) -> None:
+        """Give back all but what so many processes use at the placement."""
+        kept = set(_used_by(placement.accelerator, processes))
+        for name in [name for name in self._locks if name not in kept]:
+            self._release(name)
+
+    def take(self, groups: Sequence[Sequence[str]], holder: str) -> str | None:
+        """Take one accelerator of each group, or none at all; returns the name of one that was missing."""
+        for group in groups:
+            if not any(self._acquire(name, holder) for name in group):
+                self.release()
+                return group[0]
+        return None
+
+    def take_if_free(self, groups: Sequence[Sequence[str]], holder: str) -> str | None:
+        """As `take`; returns in words by whom one is used."""
+        missing = self.take(groups, holder)
+        return None if missing is None else _used_words(missing)
+
+    def release(self) -> None:
+        """Give back everything."""
+        for name in list(self._locks):
+            self._release(name)
+
+    def _acquire(self, name: str, holder: str) -> bool:
+        path = _lock_path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path, is_singleton=True)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            return False
+        self._locks[name] = lock
+        words = Holder(name=holder, pid=os.getpid(), since=datetime.now(UTC)).model_dump_json()
+        path.with_suffix(".json").write_text(words)
+        return True
+
+    def _release(self, name: str) -> None:
+        self._locks.pop(name).release()
+
+
+@contextmanager
+def reserve(*groups: Sequence[str], holder: str, patience_seconds: float | None = None) -> Iterator[Reservation]:
+    """Hold one accelerator of each group for the length of the block; waits for what others use, and says so.
+
+    Nothing is held while it waits, so that two that want the same two never wait for each other.
+
+    Args:
+        groups: names as in `Accelerator.name`; within a group any will do.
+        holder: what others are told who have to wait.
+        patience_seconds: after which the block runs although it holds nothing; None waits as long as it takes.
+    """
+    reservation = Reservation()
+    told = None
+    started = time.monotonic()
+    while (missing := reservation.take(groups, holder)) is not None:
+        if patience_seconds is not None and time.monotonic() - started >= patience_seconds:
+            _say(f"{_used_words(missing)}: going on beside it, which disturbs both.")
+            told = None
+            break
+        if (words := _used_words(missing)) != told:
+            told = words
+            _say(f"{words}: waiting for it.")
+        time.sleep(POLL_SECONDS)
+    if told:
+        _say(f"Going on with {', '.join(reservation.names)}.")
+    try:
+        yield reservation
+    finally:
+        reservation.release()
+
+
+def wanted(
+    profiles: Sequence[HardwareProfile], *, processes: int = 1, chosen: Placement | None = None
+) -> list[list[str]]:
+    """What to reserve: before a choice one accelerator of each model, for equal ones are chosen alike.
+
+    Args:
+        profiles: of the accelerators of this machine.
+        processes: that train together; more than one need a GPU each, whichever they get.
+        chosen: a placement that was chosen before, by an interrupted run; then what it uses is enough.
+    """
+    if chosen is not None:
+        return [[name] for name in _used_by(chosen.accelerator, processes)]
+    models: dict[str, list[str]] = {}
+    for profile in profiles:
+        models.setdefault(profile.accelerator.model, []).append(profile.accelerator.name)
+    if processes == 1:
+        return list(models.values())
+    return [[name] for name in dict.fromkeys(name for names in models.values() for name in names)]
+
+
+def trainings_together(request: TrainRequest, profiles: Sequence[HardwareProfile]) -> int:
+    """How many GPUs a run takes at a time where it takes any: for processes that share a training, or for trials.
+
+    Args:
+        request: how many of both.
+        profiles: of the accelerators of this machine.
+    """
+    gpus = sum(profile.accelerator.kind == "cuda" for profile in profiles)
+    return max(request.processes, min(request.parallel_trials, gpus))
+
+
+def _used_by(accelerator: str, processes: int) -> tuple[str, ...]:
+    """Many processes on GPUs take the first ones, whichever was named."""
+    if processes == 1 or not accelerator.startswith("cuda"):
+        return (accelerator,)
+    return tuple(f"cuda:{index}" for index in range(processes))
+
+
+def _lock_path(name: str) -> Path:
+    return Settings().locks / f"{_identity(name)}.lock"
+
+
+def _identity(name: str) -> str:
+    """The same for a device whichever devices a process sees."""
+    if name == "cpu":
+        return name
+    import torch
+
+    return f"gpu-{torch.cuda.get_device_properties(torch.device(name)).uuid}"
+
+
+def _used_words(name: str) -> str:
+    try:
+        holder = Holder.model_validate_json(_lock_path(name).with_suffix(".json").read_text()).words
+    except (OSError, ValueError):
+        holder = "another process"
+    return f"{name} is used by {holder}"
+
+
+def _say(sentence: str) -> None:
+    """On the terminal, and in the log of the flow run where there is one."""
+    from prefect import get_run_logger
+    from prefect.exceptions import MissingContextError
+
+    Console(stderr=True, highlight=False).print(sentence, style="dim", soft_wrap=True, markup=False)
+    try:
+        get_run_logger().info(sentence)
+    except MissingContextError:
+        return

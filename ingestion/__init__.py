@@ -1,0 +1,1 @@
+"""Click logs become arrays: reading, checking, encoding, splitting, caching by content."""

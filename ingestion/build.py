@@ -1,0 +1,104 @@
+"""Building a data set: a pass over the source to fit the encoder, one over its spilled rows to encode and write."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from engine.data.dataset import SPLITS, Dataset, FieldStatistics
+from ingestion.encoding.encoder import Encoder
+from ingestion.encoding.history import Histories
+from ingestion.encoding.split import HashSplit, Splitter, TimeSplit
+from ingestion.parallel import ordered_map
+from ingestion.sources.batch import Source
+from ingestion.sources.criteo import CriteoSource
+from ingestion.sources.days import DaysSource
+from ingestion.sources.synthetic import SyntheticSource
+from ingestion.sources.tabular import CsvSource, ParquetSource, only_time
+from ingestion.spill import Spill, SpilledBatch
+from ingestion.survey import Survey, survey
+from ingestion.writer import DatasetWriter, Quarantine, WrittenRows
+from models.spec import Features
+
+ENCODER_FOLDER = "encoder"
+
+
+def build(source: Source, directory: Path, fingerprint: str, seed: int, max_bad_share: float) -> Dataset:
+    """Ingest `source` into the empty folder `directory`.
+
+    Raises:
+        DataError: the source cannot be read, has too many bad rows, or cannot be learned from.
+    """
+    splitter = make_splitter(source, seed)
+    quarantine = Quarantine(directory / "quarantine.csv")
+    with Spill(directory / "rows.spill") as spill, Histories(directory, source.schema) as histories:
+        found = survey(source, splitter, quarantine, spill, histories)
+        quarantine.check(int(found.rows.sum()), max_bad_share)
+        found.check(source.name)
+        encoder, fields = _fit(source, found, spill, histories)
+        encoder.save(directory / ENCODER_FOLDER)
+        features = replace(encoder.features, tasks=source.schema.tasks)
+        _encode(histories.attach(spill.read()), encoder, features, directory, is_weighted=spill.is_weighted)
+    dataset = Dataset(
+        name=source.name,
+        directory=directory,
+        fingerprint=fingerprint,
+        features=features,
+        splits=found.split_statistics(),
+        split_by=splitter.kind,
+        fields=fields,
+        quarantined_rows=quarantine.rows,
+        user=source.schema.user,
+        item=source.schema.item,
+        is_weighted=source.schema.weight is not None,
+        time_range=splitter.time_range if isinstance(splitter, TimeSplit) else None,
+    )
+    dataset.save()
+    return dataset
+
+
+def make_splitter(source: Source, seed: int) -> Splitter:
+    """Split by day where days are given, by time where the schema names one (a pass over that column), else by hash."""
+    if isinstance(source, DaysSource):
+        return source.splitter(seed)
+    if source.schema.time is None:
+        return HashSplit(source.schema.split, seed)
+    assert isinstance(source, CsvSource | ParquetSource)
+    column = only_time(source)
+    batches = ordered_map(column.parse, column.chunks())
+    return TimeSplit.fit((batch.times for batch in batches if batch.times is not None), source.schema.split)
+
+
+def _fit(
+    source: Source, found: Survey, spill: Spill, histories: Histories
+) -> tuple[Encoder, tuple[FieldStatistics, ...]]:
+    """Fit the encoder over the training part, and describe the fields."""
+    base = None
+    if isinstance(source, DaysSource):
+        key_kind, base = source.key_kind, source.base
+    else:
+        key_kind = "hexadecimal" if isinstance(source, CriteoSource | SyntheticSource) else "text"
+    numeric = found.numeric_fields(base)
+    categorical = found.categorical_fields(spill, key_kind, base)
+    for column, empty in zip(source.schema.built_sequences, histories.build(), strict=True):
+        categorical.append(found.sharing_field(column, categorical, empty))
+    encoder = Encoder(tuple(field for field, _ in numeric), tuple(field for field, _ in categorical))
+    return encoder, tuple(statistics for _, statistics in (*numeric, *categorical))
+
+
+def _encode(
+    batches: Iterable[SpilledBatch], encoder: Encoder, features: Features, directory: Path, *, is_weighted: bool
+) -> None:
+    """Make the second pass, from the spilled rows to the arrays of the splits."""
+
+    def work(batch: SpilledBatch) -> list[WrittenRows]:
+        encoded = encoder.encode_columns(batch.columns)
+        chosen = [batch.parts == part for part in range(len(SPLITS))]
+        weights = batch.weights
+        return [
+            WrittenRows(batch.labels[rows], encoded.select(rows), None if weights is None else weights[rows])
+            for rows in chosen
+        ]
+
+    with DatasetWriter(directory, features, is_weighted=is_weighted) as writer:
+        for parts in ordered_map(work, batches):
+            writer.append(parts)

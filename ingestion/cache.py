@@ -1,0 +1,174 @@
+"""The cache of ingested data sets: the same bytes, schema, seed and code version are ingested once."""
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from filelock import FileLock
+
+from engine.data.dataset import Dataset
+from ingestion.build import build
+from ingestion.sources.batch import Source
+from ingestion.sources.guard import Budget, check_sizes
+from shunter.errors import DataError
+
+# To be raised whenever the same source would give other arrays.
+CODE_VERSION = 1
+# Known hashes of files, by path, size and time of change.
+MEMO = "file-hashes.json"
+
+
+@dataclass(frozen=True)
+class IngestReport:
+    """What one ingestion did.
+
+    Attributes:
+        rows: of all splits.
+        quarantined_rows: rejected while reading.
+        reused: whether the data set was in the cache.
+        seconds: measured, with the hashing of the source.
+    """
+
+    rows: int
+    quarantined_rows: int
+    reused: bool
+    seconds: float
+
+    @property
+    def rows_per_second(self) -> float:
+        """Rows by wall-clock time."""
+        return self.rows / self.seconds
+
+
+def ingest_source(source: Source, cache: Path, seed: int, max_bad_share: float) -> tuple[Dataset, IngestReport]:
+    """Give the data set of `source`, from the cache where it is there.
+
+    A data set is built in a folder of its own and moved to its place when it is complete, so a build that fails or
+    is killed leaves nothing that could be taken for a data set. A lock keeps two processes from building the same one.
+
+    Args:
+        source: see `ingestion.sources.open.open_source`.
+        cache: folder of the data sets.
+        seed: of the split.
+        max_bad_share: share of unreadable rows above which the data is refused.
+
+    Raises:
+        DataError: the source cannot be read or used.
+    """
+    started = time.perf_counter()
+    check_sizes(source.paths, source.name)
+    (cache / "locks").mkdir(parents=True, exist_ok=True)
+    fingerprint = fingerprint_of(source, seed, cache / MEMO)
+    directory = cache / fingerprint[:16]
+    with FileLock(cache / "locks" / f"{directory.name}.lock"):
+        reused = (directory / "dataset.json").exists()
+        if reused:
+            dataset = replace(Dataset.load(directory), name=source.name)
+            _check_bad_share(dataset, max_bad_share)
+            Budget.of_settings().take_rows(dataset.rows + dataset.quarantined_rows, source.name)
+        else:
+            dataset = _build_beside(source, directory, fingerprint, seed, max_bad_share)
+    seconds = time.perf_counter() - started
+    return dataset, IngestReport(dataset.rows, dataset.quarantined_rows, reused, seconds)
+
+
+def fingerprint_of(source: Source, seed: int, memo: Path) -> str:
+    """Hash what decides about the arrays: the bytes of the files, the schema, the seed, the code version.
+
+    Args:
+        source: its files are read, or their hashes taken from `memo` if size and time of change are the same.
+        seed: of the split.
+        memo: JSON file of known hashes.
+    """
+    parts = {
+        "code_version": CODE_VERSION,
+        "identity": source.identity,
+        "schema": source.schema.model_dump(mode="json"),
+        "seed": seed,
+        "files": hash_files(source.paths, memo),
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def hash_files(paths: tuple[Path, ...], memo: Path) -> list[str]:
+    """SHA-256 of each file, read again only if its size or time of change differs from those in `memo`."""
+    known = _read_memo(memo)
+    stamps = {path: [path.stat().st_size, path.stat().st_mtime_ns] for path in paths}
+    new = [path for path, stamp in stamps.items() if known.get(str(path.resolve()), [None])[:2] != stamp]
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        for path, digest in zip(new, pool.map(_hash_file, new), strict=True):
+            known[str(path.resolve())] = [*stamps[path], digest]
+    if new:
+        partial = memo.with_suffix(f".{os.getpid()}.partial")
+        partial.write_text(json.dumps(known, indent=1))
+        partial.replace(memo)
+    return [known[str(path.resolve())][2] for path in paths]
+
+
+def file_hashes(paths: tuple[Path, ...], cache: Path) -> list[str]:
+    """SHA-256 of each file, remembered in the cache of data sets.
+
+    Raises:
+        DataError: a file cannot be read.
+    """
+    cache.mkdir(parents=True, exist_ok=True)
+    return hash_files(paths, cache / MEMO)
+
+
+def forget(dataset: Dataset) -> None:
+    """Remove a data set from the cache, when nobody will ask for it again; one that is gone already is no error."""
+    with FileLock(dataset.directory.parent / "locks" / f"{dataset.directory.name}.lock"):
+        (dataset.directory / "dataset.json").unlink(missing_ok=True)  # first: without it the folder is no data set
+        shutil.rmtree(dataset.directory, ignore_errors=True)
+
+
+def _build_beside(source: Source, directory: Path, fingerprint: str, seed: int, max_bad_share: float) -> Dataset:
+    """Build next to `directory` and move the complete folder there; the caller holds the lock."""
+    building = directory.with_name(f".{directory.name}.building")
+    try:
+        # What is here under the lock was left by a process that was killed.
+        for leftover in (building, directory):
+            shutil.rmtree(leftover, ignore_errors=True)
+        building.mkdir()
+        dataset = build(source, building, fingerprint, seed, max_bad_share)
+        if fingerprint_of(source, seed, directory.parent / MEMO) != fingerprint:
+            raise DataError(f"{source.name} changed while it was read: ingest it again when nothing writes to it.")
+        building.rename(directory)
+    except OSError as error:
+        raise DataError(
+            f"The data set cannot be written to {directory.parent} ({error.strerror or error}): "
+            "free some space, or set SHUNTER_HOME to another folder."
+        ) from error
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+    return replace(dataset, directory=directory)
+
+
+def _check_bad_share(dataset: Dataset, max_bad_share: float) -> None:
+    """A cached data set was accepted under its own threshold, which may have been another."""
+    share = dataset.quarantined_rows / (dataset.quarantined_rows + dataset.rows)
+    if share > max_bad_share:
+        raise DataError(
+            f"{dataset.quarantined_rows} rows ({share:.1%}) of {dataset.name} cannot be read, more than "
+            f"{max_bad_share:.1%}: see {dataset.directory / 'quarantine.csv'}, mend them or raise --max-bad-share."
+        )
+
+
+def _hash_file(path: Path) -> str:
+    try:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror}): give a readable file.") from error
+
+
+def _read_memo(memo: Path) -> dict[str, list]:
+    try:
+        return json.loads(memo.read_text())
+    except (OSError, ValueError):
+        return {}

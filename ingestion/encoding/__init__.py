@@ -1,0 +1,1 @@
+"""How values become numbers: columns, vocabularies, labels, histories, the split."""

@@ -1,0 +1,158 @@
+"""From a column as it was read to numbers and keys. Ingestion and serving call the same functions."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ingestion.sources.batch import MISSING_KEY, Bag
+
+Keys = NDArray[np.uint64]
+KeyKind = Literal["text", "hexadecimal"]
+Mask = NDArray[np.bool_]
+
+
+def as_text(series: pl.Series) -> tuple[pl.Series, Mask]:
+    """Decode raw bytes.
+
+    Returns:
+        The column, as text where it was bytes, and which rows are not valid UTF-8; those are null.
+    """
+    valid = np.zeros(len(series), bool)
+    if series.dtype != pl.Binary:
+        return series, valid
+    try:
+        return series.cast(pl.String), valid
+    except pl.exceptions.ComputeError:
+        texts = [_decode(value) for value in series]
+        invalid = np.array([text is None and value is not None for text, value in zip(texts, series, strict=True)])
+        return pl.Series(series.name, texts, pl.String), invalid
+
+
+def numbers(series: pl.Series) -> tuple[NDArray[np.float64], Mask]:
+    """Read a column as numbers.
+
+    Returns:
+        float64 [rows], NaN where there is no value, and which rows hold something that is no finite number.
+    """
+    if series.dtype == pl.String:
+        series = series.str.strip_chars()
+        series = series.set(series == "", None)
+    values = series.cast(pl.Float64, strict=False)
+    bad = (series.is_not_null() & (values.is_null() | values.is_infinite())).to_numpy()
+    values = values.fill_null(float("nan")).to_numpy()
+    # A NaN of a float column is a missing value; the text "nan" is one too.
+    return np.where(bad, np.nan, values), bad
+
+
+def times(series: pl.Series) -> NDArray[np.float64]:
+    """Read a column as points in time: numbers stay, dates become microseconds; NaN where there is none."""
+    if series.dtype == pl.String:
+        values, bad = numbers(series)
+        if bad.any():
+            texts = series.str.strip_chars()
+            values[bad] = times(texts.str.to_datetime(time_unit="us", strict=False, time_zone="UTC"))[bad]
+        return values
+    if series.dtype.is_temporal():
+        series = series if series.dtype == pl.Time else series.cast(pl.Datetime("us"))
+        series = series.cast(pl.Int64)
+    return numbers(series)[0]
+
+
+def from_pandas(series: pd.Series) -> pl.Series:
+    """Take over a column of a frame; a column of mixed types becomes text."""
+    try:
+        return pl.from_pandas(series)
+    except (TypeError, pa.ArrowInvalid, pa.ArrowTypeError):
+        return pl.from_pandas(series.map(str, na_action="ignore"))
+
+
+def keys(series: pl.Series, kind: KeyKind) -> Keys:
+    """The key of each value, uint64 [rows]: `text_keys` or `hexadecimal_keys`."""
+    return hexadecimal_keys(series) if kind == "hexadecimal" else text_keys(series)
+
+
+def text_keys(series: pl.Series) -> Keys:
+    """The key of each value: SipHash of its text, so that 5, 5.0 and "5" are one value.
+
+    Only distinct values are hashed. Two values share a key with a probability of 2**-64.
+    """
+    return _keys_of_distinct(series, _hash_texts)
+
+
+def hexadecimal_keys(series: pl.Series) -> Keys:
+    """The key of each value of a Criteo column: the number it writes in base 16, plus one; 0 where it is none."""
+    return _keys_of_distinct(series, lambda values: np.array([hexadecimal_key(text) for text in values], np.uint64))
+
+
+def hexadecimal_key(text: str) -> int:
+    """The key of one Criteo value."""
+    digits = "0123456789abcdefABCDEF"
+    valid = 0 < len(text) <= 8 and all(letter in digits for letter in text)
+    return int(text, 16) + 1 if valid else MISSING_KEY
+
+
+def bags(series: pl.Series, separator: str | None) -> Bag:
+    """Split a multi-valued column into its values.
+
+    Args:
+        series: lists, or texts.
+        separator: what separates the values in a text; without one, what is no list is a single value.
+    """
+    if series.dtype == pl.String and separator:
+        series = series.str.split(separator)
+    if isinstance(series.dtype, pl.Array):
+        series = series.arr.to_list()
+    if isinstance(series.dtype, pl.List):
+        lengths = series.list.len().fill_null(0).to_numpy()
+        values = series.filter(lengths > 0).explode()
+    else:
+        lengths, values = np.ones(len(series), np.int64), series
+    keys = text_keys(values)
+    # An empty text or a null among the values is no value.
+    present = keys != MISSING_KEY
+    owners = np.repeat(np.arange(len(series)), lengths)[present]
+    counts = np.bincount(owners, minlength=len(series))
+    return Bag(keys[present], np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
+
+
+def _decode(value: bytes | None) -> str | None:
+    try:
+        return value.decode() if value is not None else None
+    except UnicodeDecodeError:
+        return None
+
+
+def _keys_of_distinct(series: pl.Series, keys_of: Callable[[list[str]], Keys]) -> Keys:
+    if series.dtype in {pl.Categorical, pl.Enum}:
+        series = series.cast(pl.String)
+    encoded = series.to_arrow().dictionary_encode()
+    distinct = _canonical_texts(pl.Series(values=encoded.dictionary))
+    present = distinct.is_not_null().to_numpy()
+    table = np.zeros(len(distinct) + 1, np.uint64)
+    table[:-1][present] = keys_of(distinct.drop_nulls().to_list())
+    # The last entry of the table answers for null.
+    return table[pc.fill_null(encoded.indices, pa.scalar(len(distinct), encoded.indices.type)).to_numpy()]
+
+
+def _canonical_texts(values: pl.Series) -> pl.Series:
+    """One text for each value, however it is written; null for an empty text and for NaN."""
+    if values.dtype.is_float():
+        whole = (values == values.floor()) & (values.abs() < 2.0**63)
+        integers = values.set(~whole.fill_null(False), 0).fill_nan(0).cast(pl.Int64).cast(pl.String)
+        texts = values.fill_nan(None).cast(pl.String)
+        return texts.set(whole.fill_null(False), None).fill_null(integers.set(~whole.fill_null(False), None))
+    if values.dtype != pl.String:
+        return values.cast(pl.String)
+    texts = values.str.strip_chars().str.replace(r"^(-?\d+)\.0+$", "$1")
+    return texts.set(texts == "", None)
+
+
+def _hash_texts(texts: list[str]) -> Keys:
+    keys = pd.util.hash_array(np.array(texts, dtype=object), categorize=False)  # pyright: ignore[reportAttributeAccessIssue]
+    return np.where(keys == MISSING_KEY, np.uint64(1), keys)

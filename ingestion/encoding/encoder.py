@@ -1,0 +1,255 @@
+"""The transformation from raw columns to the arrays of a model: fitted once, used by ingestion and by serving."""
+
+import hashlib
+import json
+import zipfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ingestion.encoding import columns as read
+from ingestion.encoding.columns import KeyKind
+from ingestion.encoding.vocabulary import HashedIds, IdMap, VocabularyIds
+from ingestion.sources.batch import Bag, Columns
+from models.spec import CategoricalFeature, Features
+from shunter.errors import DataError
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class EncodedRows:
+    """Rows as a model takes them.
+
+    Attributes:
+        dense: float32 [rows, numeric columns].
+        categorical: int32 [rows, single-valued columns].
+        bags: for each multi-valued column (values int32 [ids], offsets int64 [rows + 1]).
+    """
+
+    dense: NDArray[np.float32]
+    categorical: NDArray[np.int32]
+    bags: list[tuple[NDArray[np.int32], NDArray[np.int64]]]
+
+    def select(self, rows: NDArray[np.bool_]) -> "EncodedRows":
+        """The rows where `rows` is true."""
+        bags: list[tuple[NDArray[np.int32], NDArray[np.int64]]] = []
+        for values, offsets in self.bags:
+            lengths = np.diff(offsets)
+            selected = np.concatenate([[0], np.cumsum(lengths[rows])])
+            bags.append((values[np.repeat(rows, lengths)], selected))
+        return EncodedRows(self.dense[rows], self.categorical[rows], bags)
+
+
+@dataclass(frozen=True)
+class NumericField:
+    """A numeric column: the signed logarithm, standardised over the training part.
+
+    x becomes (sign(x) * log(1 + |x|) - mean) / deviation; a missing value becomes 0, which is the mean.
+    """
+
+    name: str
+    mean: float
+    deviation: float
+
+    def encode(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Transform float32 [rows]; NaN is a missing value."""
+        scaled = (signed_log(values) - np.float32(self.mean)) / np.float32(self.deviation)
+        scaled[np.isnan(scaled)] = 0
+        return scaled
+
+
+@dataclass(frozen=True)
+class CategoricalField:
+    """A categorical column and its ids.
+
+    Attributes:
+        name: the column.
+        ids: from keys to ids.
+        multi_valued: whether a row holds any number of values.
+        separator: of the values in a text, for a multi-valued column.
+        key_kind: how a value becomes a key: its text, or the hexadecimal number it writes.
+        length: of a history, whose values have an order, the oldest first: most values of a row, the latest.
+        table: the field whose ids these are, and whose embeddings; None: it has its own.
+        is_built: whether ingestion built the history; a frame to be scored may bring it as a column, or it is empty.
+    """
+
+    name: str
+    ids: IdMap
+    multi_valued: bool = False
+    separator: str | None = None
+    key_kind: KeyKind = "text"
+    length: int | None = None
+    table: str | None = None
+    is_built: bool = False
+
+
+def signed_log(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """sign(x) * log(1 + |x|): the logarithm of a count, defined for negative numbers too."""
+    return np.copysign(np.log1p(np.abs(values)), values)
+
+
+class Encoder:
+    """What turns raw rows into the input of a model; it lies in the data set's folder and in the registered model."""
+
+    def __init__(self, numeric: tuple[NumericField, ...], categorical: tuple[CategoricalField, ...]) -> None:
+        """Order the fields.
+
+        Args:
+            numeric: in the order of the dense array.
+            categorical: in the order of `Columns`: single-valued fields, multi-valued ones, histories.
+        """
+        self.numeric = numeric
+        self.categorical = categorical
+
+    @property
+    def features(self) -> Features:
+        """The input of a model over these rows; a field that shares a table stands right behind its owner."""
+        categorical = tuple(
+            CategoricalFeature(
+                name=field.name,
+                rows=field.ids.rows,
+                multi_valued=field.multi_valued,
+                length=field.length,
+                table=field.table,
+            )
+            for field in self._model_order()
+        )
+        return Features(dense=tuple(field.name for field in self.numeric), categorical=categorical)
+
+    def encode(self, frame: pd.DataFrame) -> EncodedRows:
+        """Encode raw rows, as they were in the source; columns it does not know are ignored.
+
+        A value that was not seen in training gets id 0; a number that cannot be read counts as missing.
+
+        Raises:
+            DataError: a column is missing.
+        """
+        return self.encode_columns(self._columns_of(frame))
+
+    def encode_columns(self, columns: Columns) -> EncodedRows:
+        """Encode columns that a source has read."""
+        single = [field for field in self.categorical if not field.multi_valued]
+        multi = [field.name for field in self.categorical if field.multi_valued]
+        bag_of = dict(zip(multi, columns.bags, strict=True))
+        dense = np.empty((columns.rows, len(self.numeric)), np.float32)
+        for index, (field, values) in enumerate(zip(self.numeric, columns.numeric, strict=True)):
+            dense[:, index] = field.encode(values)
+        categorical = np.empty((columns.rows, len(single)), np.int32)
+        for index, (field, keys) in enumerate(zip(single, columns.keys, strict=True)):
+            categorical[:, index] = field.ids.ids(keys)
+        in_order = [(field, bag_of[field.name]) for field in self._model_order() if field.multi_valued]
+        bags = [(field.ids.ids(bag.keys), bag.offsets) for field, bag in in_order]
+        return EncodedRows(dense, categorical, bags)
+
+    def digest(self) -> str:
+        """A hash of everything that decides about the ids and numbers it gives."""
+        found = hashlib.sha256(repr(self.numeric).encode())
+        for field in self.categorical:
+            found.update(repr((field.name, field.multi_valued, field.separator, field.key_kind)).encode())
+            if field.length is not None:
+                found.update(repr((field.length, field.table, field.is_built)).encode())
+            ids = field.ids
+            found.update(ids.keys.tobytes() if isinstance(ids, VocabularyIds) else repr(ids.rows).encode())
+        return found.hexdigest()
+
+    def save(self, directory: Path) -> None:
+        """Write `encoder.json` and `vocabulary.npz` into `directory`; neither holds code."""
+        directory.mkdir(parents=True, exist_ok=True)
+        categorical = [
+            {
+                "name": field.name,
+                "multi_valued": field.multi_valued,
+                "separator": field.separator,
+                "key_kind": field.key_kind,
+                "hash_size": field.ids.size if isinstance(field.ids, HashedIds) else None,
+                "length": field.length,
+                "table": field.table,
+                "is_built": field.is_built,
+            }
+            for field in self.categorical
+        ]
+        values = {
+            "format_version": FORMAT_VERSION,
+            "numeric": [asdict(field) for field in self.numeric],
+            "categorical": categorical,
+        }
+        (directory / "encoder.json").write_text(json.dumps(values, indent=1))
+        own = [field.ids for field in self.categorical if field.table is None]
+        vocabularies = [ids.keys for ids in own if isinstance(ids, VocabularyIds)]
+        ends = np.cumsum([0, *map(len, vocabularies)])
+        keys = np.concatenate([np.empty(0, np.uint64), *vocabularies])
+        np.savez(directory / "vocabulary.npz", keys=keys, ends=ends)
+
+    @classmethod
+    def load(cls, directory: str | Path) -> "Encoder":
+        """Read what `save` wrote.
+
+        Raises:
+            DataError: `directory` holds no encoder, or that of another version.
+        """
+        try:
+            values: dict[str, Any] = json.loads((Path(directory) / "encoder.json").read_text())
+            with np.load(Path(directory) / "vocabulary.npz", allow_pickle=False) as stored:
+                keys, ends = stored["keys"], stored["ends"]
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            raise DataError(f"{directory} holds no readable encoder: ingest the data again.") from error
+        if values["format_version"] != FORMAT_VERSION:
+            raise DataError(
+                f"The encoder in {directory} has format {values['format_version']}, expected {FORMAT_VERSION}: "
+                "ingest the data again."
+            )
+        vocabularies = iter([VocabularyIds(keys[start:end]) for start, end in pairwise(ends)])
+        categorical: dict[str, CategoricalField] = {}
+        for field in values["categorical"]:
+            categorical[field["name"]] = _load_field(field, vocabularies, categorical)
+        return cls(tuple(NumericField(**field) for field in values["numeric"]), tuple(categorical.values()))
+
+    def _model_order(self) -> list[CategoricalField]:
+        """The fields in their order, each followed by those that share its table."""
+        owners = [field for field in self.categorical if field.table is None]
+        return [
+            field
+            for owner in owners
+            for field in (owner, *(one for one in self.categorical if one.table == owner.name))
+        ]
+
+    def _columns_of(self, frame: Any) -> Columns:
+        must = [field for field in self.categorical if not field.is_built]
+        names = [field.name for field in (*self.numeric, *must)]
+        if missing := [name for name in names if name not in frame.columns]:
+            raise DataError(f"The frame lacks the columns {', '.join(missing)}: give every column the model was fed.")
+        numeric = np.empty((len(self.numeric), len(frame)), np.float32)
+        for index, field in enumerate(self.numeric):
+            numeric[index] = read.numbers(read.from_pandas(frame[field.name]))[0]
+        single = [field for field in self.categorical if not field.multi_valued]
+        keys = np.empty((len(single), len(frame)), np.uint64)
+        for index, field in enumerate(single):
+            keys[index] = read.keys(read.from_pandas(frame[field.name]), field.key_kind)
+        multi = [field for field in self.categorical if field.multi_valued]
+        return Columns(numeric, keys, [_read_bags(frame, field) for field in multi])
+
+
+def _read_bags(frame: Any, field: CategoricalField) -> Bag:
+    """A multi-valued column of a frame, of a history the latest values; a built history may be missing."""
+    if field.is_built and field.name not in frame.columns:
+        return Bag(np.empty(0, np.uint64), np.zeros(len(frame) + 1, np.int64))
+    bag = read.bags(read.from_pandas(frame[field.name]), field.separator)
+    return bag if field.length is None else bag.latest(field.length)
+
+
+def _load_field(
+    values: dict[str, Any], vocabularies: Iterator[VocabularyIds], loaded: dict[str, CategoricalField]
+) -> CategoricalField:
+    hash_size = values.pop("hash_size")
+    if values.get("table") is not None:
+        ids = loaded[values["table"]].ids
+    else:
+        ids = next(vocabularies) if hash_size is None else HashedIds(hash_size)
+    return CategoricalField(ids=ids, **values)

@@ -1,0 +1,120 @@
+"""What is learned: one or several labels a row, and the weights of the rows."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from engine.data.dataset import SPLITS, LabelStatistics
+from ingestion.encoding import columns as read
+from ingestion.sources.batch import Batch
+from ingestion.sources.schema import Label, Schema
+from shunter.errors import DataError
+
+Problems = list[tuple[read.Mask, str, str]]
+
+
+def read_labels(series: dict[str, pl.Series], schema: Schema, problems: Problems) -> NDArray[np.float32]:
+    """Read the labels of some rows.
+
+    Args:
+        series: the columns.
+        schema: which of them are labels.
+        problems: to which what cannot be read is added: the rows, the column, what was expected.
+
+    Returns:
+        float32 [rows], or [rows, labels] where the schema names several: 0 or 1, and NaN for a cell of a label beside
+        the main one that is empty.
+    """
+    main = _read_label(series[schema.label.column], schema.label, problems, is_main=True)
+    others = [_read_label(series[one.column], one, problems, is_main=False) for one in schema.labels[1:]]
+    return np.stack([main, *others], axis=1) if others else main
+
+
+def read_weights(series: dict[str, pl.Series], schema: Schema, problems: Problems) -> NDArray[np.float32] | None:
+    """Read the weights of some rows, float32 [rows]; None where the schema names no column of them."""
+    if schema.weight is None:
+        return None
+    values, bad = read.numbers(series[schema.weight])
+    with np.errstate(over="ignore"):
+        weights = values.astype(np.float32)
+    bad = bad | ~(weights >= 0) | np.isinf(weights)
+    problems.append((bad, schema.weight, "a finite number from 0 on"))
+    return weights
+
+
+def _read_label(series: pl.Series, label: Label, problems: Problems, *, is_main: bool) -> NDArray[np.float32]:
+    if series.dtype == pl.String:
+        series = series.str.strip_chars().str.to_lowercase().replace({"true": "1", "false": "0"})
+    values, bad = read.numbers(series)
+    missing = np.isnan(values) & ~bad
+    threshold = label.positive_at_least
+    if threshold is None:
+        expected = "0 or 1 (or `positive_at_least` in the schema)"
+        bad = ~np.isin(values, (0, 1)) & (~missing | is_main)
+    else:
+        expected = "a number"
+        bad = bad | (missing & is_main)
+        values = np.where(np.isnan(values), np.nan, values >= threshold)
+    problems.append((bad, label.column, expected))
+    return values.astype(np.float32)
+
+
+@dataclass(frozen=True)
+class LabelCounts:
+    """Counts of rows by split, for what the main label and the rows alone do not tell.
+
+    Attributes:
+        counting: int64 [2, splits]: rows whose weight is not 0, and the positive ones among them by the main label.
+        others: int64 [labels beside the main one, 2, splits]: rows that have it and count, and the positive among them.
+    """
+
+    counting: NDArray[np.int64]
+    others: NDArray[np.int64]
+
+    def __add__(self, more: "LabelCounts") -> "LabelCounts":
+        """Counts over both."""
+        return LabelCounts(self.counting + more.counting, self.others + more.others)
+
+    def check(self, name: str, schema: Schema) -> None:
+        """Refuse labels and weights that no model can learn from.
+
+        Raises:
+            DataError: weights leave a split with one class only, or a label holds one class in the training part.
+        """
+        for split, rows, positives in zip(SPLITS, *self.counting, strict=True):
+            if positives in {0, rows}:
+                what = f"all rows with the label {int(positives == 0)}" if rows else "all rows"
+                raise DataError(
+                    f"The column {schema.weight} gives {what} in the {split} part of {name} the weight 0: give both "
+                    "labels a weight there, or leave `weight` out of the schema."
+                )
+        for task, (rows, positives) in zip(schema.tasks[1:], self.others[:, :, 0], strict=True):
+            if positives in {0, rows}:
+                what = f"only the label {int(positives > 0)}" if rows else "no label"
+                raise DataError(
+                    f"The training part of {name} holds {what} of {task}, both 0 and 1 are needed: check its column "
+                    "and threshold under `labels` in the schema, or leave it out."
+                )
+
+    def statistics(self, schema: Schema, split: int) -> tuple[LabelStatistics, ...]:
+        """Of the labels beside the main one."""
+        return tuple(
+            LabelStatistics(name=task, rows=int(rows), positives=int(positives))
+            for task, (rows, positives) in zip(schema.tasks[1:], self.others[:, :, split], strict=True)
+        )
+
+
+def count_labels(batch: Batch, parts: NDArray[np.int8]) -> LabelCounts:
+    """Count the rows of a batch; `parts` says to which split each belongs."""
+    main, *others = np.atleast_2d(batch.labels.T)
+    counts = np.ones(len(parts), bool) if batch.weights is None else batch.weights > 0
+    by_label = [_count(label, parts, counts & ~np.isnan(label)) for label in (main, *others)]
+    return LabelCounts(by_label[0], np.array(by_label[1:], np.int64).reshape(-1, 2, len(SPLITS)))
+
+
+def _count(labels: NDArray[np.float32], parts: NDArray[np.int8], chosen: read.Mask) -> NDArray[np.int64]:
+    splits = len(SPLITS)
+    rows, positives = parts[chosen], parts[chosen & (labels == 1)]
+    return np.stack([np.bincount(rows, minlength=splits), np.bincount(positives, minlength=splits)])

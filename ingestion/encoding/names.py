@@ -1,0 +1,79 @@
+"""What the ids of a data set were called in the click log, for people who look at figures by value.
+
+A data set keeps ids and not texts, so the names are read again from the first rows of the log.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from ingestion.encoding import columns as read
+from ingestion.encoding.encoder import CategoricalField, Encoder
+from ingestion.encoding.vocabulary import VocabularyIds
+from ingestion.sources.batch import Source
+from ingestion.sources.tabular import TableChunk
+from shunter.errors import DataError
+
+MOST_CHUNKS = 8  # of the log, some MiB each
+LONGEST_NAME = 40
+Names = dict[int, str]
+
+
+def value_names(source: Source, encoder: Encoder, wanted: Mapping[str, Collection[int]]) -> dict[str, Names]:
+    """Find what the values behind ids are called.
+
+    Args:
+        source: the log.
+        encoder: of the data set that was made of it.
+        wanted: ids by field; id 0, which stands for all values that are missing, rare or unknown, has no name.
+
+    Returns:
+        By field, the names that were found; ids of hashed fields are shared by several values and have none.
+    """
+    fields = {field.name: field for field in encoder.categorical if isinstance(field.ids, VocabularyIds)}
+    open_ids = {name: set(ids) - {0} for name, ids in wanted.items() if name in fields}
+    found: dict[str, Names] = {name: {} for name in open_ids}
+    for name, field in fields.items():
+        if field.key_kind == "hexadecimal" and name in open_ids:  # such a key is the number itself
+            assert isinstance(field.ids, VocabularyIds)
+            found[name] = {one: f"{int(field.ids.keys[one - 1]) - 1:08x}" for one in open_ids.pop(name)}
+    if not open_ids:
+        return found
+    for chunk in _first_tables(source):
+        for name, ids in open_ids.items():
+            if ids - found[name].keys():
+                found[name] |= _names_in(chunk[name], fields[name], ids)
+        if all(ids <= found[name].keys() for name, ids in open_ids.items()):
+            break
+    return found
+
+
+def _first_tables(source: Source) -> Iterator[pl.DataFrame]:
+    try:
+        for number, chunk in enumerate(source.chunks()):
+            if number == MOST_CHUNKS or not isinstance(chunk, TableChunk):
+                return
+            yield chunk.table
+    except DataError:  # the log has changed since: what was found so far is what there is
+        return
+
+
+def _names_in(series: pl.Series, field: CategoricalField, ids: set[int]) -> Names:
+    texts, _ = read.as_text(series)
+    if field.multi_valued:
+        texts = _split(texts, field.separator)
+    texts = texts.drop_nulls().unique()
+    rows: Any = field.ids.ids(read.keys(texts, field.key_kind))
+    chosen = np.isin(rows, list(ids))
+    names = texts.filter(pl.Series(chosen)).cast(pl.String, strict=False).to_list()
+    return {int(row): str(name).strip()[:LONGEST_NAME] for row, name in zip(rows[chosen], names, strict=True) if name}
+
+
+def _split(series: pl.Series, separator: str | None) -> pl.Series:
+    if series.dtype == pl.String and separator:
+        series = series.str.split(separator)
+    if isinstance(series.dtype, pl.Array):
+        series = series.arr.to_list()
+    return series.explode() if isinstance(series.dtype, pl.List) else series

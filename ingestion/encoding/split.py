@@ -1,0 +1,124 @@
+"""Which row goes to which part. 0 is train, 1 validation, 2 test, the order of `engine.data.dataset.SPLITS`."""
+
+import math
+from collections.abc import Iterable
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingestion.encoding.vocabulary import mix
+from ingestion.sources.batch import Batch
+from ingestion.sources.schema import Split
+from shunter.errors import DataError
+
+# Times kept to find the cuts: beyond twice as many every second one is dropped, again and again.
+_SAMPLED_TIMES = 1_000_000
+
+
+class Splitter(Protocol):
+    """Assigns rows to parts, each for itself, so that both passes agree."""
+
+    kind: str
+
+    def assign(self, batch: Batch) -> NDArray[np.int8]:
+        """Part of each row, int8 [rows]."""
+        ...
+
+
+class HashSplit:
+    """Splits by a seeded hash of the features: rows that are equal but for their label are never in two parts.
+
+    The hash is multilinear over the columns (Carter and Wegman, 1979) with a mixing step at the end.
+    """
+
+    kind = "hash"
+
+    def __init__(self, shares: Split, seed: int) -> None:
+        """Draw the coefficients of the hash from `seed`."""
+        self._cuts = np.array([shares.train, shares.train + shares.validation])
+        self._seed = seed
+
+    def assign(self, batch: Batch) -> NDArray[np.int8]:
+        """Part of each row, int8 [rows]."""
+        columns = batch.columns
+        numeric = [column.view(np.uint32).astype(np.uint64) for column in columns.numeric]
+        # The values of a bag are a set: their sum does not depend on their order.
+        sums = [np.concatenate([[np.uint64(0)], np.cumsum(mix(bag.keys), dtype=np.uint64)]) for bag in columns.bags]
+        bags = [total[bag.offsets[1:]] - total[bag.offsets[:-1]] for total, bag in zip(sums, columns.bags, strict=True)]
+        parts = [*numeric, *columns.keys, *bags]
+        odd = np.random.default_rng(self._seed).integers(0, 2**63, len(parts), np.uint64) * np.uint64(2) + np.uint64(1)
+        hashed = np.zeros(columns.rows, np.uint64)
+        for coefficient, part in zip(odd, parts, strict=True):
+            hashed += coefficient * part
+        uniform = (mix(hashed) >> np.uint64(11)) * 2.0**-53
+        return np.searchsorted(self._cuts, uniform, side="right").astype(np.int8)
+
+
+class TimeSplit:
+    """Splits by time: all of train lies before all of validation, and that before all of test."""
+
+    kind = "time"
+
+    def __init__(self, validation_from: float, test_from: float, time_range: tuple[float, float] | None = None) -> None:
+        """Cut at the first time of validation and of test; `time_range` is the first and last of all."""
+        self.time_range = time_range
+        self._cuts = np.array([validation_from, test_from])
+
+    def assign(self, batch: Batch) -> NDArray[np.int8]:
+        """Part of each row, int8 [rows]."""
+        assert batch.times is not None
+        return np.searchsorted(self._cuts, batch.times, side="right").astype(np.int8)
+
+    @classmethod
+    def fit(cls, times: Iterable[NDArray[np.float64]], shares: Split) -> "TimeSplit":
+        """Find the cuts; rows of one time stay together, so the shares are met as closely as ties allow.
+
+        Args:
+            times: float64 arrays, in the order of the source; beyond two million rows a regular sample decides.
+            shares: of the three parts.
+
+        Raises:
+            DataError: there are fewer than three different times.
+        """
+        extremes = _Extremes()
+        values = np.sort(_sample(map(extremes.see, times)))
+        distinct = np.unique(values)
+        if len(distinct) < 3:
+            raise DataError(
+                f"The time column holds {len(distinct)} different times that can be read, at least 3 are needed to "
+                "split by time: name another one as `time` in the schema, or none to split by hash."
+            )
+        rows = len(values)
+        wanted = np.searchsorted(distinct, values[[int(rows * shares.train), int(rows * (1 - shares.test))]])
+        first = int(np.clip(wanted[0], 1, len(distinct) - 2))
+        second = int(np.clip(wanted[1], first + 1, len(distinct) - 1))
+        return cls(float(distinct[first]), float(distinct[second]), (extremes.first, extremes.last))
+
+
+class _Extremes:
+    """The first and the last of all times that pass by."""
+
+    def __init__(self) -> None:
+        self.first, self.last = math.inf, -math.inf
+
+    def see(self, batch: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Take note of a batch, and give it back."""
+        self.first = min(self.first, float(np.nanmin(batch, initial=math.inf)))
+        self.last = max(self.last, float(np.nanmax(batch, initial=-math.inf)))
+        return batch
+
+
+def _sample(times: Iterable[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """A regular sample, every row up to the limit."""
+    kept: list[NDArray[np.float64]] = []
+    step, seen, size = 1, 0, 0
+    for batch in times:
+        part = batch[-seen % step :: step]
+        seen += len(batch)
+        kept.append(part)
+        size += len(part)
+        if size > 2 * _SAMPLED_TIMES:
+            kept = [np.concatenate(kept)[::2]]
+            step, size = 2 * step, len(kept[0])
+    return np.concatenate(kept) if kept else np.empty(0)

@@ -1,0 +1,176 @@
+"""From the keys of categorical values to ids: counting them, giving ids by frequency, or hashing."""
+
+from typing import Protocol
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ingestion.sources.batch import MISSING_KEY
+
+Keys = NDArray[np.uint64]
+
+# Distinct values counted at most, one column at a time: merging as many takes some 700 MB.
+DISTINCT_VALUES_LIMIT = 8_000_000
+_FIRST_CAPACITY = 1 << 16
+
+
+class ValueCounter:
+    """Counts the distinct keys of one column over any number of batches.
+
+    Batches are appended to one array until it is full; then equal keys are merged, and the array grows if it stays
+    more than half full, so that the cost of a merge is spread over the keys that made it necessary. One array that
+    lives long, instead of the many of the batches, keeps the heap from falling into pieces.
+    """
+
+    def __init__(self, limit: int = DISTINCT_VALUES_LIMIT) -> None:
+        """Count at most `limit` distinct keys; beyond, the rarest are forgotten."""
+        self._limit = limit
+        self._keys: Keys = np.empty(_FIRST_CAPACITY, np.uint64)
+        self._counts: NDArray[np.int64] = np.empty(_FIRST_CAPACITY, np.int64)
+        self.size = 0
+        self.missing = 0
+        self.total = 0
+
+    def add(self, keys: Keys, counts: NDArray[np.int64]) -> None:
+        """Add what `count_keys` found in one batch."""
+        present = keys != MISSING_KEY
+        self.total += int(counts.sum())
+        self.missing += int(counts[~present].sum())
+        keys, counts = keys[present], counts[present]
+        if self.size + len(keys) > len(self._keys):
+            self._merge()
+            while self.size > self._limit:
+                self._prune()
+            self._reserve(self.size + len(keys))
+        self._keys[self.size : self.size + len(keys)] = keys
+        self._counts[self.size : self.size + len(keys)] = counts
+        self.size += len(keys)
+
+    def _prune(self) -> None:
+        """Forget the rarer half of the keys.
+
+        As in lossy counting (Manku and Motwani, 2002) frequent values survive; the number of distinct values becomes a
+        lower bound.
+        """
+        counts = self._counts[: self.size]
+        frequent = counts > np.median(counts)
+        self._keep(self._keys[: self.size][frequent], counts[frequent])
+
+    def by_frequency(self) -> tuple[Keys, NDArray[np.int64]]:
+        """All keys and their counts, the most frequent first; ties in the order of the keys."""
+        self._merge()
+        keys, counts = self._keys[: self.size], self._counts[: self.size]
+        order = np.lexsort((keys, -counts))
+        return keys[order], counts[order]
+
+    def _merge(self) -> None:
+        codes, keys = distinct(self._keys[: self.size])
+        # float64 sums are exact up to 2**53 rows.
+        counts = np.bincount(codes, weights=self._counts[: self.size], minlength=len(keys))
+        self._keep(keys, counts.astype(np.int64))
+
+    def _keep(self, keys: Keys, counts: NDArray[np.int64]) -> None:
+        self.size = len(keys)
+        self._keys[: self.size] = keys
+        self._counts[: self.size] = counts
+
+    def _reserve(self, needed: int) -> None:
+        if needed <= len(self._keys) // 2:
+            return
+        capacity = max(needed, len(self._keys)) * 3 // 2
+        keys, counts = self._keys[: self.size], self._counts[: self.size]
+        self._keys, self._counts = np.empty(capacity, np.uint64), np.empty(capacity, np.int64)
+        self._keep(keys, counts)
+
+
+def count_keys(keys: Keys) -> tuple[Keys, NDArray[np.int64]]:
+    """Distinct keys of one batch and how often each occurs."""
+    codes, found = distinct(keys)
+    return found, np.bincount(codes, minlength=len(found))
+
+
+def distinct(keys: Keys) -> tuple[NDArray[np.intp], Keys]:
+    """Distinct keys, and the position of each key among them."""
+    codes, found = pd.factorize(keys)
+    return codes, np.asarray(found)
+
+
+class IdMap(Protocol):
+    """What turns keys into ids; id 0 is the missing and the unknown value."""
+
+    @property
+    def rows(self) -> int:
+        """Number of ids, the rows of an embedding table."""
+        ...
+
+    def ids(self, keys: Keys) -> NDArray[np.int32]:
+        """The id of each key."""
+        ...
+
+
+class VocabularyIds:
+    """Ids by frequency rank: id 1 is the most frequent value, so that hot rows of a table lie together."""
+
+    def __init__(self, keys: Keys) -> None:
+        """Build the lookup.
+
+        Args:
+            keys: distinct keys, the most frequent first; none is `MISSING_KEY`.
+        """
+        self.keys = keys
+        self._index = pd.Index(keys)
+        # The first lookup builds the hash table, which must not happen in two threads at once.
+        self._index.get_indexer(keys[:1])
+
+    @property
+    def rows(self) -> int:
+        """Number of ids, the rows of an embedding table."""
+        return len(self.keys) + 1
+
+    def ids(self, keys: Keys) -> NDArray[np.int32]:
+        """The id of each key."""
+        # get_indexer says -1 for an unknown key.
+        return (self._index.get_indexer(keys) + 1).astype(np.int32)
+
+
+class HashedIds:
+    """Ids by hashing: no vocabulary, unknown values share ids with known ones."""
+
+    def __init__(self, size: int) -> None:
+        """Hash to the ids 1 to `size`."""
+        self.size = size
+
+    @property
+    def rows(self) -> int:
+        """Number of ids, the rows of an embedding table."""
+        return self.size + 1
+
+    def ids(self, keys: Keys) -> NDArray[np.int32]:
+        """The id of each key."""
+        hashed = (mix(keys) % np.uint64(self.size)).astype(np.int32) + np.int32(1)
+        return np.where(keys == MISSING_KEY, np.int32(0), hashed)
+
+
+def mix(values: Keys) -> Keys:
+    """Scatter 64-bit values: the finaliser of splitmix64 (Steele, Lea and Flood, 2014)."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def access_curve(counts: NDArray[np.int64], points: int = 32) -> tuple[tuple[float, float], ...]:
+    """How skewed the lookups of a table are.
+
+    Args:
+        counts: lookups of each id, in any order.
+        points: length of the curve at most; the shares of ids are spaced by their logarithm.
+
+    Returns:
+        Pairs (share of ids, share of the lookups they receive), the most frequent ids first; the last is (1, 1).
+    """
+    if counts.sum() == 0:
+        return ()
+    cumulative = np.cumsum(np.sort(counts)[::-1])
+    ranks = np.unique(np.geomspace(1, len(counts), num=min(points, len(counts))).round().astype(np.int64))
+    return tuple((float(rank / len(counts)), float(cumulative[rank - 1] / cumulative[-1])) for rank in ranks)

@@ -1,0 +1,22 @@
+"""From what a user asks for to the arrays of its data."""
+
+from engine.data.dataset import Dataset
+from ingestion.cache import IngestReport, ingest_source
+from ingestion.sources.named import with_histories
+from ingestion.sources.open import open_source
+from models.registry import POSITIONAL
+from shunter.requests.training import JobRequest
+from shunter.settings import Settings
+
+
+def ingest_request(request: JobRequest) -> tuple[Dataset, IngestReport]:
+    """Ingest the request's data into the cache of the settings.
+
+    Raises:
+        DataError: the data cannot be found, read or used.
+        RequestError: a named data set is misspelt.
+    """
+    settings = Settings()
+    data = with_histories(request.data) if request.model in POSITIONAL else request.data
+    source = open_source(data, request.format, request.schema_file, settings.downloads_directory)
+    return ingest_source(source, settings.cache_directory, request.seed, request.max_bad_share)

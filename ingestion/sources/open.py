@@ -1,0 +1,140 @@
+"""From what the user wrote after `--data` to a source that can be read."""
+
+import glob
+import re
+from pathlib import Path
+
+from ingestion.sources.batch import Source
+from ingestion.sources.criteo import CriteoSource, criteo_schema
+from ingestion.sources.guard import check_paths, check_words
+from ingestion.sources.named import is_named, open_named
+from ingestion.sources.schema import EXAMPLE, Options, Schema, read_schema
+from ingestion.sources.tabular import CsvSource, ParquetSource
+from shunter.errors import DataError
+from shunter.requests.training import DataFormat
+
+_SUFFIXES = {
+    ".csv": DataFormat.CSV,
+    ".parquet": DataFormat.PARQUET,
+    ".pq": DataFormat.PARQUET,
+    ".tsv": DataFormat.CRITEO,
+    ".txt": DataFormat.CRITEO,
+}
+
+
+def open_source(data: str, data_format: DataFormat | None, schema_file: str | None, downloads: Path) -> Source:
+    """Find the files, their format and their schema.
+
+    Args:
+        data: file, folder, glob or comma-separated list of these, or a named data set.
+        data_format: None to guess it from the name.
+        schema_file: YAML or JSON; CSV and Parquet need one, elsewhere it may set the vocabulary and the split.
+        downloads: folder of fetched files.
+
+    Raises:
+        DataError: nothing is found, the format is not known, or the schema is missing or wrong.
+        RequestError: a named data set is misspelt.
+    """
+    if schema_file:
+        check_words(schema_file)
+    if is_named(data) and not Path(data).exists():
+        options = read_schema(schema_file, Options) if schema_file else Options()
+        return open_named(data, options, downloads)
+    paths = find_files(data)
+    return source_of(_name_of(data, paths), paths, data_format, schema_file, told=data)
+
+
+def source_of(
+    name: str,
+    paths: tuple[Path, ...],
+    data_format: DataFormat | None,
+    schema_file: str | None,
+    *,
+    told: str | None = None,
+) -> CriteoSource | CsvSource | ParquetSource:
+    """Find the format and the schema of files.
+
+    Args:
+        name: what the user calls the log.
+        paths: its files, in the order in which they are read.
+        data_format: None to guess it from the names.
+        schema_file: as for `open_source`.
+        told: what the user wrote for the files, for messages; the first file when absent.
+
+    Raises:
+        DataError: the format is not known, or the schema is missing or wrong.
+    """
+    check_paths([*paths, *([Path(schema_file)] if schema_file else [])])
+    data_format = data_format or guess_format(paths)
+    if data_format is DataFormat.CRITEO:
+        options = read_schema(schema_file, Options) if schema_file else Options()
+        return CriteoSource(name, criteo_schema(options), paths)
+    if schema_file is None:
+        raise DataError(
+            f"{told or paths[0]} is {data_format.value.upper() if data_format is DataFormat.CSV else 'Parquet'} and "
+            f"needs a schema: write a YAML file such as '{EXAMPLE}' (one key a line, your column names) and give it "
+            "with --schema."
+        )
+    kind = CsvSource if data_format is DataFormat.CSV else ParquetSource
+    return kind(name, read_schema(schema_file, Schema), paths)
+
+
+def find_files(data: str) -> tuple[Path, ...]:
+    """Files, in the order of the list, and by the numbers in their names within a folder or glob.
+
+    Raises:
+        DataError: a part of the list matches no file.
+        RequestError: a part is an address, or lies where nothing may be read.
+    """
+    is_one = data and "\0" not in data and Path(data).exists()
+    parts = [data] if is_one else [part.strip() for part in data.split(",") if part.strip()]
+    if not parts:
+        raise DataError("--data is empty: give a file, folder or named data set.")
+    paths: list[Path] = []
+    for part in parts:
+        check_words(part)
+        path = Path(part).expanduser()
+        if path.is_dir():
+            found = [file for file in path.iterdir() if file.is_file() and not file.name.startswith((".", "_"))]
+        else:
+            found = [path] if path.is_file() else [Path(match) for match in glob.glob(str(path))]  # noqa: PTH207
+        if not found:
+            raise DataError(
+                f"{part} is {'a folder without files' if path.is_dir() else 'no file, folder or named data set'}: "
+                "check the path, or see the names with `shunter datasets`."
+            )
+        check_paths(found)
+        paths += sorted(found, key=_natural_order)
+    return tuple(paths)
+
+
+def guess_format(paths: tuple[Path, ...]) -> DataFormat:
+    """The format by the names of the files; `day_0` is Criteo Terabyte.
+
+    Raises:
+        DataError: a name says nothing, or two say different things.
+    """
+    formats = {_format_of(path) for path in paths}
+    if len(formats) != 1 or None in formats:
+        doubtful = next((path for path in paths if _format_of(path) is None), paths[0])
+        problem = "does not tell its format" if None in formats else "and the other files are of different formats"
+        raise DataError(f"{doubtful} {problem}: add --format criteo, csv or parquet.")
+    return next(data_format for data_format in formats if data_format is not None)
+
+
+def _format_of(path: Path) -> DataFormat | None:
+    name = path.name.lower().removesuffix(".gz")
+    if re.fullmatch(r"day_\d+", name):
+        return DataFormat.CRITEO
+    return _SUFFIXES.get(Path(name).suffix)
+
+
+def _name_of(data: str, paths: tuple[Path, ...]) -> str:
+    """The folder, or the only or first file."""
+    path = Path(data).resolve() if Path(data).is_dir() else paths[0]
+    return path.name.split(".", maxsplit=1)[0]
+
+
+def _natural_order(path: Path) -> list[tuple[int, str]]:
+    """Sorts day_2 before day_10."""
+    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", str(path))]

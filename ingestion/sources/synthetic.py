@@ -1,0 +1,130 @@
+"""Generated click data in Criteo's shape: skewed ids, gaps, and a signal that a model can find.
+
+The logit of a click is a constant, plus an effect of each of six categorical values, plus the product of the latent
+numbers of two pairs of values (which only a model with interactions finds), plus a weight on the logarithm of four of
+the integers. Effects and latent numbers are hashed from the value, so no table is kept whatever the size.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingestion.encoding.vocabulary import mix
+from ingestion.sources.batch import Batch, Columns
+from ingestion.sources.criteo import CATEGORICAL, NUMERIC, criteo_schema
+from ingestion.sources.schema import Options, Schema
+
+DEFAULT_ROWS = 100_000
+CHUNK_ROWS = 32_768
+# Distinct values of the 26 columns of Criteo Kaggle, cut at a million.
+CARDINALITIES = (
+    1460, 583, 1_000_000, 1_000_000, 305, 24, 12_517, 633, 3, 93_145, 5683, 1_000_000, 3194,
+    27, 14_992, 1_000_000, 10, 5652, 2173, 4, 1_000_000, 18, 15, 286_181, 105, 142_572,
+)  # fmt: skip
+_ZIPF_EXPONENT = 1.05
+_MISSING_NUMERIC = 0.1
+_MISSING_CATEGORICAL = 0.03
+_EFFECTS = (0, 1, 6, 8, 13, 16)
+_PAIRS = ((4, 7), (10, 12))
+_WEIGHTS = (0.35, -0.25, 0.2, 0.15)
+_BIAS = -2.4
+
+
+@dataclass(frozen=True)
+class SyntheticSource:
+    """Rows drawn from a seed; the same seed and size always give the same rows."""
+
+    rows: int
+    seed: int = 0
+    name: str = "synthetic"
+    schema: Schema = field(default_factory=lambda: criteo_schema(Options()))
+    paths: tuple[Path, ...] = ()
+
+    @property
+    def identity(self) -> str:
+        """Size and seed."""
+        return f"synthetic:{self.rows}:{self.seed}"
+
+    def chunks(self) -> Iterator[tuple[int, int]]:
+        """Number and size of each chunk."""
+        for index, start in enumerate(range(0, self.rows, CHUNK_ROWS)):
+            yield index, min(CHUNK_ROWS, self.rows - start)
+
+    def parse(self, chunk: tuple[int, int]) -> Batch:
+        """Draw the rows of a chunk."""
+        index, rows = chunk
+        return generate(np.random.default_rng([self.seed, index]), rows)
+
+
+def generate(random: np.random.Generator, rows: int) -> Batch:
+    """Draw rows.
+
+    Args:
+        random: source of all draws.
+        rows: how many.
+    """
+    values = np.stack([_zipf(random, cardinality, rows) for cardinality in CARDINALITIES])
+    # Bijective, so that distinct values keep distinct ids of 32 bits, different in every column.
+    column = np.arange(len(CARDINALITIES), dtype=np.uint64)[:, None]
+    ids = ((values + column * np.uint64(0x9E3779B9)) * np.uint64(0x85EBCA6B)) & np.uint64(0xFFFFFFFF)
+    counts = np.floor(random.lognormal(1.0, 1.5, (len(NUMERIC), rows))).clip(0, 10_000_000)
+
+    logit = np.full(rows, _BIAS)
+    for index in _EFFECTS:
+        logit += 0.7 * _normal(ids[index])
+    for first, second in _PAIRS:
+        logit += 0.9 * _normal(ids[first]) * _normal(ids[second])
+    for weight, numbers in zip(_WEIGHTS, counts, strict=False):
+        logit += weight * (np.log1p(numbers) - 1.3)
+    labels = random.random(rows) < 1 / (1 + np.exp(-logit))
+
+    numeric = counts.astype(np.float32)
+    numeric[random.random(numeric.shape, np.float32) < _MISSING_NUMERIC] = np.nan
+    keys = ids + np.uint64(1)
+    keys[random.random(keys.shape, np.float32) < _MISSING_CATEGORICAL] = 0
+    return Batch(labels.astype(np.float32), Columns(numeric, keys, []))
+
+
+def write_criteo(path: Path, source: SyntheticSource) -> None:
+    """Write the rows of `source` as a Criteo file, chunk by chunk."""
+    import polars as pl
+
+    with path.open("wb") as stream:
+        for chunk in source.chunks():
+            batch = source.parse(chunk)
+            numeric = {
+                name: pl.Series(column, nan_to_null=True).cast(pl.Int64)
+                for name, column in zip(NUMERIC, batch.columns.numeric, strict=True)
+            }
+            categorical = {name: _hexadecimal(keys) for name, keys in zip(CATEGORICAL, batch.columns.keys, strict=True)}
+            frame = pl.DataFrame({"label": batch.labels.astype(np.int8), **numeric, **categorical})
+            frame.write_csv(stream, separator="\t", include_header=False)
+
+
+def _zipf(random: np.random.Generator, cardinality: int, rows: int) -> NDArray[np.uint64]:
+    """Ranks from 0, with a probability that falls as a power of the rank (the inverse of a continuous power law)."""
+    power = 1 - _ZIPF_EXPONENT
+    uniform = random.random(rows)
+    ranks = (1 + uniform * ((cardinality + 1.0) ** power - 1)) ** (1 / power)
+    return np.minimum(ranks.astype(np.uint64), np.uint64(cardinality)) - np.uint64(1)
+
+
+def _normal(ids: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """A number for each id, like one drawn from a standard normal: the scaled sum of four hashed uniforms."""
+    hashed = mix(ids)
+    parts = sum((hashed >> np.uint64(shift)) & np.uint64(0xFFFF) for shift in (0, 16, 32, 48))
+    return (parts / 65536.0 - 2.0) * np.sqrt(3.0)
+
+
+def _hexadecimal(keys: NDArray[np.uint64]) -> "object":
+    """Eight digits for each key, or a gap."""
+    import polars as pl
+
+    digits = np.frombuffer(b"0123456789abcdef", np.uint8)
+    shifts = np.arange(28, -1, -4, dtype=np.uint64)
+    nibbles = ((keys[:, None] - np.uint64(1)) >> shifts) & np.uint64(15)
+    texts = digits[nibbles.astype(np.intp)].view("S8")[:, 0]
+    return pl.Series(texts.astype("U8")).set(pl.Series(keys == 0), None)

@@ -1,0 +1,233 @@
+"""CSV and Parquet files, read in batches with the columns that the schema names."""
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pa_parquet
+from numpy.typing import NDArray
+
+from ingestion.encoding import columns as read
+from ingestion.encoding.labels import read_labels, read_weights
+from ingestion.sources.batch import Bag, Batch, Columns, Rejection
+from ingestion.sources.files import open_binary
+from ingestion.sources.guard import Budget
+from ingestion.sources.schema import MultiValued, Schema, Sequence
+from shunter.errors import DataError
+
+_CSV_BLOCK_BYTES = 4 << 20
+_PARQUET_BATCH_ROWS = 65_536
+
+
+@dataclass(frozen=True)
+class TableChunk:
+    """Some rows of a file, the line of each, and the lines before them that were no rows."""
+
+    path: Path
+    table: pl.DataFrame
+    lines: NDArray[np.int64]
+    rejected: list[Rejection]
+
+
+@dataclass(frozen=True)
+class CsvSource:
+    """CSV files with a header, plain or compressed."""
+
+    name: str
+    schema: Schema
+    paths: tuple[Path, ...]
+    identity: str = "csv"
+
+    def chunks(self) -> Iterator[TableChunk]:
+        """Read the files in blocks of rows; every column stays text."""
+        budget = Budget.of_settings()
+        for path in self.paths:
+            with open_binary(path, budget) as stream:
+                delimiter = self.schema.delimiter or ("\t" if ".tsv" in path.suffixes else ",")
+                _check_columns(path, _csv_header(path, delimiter), self.schema)
+                yield from self._read(path, stream, delimiter)
+
+    def parse(self, chunk: TableChunk) -> Batch:
+        """Read the columns of a chunk; a record without any value is a blank line and no row."""
+        names = chunk.table.columns
+        texts = chunk.table.with_columns(pl.when(pl.col(name).bin.size() > 0).then(pl.col(name)) for name in names)
+        blank = texts.select(pl.all_horizontal(pl.all().is_null()))[:, 0]
+        if blank.any():
+            chunk = replace(chunk, lines=chunk.lines[~blank.to_numpy()])
+            texts = texts.filter(~blank)
+        return parse_table(replace(chunk, table=texts), self.schema)
+
+    def _read(self, path: Path, stream: Any, delimiter: str) -> Iterator[TableChunk]:
+        malformed: dict[int, str] = {}
+
+        def skip(row: pa_csv.InvalidRow) -> str:
+            malformed[row.number] = f"{row.actual_columns} columns, expected {row.expected_columns}"
+            return "skip"
+
+        options = {
+            "read_options": pa_csv.ReadOptions(use_threads=False, block_size=_CSV_BLOCK_BYTES),
+            "parse_options": pa_csv.ParseOptions(
+                delimiter=delimiter, newlines_in_values=True, ignore_empty_lines=False, invalid_row_handler=skip
+            ),
+            "convert_options": pa_csv.ConvertOptions(
+                include_columns=list(self.schema.columns),
+                column_types=dict.fromkeys(self.schema.columns, pa.large_binary()),
+            ),
+        }
+        line = 2
+        try:
+            for batch in pa_csv.open_csv(stream, **options):
+                # The reader numbers the records that it skips: the others follow each other in the gaps.
+                lines = np.arange(line, line + batch.num_rows + len(malformed))
+                lines = lines[~np.isin(lines, list(malformed))][: batch.num_rows]
+                line = int(lines[-1]) + 1 if len(lines) else line
+                yield TableChunk(path, _frame(batch), lines, _take_rejections(path, malformed, line))
+        except pa.ArrowInvalid as error:
+            raise DataError(f"{path} cannot be read as CSV ({_first_line(error)}): mend the file.") from error
+        if malformed:
+            empty = pl.DataFrame(schema=dict.fromkeys(self.schema.columns, pl.Binary))
+            rejected = _take_rejections(path, malformed, max(malformed) + 1)
+            yield TableChunk(path, empty, np.empty(0, np.int64), rejected)
+
+
+@dataclass(frozen=True)
+class ParquetSource:
+    """Parquet files."""
+
+    name: str
+    schema: Schema
+    paths: tuple[Path, ...]
+    identity: str = "parquet"
+
+    def chunks(self) -> Iterator[TableChunk]:
+        """Read the files in batches of rows."""
+        budget = Budget.of_settings()
+        for path in self.paths:
+            row = 1
+            try:
+                # A buffer, or each column of a row group would be read whole.
+                with pa_parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
+                    _check_columns(path, file.schema_arrow.names, self.schema)
+                    for batch in file.iter_batches(_PARQUET_BATCH_ROWS, columns=list(self.schema.columns)):
+                        budget.take_bytes(batch.nbytes, path)
+                        yield TableChunk(path, _frame(batch), np.arange(row, row + batch.num_rows), [])
+                        row += batch.num_rows
+            except (pa.ArrowException, OSError) as error:
+                raise DataError(f"{path} cannot be read as Parquet ({_first_line(error)}): write it again.") from error
+
+    def parse(self, chunk: TableChunk) -> Batch:
+        """Read the columns of a chunk."""
+        return parse_table(chunk, self.schema)
+
+
+def only_time(source: CsvSource | ParquetSource) -> CsvSource | ParquetSource:
+    """The same source without its features: what finding the cuts in time needs."""
+    without_features = {"numeric": (), "categorical": (), "multi_valued": (), "sequences": ()}
+    return replace(source, schema=source.schema.model_copy(update=without_features))
+
+
+def parse_table(chunk: TableChunk, schema: Schema) -> Batch:
+    """Read the columns that `schema` names and reject the rows in which one cannot be read."""
+    problems: list[tuple[read.Mask, str, str]] = []
+    series: dict[str, pl.Series] = {}
+    lists = {field.column for field in schema.bags}
+    for name in schema.columns:
+        _check_type(chunk, name, lists_allowed=name in lists)
+        series[name], invalid = read.as_text(chunk.table[name])
+        problems.append((invalid, name, "text in UTF-8"))
+    labels, weights = read_labels(series, schema, problems), read_weights(series, schema, problems)
+    moments = None
+    if schema.time is not None:
+        moments = read.times(series[schema.time])
+        problems.append((np.isnan(moments), schema.time, "a number, a date or an ISO 8601 time"))
+    numeric = np.empty((len(schema.numeric), len(labels)), np.float32)
+    for index, name in enumerate(schema.numeric):
+        values, bad = read.numbers(series[name])
+        with np.errstate(over="ignore"):
+            numeric[index] = values
+        problems.append((bad | np.isinf(numeric[index]), name, "a finite number"))
+    keys = np.empty((len(schema.categorical), len(labels)), np.uint64)
+    for index, field in enumerate(schema.categorical):
+        keys[index] = read.keys(series[field.column], "text")
+    columns = Columns(
+        numeric,
+        keys,
+        [read_bags(series[field.column], field) for field in schema.bags],
+    )
+    users = [read.keys(series[sequence.by], "text") for sequence in schema.built_sequences if sequence.by]
+    rejected, kept = _reject(chunk, series, problems)
+    if not kept.all():
+        labels, columns = labels[kept], columns.select(kept)
+        moments = moments[kept] if moments is not None else None
+        weights = weights[kept] if weights is not None else None
+        users = [one[kept] for one in users]
+    return Batch(labels, columns, moments, rejected, users=np.stack(users) if users else None, weights=weights)
+
+
+def read_bags(series: pl.Series, field: MultiValued) -> Bag:
+    """Split a multi-valued column into its values, of a history the latest."""
+    bag = read.bags(series, field.separator)
+    return bag.latest(field.length) if isinstance(field, Sequence) else bag
+
+
+def _check_type(chunk: TableChunk, name: str, *, lists_allowed: bool) -> None:
+    dtype = chunk.table.schema[name]
+    if isinstance(dtype, pl.List | pl.Array):
+        if not lists_allowed:
+            raise DataError(f"Column {name} of {chunk.path} holds lists: name it under `multi_valued` in the schema.")
+        dtype = dtype.inner
+    if not isinstance(dtype, pl.DataType) or dtype.is_nested():
+        raise DataError(f"Column {name} of {chunk.path} holds {dtype}, expected numbers, texts or lists of these.")
+
+
+def _reject(
+    chunk: TableChunk, series: dict[str, pl.Series], problems: list[tuple[read.Mask, str, str]]
+) -> tuple[list[Rejection], read.Mask]:
+    """The first problem of each bad row, and the rows without any."""
+    kept = np.ones(len(chunk.lines), bool)
+    rejected = list(chunk.rejected)
+    for bad, name, expected in problems:
+        for row in np.flatnonzero(bad & kept):
+            value = series[name][int(row)]
+            found = "missing" if value is None else repr(value if not isinstance(value, str) else value[:20])
+            rejected.append(
+                Rejection(str(chunk.path), int(chunk.lines[row]), f"{name} is {found}, expected {expected}")
+            )
+        kept &= ~bad
+    return sorted(rejected, key=lambda rejection: rejection.line), kept
+
+
+def _check_columns(path: Path, found: list[str], schema: Schema) -> None:
+    if missing := [name for name in schema.columns if name not in found]:
+        raise DataError(
+            f"{path} lacks the columns {', '.join(missing)} of the schema: "
+            f"it has {', '.join(found[:20])}{', ...' if len(found) > 20 else ''}."
+        )
+    if twice := sorted({name for name in schema.columns if found.count(name) > 1}):
+        raise DataError(f"{path} has more than one column {', '.join(twice)}: rename them.")
+
+
+def _csv_header(path: Path, delimiter: str) -> list[str]:
+    with open_binary(path) as stream:
+        line = stream.readline(1 << 20)
+    return next(csv.reader([line.decode("utf-8-sig", errors="replace").rstrip("\r\n")], delimiter=delimiter), [])
+
+
+def _frame(batch: pa.RecordBatch) -> pl.DataFrame:
+    frame = pl.from_arrow(batch)
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def _take_rejections(path: Path, malformed: dict[int, str], before: int) -> list[Rejection]:
+    return [Rejection(str(path), line, malformed.pop(line)) for line in sorted(malformed) if line < before]
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".:")

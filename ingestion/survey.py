@@ -1,0 +1,278 @@
+"""The first pass over a source: what must be known before a row can be encoded.
+
+Vocabularies and the mean and deviation of numbers come from the training part alone. Counting validation and test rows
+too would give values that are seen only there an untrained row of their own, where serving has id 0 for them, and
+would let later rows decide which earlier values are rare.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.data.dataset import SPLITS, FieldStatistics, SplitStatistics
+from ingestion.encoding.columns import KeyKind
+from ingestion.encoding.encoder import CategoricalField, Encoder, NumericField, signed_log
+from ingestion.encoding.history import Histories
+from ingestion.encoding.labels import LabelCounts, count_labels
+from ingestion.encoding.split import Splitter
+from ingestion.encoding.vocabulary import HashedIds, IdMap, ValueCounter, VocabularyIds, access_curve, count_keys
+from ingestion.parallel import ordered_map
+from ingestion.sources.batch import Batch, Source
+from ingestion.sources.guard import Budget
+from ingestion.sources.schema import Categorical, MultiValued, Schema, Sequence, Vocabulary
+from ingestion.spill import Spill
+from ingestion.writer import Quarantine
+from shunter.errors import DataError
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Sums over the values of the numeric columns, each float64 [columns]."""
+
+    count: NDArray[np.float64]
+    total: NDArray[np.float64]
+    squares: NDArray[np.float64]
+
+    def __add__(self, other: "Moments") -> "Moments":
+        """Sums over both."""
+        return Moments(self.count + other.count, self.total + other.total, self.squares + other.squares)
+
+    def mean_and_deviation(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and standard deviation; 0 and 1 for a column without values, deviation 1 for a constant one."""
+        count = np.maximum(self.count, 1)
+        mean = self.total / count
+        variance = np.maximum(self.squares / count - mean**2, 0)
+        # What rounding leaves of a constant column's variance must not be divided by.
+        constant = variance <= 1e-12 * np.maximum(mean**2, 1)
+        return mean, np.where(constant, 1.0, np.sqrt(variance))
+
+
+@dataclass(frozen=True)
+class ChunkSurvey:
+    """What one chunk adds to the survey."""
+
+    rows: NDArray[np.int64]
+    positives: NDArray[np.int64]
+    moments: Moments
+    empty_bags: NDArray[np.int64]
+    labels: LabelCounts
+
+
+@dataclass
+class Survey:
+    """What the first pass found.
+
+    Attributes:
+        rows: of each split.
+        positives: of each split.
+        moments: of the numeric columns after the logarithm.
+        empty_bags: training rows without a value, for each multi-valued column and stored sequence.
+        labels: counts of further labels, and of what weights leave.
+    """
+
+    schema: Schema
+    rows: NDArray[np.int64]
+    positives: NDArray[np.int64]
+    moments: Moments
+    empty_bags: NDArray[np.int64]
+    labels: LabelCounts
+
+    def add(self, part: ChunkSurvey) -> None:
+        """Add what was counted in one chunk."""
+        self.rows += part.rows
+        self.positives += part.positives
+        self.moments += part.moments
+        self.empty_bags += part.empty_bags
+        self.labels += part.labels
+
+    def check(self, name: str) -> None:
+        """Refuse data that no model can learn from or be tested on.
+
+        Raises:
+            DataError: no rows, one class only, or a split without rows or with one class only; the same by weight, and
+                for other labels in the training part.
+        """
+        rows, positives = int(self.rows.sum()), int(self.positives.sum())
+        if rows == 0:
+            raise DataError(f"{name} holds no row that can be read: give a file with rows.")
+        if positives in {0, rows}:
+            raise DataError(
+                f"Every label of {name} is {int(positives > 0)}, both 0 and 1 are needed: "
+                "check the label column and its threshold in the schema."
+            )
+        for split, split_rows, split_positives in zip(SPLITS, self.rows, self.positives, strict=True):
+            if split_positives in {0, split_rows}:
+                what = "no row" if split_rows == 0 else f"only the label {int(split_positives > 0)}"
+                raise DataError(
+                    f"The {split} part of {name} would hold {what} ({rows} rows in all): "
+                    "give more rows or set the shares under `split` in the schema."
+                )
+        self.labels.check(name, self.schema)
+
+    def split_statistics(self) -> dict[str, SplitStatistics]:
+        """Rows and positives of each split."""
+        return {
+            split: SplitStatistics(
+                rows=int(rows), positives=int(positives), others=self.labels.statistics(self.schema, index)
+            )
+            for index, (split, rows, positives) in enumerate(zip(SPLITS, self.rows, self.positives, strict=True))
+        }
+
+    def numeric_fields(self, base: Encoder | None = None) -> list[tuple[NumericField, FieldStatistics]]:
+        """Fit the numeric columns; those of `base` keep its scale, which the weights of its model were learned with."""
+        means, deviations = self.moments.mean_and_deviation()
+        missing = 1 - self.moments.count / self.rows[0]
+        scales = {field.name: field for field in base.numeric} if base else {}
+        return [
+            (
+                scales.get(name) or NumericField(name, float(means[index]), float(deviations[index])),
+                FieldStatistics(name=name, kind="numeric", cardinality=0, missing_share=float(missing[index])),
+            )
+            for index, name in enumerate(self.schema.numeric)
+        ]
+
+    def categorical_fields(
+        self, spill: Spill, key_kind: KeyKind, base: Encoder | None = None
+    ) -> list[tuple[CategoricalField, FieldStatistics]]:
+        """Fit the categorical columns one after the other, so that the values of only one are in memory.
+
+        The values of `base` stay known although they were not seen here, as far as `max_ids` goes.
+        """
+        former = {field.name: field.ids for field in base.categorical if field.key_kind == key_kind} if base else {}
+        fitted: list[tuple[CategoricalField, FieldStatistics]] = []
+        for index, column in enumerate((*self.schema.categorical, *self.schema.bags)):
+            if isinstance(column, Sequence) and column.items is not None:
+                empty = int(self.empty_bags[index - len(self.schema.categorical)])
+                fitted.append(self.sharing_field(column, fitted, empty))
+            else:
+                fitted.append(self._categorical_field(spill, index, column, key_kind, former.get(column.column)))
+        return fitted
+
+    def sharing_field(
+        self, column: Sequence, fitted: list[tuple[CategoricalField, FieldStatistics]], empty: int
+    ) -> tuple[CategoricalField, FieldStatistics]:
+        """A sequence with the ids of its items' field, whose cardinality and access curve stand for its own.
+
+        Args:
+            column: the sequence.
+            fitted: the fields, its items' among them.
+            empty: training rows without a value.
+        """
+        owner, statistics = next(pair for pair in fitted if pair[0].name == column.items)
+        field = CategoricalField(
+            name=column.column,
+            ids=owner.ids,
+            multi_valued=True,
+            separator=column.separator,
+            key_kind=owner.key_kind,
+            length=column.length,
+            table=owner.name,
+            is_built=column.by is not None,
+        )
+        missing_share = empty / int(self.rows[0])
+        return field, replace(statistics, name=column.column, kind="sequence", missing_share=missing_share)
+
+    def _categorical_field(
+        self, spill: Spill, index: int, column: Categorical, key_kind: KeyKind, former: IdMap | None
+    ) -> tuple[CategoricalField, FieldStatistics]:
+        counter = ValueCounter()
+        for keys in spill.training_keys(index):
+            counter.add(*count_keys(keys))
+        ids, cardinality, curve = fit_ids(counter, column, self.schema.vocabulary, former)
+        multi_valued = isinstance(column, MultiValued)
+        length = column.length if isinstance(column, Sequence) else None
+        empty = int(self.empty_bags[index - len(self.schema.categorical)]) if multi_valued else counter.missing
+        statistics = FieldStatistics(
+            name=column.column,
+            kind="sequence" if length else "multi_valued" if multi_valued else "categorical",
+            cardinality=cardinality,
+            missing_share=empty / int(self.rows[0]),
+            access_curve=curve,
+        )
+        separator = column.separator if isinstance(column, MultiValued) else None
+        return CategoricalField(column.column, ids, multi_valued, separator, key_kind, length), statistics
+
+
+def fit_ids(
+    counter: ValueCounter, column: Categorical, default: Vocabulary, former: IdMap | None = None
+) -> tuple[IdMap, int, tuple[tuple[float, float], ...]]:
+    """Give ids to the values of one column.
+
+    Args:
+        counter: the values and how often each was seen.
+        column: the column, with the settings of its own.
+        default: the settings of all columns.
+        former: ids whose values stay known, however seldom they were seen here; the most frequent here come first.
+
+    Returns:
+        The ids, the number of distinct values, and the access curve over the ids, id 0 among them.
+    """
+    keys, counts = counter.by_frequency()
+    hash_size = column.hash_size or default.hash_size
+    if hash_size is not None:
+        hashed = HashedIds(hash_size)
+        lookups = np.bincount(hashed.ids(keys), weights=counts, minlength=hashed.rows).astype(np.int64)
+        lookups[0] += counter.missing
+        return hashed, len(keys), access_curve(lookups)
+    cardinality = len(keys)
+    is_known = counts >= (column.min_count or default.min_count)
+    if isinstance(former, VocabularyIds):
+        unseen = former.keys[~np.isin(former.keys, keys)]
+        is_known |= np.isin(keys, former.keys)
+        keys, counts = np.concatenate([keys[is_known], unseen]), np.append(counts[is_known], np.zeros(len(unseen), int))
+    else:
+        keys, counts = keys[is_known], counts[is_known]
+    kept = min(len(keys), column.max_ids or default.max_ids)
+    unknown = counter.total - int(counts[:kept].sum())
+    curve = access_curve(np.concatenate([[unknown], counts[:kept]]))
+    return VocabularyIds(keys[:kept].copy()), cardinality, curve
+
+
+def survey(source: Source, splitter: Splitter, quarantine: Quarantine, spill: Spill, histories: Histories) -> Survey:
+    """Make the first pass: good rows go to `spill` and `histories`, rejected ones to `quarantine`."""
+
+    def work(chunk: object) -> tuple[Batch, NDArray[np.int8], ChunkSurvey]:
+        batch = source.parse(chunk)
+        parts = splitter.assign(batch)
+        return batch, parts, survey_batch(batch, parts)
+
+    schema, budget = source.schema, Budget.of_settings()
+    nothing = np.zeros(len(schema.numeric))
+    found = Survey(
+        schema,
+        rows=np.zeros(len(SPLITS), np.int64),
+        positives=np.zeros(len(SPLITS), np.int64),
+        moments=Moments(nothing, nothing, nothing),
+        empty_bags=np.zeros(len(schema.bags), np.int64),
+        labels=LabelCounts(
+            np.zeros((2, len(SPLITS)), np.int64), np.zeros((max(0, len(schema.tasks) - 1), 2, len(SPLITS)), np.int64)
+        ),
+    )
+    for batch, parts, counted in ordered_map(work, source.chunks()):
+        budget.take_rows(len(batch.labels) + len(batch.rejected), source.name)
+        quarantine.add(batch.rejected)
+        spill.append(batch, parts)
+        histories.append(batch, parts)
+        found.add(counted)
+    return found
+
+
+def survey_batch(batch: Batch, parts: NDArray[np.int8]) -> ChunkSurvey:
+    """Count what one batch adds; `parts` says to which split each row belongs."""
+    train = batch.columns.select(parts == 0)
+    logarithms = signed_log(train.numeric)
+    present = ~np.isnan(logarithms)
+    logarithms[~present] = 0
+    moments = Moments(
+        present.sum(axis=1, dtype=np.float64),
+        logarithms.sum(axis=1, dtype=np.float64),
+        np.square(logarithms, dtype=np.float64).sum(axis=1),
+    )
+    return ChunkSurvey(
+        rows=np.bincount(parts, minlength=len(SPLITS)),
+        positives=np.bincount(parts, weights=batch.main_labels, minlength=len(SPLITS)).astype(np.int64),
+        moments=moments,
+        empty_bags=np.array([(np.diff(bag.offsets) == 0).sum() for bag in train.bags], np.int64),
+        labels=count_labels(batch, parts),
+    )

@@ -1,0 +1,187 @@
+"""Writing the arrays of a data set part by part, with memory for one batch only."""
+
+import csv
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from engine.data.dataset import SPLITS
+from ingestion.encoding.encoder import EncodedRows
+from ingestion.sources.batch import Rejection
+from models.spec import Features
+from shunter.errors import DataError
+
+
+class NpyWriter:
+    """An .npy file that grows by rows: its header is written again at the end, with the final shape."""
+
+    def __init__(self, path: Path, dtype: DTypeLike, row_shape: tuple[int, ...] = ()) -> None:
+        """Open `path` for rows of `row_shape`."""
+        self._dtype = np.dtype(dtype)
+        self._row_shape = row_shape
+        self._rows = 0
+        self._stream = path.open("wb")
+        self._write_header()
+        self._data_start = self._stream.tell()
+
+    def append(self, rows: NDArray[Any]) -> None:
+        """Append an array [rows, ...] of the type and row shape of the file."""
+        assert rows.dtype == self._dtype
+        assert rows.shape[1:] == self._row_shape
+        # Written as bytes: tofile would go round the buffer of the stream.
+        self._stream.write(np.ascontiguousarray(rows).data)
+        self._rows += len(rows)
+
+    def close(self) -> None:
+        """Complete the header."""
+        self._stream.seek(0)
+        self._write_header()
+        assert self._stream.tell() == self._data_start, "numpy left no room for the length in the header"
+        self._stream.close()
+
+    def _write_header(self) -> None:
+        header = {
+            "descr": np.lib.format.dtype_to_descr(self._dtype),
+            "fortran_order": False,
+            "shape": (self._rows, *self._row_shape),
+        }
+        np.lib.format.write_array_header_1_0(self._stream, header)
+
+
+@dataclass(frozen=True)
+class WrittenRows:
+    """Rows of one split: their labels, what a model takes, and their weights, where they have some."""
+
+    labels: NDArray[np.float32]
+    rows: EncodedRows
+    weights: NDArray[np.float32] | None = None
+
+
+class SplitWriter:
+    """The arrays of one split, as `engine.data.dataset` lays them out."""
+
+    def __init__(self, directory: Path, split: str, features: Features, *, is_weighted: bool = False) -> None:
+        """Open the files."""
+        prefix = directory / split
+        single = sum(not feature.multi_valued for feature in features.categorical)
+        bags = [index for index, feature in enumerate(features.categorical) if feature.multi_valued]
+        tasks = (len(features.tasks),) if features.tasks else ()
+        self._label = NpyWriter(prefix.with_suffix(".label.npy"), np.float32, tasks)
+        self._weight = NpyWriter(prefix.with_suffix(".weight.npy"), np.float32) if is_weighted else None
+        self._dense = _optional(prefix.with_suffix(".dense.npy"), np.float32, len(features.dense))
+        self._categorical = _optional(prefix.with_suffix(".categorical.npy"), np.int32, single)
+        self._bags = [
+            (
+                NpyWriter(prefix.with_suffix(f".bag{index}.values.npy"), np.int32),
+                NpyWriter(prefix.with_suffix(f".bag{index}.offsets.npy"), np.int64),
+            )
+            for index in bags
+        ]
+        self._bag_ends = [0] * len(bags)
+        for _, offsets in self._bags:
+            offsets.append(np.zeros(1, np.int64))
+
+    def append(self, written: WrittenRows) -> None:
+        """Append encoded rows, their labels and weights."""
+        rows = written.rows
+        self._label.append(written.labels)
+        if self._weight is not None:
+            assert written.weights is not None
+            self._weight.append(written.weights)
+        if self._dense is not None:
+            self._dense.append(rows.dense)
+        if self._categorical is not None:
+            self._categorical.append(rows.categorical)
+        for index, ((values_file, offsets_file), (values, offsets)) in enumerate(
+            zip(self._bags, rows.bags, strict=True)
+        ):
+            values_file.append(values)
+            offsets_file.append(self._bag_ends[index] + offsets[1:])
+            self._bag_ends[index] += int(offsets[-1])
+
+    def close(self) -> None:
+        """Complete the files."""
+        bags = (file for bag in self._bags for file in bag)
+        for file in (self._label, self._weight, self._dense, self._categorical, *bags):
+            if file is not None:
+                file.close()
+
+
+class DatasetWriter:
+    """The arrays of all splits; a context manager that completes them."""
+
+    def __init__(self, directory: Path, features: Features, *, is_weighted: bool = False) -> None:
+        """Open the files of every split."""
+        self._splits = [SplitWriter(directory, split, features, is_weighted=is_weighted) for split in SPLITS]
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Close every file on the way out."""
+        for split in self._splits:
+            self._stack.callback(split.close)
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        """Close the files."""
+        self._stack.close()
+
+    def append(self, parts: Sequence[WrittenRows]) -> None:
+        """Append rows to each split."""
+        for split, written in zip(self._splits, parts, strict=True):
+            split.append(written)
+
+
+@dataclass
+class Quarantine:
+    """The file of rejected rows: source, line and reason of each."""
+
+    path: Path
+    rows: int = 0
+    _reasons: Counter[str] = field(default_factory=Counter)
+    _first: dict[str, Rejection] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Write the header."""
+        self._append([("source", "line", "reason")])
+
+    def add(self, rejected: list[Rejection]) -> None:
+        """Append rejected rows."""
+        if not rejected:
+            return
+        self._append([(rejection.source, rejection.line, rejection.reason) for rejection in rejected])
+        self.rows += len(rejected)
+        for rejection in rejected:
+            # The column is enough to count reasons; the values in them would be too many.
+            kind = rejection.reason.split(" is ")[0]
+            self._reasons[kind] += 1
+            self._first.setdefault(kind, rejection)
+
+    def check(self, good_rows: int, max_bad_share: float) -> None:
+        """Refuse data with too many bad rows.
+
+        Raises:
+            DataError: names the most frequent reason and its first row.
+        """
+        share = self.rows / max(self.rows + good_rows, 1)
+        if share <= max_bad_share:
+            return
+        kind, count = self._reasons.most_common(1)[0]
+        first = self._first[kind]
+        raise DataError(
+            f"{self.rows} of {self.rows + good_rows} rows ({share:.1%}) cannot be read, more than {max_bad_share:.1%}: "
+            f"mend them or raise --max-bad-share; {count} are like line {first.line} of {first.source}: {first.reason}."
+        )
+
+    def _append(self, rows: list[tuple[str, int | str, str]]) -> None:
+        with self.path.open("a", newline="", encoding="utf-8") as stream:
+            csv.writer(stream).writerows(rows)
+
+
+def _optional(path: Path, dtype: DTypeLike, width: int) -> NpyWriter | None:
+    return NpyWriter(path, dtype, (width,)) if width else None

@@ -1,0 +1,197 @@
+"""Tables of several widths, some with fewer rows than ids, looked up as if they were all alike.
+
+A table may be narrower than the vectors of the model: its rows are shorter in memory, and what is looked up is filled
+up with zeros. And it may have fewer rows than its field has ids, which then share rows by their remainder. Both are
+what architecture search chooses for each table (Krishna et al., arXiv 2110.14812). Zeros, and not a linear map to the
+common width, because a super-net masks the columns of one wide table: a net drawn from it is then exactly this one.
+"""
+
+from collections.abc import Sequence
+from itertools import accumulate, groupby
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from models.embeddings.pooled import Kernel, PooledEmbeddings, TorchEmbeddings, choose_kernel, fbgemm_kernel
+from models.spec import TableShape
+
+
+class MixedEmbeddings(PooledEmbeddings):
+    """Tables of any width up to that of the vectors, behind the interface of every embedding kernel.
+
+    All rows lie in one array, one behind the other, each as long as its table is wide; so a narrow table takes less
+    memory, and a lookup and an update touch less. The row-wise Adagrad takes the mean over the numbers that a row has.
+
+    Args:
+        shapes: ids, rows and width of each table.
+        dim: width of the vectors that come out; no table is wider.
+        learning_rate: of the row-wise Adagrad.
+        device: where the tables lie, for good.
+        kernel: of the lookups; FBGEMM does all tables in one operator, plain torch each run of equal widths.
+        table_of: see `PooledEmbeddings`.
+
+    Attributes:
+        weight: `[numbers of all rows]` float32; `tables` gives each table as a matrix.
+    """
+
+    def __init__(
+        self,
+        shapes: Sequence[TableShape],
+        dim: int,
+        *,
+        learning_rate: float,
+        device: torch.device,
+        kernel: Kernel = "auto",
+        table_of: Sequence[int] | None = None,
+    ) -> None:
+        super().__init__([shape.rows for shape in shapes], dim, learning_rate, table_of)
+        self.shapes = tuple(shapes)
+        kernels = {"fbgemm": _OneOperator, "torch": _Runs}
+        # Not part of the module tree, like the kernels of tables of one width.
+        self._kernel = (kernels[choose_kernel(kernel, device)](self, device),)
+        self.register_buffer("weight", self._kernel[0].weight)
+        self.register_buffer("adagrad_sum", self._kernel[0].adagrad_sum, persistent=False)
+        self._bags = MixedBags(shapes, dim, self.table_of).to(device)
+
+    @property
+    def tables(self) -> tuple[Tensor, ...]:
+        """The weights of each table, `[rows, width]`: views of `weight`."""
+        parts = self.weight.split([shape.rows * shape.width for shape in self.shapes])
+        return tuple(part.view(shape.rows, shape.width) for part, shape in zip(parts, self.shapes, strict=True))
+
+    def forward(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """Look up one batch of ids; see `PooledEmbeddings.forward`."""
+        return super().forward(self._bags.rows_of(values, offsets), offsets)
+
+    def lookup(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """Sum the rows of each bag, and fill them up with zeros: `[batch, bags of a sample * dim]`."""
+        return self._bags.filled_up(self._kernel[0](values, offsets))
+
+
+class MixedBags(nn.Module):
+    """What stands around a lookup in mixed tables: ids become rows before it, and vectors of one width behind it.
+
+    Args:
+        shapes: ids, rows and width of each table.
+        dim: width of the vectors that come out; no table is wider.
+        table_of: table of each bag.
+    """
+
+    divisors: Tensor
+
+    def __init__(self, shapes: Sequence[TableShape], dim: int, table_of: Sequence[int]) -> None:
+        super().__init__()
+        assert max(shape.width for shape in shapes) <= dim, "no table is wider than the vectors"
+        self._shares_rows = any(shape.rows < shape.ids for shape in shapes)
+        divisors = torch.tensor([shapes[table].rows for table in table_of])
+        self.register_buffer("divisors", divisors, persistent=False)
+        widths = [shapes[table].width for table in table_of]
+        self.filled_up = ZeroPadding(widths, dim) if min(widths) < dim else nn.Identity()
+
+    def rows_of(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """The row of each id within its table: its remainder by the rows, so that id 0 keeps row 0.
+
+        Args:
+            values: ids, bag by bag of a sample, and sample by sample for each.
+            offsets: `[bags of a sample * batch + 1]`, where each bag starts in `values`, and the end.
+
+        Returns:
+            Rows in the place of the ids.
+        """
+        if not self._shares_rows:
+            return values
+        batch = (len(offsets) - 1) // len(self.divisors)
+        ids_of_bag = offsets[::batch].diff()
+        divisors = self.divisors.to(values.dtype).repeat_interleave(ids_of_bag, output_size=len(values))
+        return values.remainder(divisors)
+
+
+class _OneOperator:
+    """FBGEMM's kernel, which takes tables of several widths as it is."""
+
+    def __init__(self, embeddings: MixedEmbeddings, device: torch.device) -> None:
+        widths = [shape.width for shape in embeddings.shapes]
+        self._lookup, self.weight, self.adagrad_sum = fbgemm_kernel(
+            embeddings.rows, widths, embeddings.learning_rate, device, embeddings.table_of
+        )
+
+    def __call__(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """The pooled rows of a sample beside each other: `[batch, widths of all bags]`."""
+        return self._lookup(values, offsets)
+
+
+class _Runs:
+    """The same with torch alone: a kernel for each run of tables of equal width.
+
+    On a GPU each step waits once for the host, to learn where the ids of each run end.
+    """
+
+    def __init__(self, embeddings: MixedEmbeddings, device: torch.device) -> None:
+        shapes, table_of = embeddings.shapes, embeddings.table_of
+        self._bags = len(table_of)
+        self.weight = torch.zeros(sum(shape.rows * shape.width for shape in shapes), device=device)
+        self.adagrad_sum = torch.zeros(sum(embeddings.rows), device=device)
+        self._runs: list[tuple[int, TorchEmbeddings]] = []  # each with the bag behind its last one
+        first_number = first_row = 0
+        for width, run in groupby(range(len(shapes)), key=lambda table: shapes[table].width):
+            tables = list(run)
+            rows = [shapes[table].rows for table in tables]
+            own = [table - tables[0] for table in table_of if table in tables]
+            weight = self.weight[first_number : first_number + sum(rows) * width].view(-1, width)
+            memory = weight, self.adagrad_sum[first_row : first_row + sum(rows)]
+            part = TorchEmbeddings(rows, width, embeddings.learning_rate, device, own, memory=memory)
+            end = (self._runs[-1][0] if self._runs else 0) + len(own)
+            self._runs.append((end, part))
+            first_number += sum(rows) * width
+            first_row += sum(rows)
+
+    def __call__(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """The pooled rows of a sample beside each other: `[batch, widths of all bags]`."""
+        batch = (len(offsets) - 1) // self._bags
+        starts = offsets[::batch].tolist()
+        pooled, first = [], 0
+        for end, part in self._runs:
+            own = offsets[first * batch : end * batch + 1] - starts[first]
+            pooled.append(part.lookup(values[starts[first] : starts[end]], own))
+            first = end
+        return torch.cat(pooled, dim=1)
+
+
+class ZeroPadding(nn.Module):
+    """Puts vectors of several widths, beside each other, into places of one width, with zeros behind them.
+
+    Args:
+        widths: of the vectors.
+        dim: width of a place.
+    """
+
+    source: Tensor
+    target: Tensor
+
+    def __init__(self, widths: Sequence[int], dim: int) -> None:
+        super().__init__()
+        starts = list(accumulate(widths, initial=0))
+        target = [place * dim + column for place, width in enumerate(widths) for column in range(width)]
+        source = torch.full((len(widths) * dim,), starts[-1])  # behind the last number stands the zero
+        source[torch.tensor(target)] = torch.arange(starts[-1])
+        self.register_buffer("source", source, persistent=False)
+        self.register_buffer("target", torch.tensor(target), persistent=False)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """`[batch, sum of widths]` to `[batch, places * dim]`."""
+        return _Pad.apply(input, self.source, self.target)  # pyright: ignore[reportReturnType]
+
+
+class _Pad(torch.autograd.Function):
+    """Read by index in both directions: the gradient that autograd would find itself is a scatter, and slow."""
+
+    @staticmethod
+    def forward(ctx: Any, narrow: Tensor, source: Tensor, target: Tensor) -> Tensor:
+        ctx.save_for_backward(target)
+        return nn.functional.pad(narrow, (0, 1)).index_select(1, source)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        (target,) = ctx.saved_tensors
+        return gradients[0].index_select(1, target), None, None

@@ -1,0 +1,286 @@
+"""Embedding tables divided over the processes of a group, by TorchRec, with row-wise Adagrad fused in the backward.
+
+Each process looks up the ids of its own samples: TorchRec sends ids to the owners of their rows and pooled rows back,
+and gradients the other way, where FBGEMM updates the rows. How a table is divided is its sharding type:
+
+    data_parallel        a copy in every process; its gradient is averaged
+    table_wise           one process holds the whole table
+    row_wise             every process holds a block of rows
+    column_wise          processes hold blocks of columns
+    table_row_wise       table_wise over nodes, row_wise within the node
+    table_column_wise    column_wise, all blocks of a table within one node
+    grid_shard           column_wise over nodes, row_wise within the node
+
+Row-wise Adagrad keeps one sum a row. Where columns are divided, each block of columns keeps its own: a finer step size,
+so that such a table does not learn exactly as in one process. The other four types do.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from models.embeddings.mixed import MixedBags
+from models.embeddings.pooled import EPSILON, PooledEmbeddings, draw_tables
+from models.spec import TableShape
+
+if TYPE_CHECKING:
+    from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+    from torchrec.distributed.types import ShardingPlan
+    from torchrec.modules.embedding_modules import EmbeddingBagCollection
+
+ShardingType = Literal[
+    "data_parallel",
+    "table_wise",
+    "row_wise",
+    "column_wise",
+    "table_row_wise",
+    "table_column_wise",
+    "grid_shard",
+]
+SHARDING_TYPES: tuple[ShardingType, ...] = (
+    "data_parallel",
+    "table_wise",
+    "row_wise",
+    "column_wise",
+    "table_row_wise",
+    "table_column_wise",
+    "grid_shard",
+)
+# Those under which a table learns as in one process.
+EXACT_SHARDING_TYPES: tuple[ShardingType, ...] = ("data_parallel", "table_wise", "row_wise", "table_row_wise")
+CommunicationPrecision = Literal["fp32", "fp16", "bf16"]
+# Largest relative error of a number that is rounded once on its way, as long as it is not so small that the format has
+# fewer digits for it (below 6e-5 in fp16, where the error is at most 3e-8 instead). A bag whose rows lie in n processes
+# is added up from n rounded parts, in the same format: its error is at most n times this share of the sum of the parts'
+# magnitudes.
+ROUNDING_ERROR: dict[CommunicationPrecision, float] = {"fp32": 0.0, "fp16": 2.0**-11, "bf16": 2.0**-8}
+
+MakePlan = Callable[["EmbeddingBagCollection", "EmbeddingBagCollectionSharder"], "ShardingPlan"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """A block of a table that this process holds.
+
+    Attributes:
+        table: position of its field.
+        first_row: of the block within the table.
+        first_column: of the block within the table.
+        weight: `[rows, columns]`, the memory that is trained.
+        adagrad_sum: `[rows]`, likewise.
+        replicated: whether every process holds this block.
+    """
+
+    table: int
+    first_row: int
+    first_column: int
+    weight: Tensor
+    adagrad_sum: Tensor
+    replicated: bool
+
+
+class ShardedEmbeddings(PooledEmbeddings):
+    """TorchRec's distributed embedding bags behind the interface of every embedding kernel.
+
+    To be built and called by every process of the default group at the same time, each with batches of equal size. The
+    gradient of the loss is averaged over the processes. It has no `weight` and `adagrad_sum` of its own; `shards` gives
+    the parts that lie here.
+
+    Args:
+        shapes: ids, rows and width of each table (`models.embeddings.mixed`).
+        dim: width of the vectors that come out.
+        learning_rate: of the row-wise Adagrad.
+        device: of this process.
+        make_plan: decides how the tables are divided; equal in every process.
+        precision: in which pooled rows and gradients travel.
+        table_of: see `PooledEmbeddings`.
+    """
+
+    def __init__(
+        self,
+        shapes: Sequence[TableShape],
+        dim: int,
+        *,
+        learning_rate: float,
+        device: torch.device,
+        make_plan: MakePlan,
+        precision: CommunicationPrecision = "fp32",
+        table_of: Sequence[int] | None = None,
+    ) -> None:
+        rows = [shape.rows for shape in shapes]
+        super().__init__(rows, dim, learning_rate, table_of)
+        from torchrec.distributed import DistributedModelParallel
+        from torchrec.optim import RowWiseAdagrad
+
+        self._widths = [shape.width for shape in shapes]
+        self._bags = MixedBags(shapes, dim, self.table_of).to(device)
+        collection = table_collection(rows, self._widths, learning_rate, self.table_of)
+        sharder = build_sharder(precision)
+        self.plan = make_plan(collection, sharder)
+        with warnings.catch_warnings():  # TorchRec still uses what torch has renamed
+            warnings.simplefilter("ignore")
+            sharded = DistributedModelParallel(collection, device=device, plan=self.plan, sharders=[sharder])  # pyright: ignore[reportArgumentType]
+        # Not part of the module tree: its parameters are no parameters of the dense optimiser.
+        self._sharded = (sharded,)
+        self._keys = [_key(bag) for bag in range(len(self.table_of))]
+        self._table_of = {_weight_name(table): table for table in range(len(rows))}
+        copies = [
+            parameter
+            for name, parameter in sharded.named_parameters()
+            if isinstance(sharded.state_dict()[name], Tensor) and not _is_sharded(sharded.state_dict()[name])
+        ]
+        self._copies = RowWiseAdagrad(copies, lr=learning_rate, eps=EPSILON) if copies else None
+
+    def forward(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """Look up this process's part of a batch; see `PooledEmbeddings.forward`."""
+        return super().forward(self._bags.rows_of(values, offsets), offsets)
+
+    def lookup(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """Sum the rows of each bag, wherever they lie."""
+        from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
+
+        pooled = self._sharded[0](KeyedJaggedTensor(keys=self._keys, values=values, offsets=offsets))
+        return self._bags.filled_up(torch.cat([pooled[key] for key in self._keys], dim=1))
+
+    def update_copies(self) -> None:
+        """Update the tables that every process holds; the others have updated themselves in the backward pass."""
+        if self._copies is not None:
+            self._copies.step()
+            self._copies.zero_grad(set_to_none=False)
+
+    @torch.no_grad()
+    def initialise(self, generator: torch.Generator) -> None:
+        """Draw the same weights as every other kernel, of which this process keeps its shards."""
+        shards = list(self.shards())
+        for table, first_row, drawn in draw_tables(self.rows, self._widths, generator, self.initial_bound):
+            for shard in shards:
+                if shard.table == table:
+                    copy_block(drawn, first_row, 0, shard)
+        for shard in shards:
+            shard.adagrad_sum.zero_()
+
+    def shards(self) -> Iterator[Shard]:
+        """The blocks that lie in this process."""
+        sharded = self._sharded[0]
+        sums = sharded.fused_optimizer.state_dict()["state"]
+        for name, weight in sharded.state_dict().items():
+            table = self._table_of[name]
+            if not _is_sharded(weight):
+                yield self._copy(table, name, weight)
+                continue
+            local = weight.local_shards()
+            if not local:
+                continue
+            (table_sums,) = (value for key, value in sums[name].items() if key.endswith(".momentum1"))
+            for block, sum_block in zip(local, table_sums.local_shards(), strict=True):
+                first_row, first_column = block.metadata.shard_offsets
+                yield Shard(
+                    table=table,
+                    first_row=first_row,
+                    first_column=first_column,
+                    weight=block.tensor,
+                    adagrad_sum=sum_block.tensor.view(-1),
+                    replicated=False,
+                )
+
+    def _copy(self, table: int, name: str, weight: Tensor) -> Shard:
+        assert self._copies is not None, "a table without shards is one that every process holds"
+        parameter = dict(self._sharded[0].named_parameters())[name]
+        return Shard(
+            table=table,
+            first_row=0,
+            first_column=0,
+            weight=weight.detach(),
+            adagrad_sum=self._copies.state[parameter]["sum"].view(-1),
+            replicated=True,
+        )
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> torch.nn.Module:
+        return self  # it is built where it stays
+
+
+def copy_block(source: Tensor, first_row: int, first_column: int, shard: Shard) -> None:
+    """Copy the part of a table that a block and a shard have in common into the shard.
+
+    Args:
+        source: `[rows, columns]` weights.
+        first_row: of the block within the table.
+        first_column: of the block within the table.
+        shard: of the same table; its weights are written, its sums are not.
+    """
+    rows, own_rows = overlap(first_row, len(source), shard.first_row, len(shard.weight))
+    columns, own_columns = overlap(first_column, source.shape[1], shard.first_column, shard.weight.shape[1])
+    shard.weight[own_rows, own_columns] = source[rows, columns].to(shard.weight.device)
+
+
+def overlap(first: int, length: int, own_first: int, own_length: int) -> tuple[slice, slice]:
+    """What two ranges share, counted from the start of either."""
+    start = max(first, own_first)
+    end = max(start, min(first + length, own_first + own_length))
+    return slice(start - first, end - first), slice(start - own_first, end - own_first)
+
+
+def table_collection(
+    rows: Sequence[int], widths: Sequence[int], learning_rate: float, table_of: Sequence[int] | None = None
+) -> "EmbeddingBagCollection":
+    """TorchRec's description of the tables: on the meta device, so of any size, with their optimiser."""
+    from torchrec.modules.embedding_configs import EmbeddingBagConfig
+    from torchrec.modules.embedding_modules import EmbeddingBagCollection
+    from torchrec.optim import RowWiseAdagrad, apply_optimizer_in_backward
+
+    keys: list[list[str]] = [[] for _ in rows]
+    for bag, table in enumerate(range(len(rows)) if table_of is None else table_of):
+        keys[table].append(_key(bag))
+    tables = [
+        EmbeddingBagConfig(
+            name=table_name(table), embedding_dim=width, num_embeddings=table_rows, feature_names=keys[table]
+        )
+        for table, (table_rows, width) in enumerate(zip(rows, widths, strict=True))
+    ]
+    collection = EmbeddingBagCollection(tables=tables, device=torch.device("meta"))
+    options = {"lr": learning_rate, "eps": EPSILON}
+    apply_optimizer_in_backward(RowWiseAdagrad, collection.parameters(), options)  # pyright: ignore[reportCallIssue]
+    return collection
+
+
+def build_sharder(precision: CommunicationPrecision = "fp32") -> "EmbeddingBagCollectionSharder":
+    """TorchRec's sharder with all sharding types on the CPU too, where its own offers those by row on GPUs only.
+
+    FBGEMM's codecs are taken as they are: TorchRec's registry would silently send bf16 as fp16 between CPUs, which can
+    send it as it is.
+    """
+    from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+    from torchrec.distributed.fbgemm_qcomm_codec import CommType, QCommsConfig, get_qcomm_codecs
+    from torchrec.distributed.types import CommOp
+
+    class AllTypesSharder(EmbeddingBagCollectionSharder):
+        def sharding_types(self, compute_device_type: str) -> list[str]:
+            return list(SHARDING_TYPES)
+
+    if precision == "fp32":
+        return AllTypesSharder()
+    chosen = CommType(precision)
+    codecs = get_qcomm_codecs(QCommsConfig(forward_precision=chosen, backward_precision=chosen))
+    operations = (CommOp.POOLED_EMBEDDINGS_ALL_TO_ALL, CommOp.POOLED_EMBEDDINGS_REDUCE_SCATTER)
+    return AllTypesSharder(qcomm_codecs_registry={operation.name: codecs for operation in operations})
+
+
+def table_name(table: int) -> str:
+    """Name of a table in TorchRec; the field's own name may hold characters that a name of a module may not."""
+    return f"table{table}"
+
+
+def _key(bag: int) -> str:
+    return f"field{bag}"
+
+
+def _weight_name(table: int) -> str:
+    return f"embedding_bags.{table_name(table)}.weight"
+
+
+def _is_sharded(tensor: Any) -> bool:
+    return hasattr(tensor, "local_shards")

@@ -1,0 +1,257 @@
+"""Embedding tables in a file, of which the rows in work lie in memory.
+
+    file, mapped          weight [rows, dim], adagrad_sum [rows]          the tables; slow, as large as the disk
+        | fetch   ^ write back: by a background thread, before a batch is trained
+        v         |
+    kernel                weight [slots, dim], adagrad_sum [slots]        any in-memory kernel; sees slots as ids
+
+A batch is first admitted, which brings its rows into slots and renumbers its ids, and later trained. In between, other
+batches may be trained and admitted. There is no hazard between the two, because they never touch the same slot: a
+trained batch works on its own slots only, and its slots are given to other rows only after it has left the window of
+`EmbeddingCache.window_batches`. Nor is there one within admission: one thread at a time writes leaving rows back
+before it fetches arriving ones. So the arithmetic is that of the in-memory kernel, row by row and bit by bit.
+
+The files have no name: they vanish with the process, however it ends. What survives is a checkpoint, from which the
+tables are written anew.
+"""
+
+import mmap
+import os
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from models.embeddings.pooled import Kernel, PooledEmbeddings, build_embeddings
+from models.embeddings.slots import Admission, SlotMap
+from shunter.errors import HardwareError, RequestError
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingCache:
+    """How tables in a file are cached.
+
+    Attributes:
+        rows: rows of all tables that lie in memory at a time.
+        window_batches: the batch being admitted and those admitted before it that may still be in work.
+        directory: where the file lies; None is the system's folder for temporary files.
+    """
+
+    rows: int
+    window_batches: int
+    directory: Path | None = None
+
+
+@dataclass(kw_only=True)
+class CacheCounts:
+    """What a cache did since it was built.
+
+    Attributes:
+        lookups: ids of all admitted batches.
+        hits: distinct rows of a batch that were there already, summed over the batches.
+        misses: distinct rows of a batch that had to be fetched.
+        written_back: rows that made room for others, each trained since it was fetched.
+        transfer_seconds: time spent on moving rows; it delays training only where training waits for a batch.
+    """
+
+    lookups: int = 0
+    hits: int = 0
+    misses: int = 0
+    written_back: int = 0
+    transfer_seconds: float = 0.0
+
+
+class TieredEmbeddings(PooledEmbeddings):
+    """Tables in a file behind an in-memory kernel over the slots of a cache.
+
+    In training mode it looks up what `admit` returned, batch by batch in the same order; in evaluation mode it takes
+    ids, and reads the rows from the file without disturbing the cache.
+
+    `state_dict` and a lookup in evaluation mode write all cached rows to the file first, so `weight` and after them
+    `adagrad_sum` are those of the last trained batch. At other times they lag behind.
+
+    Args:
+        rows: rows of each table.
+        dim: width of every row.
+        learning_rate: of the fused row-wise Adagrad.
+        device: the CPU.
+        cache: size of the cache and place of the file.
+        kernel: of the rows in memory.
+        table_of: see `PooledEmbeddings`.
+
+    Raises:
+        RequestError: the cache has no row, or the device is not the CPU.
+        HardwareError: there is no room for the file.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[int],
+        dim: int,
+        *,
+        learning_rate: float,
+        device: torch.device,
+        cache: EmbeddingCache,
+        kernel: Kernel = "auto",
+        table_of: Sequence[int] | None = None,
+    ) -> None:
+        super().__init__(rows, dim, learning_rate, table_of)
+        if cache.rows < 1:
+            raise RequestError(f"The value {cache.rows} of embedding_cache_rows is no size: use at least 1, or None.")
+        if device.type != "cpu":
+            raise RequestError(
+                f"The option embedding_cache_rows works on the device cpu and not on {device}: leave it out there."
+            )
+        total, slots = sum(rows), min(cache.rows, sum(rows))
+        self.register_buffer("weight", _map_file(total * dim, cache.directory).view(total, dim))
+        self.register_buffer("adagrad_sum", _map_file(total, cache.directory), persistent=False)
+        # Slot 0 stays empty, for the plain torch kernel adds zeros to row 0 while other slots are being filled.
+        # Not part of the module tree: what is saved are the tables, not the cache.
+        self._kernel = (build_embeddings((slots + 1,), dim, learning_rate=learning_rate, device=device, kernel=kernel),)
+        # Same memory, but to autograd not the same tensor: rows arrive between a forward and its backward pass.
+        self._fast_weight = torch.from_numpy(self._kernel[0].weight.numpy())[1:]
+        self._fast_sum = torch.from_numpy(self._kernel[0].adagrad_sum.numpy())[1:]
+        self._bag_starts = np.cumsum((0, *rows[:-1]))[list(self.table_of)]
+        self._slots = SlotMap(total, slots, cache.window_batches)
+        self._lock = threading.Lock()
+        self._admitted: deque[Tensor] = deque()
+        self._file_is_current = True
+        self.counts = CacheCounts()
+        self.register_state_dict_pre_hook(_flush_first)
+        self.register_load_state_dict_post_hook(_forget_rows)
+
+    def begin(self) -> None:
+        """Start a sequence of batches: those admitted and not trained are dropped, and no earlier one is in work."""
+        with self._lock:
+            self._admitted.clear()
+            self._slots.leave_window()
+
+    @torch.no_grad()
+    def admit(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """Bring the rows of a batch into memory; may run in another thread than training.
+
+        Args:
+            values: ids, table by table and sample by sample within a table.
+            offsets: `[tables * batch + 1]`, where each bag starts in `values`, and the end.
+
+        Returns:
+            The same in slots, int32: what `forward` takes in training mode.
+
+        Raises:
+            RequestError: the rows of the window are more than the cache holds.
+        """
+        position, distinct = pd.factorize(self._rows_of(values, offsets))
+        with self._lock:
+            started = time.perf_counter()
+            admission = self._slots.admit(np.asarray(distinct))
+            self._move(admission)
+            self.counts.lookups += len(position)
+            self.counts.hits += len(distinct) - len(admission.arriving)
+            self.counts.misses += len(admission.arriving)
+            self.counts.written_back += len(admission.leaving)
+            self.counts.transfer_seconds += time.perf_counter() - started
+            slots = torch.from_numpy(admission.slots[position] + np.int32(1))
+            self._admitted.append(slots)
+        return slots
+
+    def lookup(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """Sum the rows of each bag."""
+        if self.training:
+            assert self._admitted, "in training mode a batch is admitted before it is looked up"
+            assert values is self._admitted.popleft(), "batches are trained in the order in which they were admitted"
+            self._file_is_current = False
+            pooled = self._kernel[0](values, offsets)
+        else:
+            self.flush()
+            rows = torch.from_numpy(self._rows_of(values, offsets))
+            pooled = nn.functional.embedding_bag(
+                rows, self.weight, offsets.long(), mode="sum", include_last_offset=True
+            )
+        return pooled.view(len(self.table_of), -1, self.dim).transpose(0, 1).flatten(1)
+
+    @torch.no_grad()
+    def flush(self) -> None:
+        """Write all cached rows to the file, unless nothing was trained since; between two steps, not within one.
+
+        Until the next step the file stays as it is, though rows may leave the cache: they write the same values again.
+        """
+        if self._file_is_current:
+            return
+        with self._lock:
+            rows, slots = (torch.from_numpy(part.astype(np.int64)) for part in self._slots.residents())
+            self._write_back(rows, slots)
+            self._file_is_current = True
+
+    @torch.no_grad()
+    def initialise(self, generator: torch.Generator) -> None:
+        """Draw the tables as every kernel does, into the file."""
+        super().initialise(generator)
+        self.forget_rows()
+
+    def forget_rows(self) -> None:
+        """Empty the cache without writing it back: the file was written by others."""
+        with self._lock:
+            self._slots.clear()
+            self._admitted.clear()
+            self._file_is_current = True
+
+    def _rows_of(self, values: Tensor, offsets: Tensor) -> np.ndarray:
+        """Row in `weight` of each id."""
+        batch = (len(offsets) - 1) // len(self.table_of)
+        ids_of_bag = np.diff(offsets[::batch].numpy())
+        return values.numpy() + np.repeat(self._bag_starts, ids_of_bag)
+
+    def _move(self, admission: Admission) -> None:
+        as_index = {name: torch.from_numpy(part.astype(np.int64)) for name, part in vars(admission).items()}
+        self._write_back(as_index["leaving"], as_index["leaving_slots"])
+        rows, slots = as_index["arriving"], as_index["arriving_slots"]
+        self._fast_weight.index_copy_(0, slots, self.weight.index_select(0, rows))
+        self._fast_sum.index_copy_(0, slots, self.adagrad_sum.index_select(0, rows))
+
+    def _write_back(self, rows: Tensor, slots: Tensor) -> None:
+        self.weight.index_copy_(0, rows, self._fast_weight.index_select(0, slots))
+        self.adagrad_sum.index_copy_(0, rows, self._fast_sum.index_select(0, slots))
+
+
+def _flush_first(module: nn.Module, *_: Any) -> None:
+    assert isinstance(module, TieredEmbeddings)
+    module.flush()
+
+
+def _forget_rows(module: nn.Module, *_: Any) -> None:
+    assert isinstance(module, TieredEmbeddings)
+    module.forget_rows()
+
+
+def _map_file(floats: int, directory: Path | None) -> Tensor:
+    """Map a new file of zeros without a name.
+
+    Raises:
+        HardwareError: the folder cannot be written to or has no room.
+    """
+    size = 4 * floats
+    folder = directory or Path(tempfile.gettempdir())
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.truncate(size)
+            if hasattr(os, "posix_fallocate"):  # a mapped file that found the disk full later would kill the process
+                os.posix_fallocate(file.fileno(), 0, size)
+            mapped = mmap.mmap(file.fileno(), size)
+    except OSError as error:
+        raise HardwareError(
+            f"The folder {folder} cannot take the {size:,} bytes of an embedding file ({error.strerror}): "
+            f"make room or name another one."
+        ) from error
+    # Rows are small and far apart, so that reading ahead of a page would only displace what memory holds of the file.
+    if hasattr(mmap, "MADV_RANDOM"):
+        mapped.madvise(mmap.MADV_RANDOM)
+    return torch.frombuffer(mapped, dtype=torch.float32)

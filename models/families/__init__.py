@@ -1,0 +1,1 @@
+"""One file for each model family: what is above the embedding tables."""

@@ -1,0 +1,1 @@
+"""One training: candidates are predicted, limited, ranked, and the choice explained."""

@@ -1,0 +1,125 @@
+"""What is chosen among, and how each candidate fares: the rows of a decision's table."""
+
+import math
+from typing import Literal
+
+from pydantic import Field
+
+from hardware.types import Frozen, Placement, Prediction
+from shunter.requests.training import Objective, Weights
+
+Interval = tuple[float, float]
+PriceSource = Literal["given", "catalogue"]
+
+
+class Candidate(Frozen):
+    """A placement, what one epoch takes there, and what its accelerator has and costs."""
+
+    placement: Placement
+    prediction: Prediction
+    accelerator_memory_bytes: int
+    out_of_memory: bool = Field(default=False, description="Whether a probe ran out of memory there.")
+    is_here: bool = Field(
+        default=True, description="Whether the accelerator is in this machine, or in the catalogue only."
+    )
+    machines: int = Field(default=1, ge=1, description="How many are paid for: each takes the price and the power.")
+    price_per_hour: float | None = Field(default=None, description="Of one; None when unknown.")
+    price_source: PriceSource | None = Field(default=None, description="Given by the user, or the catalogue's.")
+    quality_probability: float | None = Field(
+        default=None, description="That the asked quality is reached there, judged from past runs; None when unknown."
+    )
+
+    @property
+    def fits(self) -> bool:
+        """Whether it is expected to fit into the memory of its accelerator."""
+        return not self.out_of_memory and self.prediction.memory_bytes <= self.accelerator_memory_bytes
+
+
+class Miss(Frozen):
+    """A limit that a candidate breaks."""
+
+    limit: str = Field(description="What is limited: `time`, `energy`, `cost`, `memory`, ...")
+    option: str | None = Field(description="Command-line option that would relax it; None where the machine sets it.")
+    value: float | None = Field(description="What the candidate is expected to take; None when unknown.")
+    bound: float | None = Field(description="The limit; None for the objective, which only needs to be known.")
+    unit: str
+    at_least: bool = Field(default=False, description="Whether the limit is a least value, as for quality.")
+    confidence: float = Field(
+        default=0.5, description="With which `value` is not exceeded; 0.5 is the likeliest figure."
+    )
+
+    @property
+    def excess(self) -> float:
+        """Share of the limit by which it is missed; infinite when the figure is unknown."""
+        if self.value is None or self.bound is None:
+            return math.inf
+        if self.at_least:
+            return self.bound / self.value - 1 if self.value else math.inf
+        return self.value / self.bound - 1
+
+    @property
+    def words(self) -> str:
+        """For instance: `time 1.20 h over the limit of 1 h by 20 %`."""
+        if self.bound is None:
+            return f"{self.limit} unknown, so that it cannot be compared"
+        if self.value is None:
+            problem = "exhausted by the probe" if self.limit.startswith("memory of") else "unknown"
+            return f"{self.limit} {problem}, limit {self.bound:.4g}{self.unit}"
+        if self.at_least:
+            return f"{self.limit} {self.value:.2g}{self.unit} below the least of {self.bound:.4g}{self.unit}"
+        percent = 100 * self.excess  # Rounded up: a limit missed by little is still missed.
+        excess = math.ceil(percent) if percent > 10 else math.ceil(10 * percent) / 10
+        sure = f" at {self.confidence:.4g} confidence" if self.confidence > 0.5 else ""
+        limit = f"the limit of {self.bound:.4g}{self.unit}"
+        return f"{self.limit} {self.value:.4g}{self.unit}{sure} over {limit} by {excess:g} %"
+
+
+class Assessment(Frozen):
+    """One row of the decision's table: a candidate with the figures of the whole job and what excludes it.
+
+    Intervals are of 90 %, and come from that of the step time alone: power, price and the number of epochs are taken
+    as they are. They are None where the step time has none.
+    """
+
+    rank: int = Field(description="From 1, the chosen one; excluded candidates come last, the nearest first.")
+    candidate: Candidate
+    hours: float
+    kwh: float | None
+    cost: float | None
+    memory_gib: float
+    excluded_by: tuple[Miss, ...]
+    watts: float | None = Field(default=None, description="Mean power while training; None when unknown.")
+    hours_interval: Interval | None = None
+    kwh_interval: Interval | None = None
+    cost_interval: Interval | None = None
+    on_front: bool = Field(
+        default=False, description="Whether it is feasible and no feasible one is as good in time, energy and cost."
+    )
+
+    def figure(self, quantity: Objective) -> float | None:
+        """Hours, kilowatt hours or money; None when unknown."""
+        return {Objective.TIME: self.hours, Objective.ENERGY: self.kwh, Objective.COST: self.cost}[quantity]
+
+    def interval(self, quantity: Objective) -> Interval | None:
+        """Where the figure lies with 90 %; None when unknown."""
+        intervals = {
+            Objective.TIME: self.hours_interval,
+            Objective.ENERGY: self.kwh_interval,
+            Objective.COST: self.cost_interval,
+        }
+        return intervals[quantity]
+
+    def score(self, weights: Weights) -> float:
+        """What is minimised: the figure itself of a single objective, else the product; infinite when unknown."""
+        used = weights.used
+        values = {quantity: self.figure(quantity) for quantity in used}
+        if any(value is None for value in values.values()):
+            return math.inf
+        if len(used) == 1:
+            return next(value for value in values.values() if value is not None)
+        return math.prod((value or 0.0) ** used[quantity] for quantity, value in values.items())
+
+    @property
+    def excess(self) -> float:
+        """Share by which the worst broken limit is missed; 0 for a feasible candidate."""
+        return max((miss.excess for miss in self.excluded_by), default=0.0)

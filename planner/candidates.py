@@ -1,0 +1,57 @@
+"""The placements among which is chosen: every accelerator, thread count, precision and batch size worth a thought."""
+
+from collections.abc import Sequence
+
+from hardware.types import HardwareProfile, Placement, Precision, Workload
+
+SMALLEST_BATCH = 64
+LARGEST_BATCH = 8192
+STEPS_PER_EPOCH = 100
+
+
+def placements(workload: Workload, profiles: Sequence[HardwareProfile]) -> list[Placement]:
+    """All candidates on the profiled accelerators; whether they fit into memory and limits is decided later.
+
+    Of the server's other knobs, depth and readers of the prefetch follow the measured times while training
+    (`engine.data.pipeline.plan_prefetch`), a GPU's power limit is tried at the leader alone (`planner.predict.power`),
+    and interop threads are left to torch: eager training gives them no work. `benchmarks/knobs.py` measures each.
+    """
+    return [
+        Placement(accelerator=profile.accelerator.name, threads=threads, precision=precision, batch_size=batch_size)
+        for profile in profiles
+        for threads in thread_counts(profile)
+        for precision in precisions(profile)
+        if not workload.dense or precision in workload.dense
+        for batch_size in batch_sizes(workload.train_samples)
+    ]
+
+
+def thread_counts(profile: HardwareProfile) -> list[int]:
+    """Powers of two below the number of usable cores, and that number; one for a GPU, whose host only launches."""
+    if profile.accelerator.kind == "cuda":
+        return [1]
+    cores = profile.accelerator.cores
+    return [*(1 << power for power in range(cores.bit_length()) if 1 << power < cores), cores]
+
+
+def precisions(profile: HardwareProfile) -> list[Precision]:
+    """Full precision, and bf16 where its matrix product was measured to be faster: elsewhere it only costs quality."""
+    rates = profile.matmul_flops_per_second
+    return ["fp32", "bf16"] if "bf16" in rates and rates["bf16"].value > rates["fp32"].value else ["fp32"]
+
+
+def batch_sizes(train_samples: int) -> list[int]:
+    """Powers of two from 64 to 8192 that leave an epoch at least 100 optimiser steps.
+
+    A large batch is always the fastest, yet quality is not predicted before training: an epoch with few steps learns
+    little, and beyond 8192 learning rates need a scaling that tuning does not search. Where the data is too small for
+    100 steps even at 64 samples, 64 (or all samples, where there are fewer) is the only size.
+    """
+    sizes = [1 << power for power in range(SMALLEST_BATCH.bit_length() - 1, LARGEST_BATCH.bit_length())]
+    enough = [size for size in sizes if train_samples >= size * STEPS_PER_EPOCH]
+    return enough or [min(SMALLEST_BATCH, train_samples)]
+
+
+def kind(placement: Placement) -> tuple[str, int, Precision]:
+    """What two placements have in common when they differ in batch size alone."""
+    return placement.accelerator, placement.threads, placement.precision

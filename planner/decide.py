@@ -1,0 +1,148 @@
+"""The choice itself: a pure function from candidates with predictions to one of them, with the reason in words.
+
+Nothing here measures, reads a clock or asks a machine, so its tests are tables.
+"""
+
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from hardware.cost.residual import StepObservation
+from hardware.types import Frozen, Placement, Prediction, Workload
+from planner.assessment import Assessment, Candidate, Miss
+from planner.describe import JobSize
+from planner.explain.sentences import explain, infeasible_words, reason
+from planner.explain.table import table_row
+from planner.rank.ranking import rank
+from planner.rank.relaxation import Relaxation, nearest_relaxations
+from planner.totals import Terms
+from shunter.errors import InfeasibleError
+from shunter.requests.training import Billing, Limits, Weights
+
+__all__ = ["Assessment", "Candidate", "Decision", "Miss", "NoFeasiblePlacementError", "decide"]
+
+
+class Decision(Frozen):
+    """Which placement was chosen, what it is expected to take, and how every other one would have fared."""
+
+    placement: Placement
+    prediction: Prediction
+    objective: str = Field(description="As in the request: `time`, or `time=1,energy=0.5`.")
+    limits: Limits
+    job: JobSize
+    billing: Billing = Billing.EXACT
+    workload: Workload | None = Field(default=None, description="What was decided for; None in a bare table.")
+    hours: float
+    kwh: float | None
+    cost: float | None
+    memory_gib: float
+    table: tuple[Assessment, ...] = Field(description="Every candidate; of very many the first, as `Ranking` says.")
+    considered: int = Field(description="Number of candidates.")
+    feasible: int = Field(description="How many of them keep all limits.")
+    binds: str | None = Field(description="The limit that excluded a candidate better in the objective; None if none.")
+    reason: str = Field(description="Why, in one sentence.")
+    explanation: str = Field(
+        default="", description="Why, what it beats, how sure, what binds and what would change it."
+    )
+    notes: tuple[str, ...] = Field(default=(), description="What else whoever decides should know, a sentence each.")
+    observations: tuple[StepObservation, ...] = Field(default=(), description="What was measured for it.")
+
+    @property
+    def chosen(self) -> Assessment:
+        """The row of the chosen placement."""
+        return self.table[0]
+
+    def table_rows(self) -> list[dict[str, str | int | float | bool | None]]:
+        """The table as flat rows with units in their names, the chosen placement first."""
+        weights = Weights.parse(self.objective)
+        return [table_row(assessment, self.table[0], weights) for assessment in self.table]
+
+
+class NoFeasiblePlacementError(InfeasibleError):
+    """No candidate keeps the limits.
+
+    Attributes:
+        table: all candidates, the nearest first.
+        relaxations: what it would take, one limit at a time where that suffices.
+        fastest: the candidate of the least time, whatever it breaks.
+        shortfall_seconds: by which it exceeds the limit on time; None where that is not what it breaks.
+    """
+
+    def __init__(self, message: str, table: Sequence[Assessment], relaxations: Sequence[Relaxation]) -> None:
+        super().__init__(message)
+        self.table, self.relaxations = tuple(table), tuple(relaxations)
+        self.fastest = min(table, key=lambda one: one.hours)
+        late = [miss for miss in self.fastest.excluded_by if miss.option == "--max-hours"]
+        self.shortfall_seconds = None
+        if late and late[0].value is not None and late[0].bound is not None:
+            self.shortfall_seconds = (late[0].value - late[0].bound) * 3600
+
+    def hinting(self, sentences: Sequence[str]) -> "NoFeasiblePlacementError":
+        """The same with more to say, still in one sentence."""
+        more = "".join(f"; {one[0].lower()}{one[1:].removesuffix('.')}" for one in sentences)
+        return NoFeasiblePlacementError(f"{str(self).removesuffix('.')}{more}.", self.table, self.relaxations)
+
+
+def decide(
+    candidates: Sequence[Candidate],
+    limits: Limits,
+    objective: str,
+    job: JobSize,
+    *,
+    billing: Billing = Billing.EXACT,
+    workload: Workload | None = None,
+    notes: Sequence[str] = (),
+    observations: Sequence[StepObservation] = (),
+) -> Decision:
+    """Choose the candidate that needs least of the objective among those that keep every limit.
+
+    Ties go to the faster, then to fewer machines, fewer threads, less memory.
+
+    Args:
+        candidates: placements with their predictions, at least one.
+        limits: hard limits of the whole job.
+        objective: what to minimise: time, energy, cost, or weights as `Weights.parse` reads them.
+        job: how many epochs the whole job takes.
+        billing: how time is charged.
+        workload: kept in the decision for the record.
+        notes: kept in the decision, to be shown beside its explanation.
+        observations: kept in the decision, for later choices to learn from.
+
+    Raises:
+        NoFeasiblePlacementError: no candidate keeps the limits; the message names the nearest ones.
+    """
+    weights = Weights.parse(objective)
+    terms = Terms(limits=limits, weights=weights, job=job, billing=billing)
+    ranking = rank(candidates, terms)
+    table = ranking.table
+    best = table[0]
+    if best.excluded_by:
+        relaxations = nearest_relaxations(table)
+        raise NoFeasiblePlacementError(infeasible_words(ranking, relaxations), table, relaxations)
+    binds = None if ranking.barred is None else _worst_miss(ranking.barred).limit
+    return Decision(
+        placement=best.candidate.placement,
+        prediction=best.candidate.prediction,
+        objective=weights.words,
+        limits=limits,
+        job=job,
+        billing=billing,
+        workload=workload,
+        hours=best.hours,
+        kwh=best.kwh,
+        cost=best.cost,
+        memory_gib=best.memory_gib,
+        table=table,
+        considered=ranking.considered,
+        feasible=ranking.feasible,
+        binds=binds,
+        reason=reason(ranking, terms, binds),
+        explanation=explain(ranking, terms),
+        notes=tuple(notes),
+        observations=tuple(observations),
+    )
+
+
+def _worst_miss(one: Assessment) -> Miss:
+    """The broken limit that is missed by the largest share."""
+    return max(one.excluded_by, key=lambda miss: miss.excess)

@@ -1,0 +1,183 @@
+"""What the training asks of a machine, and how much of it there is: counted from model, data and request."""
+
+import math
+from collections.abc import Mapping
+from itertools import accumulate, pairwise
+
+from engine.config import Hyperparameters
+from engine.data.dataset import Dataset
+from engine.data.loader import mean_ids_per_sample
+from engine.profiling.workload import workload_of
+from engine.ranking.config import RankingHyperparameters
+from engine.ranking.interactions import read_graph
+from hardware.budget import JOULES_PER_KWH
+from hardware.types import Frozen, Workload
+from models.counting import count_model
+from models.graph import GRAPH_FAMILIES, GraphSpec, default_spec
+from models.graph.counting import count_graph_model
+from models.spec import ModelSpec
+from shunter.requests.training import JobRequest
+
+# Hyperband's reduction factor in the tuning step: one in three settings goes on to three times the epochs.
+REDUCTION_FACTOR = 3
+# Forward pass against forward, backward and update: the backward of a layer is two products where forward is one.
+EVALUATION_SHARE = 1 / 3
+FLOAT_BYTES = 4
+
+
+class JobSize(Frozen):
+    """How much training the whole job asks for, estimated upwards, so that limits are not promised away.
+
+    Attributes:
+        tuning_epochs: of the search, where a number of trials ends it.
+        final_epochs: of the members of the ensemble.
+        evaluation_share: what a validation costs, as a share of an epoch.
+        tuning_seconds: of the search, where its own time ends it and not a number of trials.
+        tuning_joules: of the search, where its own energy does.
+    """
+
+    tuning_epochs: float
+    final_epochs: float
+    evaluation_share: float
+    tuning_seconds: float | None = None
+    tuning_joules: float | None = None
+
+    @property
+    def epochs(self) -> float:
+        """Passes over the training part, each validation counted as the part of a pass that it costs."""
+        return (self.tuning_epochs + self.final_epochs) * (1 + self.evaluation_share)
+
+
+def describe(
+    dataset: Dataset,
+    spec: ModelSpec | GraphSpec,
+    hyperparameters: Hyperparameters = Hyperparameters(),  # noqa: B008 - frozen
+) -> Workload:
+    """Demand of one sample of `dataset` through the model `spec`; a sample of a graph model is a positive.
+
+    Args:
+        dataset: the data.
+        spec: the architecture.
+        hyperparameters: which optimiser keeps how much state.
+
+    Raises:
+        RequestError: the model family is unknown, or cannot take these features.
+        DataError: the graph of a graph model has no edge.
+    """
+    if isinstance(spec, GraphSpec):
+        return _describe_graph(dataset, spec)
+    ids_per_sample = mean_ids_per_sample(dataset)
+    counts = count_model(
+        spec, dataset.features, ids_per_sample=ids_per_sample, dense_optimizer=hyperparameters.dense_optimizer
+    )
+    return workload_of(
+        counts,
+        train_samples=dataset.splits["train"].rows,
+        access_curve=access_curve(dataset, spec, ids_per_sample),
+        mapped_bytes=sum(path.stat().st_size for path in dataset.directory.glob("*.npy")),
+    )
+
+
+def spec_of(family: str, towers: int | None = None) -> ModelSpec | GraphSpec:
+    """The architecture of a family that a placement is chosen for."""
+    return default_spec(family) if family in GRAPH_FAMILIES else ModelSpec(family=family, towers=towers)
+
+
+def _describe_graph(dataset: Dataset, spec: GraphSpec) -> Workload:
+    """A graph model is trained in fp32 alone, and holds its edges in memory instead of mapping the arrays."""
+    graph = read_graph(dataset)
+    counts = count_graph_model(spec, graph, negatives=RankingHyperparameters().negatives)
+    workload = workload_of(counts, train_samples=graph.edges)
+    return workload.model_copy(update={"dense": {"fp32": workload.dense["fp32"]}})
+
+
+def access_curve(
+    dataset: Dataset, spec: ModelSpec, ids_per_sample: Mapping[str, float]
+) -> tuple[tuple[float, float], ...]:
+    """How skewed the lookups of all tables together are: (bytes of the most frequent rows, share of lookups).
+
+    Each field's own curve gives pieces of rows that are about equally frequent; put together by lookups a byte, most
+    frequent first, they tell what a cache can hold. A field whose curve is unknown counts as uniform. Where ids share
+    rows, the curve of the ids is taken for that of the rows.
+
+    Args:
+        dataset: with the curves of its fields.
+        spec: rows and width of each table.
+        ids_per_sample: mean number of ids of each field.
+    """
+    tables = iter(spec.tables(dataset.features))
+    curves = {field.name: field.access_curve for field in dataset.fields}
+    pieces: list[tuple[float, float]] = []  # (bytes, lookups a sample) of each piece of each field
+    lookups_of: dict[str, float] = {}
+    for field in dataset.features.categorical:  # a history is looked up in the table of its items, as often as those
+        table = field.table or field.name
+        lookups_of[table] = lookups_of.get(table, 0.0) + ids_per_sample[field.name]
+    for field in dataset.features.categorical:
+        if field.table is not None:
+            continue
+        _, rows, width = next(tables)
+        table_bytes = rows * (width + 1) * FLOAT_BYTES  # with the optimiser's float
+        points = curves.get(field.name) or ((1.0, 1.0),)
+        for (ids_before, share_before), (ids, share) in pairwise(((0.0, 0.0), *points)):
+            if ids > ids_before:
+                pieces.append(((ids - ids_before) * table_bytes, (share - share_before) * lookups_of[field.name]))
+    pieces.sort(key=lambda piece: piece[1] / piece[0], reverse=True)
+    sizes, lookups = zip(*pieces, strict=True)
+    total = sum(lookups) or 1.0
+    return tuple((size, served / total) for size, served in zip(accumulate(sizes), accumulate(lookups), strict=True))
+
+
+def job_size(dataset: Dataset, request: JobRequest) -> JobSize:
+    """Tuning by its trials or else by its own budget, and the members as if each trained for `max_epochs`.
+
+    The trials count by `hyperband_epochs`. Of a search without a number of trials the minutes or the energy count that
+    it may use: it uses them wherever it runs.
+    """
+    train, validation = dataset.splits["train"].rows, dataset.splits["validation"].rows
+    if request.model in GRAPH_FAMILIES:  # trained once, with the settings of its family
+        share = EVALUATION_SHARE * validation / train
+        return JobSize(tuning_epochs=0, final_epochs=request.max_epochs, evaluation_share=share)
+    final_epochs = request.ensemble_size * request.max_epochs
+    evaluation_share = EVALUATION_SHARE * validation / train
+    if request.most_trials is None:
+        return JobSize(
+            tuning_epochs=0,
+            final_epochs=final_epochs,
+            evaluation_share=evaluation_share,
+            tuning_seconds=None if request.search_minutes is None else request.search_minutes * 60,
+            tuning_joules=None if request.search_kwh is None else request.search_kwh * JOULES_PER_KWH,
+        )
+    return JobSize(
+        tuning_epochs=hyperband_epochs(request.most_trials, request.max_epochs),
+        final_epochs=final_epochs,
+        evaluation_share=evaluation_share,
+    )
+
+
+def hyperband_epochs(trials: int, max_epochs: int) -> int:
+    """Epochs that Hyperband spends on `trials` settings of at most `max_epochs` each, rounded up at every rung.
+
+    Li et al., "Hyperband", JMLR 18, 2018, in the asynchronous form that Optuna runs: the brackets share the settings;
+    bracket b has its first rung after 3^b epochs and each next one at three times as many. A setting passes a rung when
+    it is among the best third of those that have reached it so far, and the first to arrive always passes, so the m-th
+    of settings in random order passes with probability max(1, floor(m / 3)) / m: more than one third. This is above the
+    mean but no bound: settings that arrive from worst to best all pass, which is what the budget is for.
+
+    Of large data the search compares settings within the first epoch too (`search.study.halving`), which only saves
+    more.
+    """
+    brackets = 1 + math.floor(math.log(max_epochs, REDUCTION_FACTOR) + 1e-9)
+    total = 0
+    for bracket in range(brackets):
+        settings, reached = math.ceil(trials / brackets), 0
+        rung = REDUCTION_FACTOR**bracket
+        while reached < max_epochs:
+            epochs = min(rung, max_epochs)
+            total += settings * (epochs - reached)
+            settings, reached, rung = _passing(settings), epochs, rung * REDUCTION_FACTOR
+    return min(total, trials * max_epochs)
+
+
+def _passing(settings: int) -> int:
+    """Settings, out of those that reach a rung, that are expected to pass it, rounded up."""
+    return math.ceil(sum(max(1, count // REDUCTION_FACTOR) / count for count in range(1, settings + 1)) - 1e-9)

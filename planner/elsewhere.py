@@ -1,0 +1,37 @@
+"""Whether an accelerator that is not here would do better, in one sentence."""
+
+from collections.abc import Sequence
+
+from planner.assessment import Assessment, Candidate
+from planner.explain.sentences import chance_of_less, figures_words, percent
+from planner.rank.ranking import rank
+from planner.totals import Terms
+
+LEAST_GAIN = 0.2  # of the objective: less is within what a figure from the catalogue can tell
+
+
+def better_elsewhere(best: Assessment, absent: Sequence[Candidate], terms: Terms) -> list[str]:
+    """One sentence on the best absent candidate that needs clearly less of the objective; none when there is none.
+
+    Args:
+        best: of this machine.
+        absent: candidates on accelerators of the catalogue.
+        terms: limits and objective; an absent one that breaks a limit is not named.
+    """
+    if not absent:
+        return []
+    other = rank(absent, terms).table[0]
+    if other.excluded_by:
+        return []
+    name = other.candidate.placement.accelerator
+    if best.excluded_by:
+        return [f"Not in this machine, {name} is expected from the catalogue to keep them: {figures_words(other)}."]
+    less = 1 - other.score(terms.weights) / best.score(terms.weights)
+    if less < LEAST_GAIN:
+        return []
+    chance = chance_of_less(other, best, terms.weights)
+    sure = "" if chance is None else f", with probability {percent(chance)}"
+    return [
+        f"Not in this machine, {name} is expected from the catalogue to need "
+        f"{less:.0%} less{sure}: {figures_words(other)}."
+    ]

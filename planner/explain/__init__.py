@@ -1,0 +1,1 @@
+"""The choice in words and tables."""

@@ -1,0 +1,33 @@
+"""What past runs teach: how far predictions err, how good models become, and whether to use the best or to try."""
+
+from planner.history.epochs import EpochCount, estimate_epochs
+from planner.history.fleet import with_fleet
+from planner.history.gaussian_process import Posterior
+from planner.history.policy import Choice, Strategy, choose_under_uncertainty, expected_improvement
+from planner.history.quality import QualityOutlook
+from planner.history.reader import Drift, History, read_history
+from planner.history.runs import Exclusion, PastRun, data_key
+from planner.history.transfer import PRIORS, Priors, Situation, Traits, estimate
+
+__all__ = [
+    "PRIORS",
+    "Choice",
+    "Drift",
+    "EpochCount",
+    "Exclusion",
+    "History",
+    "PastRun",
+    "Posterior",
+    "Priors",
+    "QualityOutlook",
+    "Situation",
+    "Strategy",
+    "Traits",
+    "choose_under_uncertainty",
+    "data_key",
+    "estimate",
+    "estimate_epochs",
+    "expected_improvement",
+    "read_history",
+    "with_fleet",
+]

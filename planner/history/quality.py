@@ -1,0 +1,57 @@
+"""With what probability a training is good enough, from how good earlier ones of the same data were."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from pydantic import Field
+from scipy.special import expit, logit
+from scipy.stats import t as student
+
+from hardware.types import Frozen
+from planner.history.runs import PastRun
+
+OCTAVES = 2.0  # Runs at a batch size within a factor of four count, those further off ever less.
+# What is believed of the spread of the AUC's log odds before any run: a hundredth or two, as sure as one run makes.
+PRIOR_DEVIATION, PRIOR_RUNS = 0.08, 1.0
+
+
+class QualityOutlook(Frozen):
+    """What past runs say about the quality of the next one."""
+
+    probability: float = Field(ge=0, le=1, description="That the next run reaches the AUC asked for.")
+    expected_auc: float
+    runs: int = Field(description="How many past runs it rests on.")
+    words: str = Field(description="For the user, as the end of a sentence.")
+
+
+def quality_outlook(runs: Sequence[PastRun], min_auc: float, *, batch_size: int | None = None) -> QualityOutlook | None:
+    """Predictive probability of an AUC of at least `min_auc`; None where no run says anything.
+
+    The log odds of the AUC are taken for normal with unknown mean and variance; the next value then follows Student's
+    distribution (Gelman et al., "Bayesian Data Analysis", 3rd ed., section 3.3), each run weighted by how near its
+    batch size is.
+
+    Args:
+        runs: of the same data and family.
+        min_auc: to reach.
+        batch_size: of the next run; None weighs all runs alike.
+    """
+    known = [run for run in runs if run.auc is not None and 0 < run.auc < 1]
+    weights = np.array([_weight(run, batch_size) for run in known])
+    weight = float(weights.sum())
+    if weight < 0.1:
+        return None
+    values = logit(np.array([run.auc for run in known]))
+    mean = float(weights @ values) / weight
+    degrees = PRIOR_RUNS + max(weight - 1, 0.0)
+    spread = PRIOR_RUNS * PRIOR_DEVIATION**2 + float(weights @ (values - mean) ** 2)
+    scale = (spread / degrees * (1 + 1 / weight)) ** 0.5
+    probability = float(student.sf((logit(min_auc) - mean) / scale, degrees))
+    words = f"AUC {expit(mean):.4f} is expected from {len(known)} past run(s), so {min_auc:g} with {probability:.0%}"
+    return QualityOutlook(probability=probability, expected_auc=float(expit(mean)), runs=len(known), words=words)
+
+
+def _weight(run: PastRun, batch_size: int | None) -> float:
+    if batch_size is None or run.placement is None:
+        return 1.0
+    return float(np.exp(-0.5 * (np.log2(run.placement.batch_size / batch_size) / OCTAVES) ** 2))

@@ -1,0 +1,177 @@
+"""All that past runs teach, read from MLflow once before a choice."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from pydantic import Field
+
+from hardware.cost.residual import Residual, StepObservation
+from hardware.types import Frozen
+from planner.history.drift import inspect
+from planner.history.epochs import EpochCount, estimate_epochs
+from planner.history.gaussian_process import Posterior
+from planner.history.quality import QualityOutlook, quality_outlook
+from planner.history.runs import Exclusion, PastRun, admit, admit_step, is_under_way
+from shunter.errors import TrackingError
+from tracking.history import TrackedRun, read_runs
+
+NEWEST = 60  # Each brings some ten step times; MLflow takes ten to twenty milliseconds to read one.
+
+MOST_SENTENCES = 5
+
+
+class Drift(Frozen):
+    """A machine whose speed has changed for good; what it did before is no guide any more."""
+
+    host: str
+    accelerator_model: str
+    since: str = Field(description="UTC time of the first step at the new speed, ISO 8601.")
+    step_ratio: float = Field(description="Step time now over step time before.")
+    dropped: int = Field(description="Older observations that are left out.")
+
+    @property
+    def words(self) -> str:
+        """For the user, one sentence."""
+        change = f"{abs(self.step_ratio - 1):.0%} {'longer' if self.step_ratio > 1 else 'shorter'}"
+        return (
+            f"Since {self.since} a step on {self.accelerator_model} of {self.host} takes {change}: "
+            f"{self.dropped} older observation(s) are left out."
+        )
+
+
+@dataclass(frozen=True)
+class History:
+    """Past runs, without those that the rules keep out.
+
+    Attributes:
+        runs: admitted.
+        excluded: what is left out, each with the reason.
+        steps: step times to learn from, in order of time.
+        drifts: machines that have changed.
+        unread: why nothing could be read, when the store did not answer.
+    """
+
+    runs: tuple[PastRun, ...] = ()
+    excluded: tuple[Exclusion, ...] = ()
+    steps: tuple[StepObservation, ...] = ()
+    drifts: tuple[Drift, ...] = ()
+    unread: str = ""
+
+    @classmethod
+    def of(cls, tracked: Sequence[TrackedRun], now: float) -> "History":
+        """Apply the rules, then look for machines that have changed.
+
+        Args:
+            tracked: runs of the kinds `train`, `member` and `select`.
+            now: seconds since 1970.
+        """
+        parents = {run.run_id: run for run in tracked}
+        past = [run for run in tracked if not is_under_way(run, now)]
+        judged = [admit(run, parents.get(run.parent_run_id or ""), now) for run in past]
+        runs = [one for one in judged if isinstance(one, PastRun)]
+        excluded = [one for one in judged if isinstance(one, Exclusion)]
+        steps: list[tuple[str, StepObservation]] = []
+        for run in runs:
+            for step in run.steps:
+                reason = admit_step(run, step)
+                excluded += [reason] if reason else []
+                steps += [] if reason else [(run.run_id, step)]
+        steady, drifts, outliers = _inspected(steps)
+        return cls(tuple(runs), (*excluded, *outliers), steady, drifts)
+
+    def residual(self) -> Residual:
+        """The cost model's errors, learned; without observations one that knows of none."""
+        return Residual.fit(self.steps)
+
+    def quality(
+        self, min_auc: float, *, data: str, family: str, batch_size: int | None = None
+    ) -> QualityOutlook | None:
+        """With what probability a training of this data reaches `min_auc`; None where no run says anything.
+
+        Args:
+            min_auc: on the validation part.
+            data: which data, by `data_key`.
+            family: of the model.
+            batch_size: of the placement in question; None for whichever.
+        """
+        return quality_outlook(self._alike("train", data, family), min_auc, batch_size=batch_size)
+
+    def work_shares(self, batch_sizes: Sequence[int], *, data: str, family: str) -> Posterior | None:
+        """Log of the share of the planned tuning and training that is needed; None where no run says anything.
+
+        How many settings are stopped early, and after how many epochs a training ends, depends on the batch size.
+
+        Args:
+            batch_sizes: to judge, one each.
+            data: which data, by `data_key`.
+            family: of the model.
+        """
+        counts = [
+            EpochCount(run.placement.batch_size, run.work_share, not run.was_cut)
+            for run in self._alike("train", data, family)
+            if run.placement is not None and run.work_share is not None
+        ]
+        return estimate_epochs(counts, batch_sizes) if any(one.reached for one in counts) else None
+
+    def _alike(self, kind: str, data: str, family: str) -> list[PastRun]:
+        return [run for run in self.runs if data and (run.kind, run.data, run.family) == (kind, data, family)]
+
+    def words(self) -> list[str]:
+        """What was left out and why, and what has changed: one sentence each, exclusions of one reason together."""
+        reasons: dict[str, list[str]] = {}
+        for one in self.excluded:
+            reasons.setdefault(one.reason, []).append(one.run_id[:8])
+        said = sorted(reasons.items(), key=lambda item: -len(item[1]))
+        sentences = [drift.words for drift in self.drifts] + ([self.unread] if self.unread else [])
+        for reason, names in said[:MOST_SENTENCES]:
+            shown = ", ".join([*names[:3], *(["..."] if len(names) > 3 else [])])
+            sentences.append(f"{len(names)} past run(s) are left out ({shown}): {reason}.")
+        others = sum(len(names) for _, names in said[MOST_SENTENCES:])
+        return sentences + ([f"{others} more are left out for other reasons."] if others else [])
+
+
+def read_history(*, limit: int = NEWEST) -> History:
+    """What past runs teach; an empty history where there is no store yet, or where it does not answer.
+
+    Args:
+        limit: most runs of each kind, the newest.
+    """
+    try:
+        return History.of(read_runs(("train", "member", "select"), limit=limit), time.time())
+    except TrackingError as error:
+        return History(unread=f"Nothing was learned from past runs, for they could not be read: {error}")
+
+
+def _inspected(
+    steps: Sequence[tuple[str, StepObservation]],
+) -> tuple[tuple[StepObservation, ...], tuple[Drift, ...], list[Exclusion]]:
+    """Observations since each machine's last change, the changes, and the outliers."""
+    machines: dict[tuple[str, str], list[tuple[str, StepObservation]]] = {}
+    for run_id, step in sorted(steps, key=lambda one: one[1].measured_at):
+        machines.setdefault((step.host, step.accelerator_model), []).append((run_id, step))
+    steady: list[StepObservation] = []
+    drifts: list[Drift] = []
+    outliers: list[Exclusion] = []
+    for (host, model), own in machines.items():
+        found = inspect(
+            [float(np.log(step.measured_seconds / step.predicted_seconds)) for _, step in own],
+            [(step.workload.model_dump_json(), step.placement) for _, step in own],
+        )
+        last = found.levels[-1]
+        if last.start:
+            ratio = float(np.exp(last.log_ratio - found.levels[-2].log_ratio))
+            since = own[last.start][1].measured_at
+            drifts.append(Drift(host=host, accelerator_model=model, since=since, step_ratio=ratio, dropped=last.start))
+        steady += [step for index, (_, step) in enumerate(own) if index >= last.start and index not in found.outliers]
+        outliers += [
+            Exclusion(
+                run_id=own[index][0],
+                reason=f"its step time at {own[index][1].placement.label} stands alone among its likes",
+            )
+            for index in found.outliers
+            if index >= last.start
+        ]
+    steady.sort(key=lambda step: step.measured_at)
+    return tuple(steady), tuple(drifts), outliers

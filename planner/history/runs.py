@@ -1,0 +1,182 @@
+"""Past runs as values to learn from, and the rules that keep bad ones out."""
+
+import math
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Literal
+
+from pydantic import Field
+
+from hardware.cost.residual import StepObservation
+from hardware.types import Frozen, Placement
+from shunter.errors import TrackingError
+from tracking.convention import SCHEMA_VERSION
+from tracking.history import TrackedRun
+from tracking.learning import read_steps
+
+CLOCK_TOLERANCE_SECONDS = 300.0  # Machines that share a store differ by as much.
+UNFINISHED = ("RUNNING", "SCHEDULED")
+LONGEST_RUN_SECONDS = 7 * 86_400.0
+# Far beyond what the cost model errs by, even from the catalogue: the figure is wrong, or is of something else.
+MOST_ERROR = 30.0
+LEAST_WATCHED_SHARE = 0.8  # of a flow's time that the steps of its last attempt make up, if it was the only one
+NEARLY_ALL = 0.9  # of a budget, from which on it is taken to have ended the work
+# What a run of a kind took, which must be there; one of kind `select` takes nothing worth learning.
+DURATION = {"train": "time.total_seconds", "member": "time.train_seconds"}
+# Figures that must be positive numbers where they are there.
+POSITIVE = ("energy.joules", "energy.seconds", "throughput.samples_per_second", "memory.peak_bytes")
+
+
+class Exclusion(Frozen):
+    """A run, or one observation of it, that nothing is learned from."""
+
+    run_id: str
+    reason: str = Field(description="Which rule it broke, as the rest of `Run ... is left out: ...`.")
+
+
+class PastRun(Frozen):
+    """What a finished run reached and took; what was not measured is None."""
+
+    run_id: str
+    kind: Literal["train", "member", "select"]
+    ended_at: str = Field(description="UTC time, ISO 8601.")
+    data: str = Field(description="Which data, by `data_key`; empty when unknown.")
+    family: str | None = Field(description="Model family.")
+    placement: Placement | None
+    auc: float | None = Field(description="On the validation part.")
+    seconds: float | None = Field(description="The whole flow of a `train`, one training of a `member`.")
+    joules: float | None = Field(description="None where they were not measured.")
+    cost: float | None = Field(description="By the price of the request; None where it named none.")
+    work_share: float | None = Field(
+        default=None, description="Of the tuning and training that was planned for, how much was needed, in time."
+    )
+    was_cut: bool = Field(default=False, description="Whether a budget may have ended it, so that more was needed.")
+    steps: tuple[StepObservation, ...] = ()
+
+
+def data_key(params: Mapping[str, object]) -> str:
+    """What tells whether two runs train on the same kind of data: name and fields; empty where they are not known.
+
+    Not the fingerprint: tomorrow's log of the same source is what is learned for, and another seed splits it anew.
+
+    Args:
+        params: `data.*` of the convention.
+    """
+    names = ("data.name", "data.dense_features", "data.categorical_features")
+    return "" if any(name not in params for name in names) else " ".join(str(params[name]) for name in names)
+
+
+def is_under_way(run: TrackedRun, now: float) -> bool:
+    """Whether the run may still be going on, as the one that asks does; an older one was killed without a word."""
+    return run.status in UNFINISHED and now - run.started_at < LONGEST_RUN_SECONDS
+
+
+def admit(run: TrackedRun, parent: TrackedRun | None, now: float) -> PastRun | Exclusion:
+    """The run as a value, or why it is left out.
+
+    Args:
+        run: of kind `train`, `member` or `select`.
+        parent: of a member, which holds what is known of data and request; None where it is not there.
+        now: seconds since 1970.
+    """
+    reason = _broken_rule(run, now) or _broken_figure(run)
+    if reason is None:
+        try:
+            return _value(run, parent or run)
+        except (TrackingError, ValueError, TypeError) as error:
+            reason = f"its figures cannot be read ({' '.join(str(error).split())[:200]})"
+    return Exclusion(run_id=run.run_id, reason=reason)
+
+
+def _broken_rule(run: TrackedRun, now: float) -> str | None:
+    """The first rule on version, end and clock that the run breaks, in words."""
+    version = run.tags.get("schema.version", "none")
+    if version != SCHEMA_VERSION:
+        return f"it was written under schema version {version}, and version {SCHEMA_VERSION} is read"
+    if run.status in UNFINISHED:
+        return "it never ended"
+    if run.status != "FINISHED":
+        return f"it ended as {run.status} ({run.tags.get('run.reason', 'no reason was kept')})"
+    if run.ended_at is None or run.ended_at < run.started_at:
+        return "its clock ran backwards: it ended before it began"
+    if run.ended_at > now + CLOCK_TOLERANCE_SECONDS:
+        return "its clock ran ahead: it ended in the future"
+    return None
+
+
+def _broken_figure(run: TrackedRun) -> str | None:
+    """The first figure that cannot be true, in words."""
+    duration = DURATION.get(run.kind)
+    if duration is not None and duration not in run.metrics:
+        return f"it has no {duration}"
+    for name in (*DURATION.values(), *POSITIVE):
+        value = run.metrics.get(name, 1.0)
+        if not (math.isfinite(value) and value > 0):
+            return f"its {name} is {value:g}, where a positive number was expected"
+    for name, value in run.metrics.items():
+        if name.startswith("time.") and not value >= 0:
+            return f"its {name} is {value:g}, where a time was expected"
+    auc = run.metrics.get("quality.auc")
+    if auc is not None and not 0 <= auc <= 1:
+        return f"its quality.auc is {auc:g}, where a share was expected"
+    return None
+
+
+def _value(run: TrackedRun, parent: TrackedRun) -> PastRun:
+    """The run as a value; a figure that was not measured is left out."""
+    seconds = run.metrics[DURATION[run.kind]] if run.kind in DURATION else None
+    price = parent.metrics.get("request.price_per_hour")
+    assert run.ended_at is not None
+    return PastRun.model_validate(
+        {
+            "run_id": run.run_id,
+            "kind": run.kind,
+            "ended_at": datetime.fromtimestamp(run.ended_at, UTC).isoformat(timespec="seconds"),
+            "data": data_key(parent.params),
+            "family": run.params.get("model.family") or parent.params.get("request.model"),
+            "placement": _placement(run),
+            "auc": run.metrics.get("quality.auc"),
+            "seconds": seconds,
+            "joules": run.metrics.get("energy.joules") if run.tags.get("energy.source") == "measured" else None,
+            "cost": None if price is None or seconds is None else price * seconds / 3600,
+            "work_share": _work_share(run),
+            "was_cut": _was_cut(run),
+            "steps": read_steps(run.tags),
+        }
+    )
+
+
+def _work_share(run: TrackedRun) -> float | None:
+    """Seconds of tuning and training over those that were planned; None for an interrupted run, which counted less."""
+    planned = run.metrics.get("prediction.job_seconds")
+    steps = {name: value for name, value in run.metrics.items() if re.fullmatch(r"time\.\w+_step_seconds", name)}
+    worked = steps.get("time.tune_step_seconds", 0.0) + steps.get("time.train_step_seconds", 0.0)
+    whole = sum(steps.values()) > LEAST_WATCHED_SHARE * run.metrics.get("time.total_seconds", 0.0)
+    return worked / planned if planned and worked and whole else None
+
+
+def _was_cut(run: TrackedRun) -> bool:
+    """Whether the flow came near to a limit that ends the work."""
+    limits = {"request.max_hours": ("time.total_seconds", 3600.0), "request.max_kwh": ("energy.joules", 3.6e6)}
+    return any(
+        run.metrics.get(metric, 0.0) > NEARLY_ALL * run.metrics[name] * unit
+        for name, (metric, unit) in limits.items()
+        if name in run.metrics
+    )
+
+
+def _placement(run: TrackedRun) -> Placement | None:
+    fields = {
+        name: run.params[f"placement.{name}"] for name in Placement.model_fields if f"placement.{name}" in run.params
+    }
+    return Placement.model_validate(fields) if fields else None
+
+
+def admit_step(run: PastRun, step: StepObservation) -> Exclusion | None:
+    """Why an observation of an admitted run is left out; None where it is not."""
+    error = step.measured_seconds / step.predicted_seconds
+    if math.isfinite(error) and 1 / MOST_ERROR <= error <= MOST_ERROR:
+        return None
+    words = f"{step.measured_seconds:.3g} s a step where {step.predicted_seconds:.3g} s were predicted"
+    return Exclusion(run_id=run.run_id, reason=f"at {step.placement.label} it took {words}: no model errs as much")

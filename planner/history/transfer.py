@@ -1,0 +1,158 @@
+"""What a sample costs on an accelerator, from what other workloads cost there and the same workload cost elsewhere.
+
+The logarithm of an amount per sample (seconds, joules, money) is a sum of effects: of the workload, of its batch size,
+of the accelerator, and of each meeting the others (a Gaussian process with an analysis-of-variance kernel; Durrande et
+al., "ANOVA kernels and RKHS of zero mean functions", 2013). Workloads are alike when they are of one family and their
+demands are close, accelerators when their catalogue figures are, so a workload never seen on an accelerator is judged
+by its likes there and by itself elsewhere. That is how a job that runs slower on the newer GPU is noticed: peak rates
+alone never tell.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hardware.catalogue.rows import AcceleratorRow
+from planner.history.gaussian_process import Observations, Posterior, regress, similarity
+
+
+@dataclass(frozen=True)
+class Priors:
+    """What the effects are believed to be worth before anything was seen.
+
+    Attributes:
+        family: standard deviation of the natural logarithm between kinds of models.
+        batch: the same between distant batch sizes of one kind.
+        accelerator: between accelerators that have nothing in common.
+        family_on_accelerator: of a kind's liking for an accelerator, beyond what it and the accelerator are worth.
+        batch_on_accelerator: of an accelerator's liking for a batch size.
+        all_three: of what is left.
+        noise: of one measurement to the next of the same configuration, on shared machines.
+        octaves: batch sizes and counts within two to this power tell of each other.
+        catalogue_distance: so do accelerators whose rates are within e to this power,
+        demand_distance: and workloads of one kind whose demands are.
+        batch_exponent: of the batch size, in the amount per sample. A step takes between the same whatever its batch
+            and in proportion to it, so it is between -1 and 0; large batches, of which most are measured, are near 0.
+    """
+
+    family: float = 2.0
+    batch: float = 1.0
+    accelerator: float = 1.0
+    family_on_accelerator: float = 0.5
+    batch_on_accelerator: float = 0.3
+    all_three: float = 0.4
+    noise: float = 0.15
+    octaves: float = 2.0
+    catalogue_distance: float = 1.0
+    demand_distance: float = 1.0
+    batch_exponent: float = -0.25
+
+
+PRIORS = Priors()
+
+
+@dataclass(frozen=True)
+class Traits:
+    """An accelerator as the catalogue knows it; one that it does not know resembles nothing but itself.
+
+    Attributes:
+        name: of the accelerator.
+        log_rates: natural logarithms of its single-precision rate and memory bandwidth; None when unknown.
+    """
+
+    name: str
+    log_rates: tuple[float, float] | None = None
+
+    @classmethod
+    def of(cls, row: AcceleratorRow) -> "Traits":
+        """Traits of a row of the catalogue."""
+        rates = row.peak_flops_per_second
+        flops = rates.get("fp32") or max(rates.values())
+        return cls(row.name, (math.log(flops), math.log(row.memory_bytes_per_second)))
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A workload at a batch size on an accelerator.
+
+    Attributes:
+        family: name of the kind of model; two families have nothing in common but the accelerators.
+        accelerator: where it runs.
+        batch_size: samples a step of one accelerator.
+        count: accelerators that share the work.
+        log_demands: natural logarithms of what a sample asks, the same ones for all of a family; may be empty.
+    """
+
+    family: str
+    accelerator: Traits
+    batch_size: int
+    count: int = 1
+    log_demands: tuple[float, ...] = ()
+
+
+def estimate(
+    seen: Sequence[tuple[Situation, float]], asked: Sequence[Situation], *, priors: Priors = PRIORS
+) -> Posterior:
+    """Belief about the natural logarithm of the amount per sample in the situations asked for.
+
+    Args:
+        seen: situations with the positive amount per sample that was measured, at least one.
+        asked: situations to judge.
+        priors: what is believed beforehand.
+    """
+    situations = [*(situation for situation, _ in seen), *asked]
+    covariance = _covariance(situations, priors)
+    slope = priors.batch_exponent * np.log([one.batch_size for one in situations])
+    values = np.log([amount for _, amount in seen]) - slope[: len(seen)]
+    index = np.arange(len(situations))[:, None]
+    observations = Observations(index[: len(seen)], values, np.full(len(seen), priors.noise))
+
+    def kernel(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        return covariance[np.ix_(first[:, 0], second[:, 0])]
+
+    belief = regress(kernel, observations, index[len(seen) :])
+    return Posterior(belief.mean + slope[len(seen) :], belief.covariance)
+
+
+def _covariance(situations: Sequence[Situation], priors: Priors) -> np.ndarray:
+    """Prior covariance of all situations with each other, `[n, n]`."""
+    family = _alike([one.family for one in situations]) * _near([one.log_demands for one in situations], priors)
+    accelerator = _near_accelerators([one.accelerator for one in situations], priors)
+    batch = np.log2([one.batch_size for one in situations])
+    count = np.log2([one.count for one in situations])
+    size = similarity(batch, batch, priors.octaves) * similarity(count, count, priors.octaves)
+    return (
+        priors.family**2 * family
+        + priors.batch**2 * family * size
+        + priors.accelerator**2 * accelerator
+        + priors.family_on_accelerator**2 * family * accelerator
+        + priors.batch_on_accelerator**2 * size * accelerator
+        + priors.all_three**2 * family * size * accelerator
+    )
+
+
+def _alike(names: Sequence[str]) -> np.ndarray:
+    array = np.array(names)
+    return (array[:, None] == array[None, :]).astype(float)
+
+
+def _near(demands: Sequence[tuple[float, ...]], priors: Priors) -> np.ndarray:
+    """1 for the same demands, falling with the distance."""
+    longest = max(map(len, demands))
+    padded = np.array([(*one, *[0.0] * (longest - len(one))) for one in demands])
+    return np.exp(-0.5 * _squared_distances(padded) / priors.demand_distance**2)
+
+
+def _near_accelerators(accelerators: Sequence[Traits], priors: Priors) -> np.ndarray:
+    """1 for the same accelerator, falling with the distance of the rates; 0 where those are not known."""
+    same = _alike([one.name for one in accelerators])
+    known = np.array([one.log_rates is not None for one in accelerators])
+    rates = np.array([one.log_rates or (0.0, 0.0) for one in accelerators])
+    near = np.exp(-0.5 * _squared_distances(rates) / priors.catalogue_distance**2)
+    return np.maximum(same, near * (known[:, None] & known[None, :]))
+
+
+def _squared_distances(points: np.ndarray) -> np.ndarray:
+    return ((points[:, None, :] - points[None, :, :]) ** 2).sum(axis=2)

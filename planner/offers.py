@@ -1,0 +1,126 @@
+"""What can be chosen: the accelerators of this machine, and those of the catalogue that one could have."""
+
+import datetime
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from hardware.catalogue.offers import catalogue_profile
+from hardware.catalogue.rows import AcceleratorRow, Catalogue, load_catalogue
+from hardware.types import Frozen, HardwareProfile
+from planner.assessment import PriceSource
+from shunter.errors import RequestError
+from shunter.requests.training import ALL_OFFERS, LOCAL_OFFERS, JobRequest, Limits
+
+TRAINED_ON = ("gpu", "cpu")  # kinds of the catalogue's rows; others are compared when they are named
+
+
+class Offer(Frozen):
+    """One accelerator at a price."""
+
+    profile: HardwareProfile
+    is_here: bool = Field(description="Whether it is in this machine; else its figures are the catalogue's.")
+    price_per_hour: float | None = None
+    price_source: PriceSource | None = None
+    note: str | None = Field(default=None, description="What of its row is not to be relied on, in words.")
+
+    @property
+    def name(self) -> str:
+        """As in the placements on it."""
+        return self.profile.accelerator.name
+
+
+def local_offers(profiles: Sequence[HardwareProfile], price_per_hour: float | None) -> list[Offer]:
+    """This machine's accelerators, at the price that the user gives for it, else at the profile's."""
+    offers = []
+    for profile in profiles:
+        price, source = price_per_hour, "given"
+        if price is None and profile.price_per_hour is not None:
+            price, source = profile.price_per_hour.value, "catalogue"
+        offers.append(
+            Offer(profile=profile, is_here=True, price_per_hour=price, price_source=None if price is None else source)
+        )
+    return offers
+
+
+def catalogue_offers(
+    asked: str,
+    profiles: Sequence[HardwareProfile],
+    *,
+    catalogue: Catalogue | None = None,
+    today: datetime.date | None = None,
+) -> list[Offer]:
+    """The catalogue's accelerators that are asked for and are not here.
+
+    Args:
+        asked: `local` for none, `all` for those of the kinds that are trained on, or names with commas.
+        profiles: of this machine; `all` leaves out what is here already.
+        catalogue: where to look; the shipped one with the user's rows when None.
+        today: the day to judge the age of a row by; the current one when None.
+
+    Raises:
+        RequestError: a name is unknown, the message suggests the nearest; or the user's catalogue is damaged.
+    """
+    if asked.strip().lower() == LOCAL_OFFERS:
+        return []
+    catalogue = catalogue or load_catalogue()
+    local = _local_rows(profiles, catalogue)
+    day = today or datetime.datetime.now(datetime.UTC).date()
+    return [_offer(row, local, day) for row in _asked_rows(asked, local, catalogue)]
+
+
+def check_limits(request: JobRequest, offers: Sequence[Offer]) -> None:
+    """Refuse limits that no accelerator can keep, whatever the job.
+
+    Raises:
+        RequestError: a limit on price or power is below that of every accelerator.
+    """
+    limits: Limits = request.limits
+    priced = [(offer.price_per_hour, offer.name) for offer in offers if offer.price_per_hour is not None]
+    if request.needs_price and not priced:
+        raise RequestError(f"{request.needs_price} needs a price, and none is known: add --price-per-hour.")
+    if limits.max_cost_per_hour is not None and min(priced)[0] > limits.max_cost_per_hour:
+        price, name = min(priced)
+        raise RequestError(
+            f"--max-cost-per-hour {limits.max_cost_per_hour:g} is below every price, the lowest being {price:g} for "
+            f"{name}: raise it."
+        )
+    idle = [(figure.value, offer.name, figure.source) for offer in offers if (figure := offer.profile.idle_watts)]
+    if limits.max_watts is not None and len(idle) == len(offers) and min(idle)[0] >= limits.max_watts:
+        watts, name, source = min(idle)
+        raise RequestError(
+            f"--max-watts {limits.max_watts:g} is below what every accelerator takes at rest, the least being "
+            f"{watts:.3g} W ({source}) of {name}: raise it."
+        )
+
+
+LocalRows = list[tuple[HardwareProfile, AcceleratorRow]]
+
+
+def _local_rows(profiles: Sequence[HardwareProfile], catalogue: Catalogue) -> LocalRows:
+    """This machine's profiles beside their rows of the catalogue, of those that are in it."""
+    found = []
+    for profile in profiles:
+        try:
+            found.append((profile, catalogue.find_accelerator(profile.accelerator.model)))
+        except RequestError:
+            continue  # then it teaches nothing about the others
+    return found
+
+
+def _asked_rows(asked: str, local: LocalRows, catalogue: Catalogue) -> list[AcceleratorRow]:
+    if asked.strip().lower() == ALL_OFFERS:
+        here = {row.name for _, row in local}
+        return [row for row in catalogue.accelerators if row.kind in TRAINED_ON and row.name not in here]
+    names = [name.strip() for name in asked.split(",") if name.strip()]
+    return list({row.name: row for row in map(catalogue.find_accelerator, names)}.values())
+
+
+def _offer(row: AcceleratorRow, local: LocalRows, today: datetime.date) -> Offer:
+    return Offer(
+        profile=catalogue_profile(row, local),
+        is_here=False,
+        price_per_hour=row.price_per_hour,
+        price_source=None if row.price_per_hour is None else "catalogue",
+        note=row.staleness(today) if row.kind in TRAINED_ON else f"{row.name} is no device that Shunter trains on yet",
+    )

@@ -1,0 +1,1 @@
+"""What each candidate is expected to take."""

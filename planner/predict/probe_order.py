@@ -1,0 +1,82 @@
+"""Which placements are worth measuring before the choice, and in which order."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from engine.probes.measurement import Measurement
+from hardware.types import Placement, Workload
+from planner.assessment import Assessment, Candidate
+from planner.candidates import kind
+from planner.predict.correct import corrected
+from planner.rank.ranking import rank
+from planner.totals import Terms
+
+log = logging.getLogger(__name__)
+
+PILOTS = 4
+PILOT_STEPS = 8
+
+
+def probe(
+    candidates: Sequence[Candidate],
+    workload: Workload,
+    terms: Terms,
+    probe_seconds: float,
+    measured: Callable[[Placement, int], Measurement | None],
+) -> dict[Placement, Measurement | None]:
+    """Measure the most promising candidates.
+
+    Args:
+        candidates: on this machine, with the cost model's predictions.
+        workload: what runs.
+        terms: limits and objective, which say what is promising.
+        probe_seconds: time after which no further measurement begins.
+        measured: takes a number of steps at a placement; None when the memory did not suffice.
+    """
+    found: dict[Placement, Measurement | None] = {}
+    deadline = time.monotonic() + probe_seconds
+    while len(found) < PILOTS or time.monotonic() < deadline:
+        following = next_to_probe(rank(corrected(candidates, found, workload), terms).table, found)
+        if following is None:
+            break
+        found[following.placement] = measured(following.placement, probe_steps(following, found))
+        log.info("Measured %s: %s.", following.placement.label, found[following.placement])
+    return found
+
+
+def probe_steps(candidate: Candidate, found: Mapping[Placement, Measurement | None]) -> int:
+    """Steps to measure: few at the first of a kind, which may be far slower than predicted, then a second's worth."""
+    if kind(candidate.placement) not in {kind(placement) for placement in found}:
+        return PILOT_STEPS
+    return min(100, max(PILOT_STEPS, int(1.0 / candidate.prediction.step_seconds)))
+
+
+def next_to_probe(table: Sequence[Assessment], found: Mapping[Placement, Measurement | None]) -> Candidate | None:
+    """The candidate whose measurement is worth most now; None when the leader is measured and set against others.
+
+    First the best of each kind (accelerator, threads, precision), then whoever leads, and at last the leader's smallest
+    batch, which tells what a step costs whatever its size. Candidates that are not expected to fit into the memory of
+    their accelerator are never tried.
+
+    Args:
+        table: all candidates, ranked.
+        found: what has been measured.
+    """
+    fitting = [one.candidate for one in table if one.candidate.fits]
+    if not fitting:
+        return None
+    leader = fitting[0]
+    if len(found) < PILOTS:
+        kinds = {kind(placement) for placement in found}
+        fresh = next((one for one in fitting if kind(one.placement) not in kinds), None)
+        if fresh is not None:
+            return fresh
+    measurement = found.get(leader.placement)
+    if measurement is None or measurement.steps <= PILOT_STEPS < probe_steps(leader, found):
+        return leader
+    alike = [one for one in fitting if kind(one.placement) == kind(leader.placement)]
+    if sum(one.placement in found for one in alike) >= 2:
+        return None
+    smallest = min(alike, key=lambda one: one.placement.batch_size)
+    return None if smallest.placement in found else smallest

@@ -1,0 +1,1 @@
+"""Which candidates keep the limits, and their order."""

@@ -1,0 +1,91 @@
+"""Every limit against every candidate.
+
+A limit is judged by the likeliest figure, or with a stated confidence: the step time is taken as log-normal about its
+point estimate, with the 90 % interval of its prediction, and the limit must hold at that quantile. Energy and cost
+follow the step time; a figure without an interval is judged as it is.
+"""
+
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.totals import Column, Terms, Totals, billed_seconds
+
+Z90 = NormalDist().inv_cdf(0.95)  # half width of a 90 % interval, in standard deviations
+MEMORY_OF = "memory of"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One limit against all candidates."""
+
+    name: str
+    option: str | None
+    unit: str
+    values: Column
+    bounds: Column
+    at_least: bool = False
+    confidence: float = 0.5
+
+    @property
+    def broken(self) -> NDArray[np.bool_]:
+        """Where it is not kept, or not known to be; a least value that is unknown breaks nothing."""
+        if self.at_least:
+            return self.values < self.bounds
+        return ~(self.values <= self.bounds)
+
+    @property
+    def excess(self) -> Column:
+        """As `Miss.excess`."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = self.bounds / self.values - 1 if self.at_least else self.values / self.bounds - 1
+        return np.where(np.isnan(share), np.inf, share)
+
+
+def checks_of(totals: Totals, terms: Terms) -> list[Check]:
+    """Every limit that was set, the accelerator's memory, and that the objective is known."""
+    limits = terms.limits
+    z = NormalDist().inv_cdf(limits.confidence)
+    # A log-normal with the upper half of the interval; unknown intervals leave the figure as it is.
+    factor = np.where(np.isnan(totals.high), 1.0, totals.high ** (z / Z90))
+    seconds = totals.hours * 3600 * factor
+    cost = billed_seconds(seconds, terms.billing) * totals.price / 3600
+    sure = limits.confidence
+    asked = [
+        ("time", "--max-hours", " h", totals.hours * factor, limits.max_hours, sure),
+        ("energy", "--max-kwh", " kWh", totals.kwh * factor, limits.max_kwh, sure),
+        ("cost", "--max-cost", "", cost, limits.max_cost, sure),
+        ("price per hour", "--max-cost-per-hour", "", totals.price, limits.max_cost_per_hour, 0.5),
+        ("power", "--max-watts", " W", totals.watts, limits.max_watts, 0.5),
+        ("memory", "--max-memory-gib", " GiB", totals.memory_gib, limits.max_memory_gib, 0.5),
+    ]
+    checks = [
+        Check(name=name, option=option, unit=unit, values=values, bounds=_like(values, bound), confidence=confidence)
+        for name, option, unit, values, bound, confidence in asked
+        if bound is not None
+    ]
+    memory = np.where(totals.out_of_memory, np.nan, totals.memory_gib)
+    checks.append(Check(name=MEMORY_OF, option=None, unit=" GiB", values=memory, bounds=totals.accelerator_gib))
+    if limits.min_auc is not None:
+        bounds = _like(totals.quality, limits.min_auc_probability)
+        option = "--min-auc-probability"
+        name = f"probability of AUC {limits.min_auc:g}"
+        checks.append(Check(name=name, option=option, unit="", values=totals.quality, bounds=bounds, at_least=True))
+    return checks + _unknown_objective(totals, terms, {check.name for check in checks})
+
+
+def _unknown_objective(totals: Totals, terms: Terms, limited: set[str]) -> list[Check]:
+    """What cannot be compared cannot be called the least; where a limit says so already, once is enough."""
+    columns = {"energy": (totals.kwh, " kWh"), "cost": (totals.cost, "")}
+    return [
+        Check(name=name, option=None, unit=columns[name][1], values=columns[name][0], bounds=_like(totals.hours, None))
+        for name in terms.weights.used
+        if name in columns and name not in limited
+    ]
+
+
+def _like(values: Column, bound: float | None) -> Column:
+    """The same bound for all; None is infinite, kept by whatever is known."""
+    return np.full_like(values, np.inf if bound is None else bound)

@@ -1,0 +1,143 @@
+"""Ranks candidates by the figures of the whole job, and makes the rows of those that are told of."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.assessment import Assessment, Candidate, Interval, Miss
+from planner.rank.checks import MEMORY_OF, Check, checks_of
+from planner.rank.pareto import front
+from planner.totals import Column, Terms, Totals, scores_of, totals_of
+
+MOST_ROWS = 1_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranking:
+    """All candidates in order, the best first.
+
+    Attributes:
+        table: one row a candidate, in order. Of more than `MOST_ROWS` the first ones, the best of each accelerator, the
+            fastest, and for each limit the one that needs its smallest change alone.
+        considered: how many candidates there were.
+        feasible: how many of them keep all limits.
+        barred: of those that a limit excludes although they need less of the objective, the one nearest to feasible.
+    """
+
+    table: tuple[Assessment, ...]
+    considered: int
+    feasible: int
+    barred: Assessment | None
+
+
+def rank(candidates: Sequence[Candidate], terms: Terms) -> Ranking:
+    """Rank all candidates: feasible ones by the objective, and after them the excluded ones, the nearest first.
+
+    Ties go to the faster, then to fewer machines, fewer threads, less memory.
+
+    Args:
+        candidates: placements with their predictions, at least one.
+        terms: limits, objective and size of the job.
+    """
+    assert candidates, "nothing to choose from"
+    totals = totals_of(candidates, terms)
+    checks = checks_of(totals, terms)
+    broken = np.stack([check.broken for check in checks])
+    excess = np.max([np.where(check.broken, check.excess, 0.0) for check in checks], axis=0)
+    scores = scores_of(totals, terms.weights)
+    is_excluded: NDArray[np.bool_] = np.any(broken, axis=0)
+    ties = (totals.label_order, totals.memory_gib, totals.threads, totals.machines, totals.hours)
+    order = np.lexsort((*ties, scores, excess, is_excluded))
+    on_front = np.zeros(len(candidates), dtype=bool)
+    feasible = np.flatnonzero(~is_excluded)
+    on_front[feasible] = front(np.stack([totals.hours, totals.kwh, totals.cost], axis=1)[feasible])
+    rows = _Rows(candidates, totals, checks, broken, on_front)
+    # Excluded ones are in the order of their excess, so the first that would do better is the nearest.
+    barred = np.flatnonzero(is_excluded[order] & (scores[order] < scores[order[0]]))
+    return Ranking(
+        table=tuple(rows.row(place, int(order[place])) for place in _shown(candidates, order, totals.hours, broken)),
+        considered=len(candidates),
+        feasible=len(feasible),
+        barred=rows.row(int(barred[0]), int(order[barred[0]])) if barred.size else None,
+    )
+
+
+def _shown(
+    candidates: Sequence[Candidate], order: NDArray[np.intp], hours: Column, broken: NDArray[np.bool_]
+) -> list[int]:
+    """Places that get a row in the table; see `Ranking`."""
+    if len(order) <= MOST_ROWS:
+        return list(range(len(order)))
+    names = np.array([candidates[index].placement.accelerator for index in order.tolist()])
+    _, best_of_each = np.unique(names, return_index=True)
+    broken = broken[:, order]
+    alone = broken.sum(axis=0) == 1
+    nearest = [places[0] for row in broken if (places := np.flatnonzero(row & alone)).size]
+    fastest = int(np.argmin(hours[order]))
+    return sorted({*range(MOST_ROWS), *best_of_each.tolist(), *map(int, nearest), fastest})
+
+
+class _Rows:
+    """Makes the rows of the table, of those candidates that are asked for."""
+
+    def __init__(
+        self,
+        candidates: Sequence[Candidate],
+        totals: Totals,
+        checks: Sequence[Check],
+        broken: NDArray[np.bool_],
+        on_front: NDArray[np.bool_],
+    ) -> None:
+        self._candidates, self._totals, self._on_front = candidates, totals, on_front
+        self._checks = [(check, row, check.values, check.bounds) for check, row in zip(checks, broken, strict=True)]
+
+    def row(self, place: int, index: int) -> Assessment:
+        """The candidate at `index`, which is at `place` in the order."""
+        candidate, totals = self._candidates[index], self._totals
+        hours, kwh, cost = float(totals.hours[index]), _known(totals.kwh[index]), _known(totals.cost[index])
+        factors = None
+        if candidate.prediction.step_seconds_interval is not None:
+            factors = float(totals.low[index]), float(totals.high[index])
+        has_cost_interval = factors is not None and cost is not None
+        return Assessment(
+            rank=place + 1,
+            candidate=candidate,
+            hours=hours,
+            kwh=kwh,
+            cost=cost,
+            watts=_known(totals.watts[index]),
+            memory_gib=float(totals.memory_gib[index]),
+            excluded_by=self._misses(index),
+            hours_interval=_times(hours, factors),
+            kwh_interval=_times(kwh, factors),
+            cost_interval=(float(totals.cost_low[index]), float(totals.cost_high[index]))
+            if has_cost_interval
+            else None,
+            on_front=bool(self._on_front[index]),
+        )
+
+    def _misses(self, index: int) -> tuple[Miss, ...]:
+        accelerator = self._candidates[index].placement.accelerator
+        return tuple(
+            Miss(
+                limit=f"{check.name} {accelerator}" if check.name == MEMORY_OF else check.name,
+                option=check.option,
+                value=_known(values[index]),
+                bound=None if np.isinf(bounds[index]) else float(bounds[index]),
+                unit=check.unit,
+                at_least=check.at_least,
+                confidence=check.confidence,
+            )
+            for check, broken, values, bounds in self._checks
+            if broken[index]
+        )
+
+
+def _times(value: float | None, factors: Interval | None) -> Interval | None:
+    return None if value is None or factors is None else (value * factors[0], value * factors[1])
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)

@@ -1,0 +1,71 @@
+"""Decides again while a training runs, among placements that leave its meaning as it is."""
+
+from collections.abc import Mapping
+
+from hardware.types import Placement, Prediction
+from planner.assessment import Assessment, Candidate
+from planner.decide import Decision, NoFeasiblePlacementError, decide
+from shunter.requests.training import Weights
+
+LEAST_GAIN = 0.05  # of the objective: a change for less would follow the noise
+
+
+def alternatives(decision: Decision, placement: Placement) -> list[Placement]:
+    """Candidates of a decision that differ from `placement` in threads alone, itself among them, fewest threads first.
+
+    Batch size and precision would change what is learned; interop threads cannot be changed once torch has started
+    them; depth and readers of the prefetch follow the measured times by themselves.
+    """
+    same = {"threads": placement.threads}
+    found = {
+        one.candidate.placement.threads: placement.model_copy(update={"threads": one.candidate.placement.threads})
+        for one in decision.table
+        if one.candidate.is_here and one.candidate.fits and one.candidate.placement.model_copy(update=same) == placement
+    }
+    found[placement.threads] = placement
+    return [found[threads] for threads in sorted(found)]
+
+
+def redecide(decision: Decision, placement: Placement, step_seconds: Mapping[Placement, float]) -> Placement:
+    """The placement for the rest of the training, by the limits and the objective of the first decision.
+
+    The present one stays, unless it breaks a limit that another keeps, or another needs clearly less. Where all break
+    one, the fastest is taken.
+
+    Args:
+        decision: before the training.
+        placement: in force.
+        step_seconds: measured now, for `placement` and others that are in the decision's table.
+    """
+    rows = {one.candidate.placement: one.candidate for one in decision.table}
+    candidates = [_measured(rows[one], seconds) for one, seconds in step_seconds.items() if one in rows]
+    if not candidates:
+        return placement
+    try:
+        again = decide(candidates, decision.limits, decision.objective, decision.job, billing=decision.billing)
+    except NoFeasiblePlacementError as error:
+        return error.fastest.candidate.placement
+    present = [one for one in again.table if one.candidate.placement == placement]
+    if present and _is_as_good(present[0], again, Weights.parse(decision.objective)):
+        return placement
+    return again.placement
+
+
+def _is_as_good(present: Assessment, again: Decision, weights: Weights) -> bool:
+    return not present.excluded_by and again.chosen.score(weights) > (1 - LEAST_GAIN) * present.score(weights)
+
+
+def _measured(candidate: Candidate, step_seconds: float) -> Candidate:
+    """The candidate at a step time measured now, at the power that was predicted."""
+    prediction: Prediction = candidate.prediction
+    scale = step_seconds / prediction.step_seconds
+    joules = prediction.epoch_joules
+    update = {
+        "step_seconds": step_seconds,
+        "epoch_seconds": prediction.epoch_seconds * scale,
+        "epoch_joules": None if joules is None else joules * scale,
+        "samples_per_second": prediction.samples_per_second / scale,
+        "step_seconds_source": "measured",
+        "step_seconds_interval": None,
+    }
+    return candidate.model_copy(update={"prediction": prediction.model_copy(update=update)})

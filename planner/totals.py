@@ -1,0 +1,150 @@
+"""Figures of the whole job at every candidate, one numpy column each: there may be tens of thousands of candidates."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hardware.budget import JOULES_PER_KWH
+from planner.assessment import Candidate
+from planner.describe import JobSize
+from shunter.requests.training import Billing, Limits, Weights
+
+BILLED_UNIT_SECONDS = {Billing.SECOND: 1, Billing.MINUTE: 60, Billing.HOUR: 3600}
+SHORTEST_BILLED_SECONDS = 60
+
+Column = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """On what candidates are compared.
+
+    Attributes:
+        limits: hard limits of the whole job.
+        weights: what to minimise.
+        job: how many epochs the whole job takes.
+        billing: how time is charged.
+    """
+
+    limits: Limits
+    weights: Weights
+    job: JobSize
+    billing: Billing = Billing.EXACT
+
+
+@dataclass(frozen=True, kw_only=True)
+class Totals:
+    """Figures of the whole job, one column each; NaN where unknown."""
+
+    hours: Column
+    kwh: Column
+    cost: Column
+    watts: Column
+    price: Column
+    memory_gib: Column
+    accelerator_gib: Column
+    quality: Column
+    low: Column
+    high: Column
+    cost_low: Column
+    cost_high: Column
+    machines: Column
+    threads: Column
+    label_order: NDArray[np.intp]
+    out_of_memory: NDArray[np.bool_]
+
+
+def totals_of(candidates: Sequence[Candidate], terms: Terms) -> Totals:
+    """The columns of these candidates."""
+    raw = np.array([_raw(one) for one in candidates], dtype=np.float64).T
+    step, epoch_seconds, epoch_joules, memory, accelerator, price, machines, quality, threads, low, high, oom = raw
+    with np.errstate(divide="ignore", invalid="ignore"):
+        watts = epoch_joules / epoch_seconds
+    searching = _search_seconds(terms.job, watts)
+    seconds = epoch_seconds * terms.job.epochs + searching
+    price = price * machines
+
+    def cost(seconds: Column) -> Column:
+        return billed_seconds(seconds, terms.billing) * price / 3600
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        low, high = low / step, high / step
+    labels = np.array([one.placement.label for one in candidates])
+    return Totals(
+        hours=seconds / 3600,
+        kwh=(epoch_joules * terms.job.epochs + searching * (watts if searching.any() else 0.0)) / JOULES_PER_KWH,
+        cost=cost(seconds),
+        watts=watts,
+        price=price,
+        memory_gib=memory / 2**30,
+        accelerator_gib=accelerator / 2**30,
+        quality=quality,
+        low=np.fmin(low, 1.0),
+        high=np.fmax(high, 1.0),
+        cost_low=cost(seconds * np.fmin(low, 1.0)),
+        cost_high=cost(seconds * np.fmax(high, 1.0)),
+        machines=machines,
+        threads=threads,
+        label_order=np.unique(labels, return_inverse=True)[1],
+        out_of_memory=oom.astype(bool),
+    )
+
+
+def _search_seconds(job: JobSize, watts: Column) -> Column:
+    """Of a search that its own time or energy ends: the shorter of the two; where the power is unknown, its time."""
+    if job.tuning_joules is None:
+        return np.full_like(watts, job.tuning_seconds or 0.0)
+    by_energy = job.tuning_joules / watts
+    return by_energy if job.tuning_seconds is None else np.fmin(by_energy, job.tuning_seconds)
+
+
+def _raw(one: Candidate) -> tuple[float | None, ...]:
+    """The numbers of one candidate; numpy makes NaN of None."""
+    prediction = one.prediction
+    low, high = prediction.step_seconds_interval or (None, None)
+    return (
+        prediction.step_seconds,
+        prediction.epoch_seconds,
+        prediction.epoch_joules,
+        prediction.memory_bytes,
+        one.accelerator_memory_bytes,
+        one.price_per_hour,
+        one.machines,
+        one.quality_probability,
+        one.placement.threads,
+        low,
+        high,
+        one.out_of_memory,
+    )
+
+
+def billed_seconds(seconds: Column, billing: Billing) -> Column:
+    """Seconds that are charged for: each started unit, and 60 s at least; the time itself when billing is exact."""
+    unit = BILLED_UNIT_SECONDS.get(billing)
+    if unit is None:
+        return seconds
+    return np.maximum(SHORTEST_BILLED_SECONDS, np.ceil(seconds / unit - 1e-9) * unit)
+
+
+def affordable_seconds(max_cost: float, price_per_hour: float, billing: Billing) -> float:
+    """The longest time that is charged at most `max_cost`: whole units, and nothing where the shortest bill is more."""
+    seconds = max_cost / price_per_hour * 3600
+    unit = BILLED_UNIT_SECONDS.get(billing)
+    if unit is None:
+        return seconds
+    whole = math.floor(seconds / unit + 1e-9) * float(unit)
+    return whole if whole >= SHORTEST_BILLED_SECONDS else 0.0
+
+
+def scores_of(totals: Totals, weights: Weights) -> Column:
+    """As `Assessment.score`."""
+    columns = {"time": totals.hours, "energy": totals.kwh, "cost": totals.cost}
+    used = weights.used
+    if len(used) == 1:
+        scores = columns[next(iter(used))]
+    else:
+        scores = np.prod([columns[name] ** weight for name, weight in used.items()], axis=0)
+    return np.where(np.isnan(scores), np.inf, scores)

@@ -1,0 +1,1 @@
+"""What turns results into pages and figures."""

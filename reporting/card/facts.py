@@ -1,0 +1,195 @@
+"""Gathers what a card says from what the steps before have left: data, members, files of the result."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from engine.checkpoint.storage import load_model
+from engine.config import Execution
+from engine.data.dataset import Dataset
+from engine.data.loader import BatchLoader, mean_ids_per_sample
+from engine.ensemble.result import EnsembleResult
+from engine.loop.evaluation import evaluate
+from engine.trained_model import TrainedModel
+from models.counting import count_layers, count_model
+from models.ensemble import Ensemble
+from models.spec import ModelSpec
+from reporting.card.architecture import Architecture, describe_architecture
+from reporting.card.bootstrap import RESAMPLES
+from reporting.card.figures import DataFacts, FieldFacts, MemberFacts, ModelCard
+from reporting.card.limits import limits, uses
+from reporting.card.quality import judge_quality, user_field, user_groups
+
+COUNTED_BATCH = 512
+SAMPLES_SHOWN = 4  # that run through the model to see its shapes
+FLOAT_BYTES = 4
+
+
+def gather(
+    run_id: str,
+    dataset: Dataset,
+    members: Sequence[TrainedModel],
+    result: EnsembleResult,
+    execution: Execution,
+    *,
+    seed: int = 0,
+) -> ModelCard:
+    """Everything about the result of a training.
+
+    The test part is scored again with the files that will be registered, to resample it; nothing is chosen by it.
+
+    Args:
+        run_id: of the training.
+        dataset: the data it was trained and tested on.
+        members: that were trained to the end.
+        result: what was made of them.
+        execution: on what it is scored.
+        seed: of the bootstrap.
+
+    Raises:
+        CheckpointError: a file of the result is damaged.
+        DataError: an array cannot be read.
+    """
+    model = load_model(result.directory, execution.device)
+    evaluation = evaluate(model, dataset, "test", execution)
+    field = user_field(dataset)
+    groups = None if field is None else user_groups(dataset, field)
+    quality = judge_quality(evaluation, dataset, groups, seed=seed)
+    data = data_facts(dataset)
+    return ModelCard(
+        run_id=run_id,
+        made_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        kept=result.kept,
+        reason=result.reason,
+        members=_members(members, result, dataset),
+        data=data,
+        quality=quality,
+        resampled=field or "rows",
+        resamples=RESAMPLES,
+        seed=seed,
+        uses=uses(dataset, data),
+        limits=limits(data, quality, field),
+    )
+
+
+def data_facts(dataset: Dataset) -> DataFacts:
+    """What is known of the data, and which share of the test part training did not know."""
+    unknown = unknown_shares(dataset)
+    ids = {field.name: field.rows for field in dataset.features.categorical}
+    return DataFacts(
+        name=dataset.name,
+        fingerprint=dataset.fingerprint,
+        split_by=dataset.split_by,
+        rows={name: split.rows for name, split in dataset.splits.items()},
+        base_rates={name: split.base_rate for name, split in dataset.splits.items()},
+        quarantined_rows=dataset.quarantined_rows,
+        time_range=None if dataset.time_range is None else time_words(*dataset.time_range),
+        fields=tuple(
+            FieldFacts(
+                name=field.name,
+                kind=field.kind,
+                cardinality=field.cardinality,
+                ids=ids.get(field.name, 0),
+                missing_share=field.missing_share,
+                unknown_share=unknown.get(field.name),
+            )
+            for field in dataset.fields
+        ),
+    )
+
+
+def time_words(first: float, last: float) -> str:
+    """A range of times; numbers of the size of seconds, milli- or microseconds since 1970 are told as dates, UTC."""
+    for per_second in (1, 1e3, 1e6):
+        if 1e8 <= first / per_second <= last / per_second < 1e10:
+            dates = [datetime.fromtimestamp(time / per_second, UTC) for time in (first, last)]
+            return " to ".join(date.isoformat(sep=" ", timespec="seconds") for date in dates)
+    return f"{first:g} to {last:g}, in the unit of the log"
+
+
+def unknown_shares(dataset: Dataset) -> dict[str, float]:
+    """For each categorical field the share of the test part's values that have id 0: unknown, rare, or missing."""
+    shares: dict[str, float] = {}
+    column = 0
+    for position, field in enumerate(dataset.features.categorical):
+        if field.multi_valued:
+            values = np.load(dataset.directory / f"test.bag{position}.values.npy")
+        else:
+            values = np.load(dataset.directory / "test.categorical.npy", mmap_mode="r")[:, column]
+            column += 1
+        shares[field.name] = float((values == 0).mean()) if len(values) else 0.0
+    return shares
+
+
+def _members(members: Sequence[TrainedModel], result: EnsembleResult, dataset: Dataset) -> tuple[MemberFacts, ...]:
+    weights = {member.name: member.weight for member in result.members}
+    if result.kept == "single":
+        weights = {name: float(name == result.best_single) for name in weights}
+    return tuple(_member(member, weights[member.name], dataset) for member in members)
+
+
+def _member(member: TrainedModel, weight: float, dataset: Dataset) -> MemberFacts:
+    model = load_model(member.directory)
+    assert not isinstance(model, Ensemble), f"{member.directory} holds an ensemble, expected a single model"
+    architecture = _architecture(model, dataset) if weight > 0 else None
+    counts = _counts(member.spec, dataset, member.hyperparameters.dense_optimizer)
+    energy = member.energy
+    return MemberFacts(
+        name=member.name,
+        family=member.spec.family,
+        weight=weight,
+        spec=_plain(member.spec.to_dict()),
+        hyperparameters=_plain(member.hyperparameters.to_dict()),
+        schedule=_plain(asdict(member.schedule)),
+        architecture=architecture,
+        train_flops_per_sample=counts.get("train_flops"),
+        forward_flops_per_sample=counts.get("forward_flops"),
+        parameter_bytes=_parameter_bytes(member.directory),
+        optimizer_bytes=None if "optimizer_bytes" not in counts else int(counts["optimizer_bytes"]),
+        peak_memory_bytes=member.peak_memory_bytes,
+        placement=member.placement.label,
+        epochs=len(member.history),
+        best_epoch=member.best_epoch,
+        samples_seen=member.samples_seen,
+        train_seconds=member.train_seconds,
+        samples_per_second=member.samples_per_second,
+        energy_joules=energy.joules,
+        energy_method=energy.method,
+        energy_source=energy.source,
+        validation_auc=member.validation.auc,
+        stopped_because=member.stopped_because,
+    )
+
+
+def _architecture(model: nn.Module, dataset: Dataset) -> Architecture:
+    rows = min(SAMPLES_SHOWN, dataset.splits["test"].rows)
+    batch = BatchLoader(dataset, "test", rows).read(slice(0, rows))
+    return describe_architecture(model, batch.inputs)
+
+
+def _parameter_bytes(directory: Path) -> int:
+    """Of the file of weights: all numbers that scoring needs."""
+    return (directory / "model.safetensors").stat().st_size
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, object]:
+    """As JSON gives them back, so that a card that is read equals the one that was written."""
+    return json.loads(json.dumps(values))
+
+
+def _counts(spec: ModelSpec, dataset: Dataset, dense_optimizer: str) -> Mapping[str, float]:
+    """FLOPs and optimiser bytes as the selector counts them."""
+    ids: dict[str, Any] = {"ids_per_sample": mean_ids_per_sample(dataset), "dense_optimizer": dense_optimizer}
+    counts = count_model(spec, dataset.features, **ids)
+    layers = count_layers(spec, dataset.features, batch_size=COUNTED_BATCH, **ids)
+    return {
+        "train_flops": counts.matmul_flops_per_sample,
+        "forward_flops": sum(layer.flops for layer in layers if layer.phase == "forward") / COUNTED_BATCH,
+        "optimizer_bytes": counts.optimizer_bytes,
+    }

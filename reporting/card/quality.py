@@ -1,0 +1,92 @@
+"""The quality of the result on the test part: each label with intervals and its calibration."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from engine.data.dataset import Dataset
+from engine.results import Evaluation
+from reporting.card.bootstrap import RESAMPLES, STATISTICS, bootstrap
+from reporting.card.calibration import expected_calibration_error, reliability
+from reporting.card.figures import QualityFigure, TaskQuality
+
+# Fields that name a user, in the spellings that click logs use; underscores and case do not count.
+USER_FIELDS = ("user", "userid", "uid", "member", "memberid", "customer", "customerid", "session", "sessionid")
+
+
+def judge_quality(
+    evaluation: Evaluation, dataset: Dataset, groups: np.ndarray | None, *, seed: int, resamples: int = RESAMPLES
+) -> tuple[TaskQuality, ...]:
+    """Figures with intervals for each label; see `reporting.card.bootstrap`.
+
+    Args:
+        evaluation: of the test part.
+        dataset: names its labels where there are several.
+        groups: of rows that are not independent, `[rows]`; None where no field names a user.
+        seed: of the bootstrap.
+        resamples: how many.
+    """
+    judged = []
+    for task, labels, logits, weights, rows in _tasks(evaluation, dataset):
+        own = None if groups is None else groups[rows]
+        intervals = bootstrap(labels, logits, weights=weights, groups=own, seed=seed, resamples=resamples)
+        bins = reliability(labels, logits, weights)
+        figures = tuple(
+            QualityFigure(
+                task=task,
+                name=name,
+                value=_defined(intervals[name].value),
+                low=_defined(intervals[name].low),
+                high=_defined(intervals[name].high),
+            )
+            for name in STATISTICS
+        )
+        judged.append(
+            TaskQuality(
+                task=task,
+                figures=figures,
+                reliability=bins,
+                calibration_error=expected_calibration_error(bins),
+                rows=len(labels),
+                positives=int((labels > 0).sum()),
+            )
+        )
+    return tuple(judged)
+
+
+def user_field(dataset: Dataset) -> str | None:
+    """The single-valued field that tells users apart: as the schema says, else by name; None where none does."""
+    for field in dataset.features.categorical:
+        if not field.multi_valued and field.name == dataset.user:
+            return field.name
+    for field in dataset.features.categorical:
+        if not field.multi_valued and field.name.lower().replace("_", "") in USER_FIELDS:
+            return field.name
+    return None
+
+
+def user_groups(dataset: Dataset, field: str) -> np.ndarray:
+    """The user of each row of the test part; rows of a user that training did not know stand each for themselves."""
+    single = [one.name for one in dataset.features.categorical if not one.multi_valued]
+    ids = np.load(dataset.directory / "test.categorical.npy", mmap_mode="r")[:, single.index(field)].astype(np.int64)
+    unknown = np.flatnonzero(ids == 0)
+    ids[unknown] = ids.max(initial=0) + 1 + np.arange(len(unknown))
+    return ids
+
+
+def _tasks(
+    evaluation: Evaluation, dataset: Dataset
+) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]]:
+    """Name, labels, logits, weights and rows of each label, without the rows where it is unknown or weighs nothing."""
+    for number, name in enumerate(dataset.features.tasks or ("",)):
+        labels, logits, weights = evaluation.of_task(number)
+        if weights is None:
+            yield name, labels, logits, None, np.arange(len(labels))
+        elif weights.any():
+            rows = np.flatnonzero(weights)
+            yield name, labels[rows], logits[rows], weights[rows], rows
+
+
+def _defined(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,104 @@
+"""The card of a graph model: what whoever uses it must know, as one page of Markdown beside its run."""
+
+from collections.abc import Sequence
+
+from engine.data.dataset import Dataset
+from engine.ranking.evaluation import UserFigures, mean_interval
+from engine.ranking.result import TrainedRanker
+from models.graph import Graph
+from models.graph.counting import count_graph_model
+
+MIB = 2**20
+LIMITS = (
+    "A score says where an item ranks among those of the same user; it is no probability, so that it has no "
+    "calibration, and scores of different users do not compare.",
+    "A user without a positive in training, or unknown, gets the items by their popularity.",
+    "An item that training did not know ranks last; one that nobody chose is scored by its own embedding.",
+    "What a user chose in training or validation is not ranked in these figures; nothing keeps it out of a prediction.",
+)
+
+
+def ranking_card(trained: TrainedRanker, dataset: Dataset, graph: Graph, figures: UserFigures) -> str:
+    """The whole card.
+
+    Args:
+        trained: the model.
+        dataset: what it was trained on.
+        graph: of the training part.
+        figures: of each user on the test part.
+    """
+    title = f"# Model card: {trained.spec.family} on {dataset.name}"
+    parts = [
+        title,
+        "## Quality on the test part",
+        _table(_quality(trained, figures)),
+        "## Architecture",
+        _table([(name, str(value)) for name, value in trained.spec.to_dict().items()]),
+        "Score: product of the final vectors of user and item; `models/graph` holds the formula of each family.",
+        "## Demand",
+        _table(_demand(trained, graph)),
+        "## Training",
+        _table(_training(trained)),
+        "## Training data",
+        _table(_data(dataset, graph)),
+        "## Limits",
+        "\n".join(f"- {sentence}" for sentence in LIMITS),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _quality(trained: TrainedRanker, figures: UserFigures) -> list[tuple[str, str]]:
+    rows = []
+    for title, values in (("NDCG@20", figures.ndcg20), ("recall@20", figures.recall20)):
+        low, high = mean_interval(values)
+        rows.append((title, f"{values.mean():.4f} ({low:.4f} to {high:.4f} with 95 %, bootstrap over users)"))
+    return [
+        *rows,
+        ("users judged", f"{trained.test.users:,}"),
+        ("positives left out, of users or items new since training", f"{trained.test.left_out:,}"),
+        ("NDCG@20 on validation, which chose the epoch", f"{trained.validation.ndcg20:.4f}"),
+    ]
+
+
+def _demand(trained: TrainedRanker, graph: Graph) -> list[tuple[str, str]]:
+    counts = count_graph_model(trained.spec, graph, negatives=trained.hyperparameters.negatives)
+    products = sum(2 * one.count * one.m * one.n * one.k for one in counts.matmuls if one.batch_axis == "none")
+    return [
+        ("parameters", f"{trained.parameters:,}"),
+        ("FLOPs a training sample, counted", f"{counts.matmul_flops_per_sample:,.0f}"),
+        ("FLOPs of matrix products a step, counted", f"{products:,.0f}"),
+        ("bytes moved along edges and by the update a step, counted", f"{counts.fp32.traffic_bytes_per_step:,.0f}"),
+        ("weights and optimiser, counted", f"{(counts.parameter_bytes + counts.optimizer_bytes) / MIB:.1f} MiB"),
+        ("most memory of the training, measured", f"{trained.peak_memory_bytes / MIB:.0f} MiB"),
+    ]
+
+
+def _training(trained: TrainedRanker) -> list[tuple[str, str]]:
+    energy = trained.energy
+    joules = "unavailable" if energy.joules is None else f"{energy.joules:,.0f} J, {energy.method}"
+    return [
+        ("placement", trained.placement.label),
+        *((name, f"{value:g}") for name, value in trained.hyperparameters.to_dict().items()),
+        ("epochs, the best", f"{len(trained.history)}, {trained.best_epoch}"),
+        ("ended by", trained.stopped_because),
+        ("seed", str(trained.schedule.seed)),
+        ("wall clock, measured", f"{trained.train_seconds:.1f} s"),
+        ("energy", joules),
+    ]
+
+
+def _data(dataset: Dataset, graph: Graph) -> list[tuple[str, str]]:
+    users, items = graph.user_degrees()[1:], graph.item_degrees()[1:]
+    return [
+        ("fingerprint", dataset.fingerprint),
+        ("user, item", f"{dataset.user}, {dataset.item}"),
+        ("known users, of them without an edge", f"{len(users):,}, {(users == 0).sum():,}"),
+        ("known items, of them without an edge", f"{len(items):,}, {(items == 0).sum():,}"),
+        ("edges", f"{graph.edges:,}"),
+        ("attributes", ", ".join(f"{one.name} of the {one.side}" for one in graph.attributes) or "none"),
+        ("split by", dataset.split_by),
+    ]
+
+
+def _table(rows: Sequence[tuple[str, str]]) -> str:
+    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)])

@@ -1,0 +1,252 @@
+"""What stands in a card, and in which order."""
+
+import io
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from reporting.card.calibration import calibration_figure
+from reporting.card.diagram import diagram, shape_words
+from reporting.card.document import Paragraph, Part, Picture, Points, Section, Table
+from reporting.card.figures import MemberFacts, ModelCard, QualityFigure, TaskQuality
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WORDS = {
+    "auc": "AUC",
+    "logloss": "log loss (nats)",
+    "ne": "NE, log loss over the entropy of the base rate",
+    "calibration": "calibration, mean prediction over base rate",
+}
+MIB = 2**20
+
+
+def card_title(card: ModelCard) -> str:
+    """For instance `Model card: ensemble of dlrm on ml-100k`."""
+    families = " and ".join(dict.fromkeys(member.family for member in card.chosen))
+    kept = "ensemble of " if card.kept == "ensemble" else ""
+    return f"Model card: {kept}{families} on {card.data.name}"
+
+
+def sections(card: ModelCard) -> list[Section]:
+    """The whole card."""
+    return [
+        Section("In short", _summary(card)),
+        Section("Quality on the test part", _quality(card)),
+        Section("Architecture", _architecture(card)),
+        Section("Demand", [_demand(card)]),
+        Section("Training", _training(card)),
+        Section("Training data", _data(card)),
+        Section("Intended use", [Points(card.uses)]),
+        Section("Limits", [Points(card.limits)]),
+    ]
+
+
+def summary_sentence(card: ModelCard) -> str:
+    """Quality of the main label with its interval, for where there is room for one line."""
+    if not card.quality:
+        return "The test part holds no label that is known."
+    auc, logloss, ne, _ = card.quality[0].figures
+    rows = card.quality[0].rows
+    return f"Test AUC {_interval(auc)}, log loss {_interval(logloss)}, NE {_interval(ne)}, on {rows:,} rows."
+
+
+def _summary(card: ModelCard) -> list[Part]:
+    return [
+        Paragraph(summary_sentence(card)),
+        Paragraph(card.reason),
+        Paragraph(f"Run {card.run_id}, card made {card.made_at}."),
+    ]
+
+
+def _quality(card: ModelCard) -> list[Part]:
+    by = "rows" if card.resampled == "rows" else f"users (field {card.resampled})"
+    parts: list[Part] = [
+        Paragraph(
+            f"Measured once, with the registered weights. In brackets: 95 % intervals of the bootstrap over {by}, "
+            f"{card.resamples} resamples, seed {card.seed}."
+        )
+    ]
+    for one in card.quality:
+        rows = [(WORDS[figure.name], _interval(figure)) for figure in one.figures]
+        rows.append(("expected calibration error of the bins below", f"{one.calibration_error:.4f}"))
+        label = f"label {one.task}" if one.task else "figure"
+        parts += [
+            Table((label, f"{one.rows:,} rows, {one.positives:,} positive"), rows),
+            Picture(calibration_file(one), _calibration_svg(one), f"Calibration {one.task}".strip()),
+        ]
+    return parts
+
+
+def _architecture(card: ModelCard) -> list[Part]:
+    parts: list[Part] = []
+    shown: list[tuple[str, dict[str, object]]] = []
+    for member in card.chosen:
+        if member.architecture is None:
+            continue
+        same = next((name for name, spec in shown if spec == member.spec), None)
+        if same:
+            parts.append(Paragraph(f"{member.name} (weight {member.weight:.3f}) is built like {same}."))
+            continue
+        shown.append((member.name, member.spec))
+        parts += _built(member)
+    return parts
+
+
+def _built(member: MemberFacts) -> list[Part]:
+    architecture = member.architecture
+    assert architecture is not None
+    options = ", ".join(f"{name} {_value(value)}" for name, value in member.spec.items() if name != "family")
+    layers = [
+        (layer.name, layer.kind, "-" if layer.shape is None else shape_words(layer.shape), f"{layer.parameters:,}")
+        for layer in architecture.layers
+    ]
+    return [
+        Paragraph(f"{member.name}: {member.family}, weight {member.weight:.3f}. Options: {options}."),
+        Picture(f"architecture-{member.name}.svg", diagram(architecture), f"Blocks of {member.name}"),
+        Paragraph("Its layers, each with the shape of what it gives for one sample:"),
+        Table(("layer", "kind", "gives", "parameters"), layers),
+    ]
+
+
+def _demand(card: ModelCard) -> Part:
+    rows = []
+    for member in card.chosen:
+        architecture = member.architecture
+        assert architecture is not None
+        rows.append(
+            (
+                member.name,
+                f"{architecture.dense_parameters:,}",
+                f"{architecture.embedding_parameters:,}",
+                _flops(member.forward_flops_per_sample),
+                _flops(member.train_flops_per_sample),
+                _mib(member.parameter_bytes),
+                _mib(member.optimizer_bytes),
+                f"{_mib(member.peak_memory_bytes)}, measured",
+            )
+        )
+    columns = (
+        "member",
+        "parameters of the layers",
+        "of the embeddings",
+        "FLOPs a sample, scoring (counted)",
+        "training (counted)",
+        "weights",
+        "optimiser (counted)",
+        "most memory while training",
+    )
+    return Table(columns, rows)
+
+
+def _training(card: ModelCard) -> list[Part]:
+    rows = [
+        (
+            member.name,
+            f"{member.weight:.3f}",
+            member.placement,
+            f"{member.epochs} (kept: {member.best_epoch}), {member.stopped_because}",
+            f"{member.train_seconds:,.1f} s, measured",
+            f"{member.samples_per_second:,.0f}",
+            _energy(member),
+            f"{member.validation_auc:.4f}",
+        )
+        for member in card.members
+    ]
+    columns = (
+        "member",
+        "weight",
+        "placement",
+        "epochs",
+        "time",
+        "samples a second",
+        "energy",
+        "AUC on validation",
+    )
+    settings = [
+        f"{member.name}: {', '.join(f'{name} {_value(value)}' for name, value in values.items())}."
+        for member in card.members
+        for values in [{**member.hyperparameters, **member.schedule}]
+    ]
+    sources = tuple(dict.fromkeys(member.energy_source for member in card.members))
+    return [Table(columns, rows), Points(settings), Paragraph(f"Energy: {'; '.join(sources)}.")]
+
+
+def _data(card: ModelCard) -> list[Part]:
+    data = card.data
+    rows = [(part, f"{count:,}", f"{data.base_rates[part]:.4f}") for part, count in data.rows.items()]
+    fields = [
+        (
+            field.name,
+            field.kind,
+            f"{field.cardinality:,}" if field.ids else "-",
+            f"{field.ids:,}" if field.ids else "-",
+            f"{field.missing_share:.1%}",
+            "-" if field.unknown_share is None else f"{field.unknown_share:.1%}",
+        )
+        for field in data.fields
+    ]
+    time = data.time_range or "not known: rows were not split by it"
+    return [
+        Table(
+            ("fingerprint", "value"),
+            (
+                ("data", data.name),
+                ("hash of the source's bytes, schema, seed and ingestion", data.fingerprint),
+                ("divided by", data.split_by),
+                ("time of the rows", time),
+                ("unreadable rows set aside", f"{data.quarantined_rows:,}"),
+            ),
+        ),
+        Table(("part", "rows", "share of positives"), rows),
+        Table(("field", "kind", "distinct values", "ids", "missing", "unknown or missing in test"), fields),
+    ]
+
+
+def pictures(card: ModelCard) -> Mapping[str, str]:
+    """The drawings of a card, by the name of their file."""
+    return {part.file: part.svg for one in sections(card) for part in one.parts if isinstance(part, Picture)}
+
+
+def calibration_file(one: TaskQuality) -> str:
+    """Name of the file of a label's calibration picture."""
+    return f"calibration-{one.task}.svg" if one.task else "calibration.svg"
+
+
+def _calibration_svg(one: TaskQuality) -> str:
+    of = f" of {one.task}" if one.task else ""
+    return _as_svg(calibration_figure(one.reliability, f"Calibration{of} on the test part"))
+
+
+def _as_svg(figure: "Figure") -> str:
+    text = io.StringIO()
+    figure.savefig(text, format="svg", metadata={"Date": None})
+    return text.getvalue()
+
+
+def _interval(figure: QualityFigure) -> str:
+    if figure.value is None:
+        return "not defined (one class only)"
+    if figure.low is None or figure.high is None:
+        return f"{figure.value:.4f} (too few positives for an interval)"
+    return f"{figure.value:.4f} [{figure.low:.4f}, {figure.high:.4f}]"
+
+
+def _energy(member: MemberFacts) -> str:
+    if member.energy_joules is None:
+        return "unavailable"
+    return f"{member.energy_joules:,.0f} J, {member.energy_method}"
+
+
+def _flops(count: float | None) -> str:
+    return "not counted for this family" if count is None else f"{count:,.0f}"
+
+
+def _mib(count: int | None) -> str:
+    return "not counted for this family" if count is None else f"{count / MIB:,.2f} MiB"
+
+
+def _value(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return "-".join(map(str, value)) or "none"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,149 @@
+"""The picture of a search: NE over each cost, all trials, the front as a staircase, the chosen one marked."""
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from search.front import CostAxis, known_axes
+from search.result import Setting, TuneResult, front_settings
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PANEL_INCHES, HEIGHT_INCHES, LEGEND_INCHES = 5.0, 4.6, 1.7
+LOGARITHMIC_FROM = 5.0  # times from the lowest to the highest cost
+MOST_LABELS = 6
+FAR = 4.0  # times the distance from the best to the median, beyond which a bad trial is counted and not drawn
+# Okabe and Ito's colours, which people with any kind of colour vision tell apart.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+LABELS = {
+    "step_seconds": "measured time of a step (ms)",
+    "joules_per_sample": "{energy} energy of a training sample (mJ)",
+    "parameter_bytes": "counted size of the parameters (MiB)",
+}
+
+
+def front_figure(result: TuneResult) -> "Figure":
+    """One panel for each cost that is known, that of the search first.
+
+    Filled marks are complete trials, hollow ones were stopped early, crosses break a limit; colours tell the
+    family. The front of each panel is that of its own cost, and its trials bear their numbers.
+
+    Args:
+        result: of the search.
+    """
+    from matplotlib.figure import Figure
+
+    axes_of_costs = known_axes(result)
+    width = PANEL_INCHES * len(axes_of_costs) + LEGEND_INCHES
+    figure = Figure(figsize=(width, HEIGHT_INCHES), dpi=110, layout="constrained")
+    families = list(dict.fromkeys(one.spec.family for one in sorted(result.settings, key=lambda one: one.trial_number)))
+    colours = dict(zip(families, COLOURS, strict=False))
+    shared = None
+    for position, axis in enumerate(axes_of_costs, start=1):
+        axes = figure.add_subplot(1, len(axes_of_costs), position, sharey=shared)
+        shared = shared or axes
+        _draw_panel(axes, result, axis, colours)
+        if position == 1:
+            axes.set_ylabel("NE on the validation part (lower is better)")
+    figure.suptitle(_title(result), fontsize=11, x=0.01, ha="left")
+    _add_legend(figure, result, colours)
+    return figure
+
+
+def _title(result: TuneResult) -> str:
+    count = len(result.settings)
+    return (
+        f"Quality against cost: {count} trial{'s' if count > 1 else ''} by {result.method}; trial "
+        f"{result.best.trial_number} ranks first (NE {result.best.validation_ne:.4f})"
+    )
+
+
+def _draw_panel(axes: "Axes", result: TuneResult, axis: CostAxis, colours: Mapping[str, str]) -> None:
+    known = [one for one in result.settings if axis.name in one.costs]
+    for one in known:
+        axes.scatter([one.costs[axis.name] * axis.scale], [one.validation_ne], **_style(one, colours))
+    front = front_settings(result.settings, axis.name)
+    corners = [(one.costs[axis.name] * axis.scale, one.validation_ne) for one in reversed(front)]
+    _scale(axes, [one.costs[axis.name] * axis.scale for one in known])
+    axes.margins(0.12)
+    _leave_out_far_trials(axes, [one.validation_ne for one in known])
+    if corners:
+        right, top = axes.get_xlim()[1], axes.get_ylim()[1]
+        stairs = [(corners[0][0], top), *corners, (right, corners[-1][1])]
+        axes.step(*zip(*stairs, strict=True), where="post", color="0.35", linewidth=1.1, zorder=1)
+        axes.set_xlim(right=right)
+        axes.set_ylim(top=top)
+    if axis.name in result.best.costs:
+        place = (result.best.costs[axis.name] * axis.scale, result.best.validation_ne)
+        axes.scatter(*place, s=300, marker="*", facecolors="gold", edgecolors="black", linewidths=0.9, zorder=5)
+    _label(axes, axis, front, result.best)
+    axes.set_xlabel(LABELS[axis.name].format(energy=result.energy_source or "").strip())
+    axes.grid(visible=True, which="major", color="0.9")
+    axes.set_axisbelow(True)
+
+
+def _style(setting: Setting, colours: Mapping[str, str]) -> dict[str, Any]:
+    colour: Any = colours.get(setting.spec.family, "0.5")
+    if not setting.is_feasible:
+        return {"marker": "x", "color": colour, "s": 34, "linewidths": 1.2, "alpha": 0.7, "zorder": 2}
+    if setting.is_pruned:
+        return {"marker": "o", "facecolors": "none", "edgecolors": colour, "s": 30, "linewidths": 1.1, "zorder": 2}
+    return {"marker": "o", "facecolors": colour, "edgecolors": "white", "s": 44, "linewidths": 0.6, "zorder": 3}
+
+
+def _leave_out_far_trials(axes: "Axes", entropies: Sequence[float]) -> None:
+    """Let trials that went astray not press all others together."""
+    best = min(entropies)
+    highest = best + FAR * (median(entropies) - best)
+    far = sum(one > highest for one in entropies)
+    if highest > best and far:
+        axes.set_ylim(top=highest)
+        axes.annotate(f"{far} above", (0.98, 0.98), xycoords="axes fraction", ha="right", va="top", fontsize=8)
+
+
+def _scale(axes: "Axes", costs: Sequence[float]) -> None:
+    """Logarithmic with plain numbers where costs lie far apart."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    if min(costs) <= 0 or max(costs) / min(costs) < LOGARITHMIC_FROM:
+        return
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _label(axes: "Axes", axis: CostAxis, front: Sequence[Setting], best: Setting) -> None:
+    """Number trials of the front: all, or so many of a long one, its two ends among them; and the best."""
+    step = max(1, -(-len(front) // MOST_LABELS))
+    named = {one.trial_number: one for one in [*front[::step], *front[-1:], best] if axis.name in one.costs}
+    for one in named.values():
+        axes.annotate(
+            f"{one.trial_number}",
+            (one.costs[axis.name] * axis.scale, one.validation_ne),
+            xytext=(-7, -6),
+            textcoords="offset points",
+            ha="right",
+            va="top",
+            fontsize=9,
+            zorder=6,
+            bbox={"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.75},
+        )
+
+
+def _add_legend(figure: "Figure", result: TuneResult, colours: Mapping[str, str]) -> None:
+    from matplotlib.lines import Line2D
+
+    def mark(label: str, **style: Any) -> Line2D:
+        return Line2D([], [], linestyle="none", **{"marker": "o", "color": "0.4", **style, "label": label})
+
+    entries = [mark(family, color=colour) for family, colour in colours.items()]
+    entries.append(mark("ranks first", marker="*", markersize=13, markerfacecolor="gold", markeredgecolor="black"))
+    if any(one.is_pruned and one.is_feasible for one in result.settings):
+        entries.append(mark("stopped early", markerfacecolor="none"))
+    if not all(one.is_feasible for one in result.settings):
+        entries.append(mark("breaks a limit", marker="x"))
+    entries.append(Line2D([], [], color="0.35", linewidth=1.1, label="front, with the\nnumbers of its trials"))
+    figure.legend(handles=entries, loc="outside right upper", frameon=False, fontsize=9)

@@ -1,0 +1,263 @@
+"""What the features of a data set say about the label: shares, cardinalities, base rates by value."""
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from engine.data.dataset import Dataset, FieldStatistics
+
+MOST_ROWS = 500_000
+MOST_VALUES = 8
+BINS = 8
+UNKNOWN = "missing, rare or unknown"
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class ValueStatistics(_Frozen):
+    """One value of a field, or one range of a number.
+
+    Attributes:
+        name: what the log calls it; `no. 3` where that is not known.
+        rows: of the sample that have it.
+        positives: of them with a positive label.
+    """
+
+    name: str
+    rows: int
+    positives: int
+
+    @property
+    def base_rate(self) -> float:
+        """Share of positive labels."""
+        return self.positives / self.rows
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Of 95 % of the base rate (Wilson, JASA 22, 1927)."""
+        z, n, p = 1.96, self.rows, self.base_rate
+        middle = (p + z * z / (2 * n)) / (1 + z * z / n)
+        half = z / (1 + z * z / n) * (p * (1 - p) / n + z * z / (4 * n * n)) ** 0.5
+        return max(0.0, middle - half), min(1.0, middle + half)
+
+
+class FeatureStatistics(_Frozen):
+    """One field.
+
+    Attributes:
+        name: of the column.
+        kind: `numeric`, `categorical`, `multi_valued` or `sequence`.
+        cardinality: distinct values; 0 for a number.
+        missing_share: share of training rows without a value.
+        information: share of the label's entropy that the field alone explains, corrected for chance; None for a
+            multi-valued field, whose values are not one a row.
+        values: the most frequent ones, or ranges of a number in their order.
+    """
+
+    name: str
+    kind: str
+    cardinality: int
+    missing_share: float
+    information: float | None
+    values: tuple[ValueStatistics, ...]
+
+
+class FeatureSummary(_Frozen):
+    """All fields of a data set.
+
+    Attributes:
+        data_name: what it is called.
+        sampled_rows: evenly spaced rows of the training part that the figures by value are of.
+        train_rows: rows of the training part.
+        base_rate: of the sampled rows.
+        fields: those that tell most of the label first.
+    """
+
+    data_name: str
+    sampled_rows: int
+    train_rows: int
+    base_rate: float
+    fields: tuple[FeatureStatistics, ...]
+
+
+class Scale(_Frozen):
+    """How a number was standardised: `(sign(x) log(1 + |x|) - mean) / deviation`."""
+
+    mean: float
+    deviation: float
+
+    def raw(self, value: float) -> float:
+        """The number that became `value`."""
+        logarithm = value * self.deviation + self.mean
+        return float(np.copysign(np.expm1(abs(logarithm)), logarithm))
+
+
+def most_frequent(dataset: Dataset, most_rows: int = MOST_ROWS) -> dict[str, list[int]]:
+    """The ids of each categorical field that `summarise` shows, most frequent first."""
+    rows = _rows(dataset, most_rows)
+    return {name: _top(ids) for name, ids, _ in _categorical(dataset, rows)}
+
+
+def summarise(
+    dataset: Dataset,
+    names: Mapping[str, Mapping[int, str]],
+    scales: Mapping[str, Scale],
+    most_rows: int = MOST_ROWS,
+) -> FeatureSummary:
+    """Count labels by value.
+
+    Args:
+        dataset: its training part is looked at.
+        names: of ids, by field, as far as they are known.
+        scales: of the numeric fields; where one is missing, ranges are of the standardised number.
+        most_rows: evenly spaced rows to look at.
+    """
+    rows = _rows(dataset, most_rows)
+    labels = _label(dataset)[rows]
+    known = {field.name: field for field in dataset.fields}
+    found = [
+        _categorical_statistics(known[name], ids, labels[owners], names.get(name, {}))
+        for name, ids, owners in _categorical(dataset, rows)
+    ]
+    dense = _load(dataset, "dense")
+    for position, name in enumerate(dataset.features.dense):
+        assert dense is not None
+        values = np.asarray(dense[rows, position])
+        found.append(_numeric_statistics(known[name], values, labels, scales.get(name)))
+    found.sort(key=lambda one: -(one.information or 0.0))
+    return FeatureSummary(
+        data_name=dataset.name,
+        sampled_rows=len(labels),
+        train_rows=dataset.splits["train"].rows,
+        base_rate=float(labels.mean()),
+        fields=tuple(found),
+    )
+
+
+def _categorical_statistics(
+    field: FieldStatistics, ids: NDArray[np.int32], labels: NDArray[np.float32], names: Mapping[int, str]
+) -> FeatureStatistics:
+    counts = np.bincount(ids)
+    positives = np.bincount(ids, weights=labels)
+    values = tuple(
+        ValueStatistics(
+            name=UNKNOWN if one == 0 else names.get(one, f"no. {one}"),
+            rows=int(counts[one]),
+            positives=int(positives[one]),
+        )
+        for one in _top(ids)
+    )
+    return FeatureStatistics(
+        name=field.name,
+        kind=field.kind,
+        cardinality=field.cardinality,
+        missing_share=field.missing_share,
+        information=None if field.kind in ("multi_valued", "sequence") else information(counts, positives),
+        values=values,
+    )
+
+
+def _numeric_statistics(
+    field: FieldStatistics, values: NDArray[np.float32], labels: NDArray[np.float32], scale: Scale | None
+) -> FeatureStatistics:
+    """Ranges with about as many rows each, or the values themselves where there are few."""
+    distinct = np.unique(values)
+    edges = distinct if len(distinct) <= BINS else np.unique(np.quantile(values, np.linspace(0, 1, BINS + 1)[:-1]))
+    places = np.searchsorted(edges, values, side="right") - 1
+    counts = np.bincount(places, minlength=len(edges))
+    positives = np.bincount(places, weights=labels, minlength=len(edges))
+    raw = [scale.raw(float(edge)) if scale else float(edge) for edge in (*edges, values.max())]
+    unit = "" if scale else " standardised"
+    names = [
+        f"{low:.4g}{unit}" if len(distinct) <= BINS else f"{low:.4g} to {high:.4g}{unit}" for low, high in pairwise(raw)
+    ]
+    return FeatureStatistics(
+        name=field.name,
+        kind=field.kind,
+        cardinality=field.cardinality,
+        missing_share=field.missing_share,
+        information=information(counts, positives),
+        values=tuple(
+            ValueStatistics(name=name, rows=int(count), positives=int(positive))
+            for name, count, positive in zip(names, counts, positives, strict=True)
+            if count
+        ),
+    )
+
+
+def information(counts: NDArray[Any], positives: NDArray[Any]) -> float:
+    """Mutual information of a field and the label over the entropy of the label, between 0 and 1.
+
+    Counted over n rows it comes out too large by about (values - 1) / 2n nats, which is taken off (Miller, "Note on the
+    bias of information estimates", 1955); what is left of chance is cut at 0.
+
+    Args:
+        counts: rows of each value.
+        positives: of them with a positive label.
+    """
+    there = counts > 0
+    rows, positives = counts[there].astype(np.float64), positives[there]
+    total = rows.sum()
+    label_entropy = _entropy(np.array([positives.sum() / total]))[0]
+    if label_entropy == 0:
+        return 0.0
+    explained = label_entropy - (rows / total * _entropy(positives / rows)).sum() - (len(rows) - 1) / (2 * total)
+    return float(np.clip(explained / label_entropy, 0.0, 1.0))
+
+
+def _entropy(share: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of labels with this share of positives, in nats."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        parts = -(share * np.log(share)) - (1 - share) * np.log1p(-share)
+    return np.nan_to_num(parts)
+
+
+def _categorical(
+    dataset: Dataset, rows: NDArray[np.int64]
+) -> Iterator[tuple[str, NDArray[np.int32], NDArray[np.int64]]]:
+    """Each field with its ids in the sampled rows, and which sampled row each id is of."""
+    single = _load(dataset, "categorical")
+    position = 0
+    for index, feature in enumerate(dataset.features.categorical):
+        if not feature.multi_valued:
+            assert single is not None
+            yield feature.name, np.asarray(single[rows, position]), np.arange(len(rows))
+            position += 1
+            continue
+        values, offsets = _load(dataset, f"bag{index}.values"), _load(dataset, f"bag{index}.offsets")
+        assert values is not None
+        assert offsets is not None
+        starts, lengths = offsets[rows], offsets[rows + 1] - offsets[rows]
+        owners = np.repeat(np.arange(len(rows)), lengths)
+        within = np.arange(len(owners)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        yield feature.name, np.asarray(values[np.repeat(starts, lengths) + within]), owners
+
+
+def _top(ids: NDArray[np.int32]) -> list[int]:
+    counts = np.bincount(ids) if len(ids) else np.zeros(0, np.int64)
+    order = np.argsort(-counts, kind="stable")[:MOST_VALUES]
+    return [int(one) for one in order if counts[one]]
+
+
+def _rows(dataset: Dataset, most: int) -> NDArray[np.int64]:
+    there = dataset.splits["train"].rows
+    return np.unique(np.linspace(0, there - 1, min(there, most)).astype(np.int64))
+
+
+def _label(dataset: Dataset) -> NDArray[np.float32]:
+    """The label; of several, the first."""
+    labels = _load(dataset, "label")
+    assert labels is not None
+    return labels if labels.ndim == 1 else labels[:, 0]
+
+
+def _load(dataset: Dataset, what: str) -> NDArray | None:
+    path = Path(dataset.directory) / f"train.{what}.npy"
+    return np.load(path, mmap_mode="r", allow_pickle=False) if path.exists() else None

@@ -1,0 +1,278 @@
+"""What the interactive figures of a report show; `page.js` draws them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tracking.history import TrackedRun
+from tracking.tree import RunTree
+
+MOST_GROUPS = 7  # the colours of the page; further accelerators share the last
+OTHERS = "others"
+Value = float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """What an axis can show.
+
+    Attributes:
+        key: of the points' values.
+        label: with the unit, and whether measured, estimated or predicted.
+        log: logarithmic where all values are positive.
+        zero: begins at 0.
+        whole: has ticks at whole numbers only.
+        limit: a line to draw.
+        limit_label: what the line is.
+    """
+
+    key: str
+    label: str
+    log: bool = False
+    zero: bool = False
+    whole: bool = False
+    limit: float | None = None
+    limit_label: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """A point of a figure.
+
+    Attributes:
+        group: index of its group, which gives the colour.
+        values: by axis; a point is left out where it has no value for an axis.
+        tip: lines that are shown when one points at it, the first as a title.
+        series: marks of one series are connected, in their order.
+        low: lower ends of intervals, by axis.
+        high: upper ends.
+        hollow: drawn empty.
+        ring: drawn with a dark rim.
+        star: drawn large, as a star.
+    """
+
+    group: int
+    values: Mapping[str, Value]
+    tip: Sequence[str]
+    series: int = 0
+    low: Mapping[str, Value] = field(default_factory=dict)
+    high: Mapping[str, Value] = field(default_factory=dict)
+    hollow: bool = False
+    ring: bool = False
+    star: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """One figure: axes to choose from, points, and what their looks mean."""
+
+    x: Sequence[Axis]
+    y: Sequence[Axis]
+    groups: Sequence[str]
+    points: Sequence[Mark]
+    marks: Sequence[str] = ()
+    connect: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return asdict(self)
+
+
+def placements_chart(rows: Sequence[Mapping[str, Any]], limits: Mapping[str, float]) -> Chart | None:
+    """All candidate placements: predicted energy, cost, memory and chance of the quality, over predicted time.
+
+    Args:
+        rows: of the decision's table.
+        limits: of the request, by their names.
+    """
+    if not rows:
+        return None
+    names = list(dict.fromkeys(str(row["accelerator"]) for row in sorted(rows, key=lambda row: not row.get("is_here"))))
+    groups = names if len(names) <= MOST_GROUPS + 1 else [*names[:MOST_GROUPS], OTHERS]
+    x = Axis(
+        key="hours",
+        label="time of the whole job (h, predicted)",
+        log=True,
+        limit=limits.get("max_hours"),
+        limit_label="--max-hours",
+    )
+    vertical = [
+        ("kwh", "energy of the whole job (kWh, predicted)", "max_kwh"),
+        ("cost", "cost of the whole job (predicted)", "max_cost"),
+        ("memory_gib", "memory (GiB, predicted)", "max_memory_gib"),
+        ("quality_probability", "probability of the asked quality (from past runs)", "min_auc_probability"),
+    ]
+    y = [
+        Axis(
+            key=key,
+            label=label,
+            log=key != "quality_probability",
+            limit=limits.get(limit),
+            limit_label="--" + limit.replace("_", "-"),
+        )
+        for key, label, limit in vertical
+        if any(row.get(key) is not None for row in rows)
+    ]
+    points = [_placement_mark(row, groups) for row in rows]
+    marks = ["★ chosen", "○ breaks a limit", "dark rim: step time measured", "line: 90 % interval"]
+    return Chart(x=[x], y=y, groups=groups, points=points, marks=marks) if y else None
+
+
+def _placement_mark(row: Mapping[str, Any], groups: Sequence[str]) -> Mark:
+    name = str(row["accelerator"])
+    keys = ("hours", "kwh", "cost", "memory_gib", "quality_probability")
+    lines = [
+        f"time {_range(row, 'hours')} h, step {row.get('step_source')}",
+        f"energy {_range(row, 'kwh')} kWh, power {row.get('energy_source')}",
+        f"cost {_range(row, 'cost')}, price {row.get('price_source') or 'unknown'}",
+        f"memory {_short(row.get('memory_gib'))} GiB, {row.get('memory_source')}",
+        "in this machine" if row.get("is_here") else "not in this machine",
+        str(row.get("lost_because") or "chosen"),
+    ]
+    return Mark(
+        group=groups.index(name) if name in groups else len(groups) - 1,
+        values={key: row.get(key) for key in keys},
+        low={key: row.get(f"{key}_low") for key in ("hours", "kwh", "cost")},
+        high={key: row.get(f"{key}_high") for key in ("hours", "kwh", "cost")},
+        tip=[str(row["placement"]), *lines],
+        hollow=bool(row.get("excluded_by")),
+        ring=row.get("step_source") == "measured",
+        star=row.get("rank") == 1,
+    )
+
+
+def trained_chart(tree: RunTree) -> Chart | None:
+    """Everything that was trained: measured quality on validation over the time and the energy that it took."""
+    kinds = ("trial", "member", "ensemble")
+    runs = [run for run in tree.of_kind(*kinds) if "quality.ne" in run.metrics]
+    if not runs:
+        return None
+    sources = sorted({run.tags["energy.source"] for run in runs if "energy.source" in run.tags})
+    x = [
+        Axis(key="time.train_seconds", label="training time (s, measured)", log=True),
+        Axis(key="energy.joules", label=f"energy of the training (J, {' or '.join(sources)})", log=True),
+    ]
+    x = [axis for axis in x if any(axis.key in run.metrics for run in runs)]
+    y = [
+        Axis(key="quality.ne", label="NE on validation (measured; lower is better)"),
+        Axis(key="quality.auc", label="AUC on validation (measured; higher is better)"),
+        Axis(key="quality.logloss", label="log loss on validation (nats; lower is better)"),
+    ]
+    there = [kind for kind in kinds if any(run.kind == kind and _has_effort(run) for run in runs)]
+    if not there:
+        return None
+    shown = [run for run in runs if run.kind in there]
+    best = min((run for run in shown if _has_effort(run)), key=lambda run: run.metrics["quality.ne"])
+    points = [
+        Mark(
+            group=there.index(run.kind),
+            values={axis.key: run.metrics.get(axis.key) for axis in (*x, *y)},
+            tip=_trained_tip(run),
+            hollow=run.tags.get("trial.state") == "pruned",
+            star=run is best,
+        )
+        for run in shown
+    ]
+    return Chart(x=x, y=y, groups=there, points=points, marks=["★ best on validation", "○ stopped early"])
+
+
+def _has_effort(run: TrackedRun) -> bool:
+    return "time.train_seconds" in run.metrics or "energy.joules" in run.metrics
+
+
+def _trained_tip(run: TrackedRun) -> list[str]:
+    metrics, params = run.metrics, run.params
+    lines = [
+        name_of(run),
+        f"NE {metrics['quality.ne']:.4f}, AUC {_short(metrics.get('quality.auc'))}",
+        f"{_short(metrics.get('time.train_seconds'))} s, {_short(metrics.get('energy.joules'))} J "
+        f"({run.tags.get('energy.source', 'source unknown')})",
+    ]
+    chosen = [
+        f"{key.removeprefix('model.')} {params[key]}"
+        for key in sorted(params)
+        if key.startswith("model.") and key.endswith(("family", "dim", "rate", "widths", "dropout"))
+    ]
+    return [*lines, *chosen]
+
+
+def curves_chart(tree: RunTree) -> Chart | None:
+    """The training curves of the members, and those of the trials in grey behind them."""
+    members = [run for run in tree.of_kind("member") if tree.curves[run.run_id].get("quality.ne")]
+    trials = [run for run in tree.of_kind("trial") if tree.curves[run.run_id].get("quality.ne")]
+    if not members and not trials:
+        return None
+    shown = members[:MOST_GROUPS]
+    groups = [name_of(run) for run in shown] + (["trials"] if trials else [])
+    y = [
+        Axis(key="quality.ne", label="NE on validation (below 1 beats the base rate)"),
+        Axis(key="quality.auc", label="AUC on validation"),
+        Axis(key="quality.logloss", label="log loss on validation (nats)"),
+        Axis(key="quality.train.logloss", label="log loss in training (nats, while the weights changed)"),
+    ]
+    points: list[Mark] = []
+    for series, run in enumerate([*trials, *shown]):
+        group = len(shown) if run.kind == "trial" else shown.index(run)
+        points += _curve_marks(run, tree.curves[run.run_id], [axis.key for axis in y], group, series)
+    there = [axis for axis in y if any(point.values.get(axis.key) is not None for point in points)]
+    x = Axis(key="epoch", label="epoch", zero=True, whole=True)
+    return Chart(x=[x], y=there, groups=groups, points=points, marks=["★ kept weights"], connect=True)
+
+
+def _curve_marks(
+    run: TrackedRun, curves: Mapping[str, Sequence[tuple[int, float]]], keys: Sequence[str], group: int, series: int
+) -> list[Mark]:
+    """One mark an epoch; the result, which is logged at the last epoch or after it, is no point of the curve."""
+    by_epoch: dict[int, dict[str, float]] = {}
+    for key in keys:
+        for epoch, value in curves.get(key, ()):
+            by_epoch.setdefault(epoch, {}).setdefault(key, value)
+    # The loss of training is written after each epoch and never with the result.
+    of_epochs = {epoch for epoch, _ in curves.get("quality.train.logloss", ())} or set(by_epoch)
+    best = run.metrics.get("training.best_epoch")
+    return [
+        Mark(
+            group=group,
+            series=series,
+            values={"epoch": float(epoch), **values},
+            tip=[f"{name_of(run)}, epoch {epoch}", *(f"{key} {value:.4f}" for key, value in values.items())],
+            star=run.kind == "member" and epoch == best,
+            hollow=run.kind == "trial",
+        )
+        for epoch, values in sorted(by_epoch.items())
+        if epoch in of_epochs
+    ]
+
+
+def power_chart(tree: RunTree) -> Chart | None:
+    """Watts over the time of the whole run."""
+    points = tree.curves[tree.parent.run_id].get("energy.watts", ())
+    if len(points) < 2:
+        return None
+    source = tree.parent.tags.get("energy.source", "source unknown")
+    marks = [
+        Mark(group=0, values={"seconds": float(step), "watts": watts}, tip=[f"{watts:.4g} W", f"second {step}"])
+        for step, watts in points
+    ]
+    return Chart(
+        x=[Axis(key="seconds", label="seconds since the start", zero=True)],
+        y=[Axis(key="watts", label=f"power (W, {source})", zero=True)],
+        groups=[f"power, {source}"],
+        points=marks,
+        connect=True,
+    )
+
+
+def name_of(run: TrackedRun) -> str:
+    """What the run is called."""
+    return run.tags.get("mlflow.runName") or run.run_id[:12]
+
+
+def _range(row: Mapping[str, Any], key: str) -> str:
+    low, high = row.get(f"{key}_low"), row.get(f"{key}_high")
+    text = _short(row.get(key))
+    return text if low is None or high is None else f"{text} ({_short(low)} to {_short(high)})"
+
+
+def _short(value: Any) -> str:
+    return "unknown" if value is None else f"{value:.4g}"

@@ -1,0 +1,35 @@
+"""The model card of a run within its report, with its pictures."""
+
+import base64
+import re
+from collections.abc import Callable
+from typing import Any
+
+from tracking.tree import RunTree
+
+FOLDER = "model_card"
+PICTURE = re.compile(r"^!\[(?P<words>[^\]]*)\]\((?P<name>[^)]+)\)\s*$")
+
+
+def card_section(tree: RunTree, to_html: Callable[[str], Any]) -> list[dict[str, Any]]:
+    """The parts of the card in their order: `html`, or a `picture` with its `words`; none where there is no card.
+
+    A picture is shown as an image from its own bytes, in which no script runs.
+
+    Args:
+        tree: the run.
+        to_html: from Markdown.
+    """
+    parts: list[dict[str, Any]] = []
+    lines: list[str] = []
+    for line in tree.artifacts.get(f"{FOLDER}/model_card.md", "").splitlines():
+        picture = PICTURE.match(line)
+        drawing = tree.artifacts.get(f"{FOLDER}/{picture['name']}") if picture else None
+        if picture is None or drawing is None:
+            lines.append(line)
+            continue
+        encoded = base64.b64encode(drawing.encode()).decode()
+        parts.append({"html": to_html("\n".join(lines))})
+        parts.append({"picture": f"data:image/svg+xml;base64,{encoded}", "words": picture["words"]})
+        lines = []
+    return [*parts, {"html": to_html("\n".join(lines))}] if lines else parts

@@ -1,0 +1,74 @@
+"""The page about a run and the statistics of its features: built, and kept as artifacts of the run."""
+
+import tempfile
+from pathlib import Path
+
+from engine.data.dataset import Dataset
+from ingestion.encoding.encoder import Encoder
+from ingestion.encoding.names import value_names
+from ingestion.sources.open import open_source
+from reporting.page.features import FeatureSummary, Scale, most_frequent, summarise
+from reporting.page.render import render_page
+from reporting.page.view import FEATURES
+from shunter.errors import ShunterError
+from shunter.requests.training import JobRequest
+from shunter.settings import Settings
+from tracking.history import read_runs
+from tracking.reports import log_files
+from tracking.tree import RunTree, read_artifact, read_tree
+
+PAGE = "report.html"
+STALLS = "config/stalls.json"
+
+
+def log_report(run_id: str, dataset: Dataset, request: JobRequest) -> None:
+    """Write `features.json` and `report.html` to a parent run.
+
+    Raises:
+        TrackingError: the store fails.
+        DataError: the encoder of the data set cannot be read.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        features, page = Path(folder) / FEATURES, Path(folder) / PAGE
+        features.write_text(describe_features(dataset, request).model_dump_json(indent=1))
+        log_files(run_id, [features])
+        page.write_text(build_report(run_id), encoding="utf-8")
+        log_files(run_id, [page])
+
+
+def build_report(run_id: str) -> str:
+    """The page about a run; for the run of a trial or a member, about the tree that it is in.
+
+    Raises:
+        TrackingError: the store cannot be read, or holds no such run.
+    """
+    tree = read_tree(run_id)
+    return render_page(tree, _stalls_of(tree))
+
+
+def describe_features(dataset: Dataset, request: JobRequest) -> FeatureSummary:
+    """Cardinalities, missing shares and base rates by value; values bear their names as far as the log is there.
+
+    Raises:
+        DataError: the encoder of the data set cannot be read.
+    """
+    folder = dataset.directory / "encoder"
+    if not folder.exists():
+        return summarise(dataset, {}, {})
+    encoder = Encoder.load(folder)
+    try:
+        source = open_source(request.data, request.format, request.schema_file, Settings().downloads_directory)
+        names = value_names(source, encoder, most_frequent(dataset))
+    except ShunterError:  # the log was moved since it was ingested: values are then numbered
+        names = {}
+    scales = {field.name: Scale(mean=field.mean, deviation=field.deviation) for field in encoder.numeric}
+    return summarise(dataset, names, scales)
+
+
+def _stalls_of(tree: RunTree) -> str | None:
+    """The newest stall report of the same data and model."""
+    wanted = (tree.parent.params.get("data.name"), tree.parent.params.get("request.model"))
+    for run in read_runs(("profile",)):
+        if (run.params.get("data.name"), run.params.get("model.family")) == wanted:
+            return read_artifact(run.run_id, STALLS)
+    return None

@@ -1,0 +1,73 @@
+"""The stall breakdown of a report, from what `shunter profile --data` kept."""
+
+from typing import Any
+
+from engine.stalls.report import StallReport
+
+# Title, the run that is shown, the run that it starts from, and the stalls between them: as `engine/stalls/plan.py`.
+BARS = (
+    ("one device", "S1", "S1", ()),
+    ("tables in slower memory", "S7", "S1", ("slow_memory",)),
+    ("all devices", "S2", "S1", ("contention", "all_reduce", "embedding_exchange")),
+    ("reading from memory", "S4", "S1", ("contention", "all_reduce", "embedding_exchange", "prep")),
+    ("reading from disk", "S3", "S1", ("contention", "all_reduce", "embedding_exchange", "prep", "fetch")),
+    ("between machines (simulated)", "S5", "S1", ("contention", "all_reduce", "embedding_exchange", "network")),
+)
+COLOURS = ("compute", "contention", "all_reduce", "embedding_exchange", "prep", "fetch", "network", "slow_memory")
+
+
+def stall_section(text: str) -> dict[str, Any]:
+    """What the template shows of a stall report.
+
+    Args:
+        text: the report as JSON.
+    """
+    report = StallReport.model_validate_json(text)
+    longest = max(time.high for time in report.runs.values())
+    bars = [_bar(report, bar, longest) for bar in BARS if bar[1] in report.runs]
+    shown = {part["name"] for bar in bars for part in bar["parts"]}
+    return {
+        "words": f"{report.model} on {report.data_name}: {report.devices} x {report.accelerator}, {report.threads} "
+        f"thread(s) and {report.batch_size} samples each, {report.precision}. {report.communication_note}",
+        "bars": bars,
+        "key": [
+            {"name": _words(name), "colour": colour} for colour, name in enumerate(COLOURS) if _words(name) in shown
+        ],
+        "rows": [
+            {
+                "name": _words(stall.name),
+                "state": stall.state,
+                "milliseconds": _milliseconds(stall.seconds),
+                "low": _milliseconds(stall.low_seconds),
+                "high": _milliseconds(stall.high_seconds),
+                "reason": stall.reason,
+            }
+            for stall in report.stalls
+        ],
+    }
+
+
+def _bar(report: StallReport, bar: tuple[str, str, str, tuple[str, ...]], longest: float) -> dict[str, Any]:
+    """Compute, then the stalls that were detected; the whisker is the 95 % interval of the whole step."""
+    title, run, base, names = bar
+    seconds = {"compute": report.runs[base].seconds}
+    seconds |= {stall.name: stall.seconds for stall in report.stalls if stall.name in names and stall.seconds}
+    time = report.runs[run]
+    return {
+        "title": title,
+        "parts": [
+            {"name": _words(name), "colour": COLOURS.index(name), "percent": 100 * value / longest}
+            for name, value in seconds.items()
+        ],
+        "low": 100 * time.low / longest,
+        "spread": 100 * (time.high - time.low) / longest,
+        "text": f"{1e3 * time.seconds:.3g} ms",
+    }
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else 1e3 * seconds

@@ -1,0 +1,301 @@
+"""What the sections of a report say: from a run and its artifacts to words and numbers for the template."""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from reporting.page.features import FeatureSummary, ValueStatistics
+from reporting.page.figures import curves_chart, name_of, trained_chart
+from reporting.page.format import duration, figure, moment
+from reporting.page.model_card import card_section
+from reporting.page.stalls import stall_section
+from tracking.history import TrackedRun
+from tracking.tree import RunTree
+
+MOST_ROWS = 200
+SHOWN_FIELDS = 8
+FEATURES = "features.json"
+QUALITIES = ("auc", "ne", "logloss", "calibration")
+ABSENT = {
+    **dict.fromkeys(("rank", "step_source", "kwh", "energy_source", "cost", "memory_gib", "lost_because")),
+    "is_here": True,
+    "accelerator": "unknown",
+}
+Words = Callable[[str], Any]
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A headline figure."""
+
+    title: str
+    value: str
+    note: str = ""
+    is_text: bool = False
+
+
+def decision_rows(tree: RunTree) -> list[dict[str, Any]]:
+    """The table of all candidate placements, as rows; empty where nothing was chosen."""
+    if "decision.json" not in tree.artifacts:
+        return []
+    table = json.loads(tree.artifacts["decision.json"])
+    rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
+    # An unknown number comes back as NaN, which is neither JSON nor a figure; older tables lack some columns.
+    return [{**ABSENT, **{key: None if _is_nan(value) else value for key, value in row.items()}} for row in rows]
+
+
+def build_view(tree: RunTree, stalls: str | None, *, to_html: Words) -> dict[str, Any]:
+    """Everything that the template shows.
+
+    Args:
+        tree: the run and its children.
+        stalls: JSON of a stall report.
+        to_html: from Markdown.
+    """
+    run = tree.parent
+    features = tree.artifacts.get(FEATURES)
+    view: dict[str, Any] = {
+        "title": name_of(run),
+        "kind": run.kind or "MLflow",
+        "run_id": run.run_id,
+        "status": run.status,
+        "reason": run.tags.get("run.reason"),
+        "started": moment(run.started_at),
+        "written": moment(datetime.now(UTC).timestamp()),
+        "tiles": [asdict(tile) for tile in _tiles(tree)],
+        "decision": _decision(tree, to_html),
+        "comparison": _comparison(tree),
+        "qualities": _qualities(tree),
+        "ensemble": _ensemble(tree),
+        "steps": _steps(run),
+        "waits": _waits(tree),
+        "stalls": stall_section(stalls) if stalls else None,
+        "energy": _energy(run),
+        "features": _features(FeatureSummary.model_validate_json(features)) if features else None,
+        "card": card_section(tree, to_html),
+        "tables": _tables(tree),
+    }
+    view["contents"] = _contents(tree, view)
+    view["missing"] = [
+        words
+        for section, words in (
+            ("features", "statistics of the features (the run was made before they were kept)"),
+            ("stalls", "a stall breakdown (`shunter profile --data` of this data and model measures one)"),
+            ("card", "a model card"),
+        )
+        if not view[section]
+    ]
+    return view
+
+
+def _tiles(tree: RunTree) -> list[Tile]:
+    run = tree.parent
+    metrics, params = run.metrics, run.params
+    tiles = []
+    part = "test" if "quality.test.auc" in metrics else "validation"
+    prefix = "quality.test" if part == "test" else "quality"
+    if f"{prefix}.auc" in metrics:
+        tiles.append(Tile(f"AUC, {part}", f"{metrics[f'{prefix}.auc']:.4f}", "measured"))
+    if f"{prefix}.ne" in metrics:
+        note = f"log loss {metrics[f'{prefix}.logloss']:.4f} nats" if f"{prefix}.logloss" in metrics else ""
+        tiles.append(Tile(f"NE, {part}", f"{metrics[f'{prefix}.ne']:.4f}", note))
+    if "time.total_seconds" in metrics:
+        tiles.append(Tile("time of the whole run", duration(metrics["time.total_seconds"]), "measured"))
+    energy = _energy(run)
+    if energy:
+        tiles.append(Tile("energy", energy["joules"], f"{energy['source']}{energy['kwh']}"))
+    if "placement.label" in params:
+        tiles.append(Tile("placement", params["placement.label"], is_text=True))
+    if "request.model" in params:
+        tiles.append(Tile("model", params["request.model"], run.tags.get("model.registered", ""), is_text=True))
+    if "data.rows" in metrics:
+        note = f"base rate {metrics['data.base_rate']:.4g}" if "data.base_rate" in metrics else ""
+        tiles.append(Tile(f"rows of {params.get('data.name', 'the data')}", f"{metrics['data.rows']:,.0f}", note))
+    return tiles
+
+
+def _decision(tree: RunTree, to_html: Words) -> dict[str, Any] | None:
+    params, tags = tree.parent.params, tree.parent.tags
+    rows = decision_rows(tree)
+    if "placement.label" not in params:
+        return None
+    words = tree.artifacts.get("decision.md", tags.get("decision.reason", ""))
+    binds = tags.get("decision.binds", "")
+    return {
+        "label": params["placement.label"],
+        "binds": "" if binds == "nothing" else binds,
+        "words": to_html(words),
+        "rows": rows[:MOST_ROWS],
+        "left_out": max(0, len(rows) - MOST_ROWS),
+    }
+
+
+def _comparison(tree: RunTree) -> list[dict[str, Any]]:
+    """What was predicted beside what the trainings of the members came to."""
+    metrics = tree.parent.metrics
+    members = [run.metrics for run in tree.of_kind("member")]
+    rates = [one["throughput.samples_per_second"] for one in members if "throughput.samples_per_second" in one]
+    peaks = [one["memory.peak_bytes"] for one in members if "memory.peak_bytes" in one]
+    watts = metrics.get("energy.mean_watts")
+    lines = [
+        ("samples per second", metrics.get("prediction.samples_per_second"), _mean(rates), "mean of the members"),
+        ("peak memory, GiB", _gib(metrics.get("prediction.memory_bytes")), _gib(max(peaks, default=None)), "largest"),
+        (
+            "tuning and training, s",
+            metrics.get("prediction.job_seconds"),
+            sum(metrics.get(f"time.{step}_step_seconds", 0.0) for step in ("tune", "train")),
+            "predicted as an upper estimate of the epochs",
+        ),
+        ("power, W", metrics.get("prediction.watts"), watts, tree.parent.tags.get("energy.source", "")),
+    ]
+    return [
+        {"name": name, "predicted": predicted, "found": found, "note": note}
+        for name, predicted, found, note in lines
+        if predicted and found
+    ]
+
+
+def _qualities(tree: RunTree) -> list[dict[str, Any]]:
+    lines = []
+    for run in (*tree.of_kind("member", "ensemble"), tree.parent):
+        for part, prefix in (("validation", "quality"), ("test", "quality.test")):
+            figures = {name: run.metrics.get(f"{prefix}.{name}") for name in QUALITIES}
+            if figures["ne"] is not None or figures["auc"] is not None:
+                is_result = run is tree.parent
+                name = "the result" if is_result else name_of(run)
+                lines.append({"name": name, "part": part, "is_result": is_result, **figures})
+    return lines
+
+
+def _ensemble(tree: RunTree) -> dict[str, Any] | None:
+    reason = tree.parent.tags.get("ensemble.reason")
+    if not reason:
+        return None
+    weights = [
+        (name.removeprefix("ensemble.weight."), value)
+        for run in tree.of_kind("ensemble")
+        for name, value in sorted(run.metrics.items())
+        if name.startswith("ensemble.weight.")
+    ]
+    return {
+        "reason": reason,
+        "weights": [{"name": name, "percent": 100 * value, "text": f"{value:.3f}"} for name, value in weights],
+    }
+
+
+def _steps(run: TrackedRun) -> list[dict[str, Any]]:
+    names = {
+        name.removeprefix("time.").removesuffix("_step_seconds"): seconds
+        for name, seconds in run.metrics.items()
+        if name.endswith("_step_seconds")
+    }
+    order = ("ingest", "profile", "select", "tune", "train", "ensemble", "register")
+    most = max(names.values(), default=0.0) or 1.0
+    return [
+        {"name": name, "percent": 100 * names[name] / most, "text": duration(names[name])}
+        for name in sorted(names, key=lambda name: order.index(name) if name in order else len(order))
+    ]
+
+
+def _waits(tree: RunTree) -> list[dict[str, Any]]:
+    lines = []
+    for run in tree.of_kind("member"):
+        share = run.metrics.get("stall.wait_share")
+        if share is not None:
+            text = f"{100 * share:.2g} % waiting"
+            lines.append({"name": name_of(run), "compute": 100 * (1 - share), "wait": 100 * share, "text": text})
+    return lines
+
+
+def _energy(run: TrackedRun) -> dict[str, str] | None:
+    source = run.tags.get("energy.source")
+    if source is None:
+        return None
+    joules, sigma = run.metrics.get("energy.joules"), run.metrics.get("energy.uncertainty_joules")
+    spread = "" if sigma is None else f" ± {sigma:,.0f}"
+    return {
+        "joules": "unknown" if joules is None else f"{joules:,.0f} J",
+        "kwh": "" if joules is None else f", {figure(joules / 3.6e6, 3)} kWh",
+        "value": "unknown" if joules is None else f"{joules:,.0f}{spread} J ({figure(joules / 3.6e6, 3)} kWh)",
+        "source": source,
+        "method": run.tags.get("energy.method", ""),
+        "uncertainty": run.tags.get("energy.uncertainty", ""),
+    }
+
+
+def _features(summary: FeatureSummary) -> dict[str, Any]:
+    shown = summary.fields[:SHOWN_FIELDS]
+    highest = max((value.interval[1] for one in shown for value in one.values), default=1.0)
+    scale = min(1.0, max(highest, summary.base_rate, 1e-9))
+    return {
+        **summary.model_dump(exclude={"fields"}),
+        "fields": [one.model_dump() for one in summary.fields],
+        "shown": [
+            {
+                **one.model_dump(exclude={"values"}),
+                "kind": one.kind.replace("_", "-"),
+                "bars": [_value_bar(value, scale) for value in one.values],
+            }
+            for one in shown
+        ],
+        "scale": scale,
+        "base_percent": 100 * summary.base_rate / scale,
+    }
+
+
+def _value_bar(value: ValueStatistics, scale: float) -> dict[str, Any]:
+    low, high = value.interval
+    return {
+        "name": value.name,
+        "percent": 100 * value.base_rate / scale,
+        "low": 100 * low / scale,
+        "spread": 100 * (high - low) / scale,
+        "text": f"{100 * value.base_rate:.3g} %",
+        "title": f"{value.rows:,} rows, base rate between {low:.4f} and {high:.4f} with 95 %",
+    }
+
+
+def _tables(tree: RunTree) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Everything that was written about the run, for whoever misses something above."""
+    run = tree.parent
+    hidden = {"learning.steps"}
+    tags = {name: text for name, text in run.tags.items() if not name.startswith("mlflow.") and name not in hidden}
+    own = {name: f"{value:.6g}" for name, value in run.metrics.items() if name not in run.params}
+    tables = [("Parameters", run.params), ("Figures", own), ("Tags", tags)]
+    tables += [
+        (f"{child.kind} {name_of(child)}", {**child.params, **{k: f"{v:.6g}" for k, v in child.metrics.items()}})
+        for child in tree.of_kind("member", "ensemble")
+    ]
+    return [(title, sorted((str(k), str(v)) for k, v in values.items())) for title, values in tables if values]
+
+
+def _contents(tree: RunTree, view: Mapping[str, Any]) -> list[tuple[str, str]]:
+    sections = [
+        ("decision", "Placement", view["decision"]),
+        ("prediction", "Predicted and found", view["comparison"]),
+        ("quality", "Quality against cost", trained_chart(tree)),
+        ("curves", "Curves", curves_chart(tree)),
+        ("results", "Results", view["qualities"]),
+        ("ensemble", "Ensemble", view["ensemble"]),
+        ("time", "Time", view["steps"] or view["waits"] or view["stalls"]),
+        ("energy", "Energy", view["energy"]),
+        ("features", "Features", view["features"]),
+        ("card", "Model card", view["card"]),
+        ("settings", "Settings", True),
+    ]
+    return [(anchor, title) for anchor, title, is_there in sections if is_there]
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _gib(count: float | None) -> float | None:
+    return None if count is None else count / 2**30
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)

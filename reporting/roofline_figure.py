@@ -1,0 +1,121 @@
+"""The roofline as a picture, with the model's layers under it."""
+
+from collections.abc import Sequence
+from math import log10
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from hardware.cost.roofline import Roofline, RooflinePoint
+from hardware.types import Precision
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+DPI = 130
+BLUE, ORANGE, GREEN, GREY = "#2563a8", "#d97b1f", "#3d8b50", "#6b7280"
+COMPUTE_STYLES: dict[Precision, Literal["-", "-."]] = {"fp32": "-", "bf16": "-."}
+LABEL_DISTANCE = 0.05  # decades within which points share a label
+
+
+def draw_roofline(roofline: Roofline, path: Path) -> Path:
+    """Draw the figure to a PNG file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    roofline_figure(roofline).savefig(path, dpi=DPI)
+    return path
+
+
+def roofline_figure(roofline: Roofline) -> "Figure":
+    """The roofs as lines and each layer as a point, the forward pass filled and the backward pass hollow."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 6.5), layout="constrained")
+    axes = figure.add_subplot()
+    _draw_roofs(axes, roofline)
+    for point in roofline.points:
+        axes.plot(
+            point.intensity,
+            point.flops_per_second / 1e9,
+            "o",
+            markersize=9,
+            color=_colour(point),
+            markerfacecolor=_colour(point) if point.phase == "forward" else "white",
+            markeredgewidth=1.5,
+            zorder=4,
+        )
+    for (intensity, rate), text in _labels(roofline.points):
+        axes.annotate(text, (intensity, rate / 1e9), xytext=(9, -3), textcoords="offset points", fontsize=9, zorder=5)
+    axes.set(xscale="log", yscale="log", xlabel="operations for each byte moved", ylabel="GFLOP/s")
+    axes.set_title(
+        f"{roofline.accelerator}, all measured\n{roofline.title}; what lies in the caches can exceed the memory's roof",
+        fontsize=10,
+        loc="left",
+    )
+    axes.grid(visible=True, which="both", alpha=0.25)
+    axes.legend(handles=_roofline_legend(roofline), loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=9)
+    return figure
+
+
+def _draw_roofs(axes: "Axes", roofline: Roofline) -> None:
+    fastest = max(roofline.compute_roofs.values())
+    intensities = [point.intensity for point in roofline.points] or [1.0]
+    ridge = fastest / roofline.copy_bytes_per_second
+    left, right = min(intensities) / 2, 2 * max(*intensities, 2 * ridge)
+    for bandwidth, style in ((roofline.copy_bytes_per_second, "-"), (roofline.gather_bytes_per_second, "--")):
+        end = min(fastest / bandwidth, right)
+        axes.plot([left, end], [left * bandwidth / 1e9, end * bandwidth / 1e9], style, color=GREY)
+    for name, rate in roofline.compute_roofs.items():
+        start = rate / roofline.copy_bytes_per_second
+        axes.plot([start, right], [rate / 1e9] * 2, color=BLUE, linestyle=COMPUTE_STYLES[name])
+
+
+def _colour(point: RooflinePoint) -> str:
+    return GREEN if point.name == "embeddings" else ORANGE
+
+
+def _labels(points: Sequence[RooflinePoint]) -> list[tuple[tuple[float, float], str]]:
+    """Where to write the numbers of which layers: points that nearly cover each other share a label."""
+    numbers = {name: number for number, name in enumerate(_by_name(points), start=1)}
+    clusters: list[tuple[tuple[float, float], set[int]]] = []
+    for point in points:
+        place = (point.intensity, point.flops_per_second)
+        near = next((one for one in clusters if _decades(one[0], place) < LABEL_DISTANCE), None)
+        if near is None:
+            clusters.append((place, {numbers[point.name]}))
+        else:
+            near[1].add(numbers[point.name])
+    return [(place, ", ".join(map(str, sorted(some)))) for place, some in clusters]
+
+
+def _decades(one: tuple[float, float], other: tuple[float, float]) -> float:
+    return max(abs(log10(a / b)) for a, b in zip(one, other, strict=True))
+
+
+def _roofline_legend(roofline: Roofline) -> list[object]:
+    from matplotlib.lines import Line2D
+
+    handles: list[object] = [
+        Line2D([], [], color=BLUE, linestyle=COMPUTE_STYLES[name], label=f"{name} {rate / 1e9:,.0f} GFLOP/s")
+        for name, rate in roofline.compute_roofs.items()
+    ]
+    handles += [
+        Line2D([], [], color=GREY, label=f"copy {roofline.copy_bytes_per_second / 1e9:.1f} GB/s"),
+        Line2D(
+            [], [], color=GREY, linestyle="--", label=f"random rows {roofline.gather_bytes_per_second / 1e9:.1f} GB/s"
+        ),
+        Line2D([], [], color=ORANGE, marker="o", linestyle="", label="forward"),
+        Line2D([], [], color=ORANGE, marker="o", linestyle="", markerfacecolor="white", label="backward"),
+    ]
+    handles += [
+        Line2D([], [], linestyle="", label=f"{number}  {name}")
+        for number, name in enumerate(_by_name(roofline.points), start=1)
+    ]
+    return handles
+
+
+def _by_name(points: Sequence[RooflinePoint]) -> dict[str, list[RooflinePoint]]:
+    groups: dict[str, list[RooflinePoint]] = {}
+    for point in points:
+        groups.setdefault(point.name, []).append(point)
+    return groups

@@ -1,0 +1,1 @@
+"""Learning anew each night: the days of a log, what is unusual about them, challengers and champions."""

@@ -1,0 +1,55 @@
+"""Champion against challenger on one day."""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingestion.sources.batch import Batch as RawBatch
+from ingestion.sources.days import DayLog, DaysSource
+from retraining.bootstrap import Judgement, judge, resampled_savings
+from retraining.picture import draw_judgement
+from retraining.score import Keep, losses_of
+from shunter.requests.nightly import NightlyRequest
+from tracking.registry.versions import ModelFiles
+
+
+def compare(
+    request: NightlyRequest,
+    log: DayLog,
+    champion: ModelFiles,
+    challenger: ModelFiles,
+    picture: Path,
+    *,
+    only_kept_back: bool = False,
+) -> Judgement:
+    """Score a day with both models and judge.
+
+    Args:
+        request: margin, confidence and seed.
+        log: the day.
+        champion: the model in use.
+        challenger: the model that would take its place.
+        picture: where the comparison is drawn.
+        only_kept_back: judge on the rows that a training on this day keeps back as its test part.
+
+    Raises:
+        DataError: the day cannot be read or has no row, or the champion predicts what is no number.
+        TrainingError: the challenger predicts what is no number.
+        CheckpointError: a model is damaged.
+    """
+    keep = kept_back(log, request.seed) if only_kept_back else None
+    before, now = (losses_of(files, log, keep) for files in (champion, challenger))
+    judgement = judge(before, now, margin=request.margin, confidence=request.promotion_confidence, seed=request.seed)
+    draw_judgement(judgement, resampled_savings(before, now, request.seed), picture)
+    return judgement
+
+
+def kept_back(log: DayLog, seed: int) -> Keep:
+    """The rows of a day that are its test part when the day is trained on alone."""
+    splitter = DaysSource("", (log,)).splitter(seed)
+
+    def keep(batch: RawBatch) -> NDArray[np.bool_]:
+        return splitter.assign(batch) == 2
+
+    return keep

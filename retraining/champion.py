@@ -1,0 +1,147 @@
+"""The champion of the night: its files, which of its members is gone on from, and what it has learned."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from engine.checkpoint.storage import read_json
+from engine.config import Hyperparameters
+from ingestion.sources.days import DayLog
+from models.spec import ModelSpec
+from retraining.score import losses_of
+from shunter.errors import CheckpointError
+from tracking.convention import model_params
+from tracking.history import TrackedRun, read_runs
+from tracking.registry.versions import ModelFiles, Version, download
+
+LEARNED_DAYS = "nightly.learned_days"  # tag of a version: the days it and those before it have learned
+HYPERPARAMETERS = "nightly.hyperparameters"  # tag of a version: what its member was first trained with
+MOST_DAYS_KEPT = 120
+
+
+@dataclass(frozen=True)
+class Champion:
+    """A registered model that is gone on from.
+
+    Attributes:
+        version: in the registry.
+        files: on this machine.
+        learned: days that it is known to have learned; empty where a training by hand has made it.
+    """
+
+    version: Version
+    files: ModelFiles
+    learned: frozenset[date]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The member that a challenger goes on from.
+
+    Attributes:
+        member: its number in the champion.
+        members: how many the champion has.
+        spec: its architecture.
+        hyperparameters: what it was first trained with.
+        is_known: whether these were found, else they are the defaults.
+    """
+
+    member: int
+    members: int
+    spec: ModelSpec
+    hyperparameters: Hyperparameters
+    is_known: bool
+
+    def words(self, known_rows: int, rows: int) -> str:
+        """What a training takes over, in one sentence."""
+        what = f"member {self.member + 1} of {self.members}" if self.members > 1 else "the champion"
+        learned = "" if self.is_known else ", with default settings, for those it was trained with were not found"
+        return f"It goes on from {what}, which knows {known_rows:,} of {rows:,} embedding rows{learned}."
+
+
+def open_champion(version: Version, folder: Path) -> Champion:
+    """Bring a version to this machine.
+
+    Raises:
+        TrackingError: as `tracking.registry.versions.download`.
+    """
+    days = version.tags.get(LEARNED_DAYS, "")
+    learned = frozenset(date.fromisoformat(text) for text in days.split(",") if text)
+    return Champion(version, download(version, folder), learned)
+
+
+def choose_origin(champion: Champion, newest: DayLog) -> Origin:
+    """Choose the member that is best on the newest day to be learned, which none of them has.
+
+    Raises:
+        CheckpointError: the champion's files are damaged.
+        DataError: the day cannot be read.
+    """
+    path = champion.files.model / "model.json"
+    try:
+        specs = [ModelSpec.from_dict(member) for member in read_json(path)["members"]]
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(f"The file {path} does not describe a model of this version ({error}).") from error
+    best = 0
+    if len(specs) > 1:
+        means = [losses_of(champion.files, newest, member=member).mean() for member in range(len(specs))]
+        best = int(min(range(len(specs)), key=means.__getitem__))
+    found = _hyperparameters(champion.version, specs[best])
+    return Origin(
+        member=best,
+        members=len(specs),
+        spec=specs[best],
+        hyperparameters=found or Hyperparameters(),
+        is_known=found is not None,
+    )
+
+
+def slowed(hyperparameters: Hyperparameters, share: float) -> Hyperparameters:
+    """The same with smaller steps: the optimisers' memory of the former training is gone, so full ones unlearn much."""
+    return replace(
+        hyperparameters,
+        dense_learning_rate=hyperparameters.dense_learning_rate * share,
+        embedding_learning_rate=hyperparameters.embedding_learning_rate * share,
+    )
+
+
+def version_tags(learned: Sequence[date], hyperparameters: Hyperparameters | None) -> dict[str, str]:
+    """What a later night needs to know of a version."""
+    days = sorted(learned)[-MOST_DAYS_KEPT:]
+    tags = {LEARNED_DAYS: ",".join(day.isoformat() for day in days)}
+    if hyperparameters is not None:
+        tags[HYPERPARAMETERS] = json.dumps(hyperparameters.to_dict())
+    return tags
+
+
+def _hyperparameters(version: Version, spec: ModelSpec) -> Hyperparameters | None:
+    """From the version's tag, else from the member of that architecture which did best in the run it came out of."""
+    kept = version.tags.get(HYPERPARAMETERS)
+    if kept is not None:
+        return Hyperparameters(**json.loads(kept))
+    wanted = {name: str(value) for name, value in model_params(spec).items()}
+    members = [
+        run
+        for run in read_runs(("member",))
+        if run.parent_run_id == version.run_id and wanted.items() <= dict(run.params).items()
+    ]
+    if not members:
+        return None
+    return parse_hyperparameters(min(members, key=_normalised_entropy).params)
+
+
+def _normalised_entropy(run: TrackedRun) -> float:
+    return run.metrics.get("quality.ne", float("inf"))
+
+
+def parse_hyperparameters(params: Mapping[str, str]) -> Hyperparameters:
+    """Read back what `tracking.convention.model_params` wrote; what is not there has its default."""
+    values: dict[str, Any] = {}
+    for option in fields(Hyperparameters):
+        text = params.get(f"model.{option.name}")
+        if text is not None:
+            values[option.name] = text if isinstance(option.default, str) else float(text)
+    return Hyperparameters(**values)

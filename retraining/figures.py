@@ -1,0 +1,164 @@
+"""What one day looks like in figures, so that days can be compared without reading them again."""
+
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from engine.checkpoint.storage import write_text
+from ingestion.sources.days import DayLog
+from retraining.sketch import KeySketch
+
+FORMAT = 1
+
+
+class FieldFigures(BaseModel):
+    """One field over one day.
+
+    Attributes:
+        values: of all rows, a row may hold several.
+        missing_share: share of rows without a value.
+        distinct: estimated number of distinct values; exact below `sketch.SIZE`; 0 for a numeric field.
+        keys: the sampled values, ascending; see `KeySketch`.
+        counts: how often each was seen.
+        complete: whether these are all.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    values: int
+    missing_share: float
+    distinct: float = 0.0
+    keys: tuple[int, ...] = ()
+    counts: tuple[int, ...] = ()
+    complete: bool = True
+
+
+class DayFigures(BaseModel):
+    """One day.
+
+    Attributes:
+        day: the date.
+        rows: that can be read.
+        rejected: that cannot.
+        positives: rows with a positive label.
+        first_rejection: the first row that cannot be read and why; empty when there is none.
+        fields: figures of each feature by name.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: int = FORMAT
+    day: date
+    rows: int
+    rejected: int
+    positives: int
+    first_rejection: str = ""
+    fields: dict[str, FieldFigures]
+
+    @property
+    def base_rate(self) -> float:
+        """Share of positive labels."""
+        return self.positives / self.rows if self.rows else 0.0
+
+    @property
+    def rejected_share(self) -> float:
+        """Share of rows that cannot be read."""
+        return self.rejected / max(self.rows + self.rejected, 1)
+
+
+def figures_of(log: DayLog, digest: str, kept: Path) -> DayFigures:
+    """Read a day and describe it, or take what an earlier night has found.
+
+    Args:
+        log: the day.
+        digest: of everything that decides about the figures: the bytes of the files, the schema.
+        kept: folder of known figures.
+
+    Raises:
+        DataError: a file cannot be read.
+    """
+    path = kept / f"{digest[:32]}.json"
+    try:
+        known = DayFigures.model_validate_json(path.read_text())
+        if known.format == FORMAT and known.day == log.day:
+            return known
+    except (OSError, ValidationError):
+        pass  # not known, damaged, or of another version: read the day
+    found = describe(log)
+    kept.mkdir(parents=True, exist_ok=True)
+    write_text(path, found.model_dump_json())
+    return found
+
+
+def describe(log: DayLog) -> DayFigures:
+    """Read a day once.
+
+    Raises:
+        DataError: a file cannot be read.
+    """
+    schema = log.schema
+    rows = rejected = positives = 0
+    first = ""
+    present = np.zeros(len(schema.numeric), np.int64)
+    single = [KeySketch() for _ in schema.categorical]
+    multi = [KeySketch() for _ in schema.multi_valued]
+    filled = np.zeros(len(schema.multi_valued), np.int64)
+    for batch in log.batches():
+        columns = batch.columns
+        rows += columns.rows
+        positives += int(batch.labels.reshape(columns.rows, -1)[:, 0].sum()) if columns.rows else 0
+        rejected += len(batch.rejected)
+        if batch.rejected and not first:
+            first = f"line {batch.rejected[0].line} of {batch.rejected[0].source}: {batch.rejected[0].reason}"
+        present += (~np.isnan(columns.numeric)).sum(axis=1)
+        for sketch, keys in zip(single, columns.keys, strict=True):
+            sketch.add(keys)
+        for index, (sketch, bag) in enumerate(zip(multi, columns.bags, strict=True)):
+            sketch.add(bag.keys)
+            filled[index] += int((np.diff(bag.offsets) > 0).sum())
+    missing = {name: 1 - int(there) / max(rows, 1) for name, there in zip(schema.numeric, present, strict=True)}
+    fields = {name: FieldFigures(values=rows, missing_share=share) for name, share in missing.items()}
+    for field, sketch in zip(schema.categorical, single, strict=True):
+        fields[field.column] = _field(sketch, 1 - sketch.values / max(rows, 1))
+    for field, sketch, there in zip(schema.multi_valued, multi, filled, strict=True):
+        fields[field.column] = _field(sketch, 1 - int(there) / max(rows, 1))
+    return DayFigures(
+        day=log.day, rows=rows, rejected=rejected, positives=positives, first_rejection=first, fields=fields
+    )
+
+
+def _field(sketch: KeySketch, missing_share: float) -> FieldFigures:
+    return FieldFigures(
+        values=sketch.values,
+        missing_share=missing_share,
+        distinct=sketch.distinct,
+        keys=tuple(sketch.keys.tolist()),
+        counts=tuple(sketch.counts.tolist()),
+        complete=sketch.complete,
+    )
+
+
+def new_share(field: FieldFigures, others: Sequence[FieldFigures]) -> float | None:
+    """Share of a day's values that none of the other days has, estimated from the values sampled in all of them.
+
+    A value is sampled by its hash alone, so that one which is sampled in one day is sampled in every day that has it,
+    up to the largest hash that all samples reach.
+
+    Returns:
+        None where there is nothing to compare.
+    """
+    others = [other for other in others if other.values]
+    if not field.keys or not others:
+        return None
+    reach = min((one.keys[-1] for one in (field, *others) if not one.complete), default=None)
+    keys, counts = np.array(field.keys, np.uint64), np.array(field.counts)
+    if reach is not None:
+        compared = keys <= np.uint64(reach)
+        keys, counts = keys[compared], counts[compared]
+    if not counts.sum():
+        return None
+    known = np.unique(np.concatenate([np.array(other.keys, np.uint64) for other in others]))
+    return float(counts[~np.isin(keys, known)].sum() / counts.sum())

@@ -1,0 +1,152 @@
+"""Which files belong to which day: by a pattern that says where the date stands, or by the dates in their names."""
+
+import glob
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date, datetime
+from pathlib import Path
+
+from ingestion.sources.guard import check_paths, check_words
+from shunter.errors import DataError, RequestError
+
+_PLACE = re.compile(r"\{date(?::([^{}]*))?\}")
+# A year, a month and a day, all with the same separator or none, and no digit beside them.
+_ANY_DATE = re.compile(
+    r"(?<!\d)(?P<year>(?:19|20)\d\d)(?P<separator>[-_.]?)(?P<month>\d\d)(?P=separator)(?P<day>\d\d)(?!\d)"
+)
+_DIRECTIVES = {"Y": r"\d{4}", "y": r"\d{2}", "m": r"\d{2}", "d": r"\d{2}", "j": r"\d{3}"}
+_UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", ".crc")
+
+
+@dataclass(frozen=True)
+class FoundDays:
+    """What lies there.
+
+    Attributes:
+        days: the files of each day, ascending; those of a day by name.
+        undated: files that match but bear no date that exists.
+    """
+
+    days: dict[date, tuple[Path, ...]]
+    undated: tuple[Path, ...]
+
+
+def find_days(data: str) -> FoundDays:
+    """Sort the files of a click log by day.
+
+    Hidden files, those that begin with `_`, and those still being written (`.tmp`, `.part`, ...) are passed over.
+
+    Args:
+        data: a pattern with `{date}`, which stands for a date such as 2026-05-01, 20260501 or 2026_05_01, or with
+            `{date:%Y/%m/%d}`, which says how it is written (%Y, %y, %m, %d, %j); besides these it may hold the
+            wildcards of a glob. Or a folder, or a glob, whose files or whose files' folders bear a date.
+
+    Raises:
+        RequestError: `data` is empty, says in no known way how the date is written, or points where nothing may be
+            read.
+        DataError: no file with a date is there.
+    """
+    if not data.strip():
+        raise RequestError(
+            "There is nothing to learn from: name the days with --data, such as logs/day_{date}.parquet."
+        )
+    places = list(_PLACE.finditer(data))
+    if len(places) > 1:
+        raise RequestError(f"The pattern {data} holds {{date}} {len(places)} times: write it once.")
+    check_words(_PLACE.sub("*", data))
+    files = _matching(data)
+    check_paths(files)
+    pattern = _expression(data, places[0].group(1)) if places else None
+    days: dict[date, list[Path]] = {}
+    undated = []
+    for path in files:
+        day = _date_in(path) if pattern is None else _date_by(pattern, places[0].group(1), path)
+        if day is None:
+            undated.append(path)
+        else:
+            days.setdefault(day, []).append(path)
+    if not days:
+        raise DataError(
+            f"No file of {data} bears a date: check the path, and write {{date}} where the date stands, as in "
+            "logs/day_{date}.parquet."
+        )
+    return FoundDays({day: tuple(sorted(days[day])) for day in sorted(days)}, tuple(undated))
+
+
+def _matching(data: str) -> list[Path]:
+    """Files of the folder and the folders in it, or of the glob."""
+    whole = Path(data).expanduser()
+    if whole.is_dir():
+        found: Iterable[Path] = (*whole.glob("*"), *whole.glob("*/*"))
+    else:
+        wild = _PLACE.sub(lambda place: _wildcard(place.group(1)), str(whole))
+        found = map(Path, glob.glob(wild))  # noqa: PTH207 - the pattern may be absolute
+    return sorted(path for path in found if path.is_file() and not _is_passed_over(path))
+
+
+def _is_passed_over(path: Path) -> bool:
+    return path.name.startswith((".", "_")) or path.suffix in _UNFINISHED
+
+
+def _wildcard(date_format: str | None) -> str:
+    """As many path parts as the date has."""
+    return "*" if date_format is None else "/".join("*" for _ in date_format.split("/"))
+
+
+def _expression(data: str, date_format: str | None) -> re.Pattern[str]:
+    """What a path of the pattern looks like, with a group for the date."""
+    head, _, tail = _PLACE.split(str(Path(data).expanduser()))
+    middle = _ANY_DATE.pattern if date_format is None else _written_as(date_format)
+    return re.compile(f"{_glob_expression(head)}(?P<date>{middle}){_glob_expression(tail)}")
+
+
+def _written_as(date_format: str) -> str:
+    """A date in this format, as a regular expression."""
+    pieces = re.findall(r"%.?|[^%]+", date_format)
+    used = {piece[1:] for piece in pieces if piece.startswith("%")}
+    is_a_day = used & {"Y", "y"} and (used >= {"m", "d"} or "j" in used)
+    if not is_a_day or not used <= _DIRECTIVES.keys() or len(used) < sum(piece.startswith("%") for piece in pieces):
+        raise RequestError(
+            f"The format {date_format!r} does not say a day: write it with %Y or %y, %m and %d (or %j), each once, as "
+            "in {date:%Y-%m-%d}."
+        )
+    return "".join(_DIRECTIVES[piece[1:]] if piece.startswith("%") else re.escape(piece) for piece in pieces)
+
+
+def _glob_expression(text: str) -> str:
+    """The wildcards `*`, `?` and `[...]` of a glob as a regular expression."""
+    pieces = re.findall(r"\*|\?|\[[^\]]+\]|[^*?\[]+|\[", text)
+    return "".join(
+        {"*": "[^/]*", "?": "[^/]"}.get(piece)
+        or (piece.replace("[!", "[^") if len(piece) > 1 and piece.startswith("[") else re.escape(piece))
+        for piece in pieces
+    )
+
+
+def _date_by(pattern: re.Pattern[str], date_format: str | None, path: Path) -> date | None:
+    match = pattern.fullmatch(str(path))
+    if match is None:
+        return None
+    if date_format is None:
+        return _as_date(match)
+    try:
+        return datetime.strptime(match.group("date"), date_format).date()
+    except ValueError:
+        return None
+
+
+def _date_in(path: Path) -> date | None:
+    """The last date in the file's name, else in its folder's."""
+    for name in (path.name, path.parent.name):
+        dates = [day for match in _ANY_DATE.finditer(name) if (day := _as_date(match))]
+        if dates:
+            return dates[-1]
+    return None
+
+
+def _as_date(match: re.Match[str]) -> date | None:
+    try:
+        return date(int(match["year"]), int(match["month"]), int(match["day"]))
+    except ValueError:
+        return None

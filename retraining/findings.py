@@ -1,0 +1,93 @@
+"""What is unusual about the days of a night: pure comparisons of figures, each told in one sentence."""
+
+from collections.abc import Iterator, Sequence
+from datetime import date
+from statistics import median
+from typing import Literal
+
+from hardware.types import Frozen
+from retraining.figures import DayFigures, FieldFigures, new_share
+from shunter.requests.nightly import DriftLimits
+
+FindingKind = Literal[
+    "missing", "late", "empty", "unfinished", "duplicated", "unreadable", "not over", "undated",
+    "column gone", "column new", "type changed", "base rate", "cardinality", "new values", "missing values",
+]  # fmt: skip
+LEAST_ROWS = 100  # below these shares say little
+
+
+class Finding(Frozen):
+    """Something unusual and what was done about it.
+
+    Attributes:
+        day: the day it is about; None for several.
+        kind: what it is.
+        words: one sentence.
+        column: the column it is about, where it is about one.
+    """
+
+    day: date | None
+    kind: FindingKind
+    words: str
+    column: str | None = None
+
+
+def base_rate_finding(figures: DayFigures, usual: float, limits: DriftLimits) -> Finding | None:
+    """Say that a day's base rate is far off: such labels are more often broken than true, so the day is set aside."""
+    rate, ratio = figures.base_rate, limits.max_base_rate_ratio
+    if figures.rows < LEAST_ROWS and 0 < figures.positives < figures.rows:
+        return None
+    if 0 < figures.positives < figures.rows and usual / ratio <= rate <= usual * ratio:
+        return None
+    words = (
+        f"Of {figures.day} {rate:.2%} of the labels are positive, of the median day {usual:.2%}: the day is set aside, "
+        f"neither learned nor judged on, until most days are like it or --max-base-rate-ratio allows it."
+    )
+    return Finding(day=figures.day, kind="base rate", words=words)
+
+
+def drift_findings(newest: DayFigures, before: Sequence[DayFigures], limits: DriftLimits) -> list[Finding]:
+    """Compare the fields of the newest day with those of the days before it; what is found changes nothing but is told.
+
+    Args:
+        newest: the day to judge on.
+        before: the other usable days.
+        limits: from where on a difference is told.
+    """
+    if not before or newest.rows < LEAST_ROWS:
+        return []
+    found: list[Finding] = []
+    for name, field in newest.fields.items():
+        others = [one.fields[name] for one in before if name in one.fields]
+        for kind, words in _differences(name, field, others, newest, limits):
+            found.append(Finding(day=newest.day, kind=kind, words=words, column=name))
+    return found
+
+
+def _differences(
+    name: str, field: FieldFigures, others: Sequence[FieldFigures], newest: DayFigures, limits: DriftLimits
+) -> Iterator[tuple[FindingKind, str]]:
+    usual_missing = median(other.missing_share for other in others)
+    if abs(field.missing_share - usual_missing) > limits.max_missing_share:
+        yield (
+            "missing values",
+            f"In {name} {field.missing_share:.0%} of the rows of {newest.day} have no value, of the median day "
+            f"{usual_missing:.0%}: the day is used as it is.",
+        )
+    usual_distinct = median(other.distinct for other in others)
+    ratio = limits.max_cardinality_ratio
+    if usual_distinct and field.distinct and not usual_distinct / ratio <= field.distinct <= usual_distinct * ratio:
+        yield (
+            "cardinality",
+            f"The field {name} has about {field.distinct:,.0f} different values on {newest.day}, on the median day "
+            f"{usual_distinct:,.0f}: the day is used as it is.",
+        )
+    share = new_share(field, others)
+    rest = [new_share(one, [other for other in others if other is not one]) for one in others]
+    usual_new = max((one for one in rest if one is not None), default=None)
+    if share is not None and usual_new is not None and share > usual_new + limits.max_new_share:
+        yield (
+            "new values",
+            f"Of the values of {name} on {newest.day} {share:.0%} were seen on no day before, usually at most "
+            f"{usual_new:.0%}: they count as unknown until they are learned.",
+        )

@@ -1,0 +1,194 @@
+"""Looking at the files of the days: opening each with the columns it has, dropping copies, describing what is left."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import TypeVar
+
+from ingestion.cache import file_hashes
+from ingestion.sources.days import DayLog, open_day
+from ingestion.sources.header import Kind, column_kinds, unreadable_share
+from retraining.figures import DayFigures, figures_of
+from retraining.findings import Finding, FindingKind
+from shunter.errors import DataError
+from shunter.requests.nightly import NightlyRequest
+from shunter.settings import Settings
+
+Found = TypeVar("Found")
+
+
+@dataclass
+class Looked:
+    """The days that can be read.
+
+    Attributes:
+        logs: the days, opened.
+        figures: what each looks like.
+        findings: what is unusual about these days and those that are left out.
+    """
+
+    logs: dict[date, DayLog] = field(default_factory=dict)
+    figures: dict[date, DayFigures] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+    def say(self, day: date | None, kind: FindingKind, words: str, column: str | None = None) -> None:
+        """Add a finding."""
+        self.findings.append(Finding(day=day, kind=kind, words=words, column=column))
+
+
+def look_at(days: Mapping[date, Sequence[Path]], request: NightlyRequest, kept: Path) -> Looked:
+    """Open and describe days; one that cannot be used is left out and told.
+
+    Args:
+        days: files of each day.
+        request: format and schema.
+        kept: folder of the figures of days that were described before.
+
+    Raises:
+        DataError: the schema is missing or wrong.
+    """
+    looked = Looked()
+    cache = Settings().cache_directory
+    files = _without_copies(days, cache, looked)
+    opened = _opened(files, request, looked)
+    kinds = {day: found for day, log in opened.items() if (found := _kinds(log, looked)) is not None}
+    usual = _usual(kinds)
+    for day, found in kinds.items():
+        lacking = _lacking(opened[day], found, usual, request.max_bad_share, looked)
+        if lacking is None:
+            continue
+        log = open_day(day, files[day], request.format, request.schema_file, without=lacking)
+        digest = _digest(file_hashes(log.source.paths, cache), log)
+        figures = _attempt(day, lambda log=log, digest=digest: figures_of(log, digest, kept), looked)
+        if figures is not None and _is_readable(figures, request.max_bad_share, looked):
+            looked.logs[day], looked.figures[day] = log, figures
+    return looked
+
+
+def _without_copies(days: Mapping[date, Sequence[Path]], cache: Path, looked: Looked) -> dict[date, tuple[Path, ...]]:
+    """Leave out empty files, copies within a day, and days that are copies of an earlier one."""
+    seen: dict[tuple[str, ...], date] = {}
+    files: dict[date, tuple[Path, ...]] = {}
+    for day, paths in days.items():
+        distinct: dict[str, Path] = {}
+        names = {path.name for path in paths}
+        for path in paths:
+            if path.stat().st_size == 0:
+                looked.say(day, "empty", f"{path} is empty and was passed over.")
+            elif path.suffix == ".gz" and path.name.removesuffix(".gz") in names:
+                looked.say(day, "duplicated", f"{path} lies there decompressed as well and was passed over.")
+            else:
+                digest = file_hashes((path,), cache)[0]
+                if digest in distinct:
+                    looked.say(day, "duplicated", f"{path} is a copy of {distinct[digest].name} and was passed over.")
+                distinct.setdefault(digest, path)
+        content = tuple(sorted(distinct))
+        if not content:
+            continue
+        if content in seen:
+            looked.say(day, "duplicated", f"{day} holds the same bytes as {seen[content]} and is left out.")
+            continue
+        seen[content] = day
+        files[day] = tuple(distinct.values())
+    return files
+
+
+def _opened(files: Mapping[date, tuple[Path, ...]], request: NightlyRequest, looked: Looked) -> dict[date, DayLog]:
+    """Open each day; the schema is that of the request, so a mistake in it is not the fault of a day."""
+    opened: dict[date, DayLog] = {}
+    problem: DataError | None = None
+    for day, paths in files.items():
+        try:
+            opened[day] = open_day(day, paths, request.format, request.schema_file)
+        except DataError as error:
+            problem = error
+            looked.say(day, "unreadable", f"{day} is left out: {_clause(error)}.")
+    if problem is not None and not opened:
+        raise problem
+    return opened
+
+
+def _kinds(log: DayLog, looked: Looked) -> dict[str, Kind] | None:
+    return _attempt(log.day, lambda: column_kinds(log.source), looked)
+
+
+def _attempt(day: date, work: Callable[[], Found], looked: Looked) -> Found | None:
+    """What `work` finds, None and a finding where the day cannot be read."""
+    try:
+        return work()
+    except DataError as error:
+        looked.say(day, "unreadable", f"{day} is left out: {_clause(error)}.")
+        return None
+
+
+def _usual(kinds: Mapping[date, Mapping[str, Kind]]) -> dict[str, Kind]:
+    """The kind that most days have of each column; of a column that most days have not, nothing."""
+    counts: dict[str, Counter[Kind]] = {}
+    for found in kinds.values():
+        for name, kind in found.items():
+            counts.setdefault(name, Counter())[kind] += 1
+    return {name: count.most_common(1)[0][0] for name, count in counts.items() if 2 * count.total() > len(kinds)}
+
+
+def _lacking(
+    log: DayLog, kinds: Mapping[str, Kind], usual: Mapping[str, Kind], max_bad_share: float, looked: Looked
+) -> set[str] | None:
+    """Features that are to be read as missing in this day; None when the day cannot be used at all."""
+    if not kinds:  # the format has no header
+        return set()
+    day, schema = log.day, log.schema
+    if schema.label.column not in kinds:
+        looked.say(day, "column gone", f"{day} has no column {schema.label.column}, the label, and is left out.")
+        return None
+    gone = {name for name in schema.features if name not in kinds}
+    for name in sorted(gone):
+        looked.say(day, "column gone", f"{day} has no column {name}: its values count as missing there.", name)
+    for name in sorted(kinds.keys() - usual.keys() - set(schema.columns)):
+        looked.say(
+            day, "column new", f"{day} has the column {name}, which the schema does not name: it is not learned."
+        )
+    multi = {field.column for field in schema.multi_valued}
+    for name in sorted(set(schema.features) - gone):
+        kind = kinds[name]
+        if name in usual and kind != usual[name]:
+            looked.say(day, "type changed", f"{name} is {_noun(kind)} on {day}, usually it is {_noun(usual[name])}.")
+        is_wrong = kind == "other" or (kind == "list" and name not in multi)
+        if name in schema.numeric and kind not in {"number", "list", "other"}:
+            is_wrong = unreadable_share(log.source, name) > max_bad_share
+        if is_wrong:
+            gone.add(name)
+            looked.say(day, "type changed", f"{name} cannot be read on {day}: its values count as missing there.", name)
+    return gone
+
+
+def _is_readable(figures: DayFigures, max_bad_share: float, looked: Looked) -> bool:
+    day = figures.day
+    if figures.rejected_share > max_bad_share:
+        looked.say(
+            day,
+            "unreadable",
+            f"{figures.rejected} rows ({figures.rejected_share:.1%}) of {day} cannot be read, such as "
+            f"{figures.first_rejection}: the day is left out.",
+        )
+        return False
+    if not figures.rows:
+        looked.say(day, "empty", f"{day} holds no row and is left out.")
+        return False
+    return True
+
+
+def _digest(hashes: Sequence[str], log: DayLog) -> str:
+    told = (log.day.isoformat(), *hashes, log.source.identity, log.source.schema.model_dump_json())
+    return hashlib.sha256("|".join(told).encode()).hexdigest()
+
+
+def _noun(kind: Kind) -> str:
+    return {"number": "a number", "text": "a text", "time": "a time", "list": "a list", "other": "nested"}[kind]
+
+
+def _clause(error: Exception) -> str:
+    """What an error says, without its advice: a part of another sentence."""
+    return str(error).partition(": ")[0].rstrip(".")

@@ -1,0 +1,57 @@
+"""Which ids of two encoders stand for the same values."""
+
+import numpy as np
+
+from engine.checkpoint.warm_start import SharedRows, WarmStart
+from engine.data.dataset import Dataset
+from ingestion.encoding.encoder import CategoricalField, Encoder
+from ingestion.encoding.vocabulary import HashedIds, IdMap, VocabularyIds
+from tracking.registry.versions import ModelFiles
+
+
+def shared_rows(now: Encoder, former: Encoder) -> dict[str, SharedRows]:
+    """Match the ids of every field that both have, by value; id 0 is the unknown value in both.
+
+    Args:
+        now: of the model to be trained.
+        former: of the model to go on from.
+    """
+    before = {field.name: field for field in former.categorical}
+    return {
+        field.name: _shared(field.ids, before[field.name].ids)
+        for field in now.categorical
+        if field.name in before and _is_comparable(field, before[field.name])
+    }
+
+
+def _is_comparable(now: CategoricalField, former: CategoricalField) -> bool:
+    return now.key_kind == former.key_kind and now.multi_valued == former.multi_valued
+
+
+def _shared(now: IdMap, former: IdMap) -> SharedRows:
+    """A hashed id stands for many values: it goes to each value that has an id of its own, and back from the first."""
+    if isinstance(now, VocabularyIds):
+        ids, former_ids = np.arange(1, now.rows), former.ids(now.keys).astype(np.int64)
+    elif isinstance(former, VocabularyIds):
+        every_id = now.ids(former.keys)
+        ids, first = np.unique(every_id, return_index=True)  # the first is the most frequent
+        former_ids = first.astype(np.int64) + 1
+    elif isinstance(now, HashedIds) and now.rows == former.rows:
+        ids = former_ids = np.arange(1, now.rows)
+    else:
+        ids = former_ids = np.empty(0, np.int64)
+    known = former_ids > 0
+    unknown = np.zeros(1, np.int64)
+    return SharedRows(
+        np.concatenate([unknown, ids[known]]).astype(np.int64), np.concatenate([unknown, former_ids[known]])
+    )
+
+
+def warm_start_from(files: ModelFiles, member: int, dataset: Dataset) -> WarmStart:
+    """Start from a model whose ids may stand for other values.
+
+    Raises:
+        DataError: an encoder cannot be read.
+    """
+    now, former = Encoder.load(dataset.directory / "encoder"), Encoder.load(files.encoder)
+    return WarmStart(files.model, shared_rows(now, former), member)

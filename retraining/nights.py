@@ -1,0 +1,125 @@
+"""What past nights have left in MLflow, and what this one leaves: why, in words and figures."""
+
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from typing import Literal
+
+from hardware.types import Frozen
+from retraining.bootstrap import Judgement
+from retraining.findings import Finding
+from retraining.plan import NightPlan
+from tracking.history import TrackedRun, read_runs
+from tracking.profiles import log_pictures
+from tracking.reports import log_config
+from tracking.runs import open_run
+
+Outcome = Literal["first champion", "promoted", "kept", "nothing new", "already judged"]
+
+
+class Night(Frozen):
+    """How a night ended.
+
+    Attributes:
+        outcome: in short.
+        day: the day judged on.
+        reason: why, in one sentence.
+        findings: what was unusual about the days.
+        judgement: champion against challenger; None where nothing was compared.
+        champion: version in use from now on; None where there is none.
+        registered: version that came of this night; None where none did.
+        run_id: of MLflow.
+    """
+
+    outcome: Outcome
+    day: date
+    reason: str
+    findings: tuple[Finding, ...] = ()
+    judgement: Judgement | None = None
+    champion: int | None
+    registered: int | None = None
+    run_id: str
+
+
+def nights_of(name: str) -> list[TrackedRun]:
+    """The finished nights of a registered model, newest first.
+
+    Raises:
+        TrackingError: the store cannot be read.
+    """
+    return [
+        run
+        for run in read_runs(("nightly",))
+        if run.tags.get("nightly.model") == name and run.status == "FINISHED" and "nightly.outcome" in run.tags
+    ]
+
+
+def judged(nights: Sequence[TrackedRun], day: date) -> TrackedRun | None:
+    """The night that judged on a day, None where none did."""
+    return next((run for run in nights if run.tags.get("nightly.day") == day.isoformat()), None)
+
+
+def judged_later(nights: Sequence[TrackedRun], day: date) -> date | None:
+    """The latest day after the given one that a night has judged on, as happens when a clock is set back; else None."""
+    days = [date.fromisoformat(run.tags["nightly.day"]) for run in nights if "nightly.day" in run.tags]
+    return max((one for one in days if one > day), default=None)
+
+
+def missing_days(nights: Sequence[TrackedRun]) -> set[date]:
+    """Days that the last night missed."""
+    text = nights[0].tags.get("nightly.missing_days", "") if nights else ""
+    return {date.fromisoformat(one) for one in text.split(",") if one}
+
+
+def log_plan(run_id: str, name: str, plan: NightPlan, learned: Sequence[date]) -> None:
+    """Keep what the night is about.
+
+    Raises:
+        TrackingError: the store fails.
+    """
+    open_run(run_id).set_tags(
+        {
+            "nightly.model": name,
+            "nightly.day": plan.held_out.isoformat(),
+            "nightly.training_days": ",".join(day.isoformat() for day in learned),
+            "nightly.missing_days": ",".join(day.isoformat() for day in plan.missing),
+        }
+    )
+    log_config(run_id, "plan", plan)
+
+
+def log_judgement(run_id: str, name: str, judgement: Judgement, picture: Path) -> None:
+    """Keep a comparison: figures, and the resampled savings as a picture.
+
+    Args:
+        run_id: of the night.
+        name: `judgement`, or `last-day` of what the judged day itself was learned for.
+        judgement: the comparison.
+        picture: of it.
+
+    Raises:
+        TrackingError: the store fails.
+    """
+    figures = ("champion_logloss", "challenger_logloss", "saving", "saving_low", "saving_high", "needed", "rows")
+    prefix = "nightly" if name == "judgement" else f"nightly.{name}"
+    open_run(run_id).log_metrics({f"{prefix}.{figure}": getattr(judgement, figure) for figure in figures})
+    log_config(run_id, name, judgement)
+    log_pictures(run_id, [picture])
+
+
+def log_night(night: Night) -> None:
+    """Keep the outcome: the last write of a night, which says that its day is judged.
+
+    Raises:
+        TrackingError: the store fails.
+    """
+    run = open_run(night.run_id)
+    log_config(night.run_id, "night", night)
+    run.log_metrics({"nightly.findings": len(night.findings)})
+    run.set_tags(
+        {
+            "nightly.reason": night.reason,
+            "nightly.champion": str(night.champion),
+            "nightly.outcome": night.outcome,
+        }
+    )

@@ -1,0 +1,33 @@
+"""The comparison for the eye: how the saving came out in each resample."""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retraining.bootstrap import Judgement
+
+
+def draw_judgement(judgement: Judgement, savings: NDArray[np.float64], path: Path) -> Path:
+    """Draw a histogram of the resampled savings with the saving asked for.
+
+    Args:
+        judgement: of these savings.
+        savings: `[resamples]`, in nats per row.
+        path: of the PNG.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.subplots()
+    axes.hist(1e3 * savings, bins=60, color="#4c72b0", alpha=0.85)
+    bound = f"exceeded with probability {judgement.confidence:.0%}: {1e3 * judgement.saving_low:.3f}"
+    axes.axvline(1e3 * judgement.saving_low, color="#1b2a49", linestyle="--", label=bound)
+    axes.axvline(1e3 * judgement.needed, color="#c44e52", linewidth=2, label=f"asked for: {1e3 * judgement.needed:.3f}")
+    axes.set_xlabel("log loss saved by the challenger, in thousandths of a nat per row")
+    axes.set_ylabel(f"of {len(savings):,} resamples")
+    axes.set_title(f"{'Promoted' if judgement.is_better else 'Not promoted'}, judged on {judgement.rows:,} rows")
+    axes.legend(loc="upper left", frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+    return path

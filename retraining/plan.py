@@ -1,0 +1,167 @@
+"""Which day is judged on and which are learned: pure rules over what was found."""
+
+from collections.abc import Collection, Mapping
+from datetime import date, datetime, timedelta
+from statistics import median
+from zoneinfo import ZoneInfo
+
+from hardware.types import Frozen
+from retraining.figures import DayFigures
+from retraining.findings import Finding, base_rate_finding, drift_findings
+from shunter.errors import DataError
+from shunter.requests.nightly import NightlyRequest
+
+
+class NightPlan(Frozen):
+    """One night.
+
+    Attributes:
+        held_out: the day that champion and challenger are judged on.
+        training: usable days before it, ascending.
+        missing: days between the first of these and yesterday of which there is nothing usable.
+        findings: everything unusual, in the order of the days.
+    """
+
+    held_out: date
+    training: tuple[date, ...]
+    missing: tuple[date, ...]
+    findings: tuple[Finding, ...]
+
+
+def yesterday(now: datetime, zone: ZoneInfo) -> date:
+    """The newest day that is over.
+
+    Args:
+        now: with a time zone.
+        zone: in which the days end.
+    """
+    return now.astimezone(zone).date() - timedelta(days=1)
+
+
+def window(days: Collection[date], request: NightlyRequest, newest: date) -> tuple[list[date], list[Finding]]:
+    """The days worth looking at, ascending, and a word on those that are not over yet.
+
+    Args:
+        days: all that were found.
+        request: how far to look back.
+        newest: the newest day that may be judged on.
+    """
+    oldest = newest - timedelta(days=request.train_days + (0 if request.day else request.max_late_days))
+    early = [
+        Finding(day=day, kind="not over", words=f"{day} is not over in {request.timezone} and is left for later.")
+        for day in sorted(days)
+        if day > newest and request.day is None
+    ]
+    return sorted(day for day in days if oldest <= day <= newest), early
+
+
+def plan_night(
+    figures: Mapping[date, DayFigures],
+    found: Collection[Finding],
+    request: NightlyRequest,
+    newest: date,
+    *,
+    missing_before: Collection[date] = (),
+) -> NightPlan:
+    """Choose the days.
+
+    Args:
+        figures: of the days that can be read.
+        found: what was unusual so far.
+        request: the limits.
+        newest: the newest day that may be judged on.
+        missing_before: days that the last night missed.
+
+    Raises:
+        DataError: no day can be judged on, the newest is too old, or there is nothing before it to learn.
+    """
+    findings = list(found)
+    usable = _without_broken_labels(figures, request, findings)
+    finished = _without_unfinished(usable, request, findings)
+    if not finished or (request.day is not None and request.day not in finished):
+        raise DataError(_no_day(request, newest, findings))
+    held_out = max(finished)
+    late_days = (newest - held_out).days
+    if late_days > request.max_late_days:
+        raise DataError(
+            f"The newest usable day of {request.data} is {held_out}, {late_days} days before {newest}: check what "
+            f"writes the log, or name a day with --day."
+        )
+    first = held_out - timedelta(days=request.train_days)
+    training = tuple(day for day in sorted(usable) if first <= day < held_out)
+    if not training:
+        raise DataError(
+            f"There is no usable day in the {request.train_days} before {held_out} to learn from: give more days, or "
+            "raise --train-days."
+        )
+    missing = _missing(usable, training[0], newest)
+    findings += _absences(missing, {one.day for one in findings}, newest, held_out)
+    findings += [
+        Finding(day=day, kind="late", words=f"{day} came late: it was missing last time and is used from now on.")
+        for day in training
+        if day in missing_before
+    ]
+    told = {one.column for one in findings if one.day == held_out}
+    drift = drift_findings(usable[held_out], [usable[day] for day in training], request.drift)
+    findings += [one for one in drift if one.column not in told]
+    findings.sort(key=lambda one: one.day or date.min)
+    return NightPlan(held_out=held_out, training=training, missing=missing, findings=tuple(findings))
+
+
+def _without_broken_labels(
+    figures: Mapping[date, DayFigures], request: NightlyRequest, findings: list[Finding]
+) -> dict[date, DayFigures]:
+    """Days whose labels look like those of the median day: once most days are different, the others are set aside."""
+    usual = median(one.base_rate for one in figures.values()) if figures else 0.0
+    usable = {}
+    for day, one in figures.items():
+        finding = base_rate_finding(one, usual, request.drift)
+        if finding is None:
+            usable[day] = one
+        else:
+            findings.append(finding)
+    return usable
+
+
+def _without_unfinished(
+    usable: Mapping[date, DayFigures], request: NightlyRequest, findings: list[Finding]
+) -> dict[date, DayFigures]:
+    """Days that may be judged on: from the newest on, those with far fewer rows than usual may still be written to."""
+    if not usable:
+        return {}
+    usual = median(one.rows for one in usable.values())
+    finished = dict(usable)
+    while len(finished) > 1:
+        newest = finished[max(finished)]
+        if newest.rows >= request.drift.min_rows_share * usual:
+            break
+        words = (
+            f"{newest.day} has {newest.rows:,} rows, the median day {usual:,.0f}: it is taken for unfinished and not "
+            "judged on."
+        )
+        findings.append(Finding(day=newest.day, kind="unfinished", words=words))
+        del finished[newest.day]
+    return finished
+
+
+def _no_day(request: NightlyRequest, newest: date, findings: Collection[Finding]) -> str:
+    wanted = request.day or newest
+    reason = next((one.words for one in findings if one.day == wanted), f"there is no file of {wanted}")
+    what = f"{wanted} cannot be judged on" if request.day else f"No day of {request.data} up to {newest} can be used"
+    return f"{what} ({reason.rstrip('.')}): mend the log, or name another day with --day."
+
+
+def _missing(usable: Collection[date], first: date, newest: date) -> tuple[date, ...]:
+    span = (first + timedelta(days=number) for number in range((newest - first).days + 1))
+    return tuple(day for day in span if day not in usable)
+
+
+def _absences(missing: Collection[date], told: Collection[date | None], newest: date, held_out: date) -> list[Finding]:
+    """A word on each day that is missing for no other reason that was told."""
+    words = {
+        True: f"is missing, so {held_out} is judged on in its place; it is used when it comes.",
+        False: "is missing and is used when it comes.",
+    }
+    return [
+        Finding(day=day, kind="missing", words=f"{day} {words[day > held_out]}") for day in missing if day not in told
+    ]

@@ -1,0 +1,1 @@
+"""What is tried: spaces, studies, methods that propose, what past studies teach."""

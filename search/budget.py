@@ -1,0 +1,100 @@
+"""What a search may use, and what it has used, over all its attempts."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from engine.checkpoint.storage import write_text
+from hardware.budget import ENERGY_INTERVAL_SECONDS, JOULES_PER_KWH
+from search.methods.protocol import BudgetLeft
+
+FILE = "used.json"
+
+
+class SearchBudget:
+    """Time and energy of a search: those of this attempt, and of the earlier ones of an interrupted search.
+
+    Args:
+        directory: of the search, where what it used is kept.
+        joules: used by this attempt so far; None where no meter works.
+        max_seconds: that the search may take; None sets none.
+        max_joules: that the search may use; None sets none.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        joules: Callable[[], float | None],
+        *,
+        max_seconds: float | None = None,
+        max_joules: float | None = None,
+    ) -> None:
+        self._file = directory / FILE
+        self._joules = joules
+        self.max_seconds, self.max_joules = max_seconds, max_joules
+        self._earlier = _read(self._file)
+        self._began = time.monotonic()
+        self._asked_at = -ENERGY_INTERVAL_SECONDS
+        self._answer: str | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Used so far."""
+        return self._earlier["seconds"] + time.monotonic() - self._began
+
+    @property
+    def joules(self) -> float | None:
+        """Used so far; None where no meter works."""
+        joules = self._joules()
+        return None if joules is None else self._earlier["joules"] + joules
+
+    @property
+    def share(self) -> float:
+        """Of the time or the energy that is used, whichever is nearer to its end; 0 without a budget."""
+        times = 0.0 if self.max_seconds is None else self.seconds / self.max_seconds
+        energy = 0.0 if self.max_joules is None else (self.joules or 0.0) / self.max_joules
+        return max(times, energy)
+
+    def left(self, trials: int | None) -> BudgetLeft:
+        """What a method is told; `trials` are those that are left."""
+        joules = self.joules if self.max_joules is not None else None
+        return BudgetLeft(
+            trials=trials,
+            seconds=None if self.max_seconds is None else max(0.0, self.max_seconds - self.seconds),
+            joules=None if self.max_joules is None else max(0.0, self.max_joules - (joules or 0.0)),
+        )
+
+    def exhausted(self) -> str | None:
+        """Which part is used up, in one sentence; cheap enough to ask after each step."""
+        if self.max_seconds is not None and self.seconds >= self.max_seconds:
+            return f"The {self.max_seconds / 60:.4g} minutes of the search are used up."
+        now = time.monotonic()
+        if self.max_joules is not None and now - self._asked_at >= ENERGY_INTERVAL_SECONDS:
+            self._asked_at, self._answer = now, self._judge_energy(self.max_joules)
+        return self._answer
+
+    def save(self) -> None:
+        """Keep what was used, for an attempt after a kill.
+
+        Raises:
+            CheckpointError: it cannot be written, for instance because the disk is full.
+        """
+        joules = self.joules
+        earlier = self._earlier["joules"]
+        write_text(self._file, json.dumps({"seconds": self.seconds, "joules": earlier if joules is None else joules}))
+
+    def _judge_energy(self, most: float) -> str | None:
+        words = f"{most / JOULES_PER_KWH:.4g} kWh of the search"
+        used = self.joules
+        if used is None:  # a budget that nobody can watch would be none
+            return f"The {words} cannot be watched, since no meter of energy works here."
+        return f"The {words} are used up." if used >= most else None
+
+
+def _read(file: Path) -> dict[str, float]:
+    try:
+        used = json.loads(file.read_text())
+        return {name: float(used[name]) for name in ("seconds", "joules")}
+    except (OSError, ValueError, KeyError, TypeError):  # none yet, or cut off by a full disk
+        return {"seconds": 0.0, "joules": 0.0}

@@ -1,0 +1,100 @@
+"""The front of a search: settings that no other one beats in both quality and cost, as numbers, rows and words."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from engine.config import Hyperparameters
+from models.spec import ModelSpec
+from search.result import Setting, TuneResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostAxis:
+    """A cost as people read it.
+
+    Attributes:
+        name: of the cost, as in `Setting.costs`.
+        title: of a column or an axis, with the unit.
+        scale: by which the cost is multiplied for that unit.
+    """
+
+    name: str
+    title: str
+    scale: float
+
+
+AXES = (
+    CostAxis(name="step_seconds", title="ms a step", scale=1e3),
+    CostAxis(name="joules_per_sample", title="mJ a sample", scale=1e3),
+    CostAxis(name="parameter_bytes", title="MiB", scale=2**-20),
+)
+
+
+def known_axes(result: TuneResult) -> list[CostAxis]:
+    """The costs that are known of any setting, the one of the search first."""
+    known = [axis for axis in AXES if any(axis.name in one.costs for one in result.settings)]
+    return sorted(known, key=lambda axis: axis.name != result.front_cost)
+
+
+def front_rows(result: TuneResult) -> list[dict[str, Any]]:
+    """The front of the search's own cost as a table to choose from, from the lowest NE to the lowest cost."""
+    by_number = {one.trial_number: one for one in result.settings}
+    return [_row(by_number[number], result) for number in result.front]
+
+
+def all_rows(result: TuneResult) -> list[dict[str, Any]]:
+    """Every setting with a result, in the order of the ranking."""
+    return [
+        {
+            **_row(one, result),
+            "front": one.trial_number in result.front,
+            "stopped_early": one.is_pruned,
+            "breaks": ", ".join(name for name, value in one.violations.items() if value > 0) or None,
+        }
+        for one in result.settings
+    ]
+
+
+def _row(setting: Setting, result: TuneResult) -> dict[str, Any]:
+    costs = {axis.title: setting.costs.get(axis.name) for axis in AXES}
+    return {
+        "trial": setting.trial_number,
+        "family": setting.spec.family,
+        "NE": round(setting.validation_ne, 5),
+        **{
+            axis.title: None if (cost := costs[axis.title]) is None else float(f"{cost * axis.scale:.4g}")
+            for axis in AXES
+        },
+        "settings": setting_words(setting.spec, setting.hyperparameters),
+    }
+
+
+def setting_words(spec: ModelSpec, hyperparameters: Hyperparameters) -> str:
+    """A setting in short, for a row of a table: `dim 16, bottom 64, top 128-64, rates 0.001 0.02`."""
+    values = spec.to_dict()
+    words = [_width_words(spec)]
+    for name, title in (("bottom_widths", "bottom"), ("top_widths", "top")):
+        widths = values.pop(name, ())
+        words.append(f"{title} {'-'.join(map(str, widths)) or 'none'}")
+    for name in ("family", "embedding_dim", "table_dims", "table_shares"):
+        values.pop(name, None)
+    defaults = ModelSpec(family=spec.family).to_dict()
+    words += [
+        f"{name.replace('_', ' ')} {_short(value)}" for name, value in values.items() if value != defaults.get(name)
+    ]
+    rates = hyperparameters.dense_learning_rate, hyperparameters.embedding_learning_rate
+    words.append("rates {:.3g} {:.3g}".format(*rates))
+    return ", ".join(words)
+
+
+def _width_words(spec: ModelSpec) -> str:
+    widths = set(spec.table_dims) or {spec.embedding_dim}
+    words = f"dim {min(widths)}" + (f"-{max(widths)}" if len(widths) > 1 else "")
+    kept = set(spec.table_shares)
+    return words + (f", rows kept {min(kept):.0%}-{max(kept):.0%}" if kept - {1.0} else "")
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    return "-".join(map(_short, value)) if isinstance(value, tuple) else str(value)

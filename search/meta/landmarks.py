@@ -1,0 +1,115 @@
+"""What cheap learners reach on a data set: how much there is to learn, and how easily it is learned by heart.
+
+Landmarks in the sense of Pfahringer, Bensusan and Giraud-Carrier, "Meta-Learning by Landmarking Various Learning
+Algorithms", ICML 2000. All are convex or closed forms, so that they depend neither on the order of the rows nor on the
+numbers of the ids.
+"""
+
+import warnings
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.metrics import area_under_roc, compute_metrics
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
+    from search.meta.features import Sample
+
+MOST_ROWS = 20_000  # of the logistic regressions
+PRIOR_ROWS = 10.0  # with which the base rate counts in the rate of an id
+PENALTIES = {"logistic_ne": 0.1, "free_logistic_ne": 10.0}  # inverse strength of the L2 penalty, as scikit-learn's C
+MOST_ITERATIONS = 60
+LARGEST_NE = 2.0  # a learner that fails is not told from one that fails badly
+
+
+def landmarks(train: "Sample", validation: "Sample") -> dict[str, float]:
+    """NE or AUC of cheap learners, trained on the one sample and scored on the other.
+
+    Returns:
+        `field_ne`: of the best single field's table of rates, NE; `bayes_auc`: AUC of naive Bayes over all fields;
+        `logistic_ne` and `free_logistic_ne`: NE of logistic regressions on all ids and numbers, the second with a
+        hundredth of the penalty: where it is worse, the data is learned by heart easily. Empty where a part has one
+        class only.
+    """
+    if min(len(np.unique(one.labels)) for one in (train, validation)) < 2:
+        return {}
+    evidence = [_log_odds(train, validation, field) for field in range(len(train.ids))]
+    base = _log_odds_of(train.labels.mean())
+    return {
+        **(
+            {
+                "field_ne": min(_ne(validation.labels, base + one) for one in evidence),
+                "bayes_auc": area_under_roc(validation.labels, np.sum(evidence, axis=0)),
+            }
+            if evidence
+            else {}
+        ),
+        **_logistic(train, validation),
+    }
+
+
+def _ne(labels: np.ndarray, logits: np.ndarray) -> float:
+    return min(compute_metrics(labels, logits).ne, LARGEST_NE)
+
+
+def _log_odds_of(rate: np.ndarray) -> np.ndarray:
+    return np.log(rate) - np.log1p(-rate)
+
+
+def _log_odds(train: "Sample", validation: "Sample", field: int) -> np.ndarray:
+    """How far a field moves the log odds of each validation row from the base rate; a bag moves by the mean of its ids.
+
+    The rate of an id is drawn towards the base rate, which is also that of an id never seen.
+    """
+    seen, place = np.unique(train.ids[field], return_inverse=True)
+    base = train.labels.mean()
+    clicks = np.bincount(place, weights=train.labels[train.rows_of[field]], minlength=len(seen))
+    rows = np.bincount(place, minlength=len(seen))
+    evidence = _log_odds_of((clicks + PRIOR_ROWS * base) / (rows + PRIOR_ROWS)) - _log_odds_of(base)
+    evidence = np.append(evidence, 0.0)  # of an id never seen
+    found = np.searchsorted(seen, validation.ids[field])
+    is_seen = np.isin(validation.ids[field], seen)
+    moved = evidence[np.where(is_seen, found, len(seen))]
+    owners = validation.rows_of[field]
+    lengths = np.bincount(owners, minlength=validation.rows)
+    return np.bincount(owners, weights=moved, minlength=validation.rows) / np.maximum(lengths, 1)
+
+
+def _logistic(train: "Sample", validation: "Sample") -> dict[str, float]:
+    """NE of one logistic regression for each penalty; at most `MOST_ROWS` rows of each part, evenly spread."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    known = [np.unique(ids) for ids in train.ids]
+    inputs, judged = _matrix(train, known, train), _matrix(validation, known, train)
+    learned, scored = _spread(train.rows), _spread(validation.rows)
+    if len(np.unique(train.labels[learned])) < 2 or len(np.unique(validation.labels[scored])) < 2:
+        return {}
+    found = {}
+    for name, penalty in PENALTIES.items():
+        model = LogisticRegression(C=penalty, max_iter=MOST_ITERATIONS)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # a landmark is cheap before it is exact
+            model.fit(inputs[learned], train.labels[learned])
+        found[name] = _ne(validation.labels[scored], model.decision_function(judged[scored]))
+    return found
+
+
+def _spread(rows: int) -> np.ndarray:
+    return np.arange(rows) if rows <= MOST_ROWS else np.linspace(0, rows - 1, MOST_ROWS).astype(np.int64)
+
+
+def _matrix(sample: "Sample", known: list[np.ndarray], scale: "Sample") -> "csr_matrix":
+    """One column for each id that the training sample holds and one for each number, standardised by that sample."""
+    from scipy.sparse import csr_matrix, hstack
+
+    blocks = []
+    for ids, owners, seen in zip(sample.ids, sample.rows_of, known, strict=True):
+        is_seen = np.isin(ids, seen)
+        places = (owners[is_seen], np.searchsorted(seen, ids[is_seen]))
+        blocks.append(csr_matrix((np.ones(len(places[0])), places), shape=(sample.rows, len(seen))))
+    deviation = scale.dense.std(axis=0)
+    blocks.append(csr_matrix((sample.dense - scale.dense.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)))
+    return csr_matrix(hstack(blocks))

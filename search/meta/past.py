@@ -1,0 +1,198 @@
+"""Earlier searches, as they are kept in MLflow and read back: of what data, and what came of which points.
+
+A search writes what its data is like to its run (`meta.*`), and each trial its point and what came of it to its own
+(`trial.parameters`, `trial.outcome`). So a search that was killed halfway has taught what it had tried.
+"""
+
+import contextlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from engine.checkpoint.storage import write_text
+from engine.data.dataset import Dataset
+from search.meta.features import MetaFeatures, meta_features
+from search.meta.neighbours import distance
+from search.methods.protocol import Outcome, Parameters
+from shunter.errors import TrackingError
+from tracking.history import TrackedRun, read_children, read_runs
+from tracking.runs import open_run
+
+PREFIX = "meta."
+PARAMETERS, OUTCOME = "trial.parameters", "trial.outcome"
+LONGEST_TEXT = 5_000  # of a tag; the point of a larger space is not kept
+MOST_RUNS = 500  # of which nearness is judged, the newest
+MOST_STUDIES = 20
+MOST_OF_ONE_NAME = 5  # studies of data of one name: a nightly training shall not crowd out all others
+FEWEST_TRIALS = 3  # with a result: fewer teach nothing
+
+FILE = "past.json"
+TAUGHT = "search.past"
+
+_OUTCOME = TypeAdapter(Outcome)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PastStudy:
+    """One earlier search.
+
+    Attributes:
+        name: of its data.
+        trials: points, in the terms of its own space, with what came of them; at least one has a result.
+        distance: of its data from the present one, see `search.meta.neighbours`; 0 is the same data.
+        run_id: of MLflow; empty where it is not from there.
+        features: meta-features of its data; empty where they are not known.
+    """
+
+    name: str
+    trials: tuple[tuple[Parameters, Outcome], ...]
+    distance: float = 0.0
+    run_id: str = ""
+    features: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def with_result(self) -> list[tuple[Parameters, Outcome]]:
+        """The trials that came to a result."""
+        return [trial for trial in self.trials if trial[1].validation_ne is not None]
+
+
+_STUDIES = TypeAdapter(tuple[PastStudy, ...])
+
+
+def begin_from_past(dataset: Dataset, directory: Path, run_id: str, *, is_cold: bool = False) -> tuple[PastStudy, ...]:
+    """What a search may begin from; and what its own data is like is written to its run, for later ones.
+
+    The past is read once and kept with the search, so that one which was interrupted goes on as it would have although
+    others have ended since.
+
+    Args:
+        dataset: of the search.
+        directory: of the search alone.
+        run_id: its MLflow run.
+        is_cold: leave the past alone.
+
+    Returns:
+        The nearest first; empty where there is none, and while the store is away.
+
+    Raises:
+        DataError: an array cannot be read.
+        TrackingError: the store cannot be written.
+    """
+    file = directory / FILE
+    kept = _kept(file)
+    if kept is not None:
+        return kept
+    features = log_meta_features(run_id, dataset)
+    studies: tuple[PastStudy, ...] = ()
+    if not is_cold:
+        with contextlib.suppress(TrackingError):  # a training goes on while the server is away
+            studies = past_studies(features, but=run_id)
+    directory.mkdir(parents=True, exist_ok=True)
+    write_text(file, _STUDIES.dump_json(studies).decode())
+    open_run(run_id).set_tags({TAUGHT: words(studies)})
+    return studies
+
+
+def words(studies: Sequence[PastStudy]) -> str:
+    """One line on what the past is; names and figures, nothing of the data itself."""
+    if not studies:
+        return "No earlier search to begin from."
+    named = ", ".join(
+        f"{study.name} ({len(study.with_result)} trials, distance {study.distance:.2f})" for study in studies
+    )
+    return f"Begins from what did best on {named}."
+
+
+def _kept(file: Path) -> tuple[PastStudy, ...] | None:
+    """What an interrupted attempt of this search had read; None where it had not come so far."""
+    try:
+        return _STUDIES.validate_json(file.read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def log_meta_features(run_id: str, dataset: Dataset) -> MetaFeatures:
+    """Judge what the data is like, and write it to the run so that later searches find it.
+
+    Raises:
+        DataError: an array cannot be read.
+        TrackingError: the store fails.
+    """
+    features = meta_features(dataset)
+    open_run(run_id).log_metrics({f"{PREFIX}{name}": value for name, value in features.items()})
+    return features
+
+
+def trial_tags(parameters: Parameters, outcome: Outcome) -> dict[str, str]:
+    """What a trial's run keeps for later searches; nothing where the point is too large for a tag."""
+    tags = {
+        PARAMETERS: json.dumps(parameters),
+        OUTCOME: _OUTCOME.dump_json(outcome).decode(),
+    }
+    return tags if all(len(text) <= LONGEST_TEXT for text in tags.values()) else {}
+
+
+def past_studies(
+    features: Mapping[str, float], *, but: str | None = None, limit: int = MOST_STUDIES
+) -> tuple[PastStudy, ...]:
+    """The earlier searches whose data is most like this, the nearest first; what cannot be read is passed over.
+
+    Args:
+        features: of the present data.
+        but: run of the present search.
+        limit: most studies.
+
+    Raises:
+        TrackingError: the store cannot be read.
+    """
+    runs = [run for run in read_runs(("train", "tune"), limit=MOST_RUNS) if run.run_id != but]
+    near = sorted(((_distance(features, run), run) for run in runs), key=lambda pair: pair[0])
+    studies: list[PastStudy] = []
+    for far, run in near:
+        name = run.params.get("data.name", "")
+        if len(studies) == limit or not math.isfinite(far):
+            break
+        if [study.name for study in studies].count(name) < MOST_OF_ONE_NAME:
+            study = PastStudy(
+                name=name, trials=_trials_of(run.run_id), distance=far, run_id=run.run_id, features=_features(run)
+            )
+            studies += [study] if len(study.with_result) >= FEWEST_TRIALS else []
+    return tuple(studies)
+
+
+def _distance(features: Mapping[str, float], run: TrackedRun) -> float:
+    return distance(features, _features(run))
+
+
+def _features(run: TrackedRun) -> MetaFeatures:
+    return {name.removeprefix(PREFIX): value for name, value in run.metrics.items() if name.startswith(PREFIX)}
+
+
+def _trials_of(run_id: str) -> tuple[tuple[Parameters, Outcome], ...]:
+    children = read_children(run_id, "trial")
+    return tuple(trial for child in children if (trial := _trial(child)) is not None)
+
+
+def _trial(run: TrackedRun) -> tuple[Parameters, Outcome] | None:
+    """The point and its outcome; None where the run does not hold both in a form that can be read.
+
+    A trial counts as failed from its beginning, until it is known better; one that was killed did not fail.
+    """
+    try:
+        parameters: Any = json.loads(run.tags.get(PARAMETERS, ""))
+        outcome = _OUTCOME.validate_json(run.tags.get(OUTCOME, ""))
+    except (ValueError, ValidationError):
+        return None
+    if not isinstance(parameters, dict) or not parameters:
+        return None
+    if outcome.validation_ne is None and run.status != "FAILED":
+        return None
+    if outcome.validation_ne is not None and not 0 < outcome.validation_ne < math.inf:
+        return None
+    family = run.params.get("model.family")
+    return {**({"family": family} if family else {}), **parameters}, outcome

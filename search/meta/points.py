@@ -1,0 +1,181 @@
+"""Points of a space as numbers for a surrogate, drawn anew, and brought over from another space."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from search.methods.protocol import Parameters, Space
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+ABSENT = 0.5  # of a parameter that a point does not have, as the options of another family: the middle of its scale
+STEP = 0.15  # standard deviation of a small change, as part of a scale
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The parameters of a space with their distributions, so that points can be drawn, changed and compared.
+
+    A number becomes its place between the ends of its range, from 0 to 1, in log scale where it is searched so, and a
+    choice among numbers its rank; a choice among words becomes a column for each word.
+
+    Attributes:
+        space: what is searched.
+        distributions: Optuna's, of every parameter, whichever points have it.
+    """
+
+    space: Space
+    distributions: "Mapping[str, BaseDistribution]"
+
+    @classmethod
+    def of(cls, space: Space) -> "Domain":
+        """The parameters that the space's own points to try first have between them."""
+        distributions: dict[str, BaseDistribution] = {}
+        for point in space.defaults():
+            distributions |= distributions_at(space, point)
+        return cls(space, distributions)
+
+    def encode(self, points: list[Parameters]) -> np.ndarray:
+        """The points as numbers from 0 to 1, float64 `[points, columns]`."""
+        columns = [
+            column
+            for name, distribution in self.distributions.items()
+            for column in _columns([point.get(name) for point in points], distribution)
+        ]
+        return np.array(columns, dtype=np.float64).reshape(len(columns), len(points)).T
+
+    def draw(self, count: int, random: np.random.Generator) -> list[Parameters]:
+        """Points drawn evenly from the whole space."""
+        return [self._cut({name: _draw(one, random) for name, one in self.distributions.items()}) for _ in range(count)]
+
+    def change(self, point: Parameters, random: np.random.Generator) -> Parameters:
+        """A point nearby: each parameter is changed with a chance of a third, at least one is."""
+        names = [name for name in point if not _is_single(self.distributions[name])]
+        if not names:
+            return dict(point)
+        chosen = {name for name in names if random.random() < 1 / 3} or {names[random.integers(len(names))]}
+        changed = {name: _change(point[name], self.distributions[name], random) for name in sorted(chosen)}
+        others = {name: _draw(one, random) for name, one in self.distributions.items() if name not in point}
+        return self._cut({**others, **point, **changed})
+
+    def translate(self, parameters: Mapping[str, Any]) -> Parameters | None:
+        """A point of another space as the nearest one of this; None where the two have too little in common.
+
+        Numbers go into the range or to the nearest choice, unknown words and what the other space did not have become
+        the default's. A point of a family that is not searched here, or one that tells less than half of the
+        parameters, is no point of this space: the default would be blamed or praised for it.
+        """
+        family = self.distributions.get("family")
+        defaults = self.space.defaults()
+        if family is not None:
+            defaults = [one for one in defaults if one["family"] == parameters.get("family")]
+            if not defaults:
+                return None
+        moved = {
+            name: value
+            for name, distribution in self.distributions.items()
+            if name in parameters and (value := _moved(parameters[name], distribution)) is not _UNKNOWN
+        }
+        point = self._cut({**defaults[0], **moved})
+        return point if 2 * len(moved.keys() & point.keys()) >= len(point) else None
+
+    def _cut(self, parameters: Parameters) -> Parameters:
+        """Without the parameters that a point like this does not have."""
+        return {name: parameters[name] for name in distributions_at(self.space, parameters)}
+
+
+def distributions_at(space: Space, parameters: Parameters) -> "dict[str, BaseDistribution]":
+    """Distributions of the parameters that a point has."""
+    from optuna.trial import FixedTrial
+
+    trial = FixedTrial(parameters)
+    space.suggest(trial)  # pyright: ignore[reportArgumentType] - made to stand in for a trial
+    return dict(trial.distributions)
+
+
+_UNKNOWN = object()
+
+
+def _numbers(distribution: Any) -> tuple[float, ...] | None:
+    """The choices in their order where all are numbers; None where one is not."""
+    choices = distribution.choices
+    if all(isinstance(one, int | float) and not isinstance(one, bool) for one in choices):
+        return tuple(sorted(choices))
+    return None
+
+
+def _is_categorical(distribution: Any) -> bool:
+    return hasattr(distribution, "choices")
+
+
+def _is_single(distribution: Any) -> bool:
+    return distribution.single()
+
+
+def _columns(values: list[Any], distribution: Any) -> list[list[float]]:
+    """One column, or for words one for each."""
+    if not _is_categorical(distribution):
+        return [[ABSENT if value is None else _place(value, distribution) for value in values]]
+    numbers = _numbers(distribution)
+    if numbers is not None:
+        last = max(len(numbers) - 1, 1)
+        return [[ABSENT if value is None else numbers.index(value) / last for value in values]]
+    return [[float(value == choice) for value in values] for choice in distribution.choices]
+
+
+def _place(value: float, distribution: Any) -> float:
+    low, high = float(distribution.low), float(distribution.high)
+    if high == low:
+        return ABSENT
+    if distribution.log:
+        value, low, high = math.log(value), math.log(low), math.log(high)
+    return (value - low) / (high - low)
+
+
+def _at(place: float, distribution: Any) -> float | int:
+    """The value at a place of the scale."""
+    low, high = float(distribution.low), float(distribution.high)
+    place = min(max(place, 0.0), 1.0)
+    value = low * (high / low) ** place if distribution.log else low + (high - low) * place
+    return _rounded(value, distribution)
+
+
+def _rounded(value: float, distribution: Any) -> float | int:
+    """Into the range, and onto its steps."""
+    low, high, step = distribution.low, distribution.high, distribution.step
+    if step is not None:
+        value = low + step * round((value - low) / step)
+    value = min(max(value, low), high)
+    return int(value) if isinstance(low, int) else float(value)
+
+
+def _draw(distribution: Any, random: np.random.Generator) -> Any:
+    if _is_categorical(distribution):
+        return distribution.choices[random.integers(len(distribution.choices))]
+    return _at(random.random(), distribution)
+
+
+def _change(value: Any, distribution: Any, random: np.random.Generator) -> Any:
+    if not _is_categorical(distribution):
+        place = _place(value, distribution)
+        changed = _at(place + random.normal(0.0, STEP), distribution)
+        return changed if changed != value or distribution.step is None else _draw(distribution, random)
+    numbers = _numbers(distribution)
+    if numbers is None:
+        return _draw(distribution, random)
+    place = numbers.index(value) + (1 if random.random() < 0.5 else -1)
+    return numbers[min(max(place, 0), len(numbers) - 1)]
+
+
+def _moved(value: Any, distribution: Any) -> Any:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not _is_categorical(distribution):
+        return _rounded(value, distribution) if is_number else _UNKNOWN
+    if value in distribution.choices:
+        return value
+    numbers = _numbers(distribution)
+    return min(numbers, key=lambda one: abs(one - value)) if numbers and is_number else _UNKNOWN

@@ -1,0 +1,70 @@
+"""What a past study says of any point: a Gaussian process on its outcomes, which are put on a scale for all studies."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy.stats import norm, rankdata
+
+from search.methods.protocol import Cost, Outcome
+from search.reward import reward
+
+SHORTEST, LONGEST = 0.2, 10.0  # of a length scale, where a whole range is 1
+SEED = 0
+
+
+def scores(outcomes: Sequence[Outcome], cost: Cost | None = None) -> np.ndarray:
+    """What came of the points of one study, the lower the better, on a scale that all studies share: `[points]`.
+
+    Their ranks as quantiles of the normal distribution (Salinas et al., "A Quantile-based Approach for Hyperparameter
+    Transfer Learning", ICML 2020, section 4.1): NE of two data sets cannot be compared, and one learning rate that is
+    too high must not make all others look alike.
+
+    Args:
+        outcomes: of the points, failed ones among them.
+        cost: what NE is weighed against; see `search.reward`.
+    """
+    paid = [outcome.costs[cost] for outcome in outcomes if cost and outcome.costs.get(cost)]
+    reference = float(np.median(paid)) if paid else None
+    losses = np.array([-reward(outcome, reference_cost=reference, cost=cost) for outcome in outcomes])
+    return norm.ppf((rankdata(losses) - 0.5) / len(losses))
+
+
+class Surrogate:
+    """A Gaussian process over the points of one study.
+
+    Matern 5/2 with a length scale for each column, fitted by its marginal likelihood, and noise.
+
+    Args:
+        points: `[points, columns]`, from 0 to 1.
+        values: `[points]`, about standard normal.
+    """
+
+    def __init__(self, points: np.ndarray, values: np.ndarray) -> None:
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.gaussian_process import GaussianProcessRegressor
+        from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+
+        lengths: Any = np.ones(points.shape[1])  # typed as one number, which it may be too
+        shape = ConstantKernel(1.0, (0.1, 10.0)) * Matern(lengths, (SHORTEST, LONGEST), nu=2.5)
+        self._process: Any = GaussianProcessRegressor(shape + WhiteKernel(0.1, (0.01, 1.0)), random_state=SEED)
+        with warnings.catch_warnings():
+            # A length scale at its bound is an answer: the column does not matter.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            self._process.fit(points, values)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Length scale of each column, `[columns]`."""
+        return np.atleast_1d(self._process.kernel_.k1.k2.length_scale)
+
+    def predict(self, points: np.ndarray) -> np.ndarray:
+        """Mean of the value at points, `[points]`."""
+        return self._process.predict(points)
+
+
+def expected_improvement(mean: np.ndarray, deviation: np.ndarray, lowest: float) -> np.ndarray:
+    """By how much a value is expected to lie below the lowest so far; see Jones, Schonlau and Welch, 1998, eq. 15."""
+    gain = lowest - mean
+    return gain * norm.cdf(gain / deviation) + deviation * norm.pdf(gain / deviation)

@@ -1,0 +1,100 @@
+"""A method that begins where earlier searches ended, and goes on learning from them and from its own trials."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from search.meta.belief import Seen, believe
+from search.meta.points import Domain
+from search.meta.portfolio import MOST_POINTS, portfolio, sources_of, thinned
+from search.meta.surrogate import expected_improvement, scores
+from search.methods.protocol import BudgetLeft, Outcome, Parameters
+from search.methods.registry import SearchContext
+
+FIRST = 2  # points of the portfolio: then the trials have their say
+FEWEST_TOLD = 3  # without a past: fewer say nothing of any other point
+LENGTH = 1.0  # of each column, where there is no past to tell
+DRAWN = 512  # points drawn from the whole space for each proposal
+CHANGED = 32  # changes of each of the best points
+BEST = 6  # own trials, and points of each past study, that are changed
+
+
+class Transfer:
+    """Bayesian optimisation with the past's surrogates; see `belief` and `portfolio` beside this file.
+
+    The portfolio comes first. Then the point of the highest expected improvement is proposed, among points drawn from
+    the whole space and changes of the best ones; points under way count as if they had come out as predicted, so that
+    parallel trials differ. All it remembers is what it was told, and draws are seeded by how much that is: an
+    interrupted search goes on as it would have.
+
+    Without a past it tries the space's own points first and learns from its own trials alone.
+    """
+
+    def __init__(self, context: SearchContext) -> None:
+        """Read the past that is in the context."""
+        self._context = context
+        self._domain = Domain.of(context.space)
+        self._sources = sources_of(self._domain, context.past, context.cost)
+        self._first = portfolio(self._domain, self._sources, FIRST) or context.space.defaults()
+        self._lengths = self._lengths_of_past()
+        self._told: list[tuple[Parameters, Outcome]] = []
+        self._under_way: list[Parameters] = []
+
+    def ask(self, left: BudgetLeft) -> Parameters | None:
+        """The next of the first points, or the one of the highest expected improvement; None when none is left."""
+        tried = [point for point, _ in self._told] + self._under_way
+        point = next((point for point in self._first if point not in tried), None) or self._propose(tried)
+        if point is not None:
+            self._under_way.append(point)
+        return point
+
+    def tell(self, parameters: Parameters, outcome: Outcome) -> None:
+        """Learn what came of a point."""
+        if parameters in self._under_way:
+            self._under_way.remove(parameters)
+        self._told.append((parameters, outcome))
+
+    def _propose(self, tried: Sequence[Parameters]) -> Parameters | None:
+        random = np.random.default_rng([self._context.seed, len(tried)])
+        candidates = [point for point in self._candidates(random) if point not in tried]
+        if not candidates:
+            return None
+        if not self._sources and len(self._told) < FEWEST_TOLD:
+            return candidates[-1]  # one that was drawn: nothing is known yet
+        return candidates[int(np.argmax(self._improvement(candidates, list(tried))))]
+
+    def _candidates(self, random: np.random.Generator) -> list[Parameters]:
+        values = scores([outcome for _, outcome in self._told], self._context.cost) if self._told else np.zeros(0)
+        own = [self._told[place][0] for place in np.argsort(values, kind="stable")[:BEST]]
+        of_past = [point for source in self._sources for point in source.points[:BEST]]
+        changed = [self._domain.change(point, random) for point in own for _ in range(CHANGED)]
+        changed += [self._domain.change(point, random) for point in of_past for _ in range(CHANGED // 4)]
+        return [*of_past, *changed, *self._domain.draw(DRAWN, random)]
+
+    def _improvement(self, candidates: list[Parameters], tried: list[Parameters]) -> np.ndarray:
+        """Expected improvement of each candidate on the lowest mean at what was tried."""
+        values = scores([outcome for _, outcome in self._told], self._context.cost)
+        learned = thinned(np.argsort(values, kind="stable"), MOST_POINTS)
+        told, values = self._seen([self._told[place][0] for place in learned]), values[learned]
+        for point in self._under_way:  # each as if it had come out as expected
+            one = self._seen([point])
+            mean, _ = self._belief(told, values, one)
+            told, values = told.plus(one), np.append(values, mean)
+        mean, deviation = self._belief(told, values, self._seen(candidates))
+        lowest = self._belief(told, values, self._seen(tried))[0].min()
+        return expected_improvement(mean, deviation, float(lowest))
+
+    def _belief(self, told: Seen, values: np.ndarray, asked: Seen) -> tuple[np.ndarray, np.ndarray]:
+        nearness = np.array([source.nearness for source in self._sources])
+        return believe(told, values, asked, lengths=self._lengths, nearness=nearness)
+
+    def _lengths_of_past(self) -> np.ndarray:
+        """How far each column reaches: the geometric mean of the past studies."""
+        if not self._sources:
+            return np.full(self._domain.encode([]).shape[1], LENGTH)
+        return np.exp(np.mean([np.log(source.surrogate.lengths) for source in self._sources], axis=0))
+
+    def _seen(self, points: list[Parameters]) -> Seen:
+        encoded = self._domain.encode(points)
+        predicted = [source.surrogate.predict(encoded) for source in self._sources]
+        return Seen(encoded, np.array(predicted).reshape(len(self._sources), len(points)).T)

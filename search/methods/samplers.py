@@ -1,0 +1,89 @@
+"""Methods that draw points by a sampler of Optuna from the study's own trials."""
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from typing import TYPE_CHECKING
+
+from search.methods.protocol import BudgetLeft, Cost, Outcome, Parameters
+from search.methods.registry import SearchContext
+from search.study.storage import begun_trials, outcome_of
+
+if TYPE_CHECKING:
+    from optuna import Study
+    from optuna.samplers import BaseSampler
+    from optuna.trial import FrozenTrial
+
+    SamplerOf = Callable[[int, int | None], BaseSampler]  # of a seed and the budget in trials
+
+
+class Sampled:
+    """Draws by a sampler from all trials in the study, those of other machines and those still on their way included.
+
+    The space's own points come first, or others that are given. The sampler is seeded for each trial anew, so that a
+    study which was interrupted goes on as it would have.
+
+    Args:
+        context: of the search; the points are drawn from its study.
+        sampler_of: makes the sampler of one draw from its seed and the budget in trials.
+        first: points to try first; None are the space's own.
+    """
+
+    def __init__(
+        self, context: SearchContext, sampler_of: "SamplerOf", first: Sequence[Parameters] | None = None
+    ) -> None:
+        self._context, self._sampler_of = context, sampler_of
+        self._first = context.space.defaults() if first is None else first
+
+    def ask(self, left: BudgetLeft) -> Parameters | None:
+        """The first of the points to try first that the study does not have, or else a drawn one."""
+        context = self._context
+        begun = begun_trials(context.study)
+        tried = [trial.params for trial in begun]
+        for point in self._first:
+            if point not in tried:
+                return point
+        scratch = _in_memory(context.study, begun, context.cost)
+        scratch.sampler = self._sampler_of((context.seed * 1_000_003 + len(begun)) % 2**32, context.trials)
+        return context.space.suggest(scratch.ask())
+
+    def tell(self, parameters: Parameters, outcome: Outcome) -> None:
+        """Nothing to do: the study knows."""
+
+
+def tpe_sampler(seed: int, trials: int | None) -> "BaseSampler":
+    """The tree-structured Parzen estimator; a third of few trials is drawn at random first, ten of many.
+
+    Optuna's own ten may be all there are.
+    """
+    from optuna.samplers import TPESampler
+
+    startup = 10 if trials is None else min(10, max(3, trials // 3))
+    return TPESampler(seed=seed, n_startup_trials=startup)
+
+
+def random_sampler(seed: int, trials: int | None) -> "BaseSampler":
+    """Independent uniform draws."""
+    from optuna.samplers import RandomSampler
+
+    return RandomSampler(seed=seed)
+
+
+def _in_memory(study: "Study", trials: "Sequence[FrozenTrial]", cost: Cost | None) -> "Study":
+    """A copy of some trials, in which a draw leaves no trace: the search records a point when it begins to train it.
+
+    Of two objectives Optuna overlooks what a pruned trial reached; it counts as if it were complete.
+    """
+    from optuna import create_study
+    from optuna.pruners import NopPruner
+    from optuna.trial import TrialState
+
+    copies = []
+    for trial in trials:
+        one = copy(trial)
+        outcome = outcome_of(trial)
+        if cost and trial.state == TrialState.PRUNED and cost in outcome.costs and outcome.validation_ne is not None:
+            one.state, one.values = TrialState.COMPLETE, [outcome.validation_ne, outcome.costs[cost]]
+        copies.append(one)
+    study = create_study(directions=study.directions, pruner=NopPruner())
+    study.add_trials(copies)
+    return study

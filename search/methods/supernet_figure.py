@@ -1,0 +1,107 @@
+"""What a super-net learned, as a figure and in MLflow: each candidate's probability over time, beside NE and cost."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.loop.architecture_search import Learned
+from models.supernet.paths import INPUT, SKIP
+from models.supernet.space import INTERACTION, Coding
+from models.supernet.tables import dim_choice, share_choice
+from search.methods.supernet import RESULT, supernet_space
+from search.space.architecture import ArchitectureSpace
+from tracking.reports import log_files
+from tracking.runs import open_run
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FOLDER, PICTURE = "supernet", "theta.png"
+DPI = 130
+INCHES_A_ROW = 0.13
+NE_COLOUR, COST_COLOUR = "#1f4e79", "#b5541c"
+
+
+def publish_supernet(stages: Sequence[Learned], space: ArchitectureSpace, directory: Path, run_id: str) -> None:
+    """Keep the figure, the theta of every round and what it came to with the run of the search.
+
+    Args:
+        stages: what was learned.
+        space: that was searched.
+        directory: of the super-net, with all that was learned; the picture is drawn there too.
+        run_id: MLflow run of the search.
+
+    Raises:
+        TrackingError: the store fails.
+    """
+    rounds = [(stage.weight, one) for stage in stages for one in stage.rounds]
+    if not rounds:
+        return
+    series = {
+        "supernet.cost_weight": [weight for weight, _ in rounds],
+        "supernet.temperature": [one.temperature for _, one in rounds],
+        "supernet.theta_ne": [one.theta_ne for _, one in rounds],
+        "supernet.expected_cost": [one.cost for _, one in rounds if one.cost is not None],
+    }
+    open_run(run_id).log_series({name: values for name, values in series.items() if values})
+    picture = directory / PICTURE
+    supernet_figure(stages, space).savefig(picture, dpi=DPI)
+    log_files(run_id, [picture, directory / RESULT], FOLDER)
+
+
+def supernet_figure(stages: Sequence[Learned], space: ArchitectureSpace) -> "Figure":
+    """Above the NE of the mixture and the expected cost, below the probability of every candidate, round by round."""
+    from matplotlib.figure import Figure
+
+    rounds = [(stage.weight, one) for stage in stages for one in stage.rounds]
+    names, rows = _rows(stages, space)
+    figure = Figure(figsize=(8.0, 3.0 + INCHES_A_ROW * len(names)), layout="constrained")
+    lines, picture = figure.subplots(2, 1, height_ratios=[2.0, INCHES_A_ROW * len(names)], sharex=True)
+    numbers = np.arange(len(rounds))
+    lines.plot(numbers, [one.theta_ne for _, one in rounds], "o-", color=NE_COLOUR)
+    lines.set_ylabel("NE of the mixture\non the rows of theta", color=NE_COLOUR)
+    costs = [one.cost for _, one in rounds]
+    if None not in costs:
+        beside = lines.twinx()
+        beside.plot(numbers, costs, "s--", color=COST_COLOUR)
+        beside.set_ylabel("expected cost", color=COST_COLOUR)
+        beside.set_yscale("log")
+    shown = picture.imshow(rows, aspect="auto", vmin=0, vmax=1, cmap="Blues", interpolation="nearest")
+    picture.set_yticks(range(len(names)), names, fontsize=6)
+    picture.set_xticks(numbers, [f"{weight:g}" for weight, _ in rounds])
+    picture.set_xlabel("round, by the NE that a factor e of cost is worth")
+    figure.colorbar(shown, ax=picture, label="probability", shrink=0.6)
+    return figure
+
+
+def _rows(stages: Sequence[Learned], space: ArchitectureSpace) -> tuple[list[str], np.ndarray]:
+    """The candidates of every choice that is one, and their probabilities: `[candidates, rounds]`."""
+    reports = [one for stage in stages for one in stage.rounds]
+    labels = {choice: of for choice, of in _labels(space).items() if len(of) > 1}
+    fields = {
+        of(table): f"{kind} {name}"
+        for table, name in enumerate(space.tables)
+        for kind, of in (("table", dim_choice), ("rows of", share_choice))
+    }
+    names = [f"{fields.get(choice, choice)}: {label}" for choice, of in labels.items() for label in of.values()]
+    rows = [[one.probabilities[choice][number] for one in reports] for choice, of in labels.items() for number in of]
+    return names, np.array(rows)
+
+
+def _labels(space: ArchitectureSpace) -> dict[str, dict[int, str]]:
+    """The words for each candidate of each choice, by its number."""
+    choices = supernet_space(space)
+    coding = Coding(choices, space.features)
+    paths = [*((coding.bottom,) if coding.bottom else ()), coding.top]
+    words = {name: [_source(one) for one in sources] for mlp in paths for name, sources in mlp.candidates.items()}
+    words[INTERACTION] = list(choices.interactions)
+    for table in range(len(choices.dims)):
+        words[dim_choice(table)] = [f"{width} wide" for width in choices.dims[table]]
+        words[share_choice(table)] = [f"{share:g} of the rows" for share in choices.shares[table]]
+    return {name: dict(enumerate(of)) for name, of in words.items()}
+
+
+def _source(width: int) -> str:
+    return {INPUT: "from the input", SKIP: "left out"}.get(width, f"from {width}")

@@ -1,0 +1,116 @@
+"""The state of a controller in the search's own folder, so that a search which was killed goes on as it would have.
+
+policy.safetensors    weights of policy and surrogate with the state of their optimisers
+controller.json       what they learnt from, the learning curve, and the checksum of the weights
+
+Nothing in them is executed when they are read.
+"""
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from engine.checkpoint.storage import read_json, read_tensors, write_tensors, write_text
+from shunter.errors import CheckpointError
+
+WEIGHTS, NOTES = "policy.safetensors", "controller.json"
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurvePoint:
+    """Where the controller stood after an improvement.
+
+    Attributes:
+        evaluations: rewards known.
+        best_reward: the highest of them.
+        entropy_share: of the policy's draws, of the uniform distribution's.
+        guide_weight: what a nat of divergence from the first policy cost.
+        is_guided: whether the surrogate is still believed.
+    """
+
+    evaluations: int
+    best_reward: float
+    entropy_share: float
+    guide_weight: float
+    is_guided: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """What is kept.
+
+    Attributes:
+        tensors: of policy, surrogate and optimisers, by name.
+        learnt: the actions that they learnt from, in this order, each with what had been foretold of it.
+        is_guided: whether the surrogate is still believed.
+        curve: of the improvements so far.
+    """
+
+    tensors: dict[str, Tensor]
+    learnt: tuple[tuple[tuple[int, ...], float | None], ...]
+    is_guided: bool
+    curve: tuple[CurvePoint, ...]
+
+
+def save(directory: Path, checkpoint: Checkpoint) -> None:
+    """Keep the state; the folder is made where it is missing.
+
+    Raises:
+        CheckpointError: it cannot be written, for instance because the disk is full.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    checksum = write_tensors(directory / WEIGHTS, checkpoint.tensors)
+    notes = {
+        "checksum": checksum,
+        "learnt": checkpoint.learnt,
+        "is_guided": checkpoint.is_guided,
+        "curve": [asdict(point) for point in checkpoint.curve],
+    }
+    write_text(directory / NOTES, json.dumps(notes))
+
+
+def load(directory: Path) -> Checkpoint | None:
+    """The state that was kept; None where there is none, or it is damaged: the trials themselves are in the study."""
+    if not (directory / NOTES).exists():
+        return None
+    try:
+        notes = read_json(directory / NOTES)
+        return Checkpoint(
+            tensors=read_tensors(directory / WEIGHTS, str(notes["checksum"])),
+            learnt=tuple((tuple(action), foretold) for action, foretold in notes["learnt"]),
+            is_guided=bool(notes["is_guided"]),
+            curve=tuple(CurvePoint(**point) for point in notes["curve"]),
+        )
+    except (CheckpointError, KeyError, TypeError, ValueError) as error:
+        log.warning("The controller learns anew from the trials, for its state cannot be read: %s", error)
+        return None
+
+
+def optimizer_tensors(optimizer: Optimizer, prefix: str) -> dict[str, Tensor]:
+    """The state of an optimiser by name: of each parameter its moments and its number of steps."""
+    state: Mapping[int, Mapping[str, Any]] = optimizer.state_dict()["state"]
+    return {f"{prefix}.{index}.{name}": tensor for index, of in state.items() for name, tensor in of.items()}
+
+
+def restore_optimizer(optimizer: Optimizer, prefix: str, tensors: Mapping[str, Tensor]) -> None:
+    """Give an optimiser the state that `optimizer_tensors` kept."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in part(tensors, prefix).items():
+        index, _, key = name.partition(".")
+        state.setdefault(int(index), {})[key] = torch.clone(tensor)
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+
+
+def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors below a name, by the rest of theirs."""
+    return {
+        name.removeprefix(f"{prefix}."): tensor for name, tensor in tensors.items() if name.startswith(f"{prefix}.")
+    }

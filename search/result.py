@@ -1,0 +1,160 @@
+"""What the step hands on."""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from engine.config import Hyperparameters
+from models.spec import ModelSpec
+from search.constraints import breaks_a_measured_limit
+from search.methods.protocol import Cost, Space
+from search.pareto import non_dominated
+from search.reward import COST_WEIGHT
+from search.study.storage import failures, outcome_of, trials_with_result
+
+if TYPE_CHECKING:
+    from optuna import Study
+    from optuna.trial import FrozenTrial
+
+
+class Setting(BaseModel):
+    """One setting that was tried, with what it reached."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    spec: ModelSpec
+    hyperparameters: Hyperparameters
+    validation_ne: float = Field(description="Lowest NE on the validation part in any epoch.")
+    trial_number: int
+    is_pruned: bool = Field(description="Whether it was stopped early, so that it might have come further.")
+    costs: dict[str, float] = Field(
+        default={}, description="Measured step_seconds and joules_per_sample, counted parameter_bytes; where known."
+    )
+    violations: dict[str, float] = Field(
+        default={}, description="For each limit by how much it is broken, in the limit's own unit; kept at 0 and below."
+    )
+    seconds: float = Field(default=0.0, description="That the trial took.")
+
+    @property
+    def is_feasible(self) -> bool:
+        """Whether it keeps all limits, as far as they could be judged."""
+        return all(value <= 0 for value in self.violations.values())
+
+
+class TuneResult(BaseModel):
+    """The settings that were tried, the best first, and how the search went."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    settings: tuple[Setting, ...] = Field(
+        description="At least one: those that keep the limits first, ranked by validation NE, or with a cost by NE "
+        f"plus {COST_WEIGHT} times the logarithm of the cost."
+    )
+    complete_trials: int
+    pruned_trials: int
+    failed_trials: int
+    resumed_trials: int = Field(description="Trials that an earlier, interrupted attempt had already finished.")
+    stopped_because: str | None = Field(description="What ended the search before all trials were made; None if none.")
+    method: str = Field(default="tpe", description="Who proposed the settings.")
+    cost: str | None = Field(default=None, description="What NE was weighed against; None: nothing.")
+    front: tuple[int, ...] = Field(
+        default=(),
+        description="Trials that keep the limits and that no other one beats in both NE and cost (without a cost: step "
+        "time), from the lowest NE to the lowest cost.",
+    )
+    seconds: float | None = Field(default=None, description="Used by the search, earlier attempts included.")
+    joules: float | None = Field(default=None, description="The same in joules; None where no meter works.")
+    energy_source: str | None = Field(default=None, description="How energy is known: measured or estimated.")
+
+    @property
+    def best(self) -> Setting:
+        """The setting that ranks first."""
+        return self.settings[0]
+
+    @property
+    def winners(self) -> tuple[Setting, ...]:
+        """Settings to train to the end: those that keep the limits; of none, those that break them by estimates only.
+
+        The training to come stops at the limit that it was estimated to break, with its best epoch.
+        """
+        within = tuple(setting for setting in self.settings if setting.is_feasible)
+        return within or tuple(one for one in self.settings if not breaks_a_measured_limit(one.violations))
+
+    @property
+    def front_cost(self) -> str:
+        """The cost of the front."""
+        return self.cost or "step_seconds"
+
+
+def ranked(study: "Study", space: Space, cost: Cost | None) -> tuple[Setting, ...]:
+    """The settings with a result: those that keep the limits first, the best first among them.
+
+    Pruned trials are ranked with the others: training keeps the best epoch's weights, so what a setting reached before
+    it was stopped it would have reached in any case. Without any that keeps the limits, the nearest comes first.
+    """
+    settings = [_setting(trial, space) for trial in trials_with_result(study)]
+    return tuple(sorted(settings, key=lambda one: (_excess(one), _figure(one, cost), one.trial_number)))
+
+
+def summarise(
+    study: "Study",
+    settings: tuple[Setting, ...],
+    *,
+    method: str,
+    cost: Cost | None,
+    resumed_trials: int,
+    stopped_because: str | None,
+    seconds: float,
+    joules: float | None,
+    energy_source: str | None,
+) -> TuneResult:
+    """The result of a search from its ranked settings, of which there is at least one."""
+    pruned = sum(setting.is_pruned for setting in settings)
+    return TuneResult(
+        settings=settings,
+        complete_trials=len(settings) - pruned,
+        pruned_trials=pruned,
+        failed_trials=len(failures(study)),
+        resumed_trials=resumed_trials,
+        stopped_because=stopped_because,
+        method=method,
+        cost=cost,
+        front=tuple(one.trial_number for one in front_settings(settings, cost or "step_seconds")),
+        seconds=seconds,
+        joules=joules,
+        energy_source=energy_source,
+    )
+
+
+def _setting(trial: "FrozenTrial", space: Space) -> Setting:
+    spec, hyperparameters = space.build(trial.params)
+    outcome = outcome_of(trial)
+    assert outcome.validation_ne is not None
+    return Setting(
+        spec=spec,
+        hyperparameters=hyperparameters,
+        validation_ne=outcome.validation_ne,
+        trial_number=trial.number,
+        is_pruned=outcome.state == "pruned",
+        costs={str(name): value for name, value in outcome.costs.items()},
+        violations=dict(outcome.violations),
+        seconds=outcome.seconds,
+    )
+
+
+def _excess(setting: Setting) -> float:
+    """0 of a setting that keeps the limits, more the more it breaks them."""
+    return sum(1.0 + math.log1p(value) for value in setting.violations.values() if value > 0)
+
+
+def _figure(setting: Setting, cost: Cost | None) -> float:
+    paid = setting.costs.get(cost) if cost else None
+    return setting.validation_ne + (COST_WEIGHT * math.log(paid) if paid else 0.0)
+
+
+def front_settings(settings: Sequence[Setting], cost: str) -> list[Setting]:
+    """Those that keep the limits and that no other one beats in NE and a cost, from the lowest NE on."""
+    known = [one for one in settings if one.is_feasible and cost in one.costs]
+    return [known[index] for index in non_dominated([(one.validation_ne, one.costs[cost]) for one in known])]

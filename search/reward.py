@@ -1,0 +1,41 @@
+"""One figure for what came of a point: its NE, what it costs, and the limits that it breaks.
+
+Whoever follows one figure, as a policy or a super-net does, follows this one, so that the ways of searching can be
+compared.
+"""
+
+import math
+from collections.abc import Mapping
+
+from search.methods.protocol import Cost, Outcome
+
+# NE per factor e of cost: half the cost is worth as much as 0.007 of NE.
+COST_WEIGHT = 0.01
+# A prediction of the base rate alone has NE 1: a training that failed is worth a whole NE less than that.
+FAILED_NE = 2.0
+
+
+def reward(
+    outcome: Outcome, *, reference_cost: float | None = None, cost: Cost | None = None, weight: float = COST_WEIGHT
+) -> float:
+    """What a point is worth, more being better: `-(NE + weight * log(cost / reference_cost)) - penalty`.
+
+    Args:
+        outcome: of the point.
+        reference_cost: of an ordinary point, where the cost's term is 0; None leaves the cost out.
+        cost: which one counts; None leaves the cost out, and so does one that was not measured.
+        weight: NE that a factor e of cost is worth.
+    """
+    if outcome.validation_ne is None:
+        return -FAILED_NE - violation_penalty(outcome.violations)
+    paid = outcome.costs.get(cost) if cost else None
+    dear = weight * math.log(paid / reference_cost) if paid and reference_cost else 0.0
+    return -(outcome.validation_ne + dear) - violation_penalty(outcome.violations)
+
+
+def violation_penalty(violations: Mapping[str, float]) -> float:
+    """The NE that broken limits cost: 1 for each, so that no quality makes up for one, and more the more it breaks it.
+
+    It grows with the logarithm of the excess, whose unit is the limit's own.
+    """
+    return sum(1.0 + math.log1p(excess) for excess in violations.values() if excess > 0)

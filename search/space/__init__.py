@@ -1,0 +1,1 @@
+"""What is searched: settings of the families, architectures, towers."""

@@ -1,0 +1,236 @@
+"""The space of architecture search: a DLRM whose layers, interaction and tables are each a choice of its own.
+
+What `search.space.settings` describes by a width and a depth is here one factor for each layer, and each table that
+holds a share of the rows worth the choice has its own width and its own number of rows (Krishna et al., arXiv
+2110.14812, and their interaction, which they keep). The learning rates are not searched, so that architectures alone
+are compared.
+"""
+
+import math
+from collections.abc import Hashable
+from dataclasses import replace
+from functools import lru_cache
+from itertools import product
+from typing import TYPE_CHECKING, Self, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from engine.config import Hyperparameters
+from engine.data.dataset import Dataset
+from models.spec import DlrmInteraction, Features, ModelSpec, nearest, rows_kept
+from search.methods.protocol import Factors, Parameters
+from search.space.settings import nearest_choice
+from shunter.errors import RequestError
+
+if TYPE_CHECKING:
+    from optuna import Trial
+
+INTERACTION = "interaction"
+SHARES = (1.0, 0.1, 0.01, 0.001)  # Krishna et al., section 5.3
+# Below it a table is so small that sharing its rows saves nothing; and as few rows a table keeps at least.
+LEAST_ROWS, LEAST_SHARED_ROWS = 1_000, 16
+Widths = tuple[tuple[int, ...], ...]
+
+
+class ArchitectureSpace(BaseModel):
+    """Every architecture that its factors can be put together to; each is a `ModelSpec` of the family dlrm.
+
+    The factors are `interaction`; `bottom_0`, `bottom_1` and so on and `top_0` and so on, the hidden width of each
+    layer, where 0 leaves the layer out; `dim_<field>` and `share_<field>`, the width of a field's table and the share
+    of its ids that keep a row of their own. A table that is not named has the full width and a row for each id.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    features: Features = Field(description="Input of the models.")
+    embedding_dim: int = Field(default=16, description="Width of the vectors, so the most of a table.")
+    interactions: tuple[DlrmInteraction, ...] = Field(
+        default=get_args(DlrmInteraction), description="What the vectors become below the main MLP."
+    )
+    bottom: Widths = Field(default=(), description="Hidden widths of each layer over the dense features; 0: left out.")
+    top: Widths = Field(default=((0, 64, 128),) * 2, description="The same of the main MLP.")
+    dims: dict[str, tuple[int, ...]] = Field(default={}, description="Widths of each table, by the field that owns it.")
+    shares: dict[str, tuple[float, ...]] = Field(
+        default={}, description="Shares of the ids of each table that keep a row of their own."
+    )
+    dropout: float = Field(default=0.0, ge=0, lt=1, description="Share of activations dropped; not searched.")
+    dense_learning_rate: float = Field(default=Hyperparameters.dense_learning_rate, gt=0, description="Not searched.")
+    embedding_learning_rate: float = Field(
+        default=Hyperparameters.embedding_learning_rate, gt=0, description="Not searched."
+    )
+    task_weights: tuple[float, ...] = Field(default=(), description="Of the losses of several tasks; not searched.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        """Refuse a factor without a value, or of a table that is not there or cannot be so wide."""
+        for name, values in self.factors().items():
+            if not values:
+                raise RequestError(f"The factor {name} of the architecture space is empty: give it a value, or more.")
+        tables = self.tables
+        for name in (*self.dims, *self.shares):
+            if name not in tables:
+                raise RequestError(f"The architecture space names a table {name!r}: {nearest(name, tables)}.")
+        for name, widths in self.dims.items():
+            if any(width % 4 or not 4 <= width <= self.embedding_dim for width in widths):
+                raise RequestError(
+                    f"The factor dim_{name} of the architecture space has a width that no table has: use multiples of "
+                    f"4 up to {self.embedding_dim}."
+                )
+        for name, shares in self.shares.items():
+            if any(not 0 < share <= 1 for share in shares):
+                raise RequestError(
+                    f"The factor share_{name} of the architecture space has a value that is no share: use numbers "
+                    "above 0 up to 1."
+                )
+        return self
+
+    @classmethod
+    def for_dataset(
+        cls,
+        dataset: Dataset,
+        *,
+        task_weights: tuple[float, ...] = (),
+        least_table_share: float = 0.01,
+        hyperparameters: Hyperparameters | None = None,
+    ) -> Self:
+        """A space for the size of the data: little data cannot feed wide layers, and they only cost time.
+
+        The widest layer is the power of two next below the square root of the training rows, from 64 to 512; the widest
+        rows grow with the data from 16 to 64 numbers. Only the tables that hold most of the rows have factors, for the
+        others can save nothing, and with many fields there would be too many factors to learn about.
+
+        Args:
+            dataset: the data.
+            task_weights: of the losses of several tasks.
+            least_table_share: share of all rows from which on a table has factors; 0 searches every table.
+            hyperparameters: with which all architectures are trained; None is the defaults.
+        """
+        features, rows = dataset.features, dataset.splits["train"].rows
+        widest = min(max(2 ** int(math.log2(max(rows, 1)) / 2), 64), 512)
+        widths = (0, widest // 4, widest // 2, widest)
+        dim = 64 if rows >= 10_000_000 else 32 if rows >= 1_000_000 else 16
+        rates = hyperparameters or Hyperparameters()
+        owners = {field.name: field.rows for field in features.categorical if field.table is None}
+        large = {name: ids for name, ids in owners.items() if ids >= least_table_share * sum(owners.values())}
+        shares = {name: shares_worth(ids) for name, ids in large.items()}
+        return cls(
+            features=features,
+            embedding_dim=dim,
+            bottom=(widths,) * 2 if features.dense else (),
+            top=(widths,) * 3,
+            dims=dict.fromkeys(large, tuple(width for width in (4, 8, 16, 32, 64) if width <= dim)),
+            shares={name: found for name, found in shares.items() if len(found) > 1},
+            dense_learning_rate=rates.dense_learning_rate,
+            embedding_learning_rate=rates.embedding_learning_rate,
+            task_weights=task_weights,
+        )
+
+    @property
+    def tables(self) -> dict[str, int]:
+        """Ids of each table, by the name of the field that owns it, in the order of `ModelSpec.table_dims`."""
+        return {field.name: field.rows for field in self.features.categorical if field.table is None}
+
+    @property
+    def size(self) -> int:
+        """Number of different architectures.
+
+        There are more points, for it is all one which of two layers is left out where the other has the same width.
+        """
+        ids = self.tables
+        widths = math.prod(len(set(values)) for values in self.dims.values())
+        rows = math.prod(len({rows_kept(ids[name], share) for share in values}) for name, values in self.shares.items())
+        return len(set(self.interactions)) * _mlps(self.bottom) * _mlps(self.top) * widths * rows
+
+    def identity(self, parameters: Parameters) -> Hashable:
+        """Architecture and learning rates, see `search.methods.protocol.Space`."""
+        return self.build(parameters)
+
+    def factors(self) -> Factors:
+        """Every parameter with its values, see `search.methods.protocol.Space`."""
+        return {
+            INTERACTION: self.interactions,
+            **{f"bottom_{layer}": widths for layer, widths in enumerate(self.bottom)},
+            **{f"top_{layer}": widths for layer, widths in enumerate(self.top)},
+            **{f"dim_{name}": widths for name, widths in self.dims.items()},
+            **{f"share_{name}": shares for name, shares in self.shares.items()},
+        }
+
+    def suggest(self, trial: "Trial") -> Parameters:
+        """Draw a point of the space."""
+        return {name: trial.suggest_categorical(name, values) for name, values in self.factors().items()}
+
+    def defaults(self) -> list[Parameters]:
+        """The point to try first: the architecture nearest to the defaults of `ModelSpec`, its tables whole."""
+        spec = ModelSpec()
+        bottom = dict(enumerate(spec.bottom_widths))
+        top = dict(enumerate(spec.top_widths))
+        return [
+            {
+                INTERACTION: spec.interaction if spec.interaction in self.interactions else self.interactions[0],
+                **{f"bottom_{layer}": nearest_choice(bottom.get(layer, 0), of) for layer, of in enumerate(self.bottom)},
+                **{f"top_{layer}": nearest_choice(top.get(layer, 0), of) for layer, of in enumerate(self.top)},
+                **{f"dim_{name}": nearest_choice(spec.embedding_dim, widths) for name, widths in self.dims.items()},
+                **{f"share_{name}": max(shares) for name, shares in self.shares.items()},
+            }
+        ]
+
+    def build(self, parameters: Parameters) -> tuple[ModelSpec, Hyperparameters]:
+        """The architecture at a point of the space, and the learning rates, which are the same at all."""
+        widths = tuple(parameters.get(f"dim_{name}", self.embedding_dim) for name in self.tables)
+        shares = tuple(parameters.get(f"share_{name}", 1.0) for name in self.tables)
+        spec = ModelSpec(
+            family="dlrm",
+            embedding_dim=self.embedding_dim,
+            bottom_widths=_layers(parameters, "bottom", len(self.bottom)),
+            top_widths=_layers(parameters, "top", len(self.top)),
+            dropout=self.dropout,
+            interaction=parameters[INTERACTION],
+            table_dims=widths if min(widths) < self.embedding_dim else (),
+            table_shares=shares if min(shares) < 1 else (),
+        )
+        hyperparameters = Hyperparameters(
+            dense_learning_rate=self.dense_learning_rate,
+            embedding_learning_rate=self.embedding_learning_rate,
+            task_weights=self.task_weights,
+        )
+        return spec, hyperparameters
+
+    def parameter_bytes(self, parameters: Parameters) -> int:
+        """Counted bytes of the weights of all tables and layers at a point: `models.counting.ModelCounts`."""
+        from models.counting import count_parameter_bytes
+
+        return count_parameter_bytes(self.build(parameters)[0], self.features)
+
+    def flops_per_sample(self, parameters: Parameters) -> float:
+        """Counted operations of forward and backward at a point: `ModelCounts.matmul_flops_per_sample`.
+
+        They are those of the layers alone: a narrow row is filled up with zeros, which are multiplied like others.
+        """
+        spec = replace(self.build(parameters)[0], table_dims=(), table_shares=())
+        return _flops_per_sample(spec, self.features)
+
+
+def shares_worth(ids: int) -> tuple[float, ...]:
+    """Shares of `SHARES` for a table: 1, and of a large table those that leave enough rows."""
+    if ids < LEAST_ROWS:
+        return (1.0,)
+    return tuple(share for share in SHARES if rows_kept(ids, share) >= LEAST_SHARED_ROWS)
+
+
+@lru_cache(maxsize=4096)
+def _flops_per_sample(spec: ModelSpec, features: Features) -> float:
+    """Kept, since a step is traced for it, and tables of any kind have the same."""
+    from models.counting import count_flops_per_sample
+
+    return count_flops_per_sample(spec, features)
+
+
+def _layers(parameters: Parameters, mlp: str, most: int) -> tuple[int, ...]:
+    """Widths of the layers that are not left out."""
+    widths = (parameters[f"{mlp}_{layer}"] for layer in range(most))
+    return tuple(width for width in widths if width)
+
+
+def _mlps(layers: Widths) -> int:
+    """Different MLPs that some layers can make: of `k` layers that are kept only their widths in order count."""
+    return len({tuple(width for width in widths if width) for widths in product(*layers)})

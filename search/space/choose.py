@@ -1,0 +1,51 @@
+"""Which space a request asks to be searched."""
+
+from pathlib import Path
+
+from engine.data.dataset import Dataset
+from hardware.types import Placement
+from search.methods.protocol import Space
+from search.space.settings import SearchSpace, weights_of_tasks
+from search.space.towers import tower_partitions
+from shunter.errors import RequestError
+from shunter.requests.training import SearchSpaceName, TrainRequest
+from tracking.runs import open_run
+
+
+def space_for(
+    dataset: Dataset, request: TrainRequest, placement: Placement, directory: Path, parent_run_id: str
+) -> Space:
+    """The space of a request, for the size of the data.
+
+    Args:
+        dataset: the data.
+        request: which space, of which family.
+        placement: where towers are learned, for a family that has them.
+        directory: of the search.
+        parent_run_id: MLflow run of the search.
+
+    Raises:
+        RequestError: the family or a task with a weight is unknown, or the space is empty.
+    """
+    weights = weights_of_tasks(request.task_weights, dataset.features.tasks)
+    if request.space == SearchSpaceName.ARCHITECTURE:
+        from search.space.architecture import ArchitectureSpace
+
+        return ArchitectureSpace.for_dataset(dataset, task_weights=weights)
+    towers = tower_partitions(dataset, request, placement, directory, open_run(parent_run_id))
+    space = SearchSpace.for_dataset(dataset, request.model, weights)
+    return space.model_copy(update={"tower_partitions": towers})
+
+
+def check_not_empty(space: Space) -> None:
+    """Refuse a space in which a factor has no values.
+
+    Raises:
+        RequestError: the message names it.
+    """
+    factors = space.factors()
+    for name, values in factors.items():
+        if not values:
+            raise RequestError(f"The search space is empty, since {name} has no values: give it one at least.")
+    if not factors:
+        raise RequestError("The search space is empty, since it has no factors: give it one at least.")

@@ -1,0 +1,94 @@
+"""The ways to divide the fields into towers that a search tries; see `models.tower_partitioner`."""
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from engine.data.dataset import Dataset
+from engine.data.loader import mean_ids_per_sample
+from engine.executors.execution import execution_of
+from engine.probes.field_interactions import MOST_PASSES, field_interactions
+from hardware.types import Placement
+from models.spec import ModelSpec
+from models.tower_partitioner import Strategy, TowerPartition, partition_fields
+from models.towers import Towers, towers_of
+from search.space.settings import TowerFields
+from shunter.requests.training import TowerStrategy, TrainRequest
+from tracking.runs import Run
+
+FILE = "towers.json"
+LEARNED: tuple[Strategy, ...] = ("coherent", "diverse")
+log = logging.getLogger(__name__)
+
+
+def tower_partitions(
+    dataset: Dataset, request: TrainRequest, placement: Placement, directory: Path, run: Run
+) -> dict[str, TowerFields]:
+    """Name the fields of each tower, in every way that the request leaves open; nothing for other families.
+
+    Towers that are learned take a brief training of a flat model, once for a search: they are kept in its folder.
+
+    Args:
+        dataset: the data; only its training part is touched.
+        request: model family, number of towers, how they are found, seed.
+        placement: on what the flat model is trained.
+        directory: of the search.
+        run: told in a tag what was found.
+
+    Raises:
+        RequestError: there are more towers than fields.
+    """
+    if request.model != "dmt":
+        return {}
+    features = dataset.features
+    by_order = towers_of(ModelSpec(family="dmt", towers=request.towers), features)
+    names = [field.name for field in features.categorical]
+    ways = list(TowerStrategy)[1:] if request.tower_partition is TowerStrategy.AUTO else [request.tower_partition]
+    if len(by_order) in (1, len(names)):
+        ways = [TowerStrategy.ORDER]  # there is one division only
+    found = {TowerStrategy.ORDER.value: _named(by_order, names)}
+    if set(ways) - {TowerStrategy.ORDER}:
+        found.update(_learned(dataset, request, placement, len(by_order), directory=directory, run=run))
+    return {way.value: found[way.value] for way in ways}
+
+
+def _learned(
+    dataset: Dataset, request: TrainRequest, placement: Placement, towers: int, *, directory: Path, run: Run
+) -> dict[str, TowerFields]:
+    """The coherent and the diverse towers, from the folder where they are there already."""
+    path = directory / FILE
+    if path.exists():
+        kept = json.loads(path.read_text())
+        return {way: tuple(tuple(tower) for tower in fields) for way, fields in kept.items()}
+    names = [field.name for field in dataset.features.categorical]
+    log.info("Training a flat model for at most %d passes, to learn which fields share a tower", MOST_PASSES)
+    execution = execution_of(placement)
+    if placement.node is not None:  # a brief training is not worth the way to another machine
+        execution = replace(execution, device="cpu", precision="fp32")
+    interaction = field_interactions(dataset, execution, seed=request.seed)
+    ids = mean_ids_per_sample(dataset)
+    loads = [ids[name] for name in names] if len(set(ids.values())) > 1 else None
+    found: dict[str, TowerFields] = {}
+    for strategy in LEARNED:
+        partition = partition_fields(interaction, towers, strategy=strategy, loads=loads, seed=request.seed)
+        found[strategy] = _named(partition.towers, names)
+        words = _words(partition, found[strategy])
+        log.info("%s towers: %s", strategy.capitalize(), words)
+        run.set_tags({f"towers.{strategy}": words})
+    partial = path.with_suffix(".partial")
+    directory.mkdir(parents=True, exist_ok=True)
+    partial.write_text(json.dumps(found))
+    partial.replace(path)
+    return found
+
+
+def _named(towers: Towers, names: Sequence[str]) -> TowerFields:
+    return tuple(tuple(names[position] for position in tower) for tower in towers)
+
+
+def _words(partition: TowerPartition, fields: TowerFields) -> str:
+    """For a person: the towers, and how much their fields interact."""
+    together = " | ".join(", ".join(tower) for tower in fields)
+    return f"{together} (mean interaction {partition.within:.3f} within, {partition.between:.3f} between)"

@@ -1,0 +1,1 @@
+"""How trials are run, recorded, stopped early and resumed."""

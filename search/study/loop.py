@@ -1,0 +1,152 @@
+"""The loop of a search: ask, train and tell in every slot, until the budget ends or nothing is left to try."""
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.executors.role import Slot
+from search.budget import SearchBudget
+from search.methods.protocol import Parameters, SearchMethod
+from search.study.storage import (
+    begun_trials,
+    finished_trials,
+    has_waiting,
+    lowest_ne,
+    outcome_of,
+    record,
+    tell,
+    trials_with_result,
+)
+from search.study.trial import Terms, run_trial
+
+if TYPE_CHECKING:
+    from optuna import Study, Trial
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Where a search stands after a trial.
+
+    Attributes:
+        done: trials so far.
+        trials: that were asked for; None where only time or energy ends the search.
+        best_ne: the lowest validation NE so far.
+        share: of the trials, or of the time or energy, whichever is nearest to its end; from 0 to 1.
+    """
+
+    done: int
+    trials: int | None
+    best_ne: float | None
+    share: float
+
+
+class Loop:
+    """A search while it goes on: who asks next, what is told, and when it ends.
+
+    Its slots share one study and one method, which are asked and told by one at a time.
+
+    Args:
+        study: the record of the trials.
+        budget: of the search alone.
+        trials: budget in trials; None sets none.
+        should_stop: asked after each step; a text ends the search.
+        on_trial: called after each trial.
+    """
+
+    def __init__(
+        self,
+        study: "Study",
+        budget: SearchBudget,
+        trials: int | None,
+        *,
+        should_stop: Callable[[], str | None],
+        on_trial: Callable[[Progress], None] | None,
+    ) -> None:
+        self.study, self.budget, self.trials = study, budget, trials
+        self.stopped_because: str | None = None
+        self.resumed = len(finished_trials(study))
+        self._should_stop, self._on_trial = should_stop, on_trial
+        self._told: set[int] = set()
+        self._lock = threading.RLock()
+        self._gave_up = threading.Event()
+
+    def run(self, method: SearchMethod, terms: Terms, slots: Sequence[Slot]) -> None:
+        """Train what a method proposes in all slots until the search ends.
+
+        With one slot that is done in this thread, which takes Ctrl-C between steps.
+        """
+        self.method, self.terms = method, terms
+        if len(slots) == 1:
+            self._in_slot(slots[0])
+            return
+        with ThreadPoolExecutor(len(slots), thread_name_prefix="trial") as threads:
+            running = [threads.submit(self._in_slot, slot) for slot in slots]
+            try:
+                done, _ = wait(running, return_when=FIRST_EXCEPTION)
+                for one in done:
+                    one.result()
+            except BaseException:
+                self._gave_up.set()
+                for slot in slots:
+                    slot.close()
+                raise
+
+    def ended(self) -> str | None:
+        """What ends the search, its trials under way included; None while it may go on."""
+        if self._gave_up.is_set():
+            raise KeyboardInterrupt
+        return self._should_stop() or self.budget.exhausted()
+
+    def _in_slot(self, slot: Slot) -> None:
+        while (begun := self._begin()) is not None:
+            trial, parameters = begun
+            outcome = run_trial(trial, parameters, self.terms, slot)
+            with self._lock:
+                tell(self.study, trial, outcome, self.terms.cost)
+                self._tell_method()
+                self.budget.save()
+                self._report()
+
+    def _begin(self) -> "tuple[Trial, Parameters] | None":
+        """The next trial; None when the search has ended."""
+        with self._lock:
+            if self._all_begun():
+                return None
+            because = self.ended()
+            if because is None:
+                self._tell_method()
+                begun = self._next()
+                if begun is not None:
+                    return begun
+                because = self.ended() or "The method has no other point to propose."
+            self.stopped_because = self.stopped_because or because
+            return None
+
+    def _next(self) -> "tuple[Trial, Parameters] | None":
+        parameters = None
+        if not has_waiting(self.study):
+            left = None if self.trials is None else self.trials - len(begun_trials(self.study))
+            parameters = self.method.ask(self.budget.left(left))
+            if parameters is None:
+                return None
+        trial = record(self.study, parameters)
+        return trial, self.terms.space.suggest(trial)
+
+    def _all_begun(self) -> bool:
+        return self.trials is not None and len(begun_trials(self.study)) >= self.trials
+
+    def _tell_method(self) -> None:
+        """Tell the method of trials that it does not know: finished here, by other machines, or in earlier attempts."""
+        for trial in finished_trials(self.study):
+            if trial.number not in self._told:
+                self._told.add(trial.number)
+                self.method.tell(dict(trial.params), outcome_of(trial))
+
+    def _report(self) -> None:
+        if self._on_trial:
+            done = len(finished_trials(self.study))
+            best = min(map(lowest_ne, trials_with_result(self.study)), default=None)
+            shares = [self.budget.share, done / self.trials if self.trials else 0.0]
+            self._on_trial(Progress(done=done, trials=self.trials, best_ne=best, share=min(1.0, max(shares))))

@@ -1,0 +1,273 @@
+"""The study: Optuna's record of all trials, in the run's own folder or a database that several machines share."""
+
+import contextlib
+import hashlib
+import logging
+import os
+import socket
+import sqlite3
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from search.methods.protocol import Cost, Outcome, Space
+from shunter.errors import TrackingError
+from shunter.secrets import without_secrets
+
+if TYPE_CHECKING:
+    from optuna import Study, Trial
+    from optuna.storages import BaseStorage
+    from optuna.trial import FrozenTrial
+
+FILE = "study.db"
+FAILURE = "failure"  # attribute of a trial that failed by itself, in contrast to one that was interrupted
+RETRY_OF = "retry_of"
+OWNER = "owner"
+LOCK_SECONDS = 10.0  # that a database may be held by another process
+COSTS: tuple[Cost, ...] = ("step_seconds", "joules_per_sample", "parameter_bytes")
+
+
+@contextlib.contextmanager
+def storage_errors(storage: str) -> Iterator[None]:
+    """Turn what the storage of a study raises into one `TrackingError`.
+
+    Args:
+        storage: its address, for the message.
+    """
+    from optuna.exceptions import StorageInternalError
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (StorageInternalError, SQLAlchemyError, sqlite3.Error, ImportError) as error:
+        reason = str(_root(error)).strip().splitlines()[0].rstrip(".")
+        raise TrackingError(
+            f"The search's storage {without_secrets(storage)} failed ({without_secrets(reason)}): {_advice(reason)}."
+        ) from error
+
+
+def storage_address(directory: Path, shared: str | None) -> str:
+    """Where the study is kept.
+
+    Args:
+        directory: of the run alone.
+        shared: a database's address, or a path, in its place.
+    """
+    if shared is None:
+        return f"sqlite:///{directory.resolve() / FILE}"
+    if "://" in shared or shared.endswith(".journal"):
+        return shared
+    return f"sqlite:///{Path(shared).expanduser().resolve()}"
+
+
+def open_study(
+    address: str, space: Space, *, cost: Cost | None = None, belongs_to: str = "", is_shared: bool = False
+) -> "Study":
+    """Create the study, or go on with it; one of another space, other data or another cost is left alone.
+
+    Trials that a kill or Ctrl-C left open are closed and tried once more.
+
+    Args:
+        address: by `storage_address`.
+        space: what is searched.
+        cost: that NE is weighed against; None searches the lowest NE alone.
+        belongs_to: what else tells this study from others in a shared storage.
+        is_shared: whether other processes may be at work on it: then only trials of dead ones are closed.
+
+    Raises:
+        TrackingError: the storage cannot be opened, is locked or is none.
+    """
+    from optuna import create_study
+    from optuna.study import StudyDirection
+
+    logging.getLogger("optuna").setLevel(logging.WARNING)  # it would tell on the terminal that it creates a study
+    identity = "|".join(filter(None, (space.model_dump_json(), cost, belongs_to)))
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
+    with storage_errors(address):
+        study = create_study(
+            storage=_open_storage(address),
+            study_name=f"tune-{digest}",
+            directions=[StudyDirection.MINIMIZE] * (2 if cost else 1),
+            load_if_exists=True,
+        )
+        _name_metrics(study, ["validation_ne", *([cost] if cost else [])])
+        _close_interrupted(study, is_shared=is_shared)
+    return study
+
+
+def record(study: "Study", parameters: Mapping[str, Any] | None) -> "Trial":
+    """A trial that begins, at the given point, or at that of an interrupted one that waits to be tried again."""
+    if parameters is not None:
+        study.enqueue_trial(dict(parameters))
+    trial = study.ask()
+    trial.set_user_attr(OWNER, _this_process())
+    return trial
+
+
+def has_waiting(study: "Study") -> bool:
+    """Whether an interrupted trial waits to be tried again."""
+    return any(trial.state.name == "WAITING" for trial in study.get_trials(deepcopy=False))
+
+
+def finished_trials(study: "Study") -> "list[FrozenTrial]":
+    """Trials that count: complete, pruned, or failed by themselves; an interrupted one is tried again, once."""
+    return [trial for trial in study.get_trials(deepcopy=False) if has_result(trial) or _failure(trial)]
+
+
+def begun_trials(study: "Study") -> "list[FrozenTrial]":
+    """Trials that count or are on their way."""
+    return [*finished_trials(study), *running_trials(study)]
+
+
+def running_trials(study: "Study") -> "list[FrozenTrial]":
+    """Trials on their way."""
+    return [trial for trial in study.get_trials(deepcopy=False) if trial.state.name == "RUNNING"]
+
+
+def trials_with_result(study: "Study") -> "list[FrozenTrial]":
+    """Trials that came to at least one validation."""
+    return [trial for trial in study.get_trials(deepcopy=False) if has_result(trial)]
+
+
+def has_result(trial: "FrozenTrial") -> bool:
+    """Whether the trial came to at least one validation."""
+    return trial.state.name in {"COMPLETE", "PRUNED"}
+
+
+def lowest_ne(trial: "FrozenTrial") -> float:
+    """Lowest validation NE of a trial with a result."""
+    known = trial.user_attrs.get("validation_ne")
+    return min(trial.intermediate_values.values()) if known is None else known
+
+
+def outcome_of(trial: "FrozenTrial") -> Outcome:
+    """What came of a finished trial, read from the study."""
+    attributes = trial.user_attrs
+    times = {"seconds": attributes.get("seconds", 0.0), "joules": attributes.get("joules")}
+    if not has_result(trial):
+        return Outcome(state="failed", **times)
+    return Outcome(
+        state="pruned" if trial.state.name == "PRUNED" else "complete",
+        validation_ne=lowest_ne(trial),
+        costs={name: attributes[name] for name in COSTS if name in attributes},
+        violations=dict(trial.constraints),
+        **times,
+    )
+
+
+def tell(study: "Study", trial: "Trial", outcome: Outcome, cost: Cost | None) -> None:
+    """Write down what came of a trial.
+
+    Args:
+        study: of the search.
+        trial: on its way.
+        outcome: of it.
+        cost: that NE is weighed against.
+    """
+    from optuna.trial import TrialState
+
+    facts = {"validation_ne": outcome.validation_ne, "seconds": outcome.seconds, "joules": outcome.joules}
+    for name, value in {**facts, **outcome.costs}.items():
+        if value is not None:
+            trial.set_user_attr(name, value)
+    for name, value in outcome.violations.items():
+        trial.set_constraint(name, value)
+    if outcome.state != "complete":
+        study.tell(trial, state=TrialState.PRUNED if outcome.state == "pruned" else TrialState.FAIL)
+        return
+    assert outcome.validation_ne is not None
+    study.tell(trial, [outcome.validation_ne, *([outcome.costs[cost]] if cost else [])])
+
+
+def failures(study: "Study") -> list[str]:
+    """Why trials failed, oldest first."""
+    return [reason for trial in study.get_trials(deepcopy=False) if (reason := _failure(trial))]
+
+
+def _failure(trial: "FrozenTrial") -> str | None:
+    """Why the trial failed; None where it did not, or was interrupted for the first time."""
+    if trial.state.name != "FAIL":
+        return None
+    # Twice ended at the same setting: more likely its fault than chance, so it is not tried a third time.
+    twice = "The process ended in it twice." if RETRY_OF in trial.user_attrs else None
+    return trial.user_attrs.get(FAILURE, twice)
+
+
+def _open_storage(address: str) -> "BaseStorage":
+    from optuna.storages import JournalStorage, RDBStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    file = Path(address.removeprefix("sqlite:///"))
+    try:
+        if "://" not in address or address.startswith("sqlite:///"):
+            file.parent.mkdir(parents=True, exist_ok=True)
+        if "://" not in address:
+            return JournalStorage(JournalFileBackend(str(file.expanduser())))
+    except (OSError, ValueError) as error:  # the second: lines that are no JSON
+        reason = getattr(error, "strerror", None) or str(error)
+        raise TrackingError(
+            f"The search's storage {without_secrets(address)} cannot be opened ({reason}): {_advice(reason)}."
+        ) from error
+    options = {"connect_args": {"timeout": LOCK_SECONDS}} if address.startswith("sqlite") else {}
+    return RDBStorage(address, engine_kwargs=options)
+
+
+def _name_metrics(study: "Study", names: list[str]) -> None:
+    import warnings
+
+    from optuna.exceptions import ExperimentalWarning
+
+    if study.metric_names != names:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            study.set_metric_names(names)
+
+
+def _close_interrupted(study: "Study", *, is_shared: bool) -> None:
+    """Mark the trials that a killed process left open as failed, and queue their points once more."""
+    from optuna.trial import TrialState
+
+    for trial in running_trials(study):
+        if is_shared and _is_alive(trial.user_attrs.get(OWNER)):
+            continue
+        if trial.params and RETRY_OF not in trial.user_attrs:
+            study.enqueue_trial(trial.params, user_attrs={RETRY_OF: trial.number})
+        study.tell(trial.number, state=TrialState.FAIL)
+
+
+def _this_process() -> list[Any]:
+    import psutil
+
+    return [socket.gethostname(), os.getpid(), psutil.Process().create_time()]
+
+
+def _is_alive(owner: list[Any] | None) -> bool:
+    """Whether the process that runs a trial lives; of another machine's nobody knows, so it is left alone."""
+    import psutil
+
+    if owner is None:
+        return False
+    host, process, began = owner
+    if host != socket.gethostname():
+        return True
+    try:
+        return abs(psutil.Process(process).create_time() - began) < 1.0
+    except psutil.Error:
+        return False
+
+
+def _root(error: BaseException) -> BaseException:
+    """The driver's own error, which says what happened in the fewest words."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _advice(reason: str) -> str:
+    if "locked" in reason:
+        return "another process holds it, so wait for that one, or name another with --search-storage"
+    if "not a database" in reason or "malformed" in reason:
+        return "the file is damaged, so move it away or name another with --search-storage"
+    if "full" in reason or "No space" in reason or "disk I/O" in reason:
+        return "see that there is space and that it can be written, and give the command again"
+    return "check that it can be reached and written, or name another with --search-storage"

@@ -1,0 +1,218 @@
+"""One trial: a point trained in a slot, followed while it trains, with what came of it in MLflow."""
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+
+from engine.config import Schedule
+from engine.data.dataset import Dataset
+from engine.executors.role import Slot
+from engine.results import EpochReport, TrainingFigures
+from hardware.types import EnergyReading
+from models.counting import count_parameter_bytes
+from search.constraints import FinalTraining, Measured, violations_of, words
+from search.meta.past import trial_tags
+from search.methods.protocol import Cost, Outcome, Parameters, Space
+from search.study.halving import Halving
+from search.study.storage import FAILURE
+from shunter.errors import TooLargeError, TrainingError
+from shunter.requests.training import Limits
+from tracking.convention import (
+    epoch_metrics,
+    model_params,
+    placement_params,
+    quality_metrics,
+    schedule_params,
+    training_metrics,
+)
+from tracking.runs import Run, child_run
+
+if TYPE_CHECKING:
+    from optuna import Study, Trial
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What holds for all trials of a search.
+
+    Attributes:
+        dataset: the data; its test part is not touched.
+        space: what is searched.
+        schedule: of each training.
+        cost: that NE is weighed against.
+        limits: of the user.
+        final: what may be spent on the winners.
+        parent_run_id: MLflow run of the search.
+        should_stop: asked after each step; a text ends a training, which counts with what it has.
+        study: the record of all trials, by which a training that is worse than others is stopped early.
+    """
+
+    dataset: Dataset
+    space: Space
+    schedule: Schedule
+    cost: Cost | None
+    limits: Limits
+    final: FinalTraining
+    parent_run_id: str
+    should_stop: Callable[[], str | None]
+    study: "Study"
+
+
+def run_trial(trial: "Trial", parameters: Parameters, terms: Terms, slot: Slot) -> Outcome:
+    """Train a point in a slot; one that fails by itself is an outcome, too.
+
+    Raises:
+        RequestError: no point of the space can be trained, for instance since the batch is larger than the data.
+        TrackingError: a store fails.
+        KeyboardInterrupt: Ctrl-C; the trial stays open, to be tried again.
+    """
+    started = time.perf_counter()
+    try:
+        with child_run(terms.parent_run_id, f"trial-{trial.number}", "trial") as run:
+            trial.set_user_attr("run_id", run.run_id)
+            return _Attempt(trial, parameters, terms, slot, run).outcome()
+    except Exception as error:
+        if not _is_failure_of_point(error):
+            raise
+        trial.set_user_attr(FAILURE, str(error) or type(error).__name__)
+        return Outcome(state="failed", seconds=time.perf_counter() - started)
+
+
+class _Attempt:
+    """The training of a trial while it goes on."""
+
+    def __init__(self, trial: "Trial", parameters: Parameters, terms: Terms, slot: Slot, run: Run) -> None:
+        self.trial, self.terms, self.slot, self.run = trial, terms, slot, run
+        self.parameters = parameters
+        self.spec, self.hyperparameters = terms.space.build(parameters)
+        self.halving = Halving(terms.study, terms.schedule.checks, terms.schedule.max_epochs)
+        self.reports: list[EpochReport] = []
+
+    @cached_property
+    def parameter_bytes(self) -> int:
+        """Counted when a training has begun: what no memory holds cannot be counted either."""
+        return count_parameter_bytes(self.spec, self.terms.dataset.features)
+
+    def outcome(self) -> Outcome:
+        """Train, and say what came of it."""
+        terms, run = self.terms, self.run
+        run.log_params(
+            {
+                **model_params(self.spec, self.hyperparameters),
+                **schedule_params(terms.schedule),
+                **placement_params(self.slot.placement),
+            }
+        )
+        # Until it is known better: what fails has no chance to say so.
+        run.set_tags({"trial.state": "failed", **trial_tags(self.parameters, Outcome(state="failed"))})
+        started = time.perf_counter()
+        figures = None
+        with self.slot.meter() as self.meter, contextlib.suppress(_stopped()):
+            figures = self.slot.train(
+                terms.dataset,
+                self.spec,
+                self.hyperparameters,
+                terms.schedule,
+                on_epoch=self._on_report,
+                should_stop=terms.should_stop,
+            )
+        reading = self.meter.reading
+        outcome = self._came_to(figures, reading, time.perf_counter() - started)
+        if terms.cost is not None and terms.cost not in outcome.costs:
+            raise TrainingError(
+                f"The {terms.cost} of the trial could not be measured ({reading.source}), so it cannot be compared: "
+                "search against another cost."
+            )
+        self._log(outcome, figures, reading)
+        return outcome
+
+    def _on_report(self, report: EpochReport) -> None:
+        """Note where the training stands, and end it when others were better there."""
+        self.reports.append(report)
+        if report.is_check:
+            self.run.log_metrics({"search.check_ne": report.validation.ne}, step=report.samples_seen)
+        else:
+            self.run.log_metrics(epoch_metrics(report), step=report.epoch)
+        cost = self._costs(report, self.meter.reading).get(self.terms.cost) if self.terms.cost else None
+        if self.halving.is_beaten(self.trial, self._passes(report), report.validation.ne, cost):
+            raise _stopped()
+
+    def _came_to(self, figures: TrainingFigures | None, reading: EnergyReading, seconds: float) -> Outcome:
+        last = self.reports[-1]
+        # What a training reached in an epoch it would have kept; of what only a check saw there is nothing better.
+        epochs = [report for report in self.reports if not report.is_check] or self.reports
+        best = min(epochs, key=lambda report: report.validation.ne)
+        passes = self._passes(last)
+        measured = Measured(
+            auc=best.validation.auc,
+            memory_bytes=figures.peak_memory_bytes if figures else None,
+            watts=reading.mean_watts,
+            epochs=self._epochs_to_the_end(best, figures),
+            pass_seconds=last.train_seconds / passes,
+            pass_joules=None if reading.joules is None else reading.joules / passes,
+        )
+        return Outcome(
+            state="complete" if figures else "pruned",
+            validation_ne=figures.validation.ne if figures else best.validation.ne,
+            costs=self._costs(last, reading),
+            violations=violations_of(measured, self.terms.limits, self.terms.final),
+            seconds=seconds,
+            joules=reading.joules,
+        )
+
+    def _epochs_to_the_end(self, best: EpochReport, figures: TrainingFigures | None) -> float:
+        """As many as it took here where it came to its end, or else all: nobody knows when its patience ends."""
+        schedule = self.terms.schedule
+        if figures and figures.stopped_because == "patience":
+            return float(min(schedule.max_epochs, best.epoch + schedule.patience))
+        return float(schedule.max_epochs)
+
+    def _costs(self, report: EpochReport, reading: EnergyReading) -> dict[Cost, float]:
+        costs: dict[Cost, float] = {
+            "step_seconds": report.compute_seconds / report.step,
+            "parameter_bytes": float(self.parameter_bytes),
+        }
+        if reading.joules is not None:
+            costs["joules_per_sample"] = reading.joules / report.samples_seen
+        return costs
+
+    def _passes(self, report: EpochReport) -> float:
+        return report.samples_seen / self.terms.dataset.splits["train"].rows
+
+    def _log(self, outcome: Outcome, figures: TrainingFigures | None, reading: EnergyReading) -> None:
+        run = self.run
+        run.log_energy(reading)
+        run.log_metrics({f"search.{name}": value for name, value in outcome.costs.items()})
+        tags = {"trial.state": outcome.state, **trial_tags(self.parameters, outcome)}
+        if figures:
+            # One step after the last epoch: the result is that of the best one, and MLflow shows the last step's value.
+            run.log_metrics(
+                {
+                    **quality_metrics(figures.validation),
+                    **training_metrics(figures),
+                    "training.best_epoch": figures.best_epoch,
+                },
+                step=figures.history[-1].epoch + 1,
+            )
+            tags["training.stopped_because"] = figures.stopped_because
+        if not outcome.is_feasible:
+            tags["search.violations"] = words(outcome.violations)
+        run.set_tags(tags)
+
+
+def _stopped() -> type[Exception]:
+    from optuna import TrialPruned
+
+    return TrialPruned
+
+
+def _is_failure_of_point(error: Exception) -> bool:
+    """Whether another point may do better: the loss went astray, the memory did not suffice, its process died."""
+    if isinstance(error, TrainingError | TooLargeError | MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and "allocate memory" in str(error)  # torch's allocator on the CPU

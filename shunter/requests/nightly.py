@@ -1,0 +1,110 @@
+"""What a user asks of `shunter nightly`: one model for the command line, the Prefect form and Python."""
+
+from datetime import date
+from typing import Self
+from zoneinfo import ZoneInfo, available_timezones
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from shunter.requests.training import JobRequest, TrainRequest
+
+
+class DriftLimits(BaseModel):
+    """From where on a day is told to be unlike the others."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_base_rate_ratio: float = Field(
+        default=2.0,
+        gt=1,
+        description="A day whose base rate is so many times the median of all days, or less than one such part of it, "
+        "is set aside.",
+    )
+    min_rows_share: float = Field(
+        default=0.2,
+        ge=0,
+        le=1,
+        description="A newest day with a smaller share of the median day's rows is taken for unfinished.",
+    )
+    max_cardinality_ratio: float = Field(
+        default=3.0, gt=1, description="Distinct values of a field, against the median day's, from which it is told."
+    )
+    max_new_share: float = Field(
+        default=0.2,
+        gt=0,
+        description="By how much the share of values that no other day has may exceed that of the days before.",
+    )
+    max_missing_share: float = Field(
+        default=0.2, gt=0, description="By how much the share of rows without a value may differ from the median day's."
+    )
+
+
+class NightlyRequest(JobRequest):
+    """One night: the newest day is judged on, the days before it are learned."""
+
+    data: str = Field(
+        default="",
+        description="Where the days lie: a pattern such as logs/day_{date}.parquet or logs/{date:%Y/%m/%d}/*.csv, or a "
+        "folder of files or folders with the date in their names.",
+    )
+    register_as: str = Field(
+        default="shunter", pattern=r"^[^/:.][^/:]*$", description="Name of the registered model in MLflow."
+    )
+    timezone: str = Field(default="UTC", description="Time zone in which a day ends, for instance Europe/Berlin.")
+    day: date | None = Field(
+        default=None, description="The day to judge on; yesterday, or the newest before it that is usable, when absent."
+    )
+    train_days: int = Field(default=7, ge=1, description="Most days before it to learn from.")
+    max_late_days: int = Field(
+        default=3, ge=0, description="How many days late the newest day may be before the night fails."
+    )
+    relearn: bool = Field(
+        default=False, description="Learn all of these days again, not only those that the champion has not learned."
+    )
+    margin: float = Field(
+        default=0.001,
+        ge=0,
+        lt=1,
+        allow_inf_nan=False,
+        description="Share of the champion's log loss that a challenger must save to take its place.",
+    )
+    promotion_confidence: float = Field(
+        default=0.95, gt=0.5, lt=1, description="Probability with which the saving must exceed the margin."
+    )
+    nightly_epochs: int = Field(
+        default=1, ge=1, description="Longest training of a challenger, in passes over the days that it learns."
+    )
+    learning_rate_share: float = Field(
+        default=1 / 3,
+        gt=0,
+        le=1,
+        description="Learning rates of a challenger, as a share of those that its champion was first trained with.",
+    )
+    learn_last_day: bool = Field(
+        default=False,
+        description="After the judgement let a promoted challenger learn the judged day too, for one pass, if that "
+        "does not make it worse on a part of the day kept back.",
+    )
+    drift: DriftLimits = Field(default=DriftLimits(), description="From where on a day is told to be unlike others.")
+
+    @field_validator("timezone")
+    @classmethod
+    def _known_zone(cls, name: str) -> str:
+        if name not in available_timezones():
+            raise ValueError("no such time zone, use a name such as Europe/Berlin or UTC")
+        return name
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """The time zone."""
+        return ZoneInfo(self.timezone)
+
+    def one_training(self) -> Self:
+        """What a challenger asks of a machine: one training of few epochs, no search and no ensemble."""
+        once = {"trials": 1, "search_minutes": None, "search_kwh": None, "ensemble_size": 1}
+        return self.model_copy(update={**once, "max_epochs": self.nightly_epochs})
+
+    def first_training(self, files: str) -> TrainRequest:
+        """What a first night asks for, when there is no champion yet to go on from: a whole training over `files`."""
+        shared = JobRequest.model_fields.keys() | {"register_as"}
+        return TrainRequest.model_validate({**{name: getattr(self, name) for name in shared}, "data": files})

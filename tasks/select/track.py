@@ -1,0 +1,47 @@
+"""What a parent run keeps of its decision: the placement, what it was expected to take, table, text and figure."""
+
+from typing import Any
+
+from planner.decide import Decision
+from reporting.decision_figure import decision_figure
+from tracking.convention import placement_params, prediction_metrics, prediction_tags, workload_params
+from tracking.learning import log_steps
+from tracking.runs import open_run
+from tracking.store import tracking_errors
+
+DECISION_TABLE = "decision.json"
+DECISION_TEXT = "decision.md"
+DECISION_FIGURE = "decision.png"
+
+
+def log_decision(parent_run_id: str, decision: Decision) -> None:
+    """Keep which placement was chosen and why, what it was expected to take, and all candidates as table and figure.
+
+    Raises:
+        TrackingError: the store fails, or the run holds another decision.
+    """
+    run = open_run(parent_run_id)
+    run.log_params(placement_params(decision.placement))
+    if decision.workload is not None:
+        run.log_params(workload_params(decision.workload))
+    run.log_metrics({**prediction_metrics(decision.prediction), "prediction.job_seconds": decision.hours * 3600})
+    run.set_tags(
+        {
+            **prediction_tags(decision.prediction),
+            "decision.reason": decision.reason,
+            "decision.binds": decision.binds or "nothing",
+        }
+    )
+    log_steps(parent_run_id, decision.observations)
+    columns: dict[str, list[Any]] = {}
+    for row in decision.table_rows():
+        for name, value in row.items():
+            columns.setdefault(name, []).append(value)
+    with tracking_errors():
+        # MLflow appends to a table that is there, which would double the rows of a run that is resumed.
+        if DECISION_TABLE not in {artifact.path for artifact in run.client.list_artifacts(parent_run_id)}:
+            run.client.log_table(parent_run_id, data=columns, artifact_file=DECISION_TABLE)
+        notes = "".join(f"\n- {note}" for note in decision.notes)
+        text = f"{decision.reason}\n\n{decision.explanation}\n{notes}\n"
+        run.client.log_text(parent_run_id, text, DECISION_TEXT)
+        run.client.log_figure(parent_run_id, decision_figure(decision), DECISION_FIGURE)

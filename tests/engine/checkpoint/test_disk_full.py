@@ -1,0 +1,78 @@
+"""A disk that fills up while something is written: one sentence, and what was there before is whole.
+
+The limit on the size of a file (`RLIMIT_FSIZE`) makes the kernel refuse to write on, as a full disk does.
+"""
+
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.checkpoint.storage import load_model, save_model, write_text
+from engine.config import Execution, Hyperparameters, Schedule
+from engine.loop.trainer import train
+from models.registry import build_model
+from models.spec import ModelSpec
+from shunter.errors import CheckpointError
+from tests.engine.synthetic import write_dataset
+
+
+@contextmanager
+def files_of_at_most(count: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (count, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_text_that_does_not_fit_leaves_the_former_one(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    write_text(path, "before")
+    with files_of_at_most(1_000), pytest.raises(CheckpointError, match="free some space there"):
+        write_text(path, "x" * 5_000)
+    assert path.read_text() == "before"
+    assert [one.name for one in tmp_path.iterdir()] == ["state.json"]
+
+
+def test_model_that_does_not_fit_leaves_the_former_one(tmp_path: Path) -> None:
+    features = write_dataset(tmp_path / "data", rows=100).features
+    small, large = (build_model(ModelSpec(embedding_dim=dim), features, seed=0).eval() for dim in (4, 64))
+    save_model(small, tmp_path / "model")
+    with files_of_at_most(20_000), pytest.raises(CheckpointError, match=r"model\.safetensors cannot be written"):
+        save_model(large, tmp_path / "model")
+    kept = load_model(tmp_path / "model")
+    assert all(torch.equal(one, other) for one, other in zip(kept.parameters(), small.parameters(), strict=True))
+
+
+def test_training_ends_in_one_sentence_and_resumes_from_the_last_checkpoint(tmp_path: Path) -> None:
+    dataset = write_dataset(tmp_path / "data", rows=600)
+    spec, settings = ModelSpec(embedding_dim=4), (Hyperparameters(), Execution(batch_size=64), Schedule(max_epochs=3))
+    undisturbed = train(dataset, spec, *settings)
+
+    def go_on() -> object:
+        return train(dataset, spec, *settings, checkpoint_directory=tmp_path / "checkpoint", checkpoint_seconds=0.0)
+
+    def fill_up() -> str | None:
+        asked.append(1)
+        if len(asked) == 10:  # the disk is full from here on
+            resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+        return None
+
+    asked: list[int] = []
+    with files_of_at_most(resource.RLIM_INFINITY), pytest.raises(CheckpointError, match="cannot be written") as caught:
+        train(
+            dataset,
+            spec,
+            *settings,
+            checkpoint_directory=tmp_path / "checkpoint",
+            checkpoint_seconds=0.0,
+            should_stop=fill_up,
+        )
+    assert "\n" not in str(caught.value)
+    resumed = go_on()
+    assert [one.train_logloss for one in resumed.history] == [one.train_logloss for one in undisturbed.history]  # type: ignore[attr-defined]

@@ -1,0 +1,204 @@
+"""A training whose tables lie in a file ends bit by bit as one in memory; what does not fit is told at once."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.checkpoint.storage import load_model, save_model
+from engine.config import Execution, Hyperparameters, Schedule
+from engine.data.dataset import Dataset
+from engine.loop.evaluation import evaluate
+from engine.loop.trainer import train
+from engine.probes.memory import available_memory_bytes, check_tables_fit
+from engine.probes.steps import time_steps
+from engine.results import TrainResult
+from models.embeddings.tiered import TieredEmbeddings
+from models.spec import CategoricalFeature, Features, ModelSpec
+from shunter.errors import RequestError
+from tests.engine.synthetic import write_dataset
+
+SPEC = ModelSpec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,), dropout=0.3)
+IN_MEMORY = Execution(threads=1, batch_size=32)
+# Of 1,806 rows; four batches in work use up to about 300 of them.
+CACHED = replace(IN_MEMORY, embedding_cache_rows=400)
+SCHEDULE = Schedule(max_epochs=3, patience=3, seed=3)
+RATES = Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate=0.1)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return write_dataset(tmp_path_factory.mktemp("data"), rows=3_000, ids=450)
+
+
+@pytest.fixture(scope="module")
+def in_memory(dataset: Dataset) -> TrainResult:
+    return train(dataset, SPEC, RATES, IN_MEMORY, SCHEDULE)
+
+
+def train_cached(
+    dataset: Dataset,
+    directory: Path,
+    execution: Execution = CACHED,
+    on_step: Callable[[int, int], None] | None = None,
+    checkpoint_steps: int | None = None,
+) -> TrainResult:
+    return train(
+        dataset,
+        SPEC,
+        RATES,
+        execution,
+        SCHEDULE,
+        checkpoint_directory=directory,
+        on_step=on_step,
+        checkpoint_steps=checkpoint_steps,
+    )
+
+
+def interrupt_at(stop: int) -> Callable[[int, int], None]:
+    def on_step(step: int, _: int) -> None:
+        if step == stop:
+            raise KeyboardInterrupt
+
+    return on_step
+
+
+def assert_same(one: TrainResult, other: TrainResult) -> None:
+    for left, right in zip(one.model.state_dict().values(), other.model.state_dict().values(), strict=True):
+        assert torch.equal(left, right)
+    assert torch.equal(one.model.embeddings.adagrad_sum, other.model.embeddings.adagrad_sum)
+    assert [(r.step, r.train_logloss, r.validation) for r in one.history] == [
+        (r.step, r.train_logloss, r.validation) for r in other.history
+    ]
+
+
+@contextmanager
+def most_private_memory() -> Iterator[list[int]]:
+    """Bytes that the process took beyond those at the start, without pages of mapped files; filled in at the end."""
+    finished, found, readings = threading.Event(), [0], []
+
+    def read() -> int:
+        return int(Path("/proc/self/status").read_text().split("RssAnon:")[1].split()[0]) * 1024
+
+    def watch() -> None:
+        while not finished.wait(0.005):
+            readings.append(read())
+
+    before, watcher = read(), threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield found
+    finally:
+        finished.set()
+        watcher.join()
+        found[0] = max(readings) - before
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4])
+def test_weights_sums_and_losses_are_those_of_a_training_in_memory(
+    dataset: Dataset, in_memory: TrainResult, tmp_path: Path, depth: int
+) -> None:
+    cached = train_cached(dataset, tmp_path, replace(CACHED, prefetch_depth=depth))
+    assert_same(cached, in_memory)
+    tables = cached.model.embeddings
+    assert isinstance(tables, TieredEmbeddings)
+    assert tables.counts.hits > 0
+    assert tables.counts.written_back > 400
+
+
+def test_without_fbgemm_they_are_the_same_as_well(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "fbgemm_gpu", None)
+    in_memory = train(dataset, SPEC, RATES, IN_MEMORY, SCHEDULE)
+    assert type(in_memory.model.embeddings).__name__ == "TorchEmbeddings"
+    assert_same(train_cached(dataset, tmp_path), in_memory)
+
+
+def test_checkpoints_while_rows_move_do_not_disturb(dataset: Dataset, in_memory: TrainResult, tmp_path: Path) -> None:
+    assert_same(train_cached(dataset, tmp_path, checkpoint_steps=3), in_memory)
+
+
+def test_interrupted_the_tables_are_written_anew_with_or_without_a_cache(
+    dataset: Dataset, in_memory: TrainResult, tmp_path: Path
+) -> None:
+    """Each part is trained in another way, so a checkpoint must hold neither too much nor too little."""
+    ways = [CACHED, IN_MEMORY, CACHED, replace(CACHED, embedding_cache_rows=5_000), IN_MEMORY, CACHED]
+    for stop, execution in zip((7, 31, 66, 67, 130, 190), ways, strict=True):
+        with pytest.raises(KeyboardInterrupt):
+            train_cached(dataset, tmp_path, execution, interrupt_at(stop))
+    assert_same(train_cached(dataset, tmp_path), in_memory)
+
+
+def test_the_finished_model_scores_and_is_saved_as_any_other(
+    dataset: Dataset, in_memory: TrainResult, tmp_path: Path
+) -> None:
+    model = train_cached(dataset, tmp_path / "checkpoint").model
+    expected = evaluate(in_memory.model, dataset, "test", IN_MEMORY)
+    assert (evaluate(model, dataset, "test", CACHED).logits == expected.logits).all()
+    save_model(model, tmp_path / "model")
+    loaded = load_model(tmp_path / "model")
+    assert (evaluate(loaded, dataset, "test", IN_MEMORY).logits == expected.logits).all()
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the memory of the process from Linux")
+@pytest.mark.usefixtures("in_memory")  # so that what a first training loads is there already
+def test_the_tables_never_lie_in_memory(dataset: Dataset, tmp_path: Path) -> None:
+    """Neither when they are drawn, nor when they are saved, nor when the best of them are put back."""
+    first, *others = dataset.features.categorical
+    features = replace(dataset.features, categorical=(replace(first, rows=3_000_000), *others))
+    table_bytes = 3_000_000 * (8 + 1) * 4
+    with most_private_memory() as taken:
+        train_cached(replace(dataset, features=features), tmp_path)
+    assert 0 < taken[0] < table_bytes / 2
+
+
+def test_a_probe_measures_with_the_cache(dataset: Dataset) -> None:
+    assert time_steps(dataset, SPEC, RATES, CACHED, steps=3).steps == 3
+
+
+def test_a_cache_smaller_than_the_batches_in_work_is_refused_with_the_sizes(dataset: Dataset, tmp_path: Path) -> None:
+    expected = r"cache of 100 rows cannot hold the \d+ rows of 4 batches in work: raise embedding_cache_rows"
+    with pytest.raises(RequestError, match=expected):
+        train_cached(dataset, tmp_path, replace(CACHED, embedding_cache_rows=100))
+
+
+def test_a_cache_without_a_place_for_checkpoints_is_refused(dataset: Dataset) -> None:
+    with pytest.raises(RequestError, match="embedding_cache_rows needs a checkpoint_directory"):
+        train(dataset, SPEC, RATES, CACHED, SCHEDULE)
+
+
+# 1,500 rows of (8 + 1) floats of 4 bytes are 54,000 bytes.
+FEATURES = Features(
+    dense=(), categorical=(CategoricalFeature(name="item", rows=500), CategoricalFeature(name="user", rows=1_000))
+)
+
+
+def test_tables_larger_than_memory_are_refused_with_the_field_and_the_option() -> None:
+    check_tables_fit(SPEC, FEATURES, IN_MEMORY, available_bytes=54_000)
+    expected = r"take 54,000 bytes, 36,000 of them for the 1,000 rows of the field 'user', but 53,999 .*embedding_cache"
+    with pytest.raises(RequestError, match=expected):
+        check_tables_fit(SPEC, FEATURES, IN_MEMORY, available_bytes=53_999)
+
+
+def test_of_tables_in_a_file_the_cache_must_fit() -> None:
+    """A cached row takes 28 bytes of book-keeping beside its 36, and any row 4."""
+    cached = replace(IN_MEMORY, embedding_cache_rows=100)
+    check_tables_fit(SPEC, FEATURES, cached, available_bytes=12_400)
+    check_tables_fit(SPEC, FEATURES, replace(cached, embedding_cache_rows=9_999), available_bytes=102_000)
+    with pytest.raises(RequestError, match=r"12,400 bytes, but 12,399 are left on cpu: lower embedding_cache_rows"):
+        check_tables_fit(SPEC, FEATURES, cached, available_bytes=12_399)
+
+
+def test_training_and_probe_refuse_tables_larger_than_this_machine(dataset: Dataset) -> None:
+    rows = available_memory_bytes(torch.device("cpu")) // 4
+    features = Features(dense=(), categorical=(CategoricalFeature(name="user", rows=rows),))
+    larger = replace(dataset, features=features)
+    with pytest.raises(RequestError, match="the field 'user'"):
+        train(larger, SPEC, RATES, IN_MEMORY, SCHEDULE)
+    with pytest.raises(RequestError, match="the field 'user'"):
+        time_steps(larger, SPEC, RATES, IN_MEMORY)

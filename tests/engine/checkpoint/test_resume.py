@@ -1,0 +1,244 @@
+"""A training that is interrupted anywhere ends as one that is not."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.config import Execution, Hyperparameters, Schedule
+from engine.data.dataset import Dataset
+from engine.loop.trainer import train
+from engine.results import EpochReport, TrainResult
+from models.spec import ModelSpec
+from shunter.errors import CheckpointError
+from tests.engine.synthetic import write_dataset
+
+SPEC = ModelSpec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,), dropout=0.3)
+EXECUTION = Execution(threads=1, batch_size=64)
+SCHEDULE = Schedule(max_epochs=4, patience=4, seed=3)
+RATES = Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate=0.1)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return write_dataset(tmp_path_factory.mktemp("data"), rows=3_000)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(dataset: Dataset) -> TrainResult:
+    return train(dataset, SPEC, RATES, EXECUTION, SCHEDULE)
+
+
+def assert_same(one: TrainResult, other: TrainResult) -> None:
+    for left, right in zip(one.model.state_dict().values(), other.model.state_dict().values(), strict=True):
+        assert torch.equal(left, right)
+    assert [(r.step, r.train_logloss, r.validation) for r in one.history] == [
+        (r.step, r.train_logloss, r.validation) for r in other.history
+    ]
+    assert (one.best_epoch, one.samples_seen) == (other.best_epoch, other.samples_seen)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adagrad", "sgd", "shampoo"])
+def test_interrupted_every_few_steps_the_result_is_bitwise_the_same(
+    dataset: Dataset, tmp_path: Path, optimizer: str
+) -> None:
+    rates = Hyperparameters(dense_optimizer=optimizer, dense_learning_rate=0.01, weight_decay=1e-4)  # type: ignore[arg-type]
+    expected = train(dataset, SPEC, rates, EXECUTION, SCHEDULE)
+    stops = iter([1, 20, 33, 34, 60, 99])
+    stop = next(stops)
+
+    def interrupt(step: int, _: int) -> None:
+        if step == stop:
+            raise KeyboardInterrupt
+
+    while stop:
+        with pytest.raises(KeyboardInterrupt):
+            train(dataset, SPEC, rates, EXECUTION, SCHEDULE, checkpoint_directory=tmp_path, on_step=interrupt)
+        assert json.loads((tmp_path / "checkpoint.json").read_text())["state"]["step"] == stop
+        stop = next(stops, 0)
+    assert_same(train(dataset, SPEC, rates, EXECUTION, SCHEDULE, checkpoint_directory=tmp_path), expected)
+
+
+def test_interrupted_with_two_threads_and_bfloat16_the_result_is_the_same(dataset: Dataset, tmp_path: Path) -> None:
+    execution = Execution(threads=2, batch_size=512, precision="bf16")
+    expected = train(dataset, SPEC, RATES, execution, SCHEDULE)
+
+    def interrupt(step: int, _: int) -> None:
+        if step == 7:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(dataset, SPEC, RATES, execution, SCHEDULE, checkpoint_directory=tmp_path, on_step=interrupt)
+    assert_same(train(dataset, SPEC, RATES, execution, SCHEDULE, checkpoint_directory=tmp_path), expected)
+
+
+def test_interrupted_at_an_epochs_end_the_result_is_the_same(
+    dataset: Dataset, undisturbed: TrainResult, tmp_path: Path
+) -> None:
+    def interrupt(report: EpochReport) -> None:
+        if report.epoch == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(dataset, SPEC, RATES, EXECUTION, SCHEDULE, checkpoint_directory=tmp_path, on_epoch=interrupt)
+    assert_same(train(dataset, SPEC, RATES, EXECUTION, SCHEDULE, checkpoint_directory=tmp_path), undisturbed)
+
+
+def test_an_exception_within_a_step_keeps_the_former_checkpoint(
+    dataset: Dataset, undisturbed: TrainResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = torch.optim.Adam.step
+    calls = 0
+
+    def interrupted_step(self: torch.optim.Adam, closure: None = None) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 50:  # the embeddings have been updated already
+            raise KeyboardInterrupt
+        original(self, closure)
+
+    monkeypatch.setattr(torch.optim.Adam, "step", interrupted_step)
+    with pytest.raises(KeyboardInterrupt):
+        train(dataset, SPEC, RATES, EXECUTION, SCHEDULE, checkpoint_directory=tmp_path, checkpoint_steps=20)
+    assert json.loads((tmp_path / "checkpoint.json").read_text())["state"]["step"] < 49
+    assert_same(train(dataset, SPEC, RATES, EXECUTION, SCHEDULE, checkpoint_directory=tmp_path), undisturbed)
+
+
+def test_a_finished_training_is_not_trained_again(dataset: Dataset, undisturbed: TrainResult, tmp_path: Path) -> None:
+    train(dataset, SPEC, RATES, EXECUTION, SCHEDULE, checkpoint_directory=tmp_path)
+    steps: list[int] = []
+    again = train(
+        dataset,
+        SPEC,
+        RATES,
+        EXECUTION,
+        SCHEDULE,
+        checkpoint_directory=tmp_path,
+        on_step=lambda step, _: steps.append(step),
+    )
+    assert steps == []
+    assert_same(again, undisturbed)
+
+
+def test_more_epochs_go_on_where_fewer_ended(dataset: Dataset, undisturbed: TrainResult, tmp_path: Path) -> None:
+    shorter = Schedule(max_epochs=2, patience=4, seed=3)
+    train(dataset, SPEC, RATES, EXECUTION, shorter, checkpoint_directory=tmp_path)
+    assert_same(train(dataset, SPEC, RATES, EXECUTION, SCHEDULE, checkpoint_directory=tmp_path), undisturbed)
+
+
+CHILD = """
+import sys
+from pathlib import Path
+from engine.data.dataset import Dataset
+from engine.loop.trainer import train
+from tests.engine.test_resume import EXECUTION, RATES, SCHEDULE, SPEC
+data, checkpoint = map(Path, sys.argv[1:])
+print("started", flush=True)
+train(Dataset.load(data), SPEC, RATES, EXECUTION, SCHEDULE, checkpoint_directory=checkpoint, checkpoint_steps=2,
+      on_step=lambda step, total: print(step, flush=True))
+"""
+
+
+def start_child(dataset: Dataset, directory: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", CHILD, str(dataset.directory), str(directory)]
+    root = Path(__file__).parents[2]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=root)
+
+
+def read_steps(child: subprocess.Popen[str], steps: int) -> None:
+    """Wait until the child has done some steps of its own, or has ended."""
+    assert child.stdout is not None
+    for _ in range(steps + 1):
+        if not child.stdout.readline():
+            return
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_the_result_is_bitwise_the_same(
+    dataset: Dataset, undisturbed: TrainResult, tmp_path: Path
+) -> None:
+    numbers = random.Random(0)
+    for _ in range(3):
+        child = start_child(dataset, tmp_path)
+        read_steps(child, numbers.randrange(5, 40))
+        child.kill()
+        child.communicate()
+        assert child.returncode == -signal.SIGKILL
+    assert json.loads((tmp_path / "checkpoint.json").read_text())["state"]["step"] > 0
+    assert_same(train(dataset, SPEC, RATES, EXECUTION, SCHEDULE, checkpoint_directory=tmp_path), undisturbed)
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_ctrl_c_saves_the_current_step_and_ends_the_process(
+    dataset: Dataset, undisturbed: TrainResult, tmp_path: Path
+) -> None:
+    child = start_child(dataset, tmp_path)
+    read_steps(child, 21)
+    child.send_signal(signal.SIGINT)
+    output, errors = child.communicate(timeout=60)
+    assert "KeyboardInterrupt" in errors
+    last_step = int(output.split()[-1]) if output.split() else 21
+    assert json.loads((tmp_path / "checkpoint.json").read_text())["state"]["step"] == last_step
+    assert_same(train(dataset, SPEC, RATES, EXECUTION, SCHEDULE, checkpoint_directory=tmp_path), undisturbed)
+
+
+@pytest.fixture
+def interrupted(dataset: Dataset, tmp_path: Path) -> Path:
+    """A checkpoint folder with a state and best weights."""
+
+    def interrupt(step: int, _: int) -> None:
+        if step == 50:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(dataset, SPEC, RATES, EXECUTION, SCHEDULE, checkpoint_directory=tmp_path, on_step=interrupt)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["state-50.safetensors", "checkpoint.json", "best-33.safetensors"])
+@pytest.mark.parametrize("damage", ["truncated", "altered", "emptied"])
+def test_a_damaged_file_is_named(dataset: Dataset, interrupted: Path, name: str, damage: str) -> None:
+    path = interrupted / name
+    content = path.read_bytes()
+    if damage == "truncated":
+        path.write_bytes(content[: len(content) // 2])
+    elif damage == "altered":
+        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    else:
+        path.write_bytes(b"")
+    with pytest.raises(CheckpointError, match=name):
+        train(dataset, SPEC, RATES, EXECUTION, SCHEDULE, checkpoint_directory=interrupted)
+
+
+def test_a_missing_file_is_named(dataset: Dataset, interrupted: Path) -> None:
+    (interrupted / "state-50.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"state-50\.safetensors cannot be read"):
+        train(dataset, SPEC, RATES, EXECUTION, SCHEDULE, checkpoint_directory=interrupted)
+
+
+def test_a_checkpoint_of_another_training_is_refused_with_the_difference(dataset: Dataset, interrupted: Path) -> None:
+    wider = ModelSpec(embedding_dim=16)
+    with pytest.raises(CheckpointError, match=r"checkpoint\.json belongs to another training.*architecture"):
+        train(dataset, wider, RATES, EXECUTION, SCHEDULE, checkpoint_directory=interrupted)
+    with pytest.raises(CheckpointError, match=r"batch size, seed"):
+        train(
+            dataset,
+            SPEC,
+            RATES,
+            Execution(threads=1, batch_size=32),
+            Schedule(seed=9),
+            checkpoint_directory=interrupted,
+        )
+
+
+def test_only_what_the_checkpoint_names_is_kept(interrupted: Path) -> None:
+    assert sorted(path.name for path in interrupted.iterdir()) == [
+        "best-33.safetensors",
+        "checkpoint.json",
+        "state-50.safetensors",
+    ]

@@ -1,0 +1,99 @@
+"""Saved models score as before, and damaged ones are refused."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from engine.checkpoint.storage import load_model, save_model
+from engine.config import Execution
+from engine.loop.evaluation import evaluate
+from models.ensemble import Ensemble
+from models.registry import Model, build_model
+from models.spec import ModelSpec
+from shunter.errors import CheckpointError
+from tests.engine.synthetic import write_dataset
+
+FEATURES_DATA = {"rows": 200}
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> list[Model]:
+    features = write_dataset(tmp_path / "data", **FEATURES_DATA).features
+    return [build_model(ModelSpec(embedding_dim=dim, dropout=0.1), features, seed=dim) for dim in (4, 8)]
+
+
+@pytest.mark.parametrize("members", [0, 1, 2])
+def test_a_loaded_model_scores_bitwise_as_the_saved_one(tmp_path: Path, models: list[Model], members: int) -> None:
+    model = Ensemble(models[:members], [1.0, 3.0][:members]) if members else models[0]
+    save_model(model, tmp_path / "model")
+    loaded = load_model(tmp_path / "model")
+    dataset = write_dataset(tmp_path / "data", **FEATURES_DATA)
+    one, other = (evaluate(either, dataset, "test", Execution()).logits for either in (model, loaded))
+    assert np.array_equal(one, other)
+    assert type(loaded) is type(model)
+    assert not loaded.training
+    assert loaded.features == model.features
+
+
+def test_a_model_saved_with_one_kernel_loads_with_the_other(
+    tmp_path: Path, models: list[Model], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_model(models[0], tmp_path / "model")
+    monkeypatch.setitem(__import__("sys").modules, "fbgemm_gpu", None)
+    loaded = load_model(tmp_path / "model")
+    assert type(loaded.embeddings).__name__ == "TorchEmbeddings"  # type: ignore[union-attr]
+    assert torch.equal(loaded.embeddings.weight, models[0].embeddings.weight)  # type: ignore[union-attr,arg-type]
+
+
+def test_saving_again_replaces_the_model(tmp_path: Path, models: list[Model]) -> None:
+    save_model(models[0], tmp_path)
+    save_model(models[1], tmp_path)
+    assert load_model(tmp_path).spec == models[1].spec  # type: ignore[union-attr]
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_no_code_is_stored(tmp_path: Path, models: list[Model]) -> None:
+    save_model(models[0], tmp_path / "model")
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["model.json", "model.safetensors"]
+    assert b"pickle" not in (tmp_path / "model" / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["model.json", "model.safetensors"])
+@pytest.mark.parametrize("damage", ["truncated", "removed", "text"])
+def test_a_damaged_file_is_named(tmp_path: Path, models: list[Model], name: str, damage: str) -> None:
+    save_model(models[0], tmp_path)
+    path = tmp_path / name
+    if damage == "truncated":
+        path.write_bytes(path.read_bytes()[:-30])
+    elif damage == "removed":
+        path.unlink()
+    else:
+        path.write_text("[1, 2]")
+    with pytest.raises(CheckpointError, match=name):
+        load_model(tmp_path)
+
+
+def test_weights_of_another_model_are_refused(tmp_path: Path, models: list[Model]) -> None:
+    save_model(models[0], tmp_path / "one")
+    save_model(models[1], tmp_path / "other")
+    (tmp_path / "other" / "model.safetensors").replace(tmp_path / "one" / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"model\.safetensors is damaged or from another model"):
+        load_model(tmp_path / "one")
+
+
+def test_a_description_of_another_shape_is_refused(tmp_path: Path, models: list[Model]) -> None:
+    save_model(models[0], tmp_path)
+    path = tmp_path / "model.json"
+    description = json.loads(path.read_text())
+    for change, message in (
+        ({"embedding_dim": 16}, "are those of another model"),
+        ({"depth": 3}, "does not describe a model"),
+        ({"family": "wide"}, "does not describe a model"),
+    ):
+        changed = {**description, "members": [{**description["members"][0], **change}]}
+        path.write_text(json.dumps(changed))
+        with pytest.raises(CheckpointError, match=message):
+            load_model(tmp_path)

@@ -1,0 +1,126 @@
+"""Depth and readers follow the formula; order, bounds and errors hold with any number of readers."""
+
+import math
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.data.loader import BatchLoader
+from engine.data.pipeline import DEEPEST, MOST_READERS, DeviceCopy, PrefetchPlan, ReadAhead, plan_prefetch
+from engine.data.prefetch import Prefetcher
+from tests.engine.synthetic import write_dataset
+
+SECONDS = st.floats(1e-6, 10)
+
+
+@given(load=st.lists(SECONDS, min_size=1, max_size=30), compute=SECONDS)
+def test_the_plan_is_within_bounds_and_never_less_for_slower_reading(load: list[float], compute: float) -> None:
+    plan = plan_prefetch(load, compute)
+    assert 2 <= plan.depth <= DEEPEST
+    assert 1 <= plan.readers <= MOST_READERS
+    slower = plan_prefetch([2 * seconds for seconds in load], compute)
+    assert slower.depth >= plan.depth
+    assert slower.readers >= plan.readers
+    if plan.readers < MOST_READERS:  # they keep up
+        assert math.fsum(load) / len(load) / plan.readers <= compute * 1.000001
+
+
+@pytest.mark.parametrize(
+    ("load", "compute", "depth", "readers"), [(0.5, 1.0, 2, 1), (1.0, 1.0, 2, 1), (2.5, 1.0, 4, 3), (90.0, 1.0, 16, 8)]
+)
+def test_the_plan_for_steady_times_is_that_of_the_formula(
+    load: float, compute: float, depth: int, readers: int
+) -> None:
+    assert plan_prefetch([load] * 20, compute) == PrefetchPlan(depth=depth, readers=readers)
+
+
+@settings(max_examples=20, deadline=None)
+@given(keys=st.lists(st.integers(0, 5), max_size=40), readers=st.integers(1, 5))
+def test_any_number_of_readers_keeps_the_order(keys: list[int], readers: int) -> None:
+    def read(key: int) -> int:
+        time.sleep(key * 1e-4)
+        return -key
+
+    ahead: ReadAhead[int, int] = ReadAhead(read, depth=2)
+    ahead.plan = PrefetchPlan(depth=2, readers=readers)
+    assert list(ahead.items(keys)) == [-key for key in keys]
+
+
+def test_slow_reading_gets_readers_and_depth_and_fast_reading_gives_them_back() -> None:
+    delay = [0.02]
+
+    def read(key: int) -> int:
+        time.sleep(delay[0])
+        return key
+
+    ahead: ReadAhead[int, int] = ReadAhead(read, depth=2)
+    seen: list[PrefetchPlan] = []
+    with Prefetcher(ahead.items(range(600)), depth=2) as items:
+        ahead.follow(items)
+        for item in items:
+            time.sleep(0.004)
+            seen.append(ahead.plan)
+            if item == 100:
+                delay[0] = 0.0
+    assert max(plan.readers for plan in seen) >= 3
+    assert max(plan.depth for plan in seen) >= 4
+    assert items.depth == ahead.plan.depth
+    assert ahead.plan.readers == 1
+
+
+def test_a_fixed_depth_stays_whatever_is_measured() -> None:
+    ahead: ReadAhead[int, int] = ReadAhead(lambda key: time.sleep(0.005) or key, depth=3, fixed_depth=True)
+    with Prefetcher(ahead.items(range(60)), depth=3) as items:
+        ahead.follow(items)
+        assert list(items) == list(range(60))
+        assert items.depth == ahead.plan.depth == 3
+    assert ahead.plan.readers > 1
+
+
+def test_an_error_comes_after_the_items_before_it_and_the_readers_end() -> None:
+    def read(key: int) -> int:
+        if key == 5:
+            raise ValueError("key five")
+        return key
+
+    ahead: ReadAhead[int, int] = ReadAhead(read, depth=2)
+    ahead.plan = PrefetchPlan(depth=2, readers=4)
+    got: list[int] = []
+
+    def consume() -> None:
+        with Prefetcher(ahead.items(range(100)), depth=2) as items:
+            got.extend(items)
+
+    with pytest.raises(ValueError, match="key five"):
+        consume()
+    assert got == [0, 1, 2, 3, 4]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith(("reader", "prefetch"))]
+
+
+def test_leaving_early_ends_all_threads() -> None:
+    ahead: ReadAhead[int, int] = ReadAhead(lambda key: key, depth=2)
+    ahead.plan = PrefetchPlan(depth=2, readers=3)
+
+    def endless() -> Iterator[int]:
+        yield from range(10**9)
+
+    with Prefetcher(ahead.items(endless()), depth=2) as items:
+        assert next(items) == 0
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith(("reader", "prefetch"))]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_batches_arrive_on_the_device_unchanged(tmp_path: Path) -> None:
+    loader = BatchLoader(write_dataset(tmp_path, rows=500), "train", 64)
+    copy = DeviceCopy(torch.device("cuda:0"))
+    with Prefetcher(loader.batches(), depth=3, prepare=copy.send, receive=copy.receive) as batches:
+        for expected, got in zip(loader.batches(), batches, strict=True):
+            assert torch.equal(got.values.cpu(), expected.values)
+            assert torch.equal(got.dense.cpu(), expected.dense)

@@ -1,0 +1,242 @@
+"""Training on a real Ray cluster of nodes on this machine: chosen by label, followed, lost, moved elsewhere."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from mlflow import MlflowClient
+from mlflow.entities import Run as MlflowRun
+
+from engine.config import Hyperparameters, Schedule
+from engine.data.dataset import Dataset
+from engine.executors.execution import execution_of
+from engine.executors.ray.cluster import Cluster, open_cluster
+from engine.executors.ray.data import copy_directory, find_dataset, read_pieces, write_piece
+from engine.executors.ray.training import NodeLostError
+from engine.loop.trainer import train
+from engine.results import EpochReport, TrainResult
+from hardware.devices.nodes import placed
+from hardware.types import Placement
+from models.spec import ModelSpec
+from search.search import search
+from search.space.settings import SearchSpace
+from search.study.loop import Progress
+from shunter.errors import HardwareError, RequestError, TrainingError
+from shunter.requests.training import TrainRequest
+from tests.engine.synthetic import write_dataset
+from tracking.runs import start_run_tree
+from tracking.store import tracking_uri
+
+pytestmark = pytest.mark.slow
+MEMORY = 80 * 2**20
+SPEC = ModelSpec(embedding_dim=8)
+SCHEDULE = Schedule(max_epochs=4)
+SMALL = SearchSpace(embedding_dims=(4, 8), top_widths=(8, 16), most_top_layers=2, bottom_widths=(8,))
+LEARNED_WITH = Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate=0.1)
+
+
+@pytest.fixture(scope="module")
+def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A head that only orders, and two workers with a label each; their caches are not ours."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    patch.setenv("SHUNTER_HOME", str(tmp_path_factory.mktemp("node")))
+    from ray.cluster_utils import Cluster as RayCluster
+
+    made = RayCluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": MEMORY})
+    made.add_node(num_cpus=1, object_store_memory=MEMORY, resources={"training": 1, "steady": 1}, node_name="steady")
+    made.wait_for_nodes()
+    yield made
+    made.shutdown()
+    patch.undo()
+
+
+@pytest.fixture(scope="module")
+def address(ray_cluster: Any) -> str:
+    return str(ray_cluster.address)
+
+
+@pytest.fixture
+def cluster(address: str) -> Iterator[Cluster]:
+    """The nodes that are meant for training."""
+    with open_cluster(address, "training") as opened:
+        yield opened
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    return write_dataset(tmp_path / "data", rows=2_000)
+
+
+def at(node: str) -> Placement:
+    return Placement(accelerator=f"cpu@{node}", threads=1, precision="fp32", batch_size=128)
+
+
+def run(cluster: Cluster, dataset: Dataset, node: str, checkpoints: Path | None = None, **options: Any) -> TrainResult:
+    if checkpoints is not None:
+        options["checkpoint_directory"] = checkpoints
+    training: Callable[..., TrainResult] = cluster.training(at(node), checkpoints)
+    return training(dataset, SPEC, LEARNED_WITH, execution_of(at(node)), SCHEDULE, **options)
+
+
+def run_here(dataset: Dataset) -> TrainResult:
+    return train(dataset, SPEC, LEARNED_WITH, execution_of(at("here")), SCHEDULE)
+
+
+def assert_same_weights(one: TrainResult, other: TrainResult) -> None:
+    ours, theirs = one.model.state_dict(), other.model.state_dict()
+    assert ours.keys() == theirs.keys()
+    for name in ours:
+        assert torch.equal(ours[name], theirs[name]), name
+
+
+def test_nodes_are_chosen_by_label_and_an_unknown_label_names_the_others(cluster: Cluster, address: str) -> None:
+    assert list(cluster.nodes) == ["steady"]
+    with (
+        pytest.raises(HardwareError, match=r"has the resource 'steddy': use one of .*steady"),
+        open_cluster(address, "steddy"),
+    ):
+        pass
+
+
+def test_a_training_on_a_node_equals_one_here(cluster: Cluster, dataset: Dataset) -> None:
+    epochs: list[EpochReport] = []
+    steps: list[tuple[int, int]] = []
+    with cluster.meter(at("steady")) as meter:
+        result = run(
+            cluster, dataset, "steady", on_epoch=epochs.append, on_step=lambda done, total: steps.append((done, total))
+        )
+        assert meter.reading.seconds > 0
+    expected = run_here(dataset)
+    assert_same_weights(result, expected)
+    assert result.validation == expected.validation
+    assert [report.epoch for report in epochs] == [1, 2, 3, 4]
+    assert steps[-1] == (44, 44)
+    assert steps == sorted(steps), "progress only moves on"
+
+
+def test_data_that_a_node_cannot_see_reach_its_own_cache(cluster: Cluster, dataset: Dataset) -> None:
+    import ray
+
+    def hide_and_find(described: Dataset) -> str | None:
+        found = find_dataset(replace(described, directory=Path("/nowhere")))
+        return None if found is None else str(found)
+
+    there = ray.remote(num_cpus=0)(hide_and_find).options(**placed(cluster.nodes["steady"].node_id))  # pyright: ignore
+    assert ray.get(there.remote(dataset)) is None
+    moved = dataset.directory.rename(dataset.directory.with_name("moved"))
+    ours = replace(dataset, directory=moved)
+    for piece in read_pieces(ours, piece_bytes=1000):
+        send = ray.remote(num_cpus=0)(write_piece).options(**placed(cluster.nodes["steady"].node_id))  # pyright: ignore
+        ray.get(send.remote(dataset, piece))
+    copied = ray.get(there.remote(dataset))
+    assert copied is not None
+    for path in moved.rglob("*"):
+        if path.is_file():
+            assert (Path(copied) / path.relative_to(moved)).read_bytes() == path.read_bytes()
+    assert copied.endswith(str(copy_directory(dataset).relative_to(copy_directory(dataset).parents[1])))
+
+
+def test_what_fails_there_is_raised_here(cluster: Cluster, dataset: Dataset) -> None:
+    placement = at("steady").model_copy(update={"batch_size": 10_000})
+    with pytest.raises(RequestError, match="batch size"):
+        cluster.training(placement, None)(dataset, SPEC, LEARNED_WITH, execution_of(placement), SCHEDULE)
+
+
+def test_a_budget_here_ends_the_training_there(cluster: Cluster, dataset: Dataset) -> None:
+    result = run(cluster, dataset, "steady", should_stop=lambda: "enough")
+    assert result.stopped_because == "budget: enough"
+
+
+def test_ctrl_c_here_saves_the_state_there_and_the_next_attempt_resumes(
+    cluster: Cluster, dataset: Dataset, tmp_path: Path
+) -> None:
+    def interrupt(report: EpochReport) -> None:
+        if report.epoch == 2:
+            raise KeyboardInterrupt
+
+    checkpoints = tmp_path / "checkpoint"
+    with pytest.raises(KeyboardInterrupt):
+        run(cluster, dataset, "steady", checkpoints, on_epoch=interrupt)
+    assert (checkpoints / "checkpoint.json").exists()
+    epochs: list[int] = []
+    resumed = run(cluster, dataset, "steady", checkpoints, on_epoch=lambda report: epochs.append(report.epoch))
+    assert epochs[0] > 1
+    assert_same_weights(resumed, run_here(dataset))
+
+
+def test_trials_of_one_search_run_on_two_nodes_at_a_time(
+    ray_cluster: Any, address: str, dataset: Dataset, tracking_root: Path, tmp_path: Path
+) -> None:
+    second = ray_cluster.add_node(num_cpus=1, object_store_memory=MEMORY, resources={"training": 1}, node_name="second")
+    ray_cluster.wait_for_nodes()
+    parent = start_run_tree(TrainRequest(), dataset)
+    under_way: set[str] = set()
+    with open_cluster(address, "training") as cluster:
+        slots = cluster.slots(at("steady"), 2)
+        assert {slot.placement.accelerator for slot in slots} == {"cpu@steady", "cpu@second"}
+
+        def look(progress: Progress) -> None:
+            under_way.update(f"{run.info.status}" for run in trial_runs(parent))
+
+        request = TrainRequest(trials=4, max_epochs=4, parallel_trials=2)
+        result = search(
+            dataset, request, at("steady"), tmp_path, parent_run_id=parent, place=cluster, on_trial=look, space=SMALL
+        )
+        assert cluster.ledger.total_with_branches().seconds > 0
+    ray_cluster.remove_node(second)
+    assert result.complete_trials + result.pruned_trials == 4
+    assert "RUNNING" in under_way, "one went on while another ended"
+    assert {run.data.params["placement.accelerator"] for run in trial_runs(parent)} == {"cpu@steady", "cpu@second"}
+    assert all(one.costs["step_seconds"] > 0 for one in result.settings)
+
+
+def trial_runs(parent: str) -> list[MlflowRun]:
+    client = MlflowClient(tracking_uri())
+    experiment = client.get_run(parent).info.experiment_id
+    return list(client.search_runs([experiment], f"tags.mlflow.parentRunId = '{parent}'"))
+
+
+def test_when_its_node_dies_the_training_goes_on_elsewhere_from_its_checkpoint(
+    ray_cluster: Any, address: str, dataset: Dataset, tmp_path: Path
+) -> None:
+    doomed = ray_cluster.add_node(
+        num_cpus=1, object_store_memory=MEMORY, resources={"training": 1, "doomed": 1}, node_name="doomed"
+    )
+    ray_cluster.wait_for_nodes()
+    epochs: list[int] = []
+
+    def kill_node(report: EpochReport) -> None:
+        epochs.append(report.epoch)
+        if report.epoch == 2 and len(epochs) == 2:
+            ray_cluster.remove_node(doomed, allow_graceful=False)
+
+    with open_cluster(address, "training") as cluster:
+        assert set(cluster.nodes) == {"steady", "doomed"}
+        cluster.prefer([at("doomed"), at("steady")])
+        result = run(cluster, dataset, "doomed", tmp_path / "checkpoint", on_epoch=kill_node, checkpoint_steps=1)
+        assert len(cluster.moves) == 1
+        assert "doomed" in cluster.moves[0]
+        assert cluster.moves[0].endswith("It goes on at cpu@steady x1 fp32 b128.")
+        assert_same_weights(result, run_here(dataset))
+        assert [report.epoch for report in result.history] == [1, 2, 3, 4]
+        assert run(cluster, dataset, "doomed").validation == result.validation, "a dead node is not asked again"
+
+
+def test_a_process_that_dies_again_and_again_is_given_up(
+    cluster: Cluster, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts = []
+
+    def lose(node: Any, job: Any, listener: Any) -> TrainResult:
+        attempts.append(node.name)
+        raise NodeLostError("gone")
+
+    monkeypatch.setattr("engine.executors.ray.cluster.train_on_node", lose)
+    with pytest.raises(TrainingError, match="gone"):
+        run(cluster, dataset, "steady", tmp_path / "checkpoint")
+    assert attempts == ["steady"] * 4

@@ -1,0 +1,81 @@
+"""A step compiled as a whole learns what an ordinary one does, for every optimiser, and stands back where it cannot."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.config import Execution, Hyperparameters
+from engine.data.dataset import Dataset
+from engine.data.loader import BatchLoader
+from engine.loop.compiled_step import STATES, compile_step
+from engine.loop.loss import task_weights
+from engine.loop.step import build_dense_optimizer, train_step
+from models.registry import Model, build_model
+from models.spec import ModelSpec
+from tests.engine.several_labels import with_tasks, with_weights
+from tests.engine.synthetic import write_dataset
+
+SPEC = ModelSpec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,))
+RATES = Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate=0.1, weight_decay=0.02)
+EXECUTION = Execution(threads=1, batch_size=64, compiled=True)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return write_dataset(tmp_path_factory.mktemp("data"), rows=1_000)
+
+
+def trained(
+    dataset: Dataset, spec: ModelSpec, rates: Hyperparameters, *, compiled: bool
+) -> tuple[Model, torch.optim.Optimizer, list[torch.Tensor]]:
+    """Some steps, the last of them on a batch that is not full."""
+    model = build_model(spec, dataset.features, embedding_learning_rate=rates.embedding_learning_rate).train()
+    optimizer = build_dense_optimizer(model, rates)
+    weights = task_weights(rates.task_weights, dataset.features.tasks, "cpu")
+    batches = list(BatchLoader(dataset, "train", EXECUTION.batch_size).batches())
+    if compiled:
+        assert compile_step(model, optimizer, EXECUTION, batches[0], weights) is not None
+        assert model.compiled_step is not None
+    losses = [train_step(model, optimizer, batch, "fp32", weights) for batch in batches]
+    assert len(batches[-1]) < EXECUTION.batch_size
+    return model, optimizer, losses
+
+
+def assert_equal(dataset: Dataset, spec: ModelSpec, rates: Hyperparameters) -> None:
+    (model, optimizer, losses), (other, other_optimizer, other_losses) = (
+        trained(dataset, spec, rates, compiled=compiled) for compiled in (True, False)
+    )
+    torch.testing.assert_close(torch.stack(losses), torch.stack(other_losses), rtol=1e-4, atol=1e-5)
+    for one, two in zip(model.state_dict().values(), other.state_dict().values(), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
+    for one, two in zip(optimizer.state.values(), other_optimizer.state.values(), strict=True):
+        for name in STATES[type(optimizer)]:
+            torch.testing.assert_close(one[name], two[name], rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["adam", "adagrad", "sgd"])
+def test_every_optimiser_learns_what_it_does_uncompiled(dataset: Dataset, optimizer: str) -> None:
+    assert_equal(dataset, SPEC, replace(RATES, dense_optimizer=optimizer))  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_another_family_too(dataset: Dataset) -> None:
+    assert_equal(dataset, ModelSpec(family="dcnv2", embedding_dim=8, top_widths=(16,)), RATES)
+
+
+@pytest.mark.slow
+def test_several_labels_with_weights_and_gaps(tmp_path: Path) -> None:
+    several = with_weights(with_tasks(write_dataset(tmp_path, rows=500)))
+    assert_equal(several, SPEC, replace(RATES, task_weights=(1.0, 0.5)))
+
+
+@pytest.mark.slow
+def test_layers_that_keep_more_than_weights_are_compiled_alone(dataset: Dataset) -> None:
+    model = build_model(replace(SPEC, batch_norm=True), dataset.features).train()
+    optimizer = build_dense_optimizer(model, RATES)
+    assert compile_step(model, optimizer, EXECUTION, next(BatchLoader(dataset, "train", 64).batches())) is not None
+    assert model.compiled_step is None
+    assert model.compiled_layers is not None

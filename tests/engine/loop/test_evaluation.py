@@ -1,0 +1,56 @@
+"""Scores in the order of the rows, and metrics from them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import engine.loop.evaluation
+from engine.config import Execution
+from engine.data.loader import BatchLoader
+from engine.loop.evaluation import evaluate
+from engine.metrics import compute_metrics
+from models.registry import build_model
+from models.spec import ModelSpec
+from tests.engine.synthetic import write_dataset
+
+
+def test_logits_come_in_the_order_of_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine.loop.evaluation, "SMALLEST_BATCH", 16)
+    dataset = write_dataset(tmp_path, rows=700)
+    model = build_model(ModelSpec(dropout=0.5), dataset.features).train()
+    evaluation = evaluate(model, dataset, "test", Execution(batch_size=16))
+    assert model.training
+    assert np.array_equal(evaluation.labels, np.load(tmp_path / "test.label.npy"))
+    assert evaluation.metrics == compute_metrics(evaluation.labels, evaluation.logits)
+    model.eval()
+    with torch.no_grad():
+        (whole,) = BatchLoader(dataset, "test", 10_000).batches()
+        np.testing.assert_allclose(evaluation.logits, model(*whole.inputs).numpy(), atol=1e-6)
+
+
+def test_bfloat16_scores_are_near_those_of_float32(tmp_path: Path) -> None:
+    dataset = write_dataset(tmp_path, rows=700)
+    model = build_model(ModelSpec(), dataset.features)
+    exact, rounded = (
+        evaluate(model, dataset, "test", Execution(precision=precision)).logits for precision in ("fp32", "bf16")
+    )
+    assert not np.array_equal(exact, rounded)
+    np.testing.assert_allclose(exact, rounded, atol=0.05)
+
+
+def test_evaluation_changes_no_weight(tmp_path: Path) -> None:
+    dataset = write_dataset(tmp_path, rows=700)
+    model = build_model(ModelSpec(), dataset.features)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    evaluate(model, dataset, "train", Execution())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_number_of_threads_is_given_back(tmp_path: Path, threads: int) -> None:
+    dataset = write_dataset(tmp_path, rows=700)
+    before = torch.get_num_threads()
+    evaluate(build_model(ModelSpec(), dataset.features), dataset, "test", Execution(threads=threads))
+    assert torch.get_num_threads() == before

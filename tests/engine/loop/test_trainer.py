@@ -1,0 +1,291 @@
+"""Learning, early stopping, budgets, and endings of every kind."""
+
+import math
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from engine.config import Execution, Hyperparameters, Schedule
+from engine.data.dataset import Dataset
+from engine.loop.evaluation import evaluate
+from engine.loop.trainer import train
+from engine.results import EpochReport, TrainResult
+from models.spec import ModelSpec
+from shunter.errors import DataError, HardwareError, RequestError, TrainingError
+from tests.engine.synthetic import write_dataset
+
+SPEC = ModelSpec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,), dropout=0.2)
+HYPERPARAMETERS = Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate=0.1)
+EXECUTION = Execution(threads=1, batch_size=64)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return write_dataset(tmp_path_factory.mktemp("data"), rows=3_000)
+
+
+def train_on(dataset: Dataset, **changes: Any) -> TrainResult:
+    arguments = {
+        "spec": SPEC,
+        "hyperparameters": HYPERPARAMETERS,
+        "execution": EXECUTION,
+        "schedule": Schedule(max_epochs=3, patience=2, seed=1),
+    }
+    return train(dataset, **{**arguments, **changes})  # type: ignore[arg-type]
+
+
+def weights_of(result: TrainResult) -> list[torch.Tensor]:
+    return list(result.model.state_dict().values())
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adagrad", "sgd", "shampoo"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_every_optimizer_and_precision_learns(dataset: Dataset, optimizer: str, precision: str) -> None:
+    rates = {"adam": 5e-3, "adagrad": 0.05, "sgd": 0.1, "shampoo": 5e-3}
+    result = train_on(
+        dataset,
+        hyperparameters=Hyperparameters(
+            dense_optimizer=optimizer,  # type: ignore[arg-type]
+            dense_learning_rate=rates[optimizer],
+            embedding_learning_rate=0.1,
+            weight_decay=1e-5,
+        ),
+        execution=Execution(threads=1, batch_size=64, precision=precision),  # type: ignore[arg-type]
+    )
+    assert result.validation.ne < 0.8
+    assert result.validation.auc > 0.8
+
+
+def test_the_model_without_fbgemm_learns_the_same(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_fbgemm = train_on(dataset)
+    monkeypatch.setitem(__import__("sys").modules, "fbgemm_gpu", None)
+    without = train_on(dataset)
+    assert without.model.embeddings.weight is not with_fbgemm.model.embeddings.weight
+    assert type(without.model.embeddings) is not type(with_fbgemm.model.embeddings)
+    assert without.validation.ne == pytest.approx(with_fbgemm.validation.ne, abs=1e-4)
+
+
+def test_the_report_adds_up(dataset: Dataset) -> None:
+    steps = []
+    result = train_on(dataset, on_step=lambda step, total: steps.append((step, total)))
+    per_epoch = math.ceil(2_100 / 64)
+    assert [report.epoch for report in result.history] == [1, 2, 3]
+    assert [report.step for report in result.history] == [per_epoch, 2 * per_epoch, 3 * per_epoch]
+    assert steps == [(step, 3 * per_epoch) for step in range(1, 3 * per_epoch + 1)]
+    assert result.samples_seen == 3 * 2_100
+    assert result.stopped_because == "max_epochs"
+    assert result.train_seconds > result.compute_seconds > 0
+    assert result.samples_per_second > 0
+    assert result.peak_memory_bytes > 10 * 2**20
+    assert result.history[-1].train_logloss < result.history[0].train_logloss
+
+
+def test_the_best_weights_come_back(dataset: Dataset, tmp_path: Path) -> None:
+    overfitting = {
+        "hyperparameters": Hyperparameters(dense_learning_rate=0.05, embedding_learning_rate=0.5),
+        "schedule": Schedule(max_epochs=12, patience=2),
+    }
+    for directory in (None, tmp_path / "checkpoint"):
+        result = train_on(dataset, checkpoint_directory=directory, **overfitting)
+        assert result.stopped_because == "patience"
+        assert len(result.history) == result.best_epoch + 2
+        assert result.validation.ne == min(report.validation.ne for report in result.history)
+        assert evaluate(result.model, dataset, "validation", EXECUTION).metrics == result.validation
+
+
+def test_the_same_seed_gives_the_same_model_and_another_seed_another(dataset: Dataset) -> None:
+    one, same, other = (train_on(dataset, schedule=Schedule(max_epochs=1, seed=seed)) for seed in (1, 1, 2))
+    assert all(map(torch.equal, weights_of(one), weights_of(same)))
+    assert not any(map(torch.equal, weights_of(one), weights_of(other)))
+
+
+def test_checkpoints_and_prefetch_depth_do_not_change_the_result(dataset: Dataset, tmp_path: Path) -> None:
+    plain = train_on(dataset)
+    deep = train_on(
+        dataset,
+        execution=Execution(threads=1, batch_size=64, prefetch_depth=7),
+        checkpoint_directory=tmp_path,
+        checkpoint_steps=5,
+    )
+    assert all(map(torch.equal, weights_of(plain), weights_of(deep)))
+    assert [r.train_logloss for r in plain.history] == [r.train_logloss for r in deep.history]
+
+
+def test_threads_and_random_state_are_given_back(dataset: Dataset) -> None:
+    torch.manual_seed(7)
+    threads, random_state = torch.get_num_threads(), torch.get_rng_state()
+    train_on(dataset, execution=Execution(threads=threads + 1, batch_size=512), schedule=Schedule(max_epochs=1))
+    assert torch.get_num_threads() == threads
+    assert torch.equal(torch.get_rng_state(), random_state)
+
+
+def test_a_budget_ends_the_training_with_what_there_is(dataset: Dataset) -> None:
+    seen = []
+    result = train_on(
+        dataset,
+        on_step=lambda step, _: seen.append(step),
+        should_stop=lambda: "2 h are used up" if len(seen) >= 10 else None,
+    )
+    assert result.stopped_because == "budget: 2 h are used up"
+    assert seen == list(range(1, 11))
+    assert [report.step for report in result.history] == [10]
+    assert evaluate(result.model, dataset, "validation", EXECUTION).metrics == result.validation
+
+
+def test_checks_within_epochs_are_reported_and_change_nothing(dataset: Dataset) -> None:
+    seen: list[EpochReport] = []
+    schedule = Schedule(max_epochs=2, seed=1, checks=(1 / 9, 1 / 3, 1, 1.5))
+    checked = train_on(dataset, schedule=schedule, on_epoch=seen.append)
+    plain = train_on(dataset, schedule=Schedule(max_epochs=2, seed=1))
+    per_epoch = math.ceil(2_100 / 64)
+    assert [report.step for report in seen] == [4, 11, per_epoch, round(1.5 * per_epoch), 2 * per_epoch]
+    assert [report.is_check for report in seen] == [True, True, False, True, False]
+    assert [report.epoch for report in seen] == [1, 1, 1, 2, 2]
+    assert seen[1].samples_seen == 11 * 64
+    assert checked.history == tuple(report for report in seen if not report.is_check)
+    assert all(map(torch.equal, weights_of(checked), weights_of(plain)))
+    assert [report.train_logloss for report in checked.history] == [report.train_logloss for report in plain.history]
+
+
+def test_a_check_may_end_the_training(dataset: Dataset) -> None:
+    def stop(report: EpochReport) -> None:
+        if report.is_check:
+            raise ValueError("worse than the others")
+
+    with pytest.raises(ValueError, match="worse"):
+        train_on(dataset, schedule=Schedule(max_epochs=2, checks=(0.5,)), on_epoch=stop)
+
+
+def test_checks_are_refused_where_they_would_disturb(dataset: Dataset, tmp_path: Path) -> None:
+    cached = Execution(threads=1, batch_size=64, embedding_cache_rows=1_000)
+    with pytest.raises(RequestError, match="between epochs only"):
+        train_on(dataset, execution=cached, schedule=Schedule(checks=(0.5,)), checkpoint_directory=tmp_path)
+    with pytest.raises(RequestError, match="give positive ones"):
+        train_on(dataset, schedule=Schedule(checks=(-0.5,)))
+
+
+def test_a_larger_budget_goes_on_to_the_undisturbed_result(dataset: Dataset, tmp_path: Path) -> None:
+    undisturbed = train_on(dataset)
+    steps = []
+    train_on(
+        dataset,
+        checkpoint_directory=tmp_path,
+        on_step=lambda step, _: steps.append(step),
+        should_stop=lambda: "enough" if len(steps) >= 40 else None,
+    )
+    resumed = train_on(dataset, checkpoint_directory=tmp_path, on_step=lambda step, _: steps.append(step))
+    assert steps == list(range(1, undisturbed.history[-1].step + 1))
+    assert all(map(torch.equal, weights_of(undisturbed), weights_of(resumed)))
+    assert [r.validation for r in undisturbed.history] == [r.validation for r in resumed.history]
+
+
+class PrunedError(Exception):
+    """What a search raises to end a hopeless training."""
+
+
+def test_an_exception_of_a_callback_reaches_the_caller_and_ends_the_threads(dataset: Dataset) -> None:
+    def prune(report: EpochReport) -> None:
+        raise PrunedError(report.epoch)
+
+    threads = torch.get_num_threads()
+    with pytest.raises(PrunedError, match="1"):
+        train_on(dataset, on_epoch=prune)
+    assert not [thread for thread in threading.enumerate() if thread.name == "prefetch"]
+    assert torch.get_num_threads() == threads
+
+
+@pytest.fixture
+def broken_dataset(tmp_path: Path) -> Dataset:
+    """A data set with one dense value that is no number."""
+    dataset = write_dataset(tmp_path / "broken", rows=3_000)
+    path = tmp_path / "broken" / "train.dense.npy"
+    dense = np.load(path)
+    dense[1_234] = math.nan
+    np.save(path, dense)
+    return dataset
+
+
+def test_a_loss_that_is_no_number_names_its_step_and_keeps_the_last_checkpoint(
+    broken_dataset: Dataset, tmp_path: Path
+) -> None:
+    steps: list[int] = []
+    directory = tmp_path / "checkpoint"
+    arguments = {"checkpoint_directory": directory, "checkpoint_steps": 1}
+    with pytest.raises(TrainingError) as first:
+        train_on(broken_dataset, on_step=lambda step, _: steps.append(step), **arguments)
+    assert f"The loss of step {steps[-1] + 1} is nan" in str(first.value)
+    assert "last good checkpoint" in str(first.value)
+    names = sorted(path.name for path in directory.iterdir())
+    assert names == ["checkpoint.json", f"state-{steps[-1]}.safetensors"]
+    resumed_steps: list[int] = []
+    with pytest.raises(TrainingError) as second:
+        train_on(broken_dataset, on_step=lambda step, _: resumed_steps.append(step), **arguments)
+    assert str(second.value) == str(first.value)
+    assert resumed_steps == []
+
+
+def test_an_exploding_training_is_stopped(dataset: Dataset) -> None:
+    with pytest.raises(TrainingError, match="lower the learning rates"):
+        train_on(dataset, hyperparameters=Hyperparameters(dense_optimizer="sgd", dense_learning_rate=1e30))
+
+
+def test_a_batch_larger_than_the_data_is_refused(dataset: Dataset) -> None:
+    with pytest.raises(RequestError, match="batch size 4096 is larger than the 2100 rows"):
+        train_on(dataset, execution=Execution(batch_size=4_096))
+
+
+@pytest.mark.parametrize("schedule", [Schedule(max_epochs=0), Schedule(patience=0)])
+def test_a_schedule_without_an_epoch_is_refused(dataset: Dataset, schedule: Schedule) -> None:
+    with pytest.raises(RequestError, match="at least one epoch"):
+        train_on(dataset, schedule=schedule)
+
+
+def test_a_validation_part_with_one_class_is_refused(tmp_path: Path) -> None:
+    dataset = write_dataset(tmp_path, rows=200)
+    np.save(tmp_path / "validation.label.npy", np.zeros(30, np.float32))
+    statistics = dataset.splits["validation"]
+    dataset.splits["validation"] = type(statistics)(rows=30, positives=0)
+    with pytest.raises(DataError, match="one class only"):
+        train_on(dataset)
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "meta"])
+def test_a_device_that_is_not_there_is_named(dataset: Dataset, device: str) -> None:
+    with pytest.raises(HardwareError, match=device):
+        train_on(dataset, execution=Execution(device=device, batch_size=64))
+
+
+@pytest.mark.parametrize(("dense", "single", "bags"), [(0, 2, 0), (0, 0, 1)])
+def test_data_without_dense_features_is_learned(tmp_path: Path, dense: int, single: int, bags: int) -> None:
+    dataset = write_dataset(tmp_path, rows=3_000, dense=dense, single=single, bags=bags)
+    assert train_on(dataset).validation.ne < 0.95
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_learns_what_the_cpu_learns(dataset: Dataset) -> None:
+    gpu = train_on(dataset, execution=Execution(device="cuda:0", batch_size=64))
+    assert gpu.validation.ne == pytest.approx(train_on(dataset).validation.ne, abs=0.02)
+
+
+def test_adapt_is_told_the_time_of_each_step_and_sets_the_threads_of_the_next(tmp_path: Path) -> None:
+    dataset = write_dataset(tmp_path / "data", rows=2_000)
+    told: list[tuple[float, int]] = []
+
+    def adapt(seconds: float) -> int:
+        told.append((seconds, torch.get_num_threads()))
+        return 1 + len(told) % 2
+
+    before = torch.get_num_threads()
+    execution = Execution(batch_size=100, threads=2)
+    result = train(dataset, ModelSpec(), Hyperparameters(), execution, Schedule(max_epochs=2), adapt=adapt)
+    assert len(told) == 28
+    assert [threads for _, threads in told] == [2, *(1 + number % 2 for number in range(1, 28))]
+    assert sum(seconds for seconds, _ in told) == pytest.approx(result.compute_seconds + result.wait_seconds)
+    assert torch.get_num_threads() == before
+    plain = train(dataset, ModelSpec(), Hyperparameters(), execution, Schedule(max_epochs=2))
+    assert result.validation.logloss == pytest.approx(plain.validation.logloss, rel=1e-3), "equal but for rounding"

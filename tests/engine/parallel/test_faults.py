@@ -1,0 +1,234 @@
+"""Processes that are killed, files that are damaged, losses that are no numbers: one clear error and a way on."""
+
+import json
+import random
+import shutil
+import signal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+import shunter.errors
+from engine.config import Execution, Hyperparameters, Schedule
+from engine.data.dataset import Dataset
+from engine.loop.evaluation import evaluate
+from engine.loop.trainer import train
+from engine.parallel import Sharding, holds_sharded_checkpoint, train_in_processes
+from engine.parallel.checkpoint import latest_checkpoint
+from engine.parallel.launch import FAILURES, KEPT_LOG, LOG, launch_failure
+from models.spec import ModelSpec
+from shunter.errors import CheckpointError, HardwareError, RequestError, ShunterError, TrainingError
+from tests.engine.parallel.ranks import (
+    EXECUTION,
+    MACHINE,
+    RATES,
+    SCHEDULE,
+    SPEC,
+    curve,
+    kill_at_random,
+    run,
+    start,
+    train_and_stop,
+    train_here,
+)
+from tests.engine.synthetic import write_dataset
+
+pytest.importorskip("torchrec")
+KILLS = 20
+LONG = Schedule(max_epochs=25, patience=25, seed=3)
+ROW_WISE = {"sharding": {"types": ("row_wise",)}}
+SHARDING = Sharding(machine=MACHINE)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return write_dataset(tmp_path_factory.mktemp("data"), rows=2_000)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of two processes, in the second epoch."""
+    folder = tmp_path_factory.mktemp("stopped")
+    run(2, folder, train_and_stop, dataset, folder / "checkpoint", 20)
+    return folder / "checkpoint"
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_it_ends_as_the_undisturbed_training(dataset: Dataset, tmp_path: Path) -> None:
+    work = partial(train_here, schedule=LONG, checkpoint_steps=1, **ROW_WISE)
+    undisturbed = run(2, tmp_path / "undisturbed", work, dataset, tmp_path / "undisturbed" / "checkpoint")
+    drawn = random.Random(0)
+    kills = 0
+    while kills < KILLS:
+        processes = start(2, tmp_path / f"attempt{kills}", work, dataset, tmp_path / "checkpoint")
+        if not kill_at_random(processes, tmp_path / "checkpoint", drawn):
+            break
+        kills += 1
+    results = run(2, tmp_path / "last", work, dataset, tmp_path / "checkpoint")
+    assert kills == KILLS, "the training was too short for as many kills"
+    for rank, expected in zip(results, undisturbed, strict=True):
+        assert curve(rank["history"]) == curve(expected["history"])
+        for left, right in zip(rank["shards"], expected["shards"], strict=True):
+            assert torch.equal(left[3], right[3])
+
+
+def error_of(dataset: Dataset, directory: Path, **options: Any) -> tuple[str, str]:
+    try:
+        train_here(dataset, directory, **options)
+    except ShunterError as error:
+        return type(error).__name__, str(error)
+    return "", ""
+
+
+def copied(checkpoint: Path, folder: Path) -> Path:
+    shutil.copytree(checkpoint, folder)
+    found = latest_checkpoint(folder)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("damaged", ["process1.safetensors", "dense.safetensors", "index.json"])
+def test_all_processes_name_the_damaged_file(dataset: Dataset, checkpoint: Path, tmp_path: Path, damaged: str) -> None:
+    path = copied(checkpoint, tmp_path / "checkpoint") / damaged
+    path.write_bytes(path.read_bytes()[:-7])
+    for name, message in run(2, tmp_path, error_of, dataset, tmp_path / "checkpoint"):
+        assert name == "CheckpointError"
+        assert f"{path} is damaged" in message
+
+
+def test_a_checkpoint_of_another_training_is_refused(dataset: Dataset, checkpoint: Path, tmp_path: Path) -> None:
+    copied(checkpoint, tmp_path / "checkpoint")
+    work = partial(error_of, spec=ModelSpec(embedding_dim=16))
+    for name, message in run(2, tmp_path, work, dataset, tmp_path / "checkpoint"):
+        assert name == "CheckpointError"
+        assert "belongs to another training (it differs in architecture)" in message
+
+
+def test_a_checkpoint_of_a_single_process_is_refused(dataset: Dataset, tmp_path: Path) -> None:
+    train(dataset, SPEC, RATES, EXECUTION, Schedule(max_epochs=1), checkpoint_directory=tmp_path / "checkpoint")
+    assert not holds_sharded_checkpoint(tmp_path / "checkpoint")
+    for name, message in run(2, tmp_path, error_of, dataset, tmp_path / "checkpoint"):
+        assert name == "CheckpointError"
+        assert "was written by a single process" in message
+
+
+def test_an_unfinished_checkpoint_does_not_count(dataset: Dataset, checkpoint: Path, tmp_path: Path) -> None:
+    finished = copied(checkpoint, tmp_path / "checkpoint")
+    (finished.parent / "checkpoint-000099.partial").mkdir()
+    assert latest_checkpoint(finished.parent) == finished
+
+
+def test_a_loss_that_is_no_number_stops_all_processes(dataset: Dataset, tmp_path: Path) -> None:
+    rates = Hyperparameters(dense_optimizer="sgd", dense_learning_rate=1e30)
+    work = partial(error_of, hyperparameters=rates)
+    for name, message in run(2, tmp_path, work, dataset, tmp_path / "checkpoint"):
+        assert name == "TrainingError"
+        assert "lower the learning rates" in message
+
+
+@pytest.mark.slow
+def test_a_launched_training_survives_a_dead_process_and_an_interrupt(dataset: Dataset, tmp_path: Path) -> None:
+    directory = tmp_path / "checkpoint"
+    schedule = Schedule(max_epochs=3, patience=4, seed=3)
+
+    def launch(processes: int, **callbacks: Any) -> Any:
+        return train_in_processes(
+            dataset,
+            SPEC,
+            RATES,
+            EXECUTION,
+            schedule,
+            processes=processes,
+            sharding=SHARDING,
+            checkpoint_directory=directory,
+            checkpoint_steps=5,
+            **callbacks,
+        )
+
+    def kill_second(step: int, _: int) -> None:
+        if step == 8:
+            worker_of_rank(1).send_signal(signal.SIGKILL)
+
+    with pytest.raises(TrainingError, match=r"^Process 1 of 2 was ended by SIGKILL.* train again to resume from it\.$"):
+        launch(2, on_step=kill_second)
+    assert step_of(directory) >= 5
+    # Of which process the log speaks depends on which end is seen first: the survivor fails in its next exchange.
+    assert "exitcode: " in (directory / KEPT_LOG).read_text()
+
+    def interrupt(step: int, _: int) -> None:
+        if step >= 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        launch(2, on_step=interrupt)
+    assert step_of(directory) >= 20
+    assert not workers()
+
+    epochs: list[int] = []
+    result = launch(3, on_epoch=lambda report: epochs.append(report.epoch))
+    expected = train(dataset, SPEC, RATES, EXECUTION, schedule)
+    assert curve(result.history) == pytest.approx(curve(expected.history), abs=1e-5)
+    assert result.stopped_because == "max_epochs"
+    assert epochs[-1] == 3
+    assert result.validation == result.history[result.best_epoch - 1].validation
+    metrics = evaluate(result.model, dataset, "validation", EXECUTION).metrics
+    assert metrics.logloss == pytest.approx(result.validation.logloss, abs=1e-6)
+
+
+def workers() -> list[psutil.Process]:
+    descendants = psutil.Process().children(recursive=True)
+    return [process for process in descendants if "engine.parallel.worker" in " ".join(process.cmdline())]
+
+
+def worker_of_rank(rank: int) -> psutil.Process:
+    return next(process for process in workers() if process.environ().get("RANK") == str(rank))
+
+
+def step_of(directory: Path) -> int:
+    latest = latest_checkpoint(directory)
+    assert latest is not None
+    return json.loads((latest / "index.json").read_text())["state"]["step"]
+
+
+def test_the_error_of_a_process_is_the_error_of_the_training(tmp_path: Path) -> None:
+    (tmp_path / LOG).write_text("")
+    (tmp_path / "error1.json").write_text(json.dumps(["CheckpointError", "The file x is damaged."]))
+    error = launch_failure(tmp_path, 2)
+    assert (type(error), str(error)) == (CheckpointError, "The file x is damaged.")
+
+
+def test_a_process_that_fails_unexpectedly_is_named_with_its_last_words(tmp_path: Path) -> None:
+    (tmp_path / LOG).write_text("[rank1]: Traceback\n[rank1]: OSError: [Errno 28] No space left on device\nbye\n")
+    (tmp_path / FAILURES).write_text(json.dumps({"1": 1, "0": -signal.SIGTERM}))
+    error = launch_failure(tmp_path, 2)
+    assert isinstance(error, TrainingError)
+    assert "Process 1 of 2 failed (OSError: [Errno 28] No space left on device)" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "words"),
+    [
+        ({"processes": 0}, RequestError, "at least one process"),
+        ({"processes": 2, "execution": Execution(embedding_cache_rows=10)}, RequestError, "embedding_cache_rows"),
+        ({"processes": 64, "execution": Execution(device="cuda")}, HardwareError, "64 processes want a CUDA device"),
+    ],
+)
+def test_what_cannot_run_in_processes_is_refused_at_once(
+    dataset: Dataset, tmp_path: Path, changes: dict[str, Any], kind: type[ShunterError], words: str
+) -> None:
+    arguments: dict[str, Any] = {"execution": EXECUTION, **changes}
+    with pytest.raises(kind, match=words):
+        train_in_processes(
+            dataset,
+            SPEC,
+            RATES,
+            schedule=SCHEDULE,
+            sharding=SHARDING,
+            checkpoint_directory=tmp_path / "checkpoint",
+            **arguments,
+        )
+    assert issubclass(kind, shunter.errors.ShunterError)

@@ -1,0 +1,162 @@
+"""Training in two and four processes is that in one."""
+
+import json
+import shutil
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engine.config import Hyperparameters
+from engine.data.dataset import Dataset
+from engine.loop.trainer import train
+from engine.parallel.checkpoint import gather_weights
+from engine.parallel.plan import Sharding, with_link
+from engine.results import TrainResult
+from models.embeddings.sharded import EXACT_SHARDING_TYPES
+from models.registry import build_model
+from tests.engine.parallel.ranks import (
+    EXECUTION,
+    MACHINE,
+    RATES,
+    SCHEDULE,
+    SPEC,
+    curve,
+    run,
+    train_and_stop,
+    train_here,
+)
+from tests.engine.synthetic import write_dataset
+
+pytest.importorskip("torchrec")
+CLOSE = 1e-5
+CLOSE_IN_BF16 = 2e-3
+STOPPED_AT = 13
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return write_dataset(tmp_path_factory.mktemp("data"), rows=2_000)
+
+
+@pytest.fixture(scope="module")
+def alone(dataset: Dataset) -> TrainResult:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    result = train(dataset, SPEC, RATES, EXECUTION, SCHEDULE)
+    torch.set_num_threads(threads)
+    return result
+
+
+def cases(dataset: Dataset, folder: Path) -> dict[str, Any]:
+    """Everything that one group is needed for."""
+    found = {}
+    for kind in EXACT_SHARDING_TYPES:
+        found[kind] = train_here(dataset, folder / kind, sharding={"types": (kind,)})
+    found["planned"] = train_here(dataset, folder / "planned")
+    mixed = {"sharding": {"types": ("row_wise",), "precision": "bf16"}}
+    found["repeated"] = [train_here(dataset, folder / f"repeated{n}", **mixed) for n in range(2)]
+    train_and_stop(dataset, folder / "resumed", STOPPED_AT, **mixed)
+    found["resumed"] = train_here(dataset, folder / "resumed", **mixed)
+    shampoo = {"hyperparameters": Hyperparameters(dense_optimizer="shampoo", dense_learning_rate=5e-3)}
+    found["shampoo"] = train_here(dataset, folder / "shampoo", **shampoo)
+    train_and_stop(dataset, folder / "shampoo resumed", STOPPED_AT, **shampoo)
+    found["shampoo resumed"] = train_here(dataset, folder / "shampoo resumed", **shampoo)
+    train_and_stop(dataset, folder / "handed on", STOPPED_AT, sharding={"types": ("row_wise",)})
+    return found
+
+
+@pytest.fixture(scope="module", params=[2, 4])
+def group(request: pytest.FixtureRequest, dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    folder = tmp_path_factory.mktemp("group")
+    results = run(request.param, folder, cases, dataset, folder)
+    for result in results:
+        result["folder"] = folder
+    return results
+
+
+def assert_close(history: Any, expected: TrainResult) -> None:
+    assert curve(history) == pytest.approx(curve(expected.history), abs=CLOSE)
+
+
+@pytest.mark.parametrize("kind", [*EXACT_SHARDING_TYPES, "planned"])
+def test_the_loss_curve_is_that_of_one_process(group: list[Any], alone: TrainResult, kind: str) -> None:
+    for rank in group:
+        assert_close(rank[kind]["history"], alone)
+    assert group[0][kind]["types"] == ([kind] * 4 if kind != "planned" else group[1][kind]["types"])
+
+
+@pytest.mark.parametrize("kind", EXACT_SHARDING_TYPES)
+def test_the_gathered_weights_are_those_of_one_process(
+    group: list[Any], alone: TrainResult, dataset: Dataset, kind: str
+) -> None:
+    model = build_model(SPEC, dataset.features)
+    gather_weights(group[0][kind]["best"], model)
+    for name, weight in alone.model.state_dict().items():
+        assert torch.allclose(model.state_dict()[name], weight, atol=CLOSE), name
+
+
+def test_every_row_lies_in_one_place(group: list[Any], dataset: Dataset) -> None:
+    rows = sum(field.rows for field in dataset.features.categorical)
+    for kind in ("table_wise", "row_wise", "table_row_wise"):
+        assert sum(len(shard[3]) for rank in group for shard in rank[kind]["shards"]) == rows
+
+
+@pytest.mark.parametrize("case", ["repeated", "resumed"])
+def test_the_same_seed_gives_bitwise_the_same_model(group: list[Any], case: str) -> None:
+    for rank in group:
+        first, second = rank["repeated"][0], rank["repeated"][1] if case == "repeated" else rank["resumed"]
+        assert curve(first["history"]) == curve(second["history"])
+        for left, right in zip(first["shards"], second["shards"], strict=True):
+            assert left[:3] == right[:3]
+            assert torch.equal(left[3], right[3])
+            assert torch.equal(left[4], right[4])
+        for name, weight in first["layers"].items():
+            assert torch.equal(weight, second["layers"][name])
+
+
+@pytest.mark.parametrize("other", [(1, "table_wise"), (3, "row_wise")])
+def test_another_number_of_processes_goes_on_to_the_same_result(
+    group: list[Any], alone: TrainResult, dataset: Dataset, tmp_path: Path, other: tuple[int, str]
+) -> None:
+    ranks, kind = other
+    shutil.copytree(group[0]["folder"] / "handed on", tmp_path / "checkpoint")
+    go_on = partial(train_here, sharding={"types": (kind,)})
+    results = run(ranks, tmp_path, go_on, dataset, tmp_path / "checkpoint")
+    for rank in results:
+        assert_close(rank["history"], alone)
+
+
+def test_reduced_precision_on_the_way_changes_the_losses_little(group: list[Any], alone: TrainResult) -> None:
+    lossy = curve(group[0]["repeated"][0]["history"])
+    assert lossy == pytest.approx(curve(alone.history), abs=CLOSE_IN_BF16)
+    assert lossy != pytest.approx(curve(alone.history), abs=CLOSE)
+
+
+def test_shampoo_divided_over_the_processes_is_shampoo_in_one(group: list[Any], dataset: Dataset) -> None:
+    rates = Hyperparameters(dense_optimizer="shampoo", dense_learning_rate=5e-3)
+    alone = train(dataset, SPEC, rates, EXECUTION, SCHEDULE)
+    for rank in group:
+        assert_close(rank["shampoo"]["history"], alone)
+        assert curve(rank["shampoo resumed"]["history"]) == curve(rank["shampoo"]["history"])
+
+
+def links(folder: Path) -> list[float | None]:
+    """Speeds that a training begins with, resumes with, and is told."""
+    measured = Sharding(machine=replace(MACHINE, link_bytes_per_second=None))
+    found = [with_link(measured, torch.device("cpu"), folder) for _ in range(2)]
+    found.append(with_link(Sharding(machine=MACHINE), torch.device("cpu"), folder))
+    return [one.machine.link_bytes_per_second for one in found]
+
+
+def test_a_resumed_training_plans_with_the_link_that_it_began_with(tmp_path: Path) -> None:
+    first, second = run(2, tmp_path / "two", links, tmp_path / "checkpoint")
+    assert first == second
+    assert first[0] == first[1] > 0
+    assert first[2] == MACHINE.link_bytes_per_second
+    others = run(3, tmp_path / "three", links, tmp_path / "checkpoint")
+    assert json.loads((tmp_path / "checkpoint" / "link.json").read_text())["processes"] == 3
+    assert all(other == others[0] for other in others)

@@ -1,0 +1,16 @@
+"""This machine, measured in a hurry: real figures for tests that need some and not their precision."""
+
+from engine.profiling.cache import ProfileKey, write_profiles
+from engine.profiling.measure import measure
+from hardware.devices.discovery import host_fingerprint, local_accelerators
+from hardware.types import HardwareProfile
+from shunter.settings import Settings
+
+
+def keep_short_profiles(seconds_each: float = 0.02) -> list[HardwareProfile]:
+    """Measure the accelerators shortly, and keep the result where the step looks for it."""
+    accelerators = local_accelerators()
+    host = host_fingerprint(accelerators)
+    profiles = [measure(accelerator, host, seconds_each) for accelerator in accelerators]
+    write_profiles(Settings().profile_directory / f"{host}.json", ProfileKey.of(host), profiles)
+    return profiles

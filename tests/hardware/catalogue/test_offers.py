@@ -1,0 +1,75 @@
+"""Profiles made of the catalogue: complete, and never called measured."""
+
+import pytest
+
+from hardware.catalogue.offers import ASSUMED, catalogue_profile, measured_shares, peak_flops, row_cores
+from hardware.catalogue.rows import AcceleratorRow, load_catalogue
+from hardware.cost.cost_model import predict
+from hardware.types import Figure, HardwareProfile, Placement
+from tests.hardware.profiles import make_profile, make_workload
+
+ROWS = load_catalogue().accelerators
+
+
+def figures(profile: HardwareProfile) -> list[Figure]:
+    named = [getattr(profile, name) for name in HardwareProfile.model_fields]
+    return [one for one in (*named, *profile.matmul_flops_per_second.values()) if isinstance(one, Figure)]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_every_row_makes_a_profile_that_predicts_and_claims_no_measurement(row: AcceleratorRow) -> None:
+    profile = catalogue_profile(row)
+    assert {one.source for one in figures(profile)} <= {"estimated", "catalogue"}
+    placement = Placement(accelerator=row.name, threads=1, precision="fp32", batch_size=1024)
+    prediction = predict(make_workload(), placement, profile)
+    assert prediction.step_seconds > 0
+    assert prediction.memory_bytes > 0
+    assert (prediction.epoch_joules is None) == (row.tdp_watts is None)
+
+
+def test_rates_are_shares_of_the_peaks() -> None:
+    row = load_catalogue().find_accelerator("NVIDIA A100 SXM4 80GB")
+    profile = catalogue_profile(row)
+    assert profile.matmul_flops_per_second["fp32"].value == pytest.approx(0.7 * row.peak_flops_per_second["fp32"])
+    assert profile.copy_bytes_per_second.value == pytest.approx(0.85 * row.memory_bytes_per_second)
+    assert profile.busy_watts == Figure(value=row.tdp_watts or 0.0, source="catalogue")
+
+
+def test_an_old_gpu_without_bf16_is_not_offered_in_it() -> None:
+    profile = catalogue_profile(load_catalogue().find_accelerator("P100"))
+    assert list(profile.matmul_flops_per_second) == ["fp32"]
+    assert peak_flops(load_catalogue().find_accelerator("P100"), "bf16")[1] == "estimated"
+
+
+def test_shares_measured_here_take_the_place_of_the_assumed_ones_for_the_same_kind() -> None:
+    row = load_catalogue().find_accelerator("AMD EPYC 7742")
+    part = 4 / row_cores(row)
+    here = make_profile(
+        cores=4,
+        matmul_flops_per_second={
+            "fp32": Figure(value=0.5 * part * row.peak_flops_per_second["fp32"], source="measured")
+        },
+        copy_bytes_per_second=Figure(value=0.25 * part * row.memory_bytes_per_second, source="measured"),
+        gather_bytes_per_second=Figure(value=0.125 * part * row.memory_bytes_per_second, source="measured"),
+    )
+    shares = measured_shares(here, row)
+    assert (shares.matmul, shares.copy, shares.gather) == pytest.approx((0.5, 0.25, 0.125))
+    other = load_catalogue().find_accelerator("AMD EPYC 7763")
+    profile = catalogue_profile(other, [(here, row)])
+    assert profile.matmul_flops_per_second["fp32"].value == pytest.approx(0.5 * other.peak_flops_per_second["fp32"])
+    gpu = load_catalogue().find_accelerator("T4")
+    fp32 = catalogue_profile(gpu, [(here, row)]).matmul_flops_per_second["fp32"].value
+    assert fp32 == pytest.approx(ASSUMED.matmul * gpu.peak_flops_per_second["fp32"])
+
+
+def test_a_faster_accelerator_is_predicted_to_be_faster_at_heavy_work() -> None:
+    heavy = make_workload(matmul_flops_per_sample=1e9)
+    seconds = [
+        predict(
+            heavy,
+            Placement(accelerator=row.name, threads=1, precision="fp32", batch_size=4096),
+            catalogue_profile(row),
+        ).step_seconds
+        for row in (load_catalogue().find_accelerator(name) for name in ("K80", "V100 SXM2 16GB", "H100 SXM5 80GB"))
+    ]
+    assert seconds == sorted(seconds, reverse=True)

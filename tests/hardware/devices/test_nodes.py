@@ -1,0 +1,59 @@
+"""Discovery and metering on a real Ray cluster of two nodes, both of them on this machine."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from hardware.devices.discovery import local_accelerators
+from hardware.devices.nodes import ClusterMeter, cluster_nodes, connected
+from shunter.errors import HardwareError
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    """Address of a cluster of two nodes."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 80 * 2**20})
+    made.add_node(num_cpus=1, object_store_memory=80 * 2**20)
+    made.wait_for_nodes()
+    yield str(made.address)
+    made.shutdown()
+    patch.undo()
+
+
+def test_every_node_tells_what_it_has(cluster: str) -> None:
+    nodes = cluster_nodes(cluster)
+    assert len({node.node_id for node in nodes}) == 2
+    for node in nodes:
+        assert [one.model_copy(update={"memory_bytes": 0}) for one in node.accelerators] == [
+            one.model_copy(update={"memory_bytes": 0}) for one in local_accelerators()
+        ]
+
+
+def test_every_node_is_metered_and_the_streams_are_merged_by_time(cluster: str) -> None:
+    with connected(cluster):
+        with ClusterMeter() as meter:
+            with connected(
+                cluster
+            ):  # a connection that is there is used, and not closed by the one who did not open it
+                pass
+            sum(number * number for number in range(3_000_000))
+        assert len(meter.readings) == 2
+        for one in meter.readings:
+            assert one.reading.joules is not None
+            assert one.reading.joules > 0
+            assert "no ACPI power meter" in one.reading.source or one.reading.source.startswith("node: ")
+        merged = meter.merged()
+    assert merged.total.joules <= sum(one.reading.joules or 0 for one in meter.readings) * 1.001
+    assert len(merged.streams) == 2
+
+
+def test_where_no_cluster_answers_the_error_says_what_to_do() -> None:
+    with pytest.raises(HardwareError, match=r"No Ray cluster answers at 127.0.0.1:1 .*ray start --head"):
+        cluster_nodes("127.0.0.1:1")

@@ -1,0 +1,49 @@
+"""Processes that start, meet and end together, whatever happens to one of them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hardware.devices.processes import run_group
+from shunter.errors import HardwareError, RequestError
+
+MODULE = "tests.hardware.group_member"
+
+
+def run(tmp_path: Path, behaviour: str, processes: int = 2) -> list[tuple[str, Any]]:
+    (tmp_path / "behaviour").write_text(behaviour)
+    reports: list[tuple[str, Any]] = []
+    run_group(MODULE, tmp_path, processes, threads=1, on_report=lambda kind, value: reports.append((kind, value)))
+    return reports
+
+
+def test_they_form_one_group_and_the_first_is_heard(tmp_path: Path) -> None:
+    assert run(tmp_path, "sum") == [("sum", 1.0), ("long", "x" * 200_000)]
+
+
+def test_an_error_of_ours_comes_through(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="process 1 does not like it"):
+        run(tmp_path, "refuse")
+
+
+def test_a_crash_ends_the_others_and_says_its_last_words(tmp_path: Path) -> None:
+    with pytest.raises(HardwareError, match=r"Process 1 of 2 .* ended with code 1 \(ValueError: out of luck\)"):
+        run(tmp_path, "crash")
+
+
+def test_a_killed_process_ends_the_others(tmp_path: Path) -> None:
+    with pytest.raises(HardwareError, match="ended with code -9"):
+        run(tmp_path, "kill")
+
+
+def test_files_that_others_open_meanwhile_stay_open(tmp_path: Path) -> None:
+    (tmp_path / "behaviour").write_text("sum")
+    opened = []
+    run_group(
+        MODULE, tmp_path, 2, threads=1, on_report=lambda kind, value: opened.append((tmp_path / "behaviour").open())
+    )
+    assert len(opened) == 2
+    for file in opened:
+        with file:
+            assert file.read() == "sum"

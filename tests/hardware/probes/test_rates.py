@@ -1,0 +1,83 @@
+"""The measurements on this machine: real, short, and consistent with each other."""
+
+import pytest
+import torch
+
+from hardware.devices.discovery import host_fingerprint, local_accelerators
+from hardware.probes.accelerator import measure_profile
+from hardware.probes.rates import CURVE_BATCHES, CURVE_WIDTHS, probe
+from hardware.types import Accelerator, HardwareProfile
+from shunter.errors import HardwareError
+
+
+@pytest.fixture(scope="module")
+def profile() -> HardwareProfile:
+    accelerators = local_accelerators()
+    return measure_profile(accelerators[0], host_fingerprint(accelerators), seconds_each=0.05)
+
+
+def test_rates_are_measured_and_of_a_possible_size(profile: HardwareProfile) -> None:
+    rates = [
+        (*profile.matmul_flops_per_second.values(), 1e7, 1e16),
+        (profile.copy_bytes_per_second, 1e7, 1e14),
+        (profile.gather_bytes_per_second, 1e5, 1e14),
+        (profile.operator_overhead_seconds, 1e-9, 1e-2),
+    ]
+    for *figures, least, most in rates:
+        for figure in figures:
+            assert figure.source == "measured"
+            assert least < figure.value < most
+
+
+def test_random_rows_come_slower_than_a_copy(profile: HardwareProfile) -> None:
+    assert profile.gather_bytes_per_second.value < profile.copy_bytes_per_second.value
+
+
+def test_products_are_measured_by_size_in_both_precisions(profile: HardwareProfile) -> None:
+    assert set(profile.matmul_curve) == {"fp32", "bf16"}
+    for curve in profile.matmul_curve.values():
+        assert [(point.m, point.n, point.k) for point in curve] == [
+            (batch, width, width) for width in CURVE_WIDTHS for batch in CURVE_BATCHES
+        ]
+        for point in curve:
+            rate = point.flops_per_second
+            assert rate.source == "measured"
+            assert rate.low is not None
+            assert rate.high is not None
+            assert 0 < rate.low <= rate.value <= rate.high
+
+
+def test_a_copy_to_a_device_is_not_measured_where_there_is_none(profile: HardwareProfile) -> None:
+    assert profile.host_to_device_bytes_per_second is None
+
+
+def test_power_says_where_it_comes_from(profile: HardwareProfile) -> None:
+    assert profile.idle_watts is not None
+    assert profile.busy_watts is not None
+    assert 0 < profile.idle_watts.value < profile.busy_watts.value
+    assert profile.energy_method.split(":")[0] in ("measured", "estimated")
+    assert profile.busy_watts.source == profile.energy_method.split(":")[0]
+
+
+def test_threads_are_given_back() -> None:
+    before = torch.get_num_threads()
+    probe(local_accelerators()[0].model_copy(update={"cores": before + 1}), seconds_each=0.01)
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the machine has the device")
+def test_a_device_that_cannot_be_used_is_an_error_with_its_name() -> None:
+    absent = Accelerator(name="cuda:0", model="NVIDIA T4", kind="cuda", cores=40, memory_bytes=2**34)
+    with pytest.raises(HardwareError, match=r"cuda:0 \(NVIDIA T4\) cannot be measured"):
+        measure_profile(absent, "host", seconds_each=0.01)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_cuda_device_is_profiled_with_its_energy_counter() -> None:
+    accelerators = local_accelerators()
+    profile = measure_profile(accelerators[1], host_fingerprint(accelerators), seconds_each=0.2)
+    assert profile.accelerator.kind == "cuda"
+    assert profile.busy_watts is not None
+    assert profile.idle_watts is not None
+    assert profile.idle_watts.value < profile.busy_watts.value

@@ -1,0 +1,131 @@
+"""An accelerator is held by one process at a time; who waits says for whom, and a killed holder holds nothing."""
+
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from hardware.reservation import Reservation, reserve, trainings_together, wanted
+from hardware.types import HardwareProfile, Placement
+from shunter.requests.training import TrainRequest
+from tests.hardware.profiles import make_profile
+
+HOLD = """
+import sys
+import hardware.reservation
+from hardware.reservation import reserve
+hardware.reservation._identity = lambda name: name.replace(":", "-")  # there may be no such device here
+with reserve(*[[name] for name in sys.argv[1:]], holder="train-elsewhere"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def held_elsewhere(*names: str) -> "Iterator[subprocess.Popen[str]]":
+    """Another process holds the accelerators until its input ends."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(HOLD), *names], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The names of GPUs stand for themselves, since there may be none to ask."""
+    monkeypatch.setattr("hardware.reservation._identity", lambda name: name.replace(":", "-"))
+
+
+def gpu_profiles(*models: str) -> list[HardwareProfile]:
+    """A processor and GPUs of these models."""
+    profiles = [make_profile()]
+    for index, model in enumerate(models):
+        profile = make_profile(name=f"cuda:{index}")
+        accelerator = profile.accelerator.model_copy(update={"model": model})
+        profiles.append(profile.model_copy(update={"accelerator": accelerator}))
+    return profiles
+
+
+def placement(accelerator: str) -> Placement:
+    return Placement(accelerator=accelerator, threads=1, precision="fp32", batch_size=8)
+
+
+def test_a_choice_wants_one_accelerator_of_each_model() -> None:
+    assert wanted(gpu_profiles("A100", "A100", "T4")) == [["cpu"], ["cuda:0", "cuda:1"], ["cuda:2"]]
+
+
+def test_processes_that_train_together_want_every_accelerator() -> None:
+    assert wanted(gpu_profiles("A100", "A100"), processes=2) == [["cpu"], ["cuda:0"], ["cuda:1"]]
+
+
+def test_a_run_that_goes_on_wants_what_it_had_chosen() -> None:
+    profiles = gpu_profiles("A100", "A100")
+    assert wanted(profiles, chosen=placement("cuda:1")) == [["cuda:1"]]
+    assert wanted(profiles, chosen=placement("cuda:0"), processes=2) == [["cuda:0"], ["cuda:1"]]
+    assert wanted(profiles, chosen=placement("cpu"), processes=2) == [["cpu"]]
+
+
+def test_of_a_group_the_free_one_is_taken_and_of_all_groups_every_one_or_none(devices: None) -> None:
+    with held_elsewhere("cuda:0"):
+        reservation = Reservation()
+        assert reservation.take([["cpu"], ["cuda:0", "cuda:1"]], "here") is None
+        assert reservation.names == ("cpu", "cuda:1")
+        reservation.release()
+        assert reservation.take([["cpu"], ["cuda:0"]], "here") == "cuda:0"
+        assert reservation.names == ()
+
+
+def test_what_the_placement_does_not_use_is_free_for_others(devices: None) -> None:
+    with reserve(["cpu"], ["cuda:0"], ["cuda:1"], holder="here") as reservation:
+        reservation.keep(placement("cuda:0"), processes=2)
+        assert reservation.names == ("cuda:0", "cuda:1")
+        reservation.keep(placement("cuda:1"))
+        assert reservation.names == ("cuda:1",)
+        with held_elsewhere("cpu", "cuda:0"):
+            assert [profile.accelerator.name for profile in reservation.of(gpu_profiles("T4", "T4"))] == ["cuda:1"]
+
+
+def test_who_waits_says_for_whom_and_goes_on_when_the_holder_is_killed(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("hardware.reservation.POLL_SECONDS", 0.05)
+    with held_elsewhere("cpu") as holder:
+        threading.Timer(0.5, holder.kill).start()
+        with reserve(["cpu"], holder="here") as reservation:
+            assert reservation.names == ("cpu",)
+        said = capfd.readouterr().err
+        assert f"cpu is used by train-elsewhere (process {holder.pid}, since " in said
+        assert said.count("waiting for it") == 1
+        assert "Going on with cpu." in said
+
+
+def test_a_flow_called_by_another_one_gets_what_its_caller_holds() -> None:
+    with reserve(["cpu"], holder="nightly"):
+        with reserve(["cpu"], holder="train") as inner:
+            assert inner.names == ("cpu",)
+        with reserve(["cpu"], holder="train again"):
+            pass
+    with held_elsewhere("cpu"):
+        assert Reservation().take([["cpu"]], "here") == "cpu"
+
+
+def test_who_has_waited_long_enough_goes_on_beside_the_other(capfd: pytest.CaptureFixture[str]) -> None:
+    with held_elsewhere("cpu"), reserve(["cpu"], holder="profile", patience_seconds=0) as reservation:
+        assert reservation.names == ()
+    assert "going on beside it" in capfd.readouterr().err
+
+
+def test_trials_at_a_time_take_as_many_gpus_as_there_are() -> None:
+    assert trainings_together(TrainRequest(parallel_trials=4), gpu_profiles("H", "H")) == 2
+    assert trainings_together(TrainRequest(parallel_trials=4), []) == 1
+    assert trainings_together(TrainRequest(processes=2), []) == 2

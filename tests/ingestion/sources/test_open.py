@@ -1,0 +1,112 @@
+"""What the user writes after --data."""
+
+from pathlib import Path
+
+import pytest
+
+from ingestion.sources.open import find_files, guess_format, open_source
+from ingestion.sources.schema import Options, Schema, read_schema
+from shunter.errors import DataError, RequestError
+from shunter.requests.training import DataFormat
+
+
+def touch(directory: Path, *names: str) -> None:
+    directory.mkdir(exist_ok=True)
+    for name in names:
+        (directory / name).write_text("x")
+
+
+def test_files_come_in_natural_order(tmp_path: Path) -> None:
+    touch(tmp_path / "days", "day_10", "day_2", "day_0.gz", ".hidden", "_SUCCESS")
+
+    for data in (f"{tmp_path}/days", f"{tmp_path}/days/day_*"):
+        assert [path.name for path in find_files(data)] == ["day_0.gz", "day_2", "day_10"]
+    listed = find_files(f"{tmp_path}/days/day_10, {tmp_path}/days/day_2")
+    assert [path.name for path in listed] == ["day_10", "day_2"]
+
+
+@pytest.mark.parametrize("data", ["nowhere.csv", "no/*.csv", "ml-100k.tsv", "", " , "])
+def test_missing_path_is_told(data: str) -> None:
+    with pytest.raises(DataError, match="file, folder or named data set"):
+        find_files(data)
+
+
+def test_empty_folder_is_told(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="folder without files"):
+        find_files(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("train.txt", DataFormat.CRITEO),
+        ("log.TSV.gz", DataFormat.CRITEO),
+        ("day_23.gz", DataFormat.CRITEO),
+        ("clicks.csv.gz", DataFormat.CSV),
+        ("clicks.parquet", DataFormat.PARQUET),
+    ],
+)
+def test_format_is_guessed_from_the_name(name: str, expected: DataFormat) -> None:
+    assert guess_format((Path(name),)) is expected
+
+
+@pytest.mark.parametrize("names", [("clicks",), ("clicks.gz",), ("a.csv", "b.parquet"), ("a.csv", "README")])
+def test_doubtful_format_is_asked_for(names: tuple[str, ...]) -> None:
+    with pytest.raises(DataError, match="add --format"):
+        guess_format(tuple(map(Path, names)))
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_schema_is_asked_for_with_an_example(tmp_path: Path, suffix: str) -> None:
+    touch(tmp_path, f"clicks.{suffix}")
+
+    with pytest.raises(DataError, match=r"needs a schema: write a YAML file such as 'label: click, .*--schema"):
+        open_source(str(tmp_path / f"clicks.{suffix}"), None, None, tmp_path)
+
+
+@pytest.mark.parametrize("data", ["synthetic:many", "synthetic:1:2:3", "ml-100k:many", "ml-100k:0", "synthetic:-5"])
+def test_misspelt_name_is_told(tmp_path: Path, data: str) -> None:
+    with pytest.raises(RequestError, match="names no data set"):
+        open_source(data, None, None, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("label: [", "neither YAML nor JSON"),
+        ("just words", "holds no keys"),
+        ("numeric: [price]", "wrong at label"),
+        ("label: click\nnumerical: [price]", "wrong at numerical"),
+        ("label: click", "names no feature"),
+        ("label: click\nnumeric: [price, price]", "named twice: price"),
+        ("label: click\nnumeric: [click]", "named twice: click"),
+        ("label: click\nnumeric: [price]\nsplit: {train: 0.9}", "sum to 1"),
+        ("label: click\ncategorical: [{column: user, min_count: 0}]", "wrong at categorical.0.min_count"),
+    ],
+)
+def test_wrong_schema_is_told_in_a_sentence(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "schema.yaml"
+    path.write_text(text)
+
+    with pytest.raises(DataError, match=message) as caught:
+        read_schema(path, Schema)
+    assert "\n" not in str(caught.value)
+
+
+def test_schema_in_json_and_missing_schema(tmp_path: Path) -> None:
+    path = tmp_path / "schema.json"
+    path.write_text('{"label": {"column": "rating", "positive_at_least": 4}, "categorical": ["user"], "time": "when"}')
+
+    assert read_schema(path, Schema).columns == ("rating", "user", "when")
+    with pytest.raises(DataError, match=r"absent.yaml cannot be read"):
+        read_schema(tmp_path / "absent.yaml", Schema)
+
+
+def test_options_of_a_criteo_log(tmp_path: Path) -> None:
+    path = tmp_path / "options.yaml"
+    path.write_text("vocabulary: {hash_size: 1000}")
+
+    assert read_schema(path, Options).vocabulary.hash_size == 1000
+    path.write_text("label: click")
+    with pytest.raises(DataError, match="it takes vocabulary, split"):
+        read_schema(path, Options)

@@ -1,0 +1,87 @@
+"""The cache's book-keeping against one that is written row by row."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.embeddings.slots import NOWHERE, SlotMap
+from shunter.errors import RequestError
+
+ROWS = 12
+
+
+class ByHand:
+    """Least recently used, batch by batch; among rows of the same batch, any."""
+
+    def __init__(self, slots: int, window: int) -> None:
+        self.slots, self.window, self.batch = slots, window, 0
+        self.last_use: dict[int, int] = {}
+
+    def admit(self, rows: list[int]) -> tuple[set[int], list[int]]:
+        """Rows that arrive, and the last uses of those that leave, oldest first; None when they do not fit."""
+        arriving = set(rows) - self.last_use.keys()
+        self.last_use |= dict.fromkeys(rows, self.batch)
+        surplus = max(len(self.last_use) - self.slots, 0)
+        leaving = sorted((use, row) for row, use in self.last_use.items() if use <= self.batch - self.window)[:surplus]
+        assert len(leaving) == surplus, "the window is larger than the cache"
+        self.batch += 1
+        return arriving, [use for use, _ in leaving]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    batches=st.lists(st.lists(st.integers(0, ROWS - 1), unique=True, max_size=6), max_size=25),
+    slots=st.integers(1, ROWS),
+    window=st.integers(1, 4),
+)
+def test_every_admission_is_what_the_rule_says(batches: list[list[int]], slots: int, window: int) -> None:
+    found, expected = SlotMap(ROWS, slots, window), ByHand(slots, window)
+    held: dict[int, int] = {}  # row -> slot
+    for number, rows in enumerate(batches):
+        if len({row for batch in batches[max(number - window + 1, 0) : number + 1] for row in batch}) > slots:
+            with pytest.raises(RequestError, match="embedding_cache_rows"):
+                found.admit(np.array(rows, dtype=np.int64))
+            return
+        admission = found.admit(np.array(rows, dtype=np.int64))
+        arriving, uses_of_leaving = expected.admit(rows)
+        assert set(admission.arriving.tolist()) == arriving
+        assert [expected.last_use.pop(row) for row in admission.leaving.tolist()] == uses_of_leaving
+        for row, slot in zip(admission.leaving.tolist(), admission.leaving_slots.tolist(), strict=True):
+            assert held.pop(row) == slot
+        held |= dict(zip(admission.arriving.tolist(), admission.arriving_slots.tolist(), strict=True))
+        assert [held[row] for row in rows] == admission.slots.tolist()
+        assert len(set(held.values())) == len(held) <= slots
+        assert held.keys() == expected.last_use.keys()
+        assert dict(zip(*(part.tolist() for part in found.residents()), strict=True)) == held
+
+
+def test_the_error_names_the_sizes() -> None:
+    slots = SlotMap(100, 10, window_batches=3)
+    slots.admit(np.arange(4))
+    slots.admit(np.arange(2, 8))
+    with pytest.raises(RequestError, match=r"cache of 10 rows cannot hold the 11 rows of 3 batches"):
+        slots.admit(np.arange(50, 53))
+
+
+def test_after_an_error_a_cleared_map_is_whole_again() -> None:
+    slots = SlotMap(100, 10, window_batches=1)
+    with pytest.raises(RequestError):
+        slots.admit(np.arange(11))
+    slots.clear()
+    assert sorted(slots.admit(np.arange(50, 60)).slots.tolist()) == list(range(10))
+
+
+def test_leaving_the_window_frees_what_was_in_work() -> None:
+    slots = SlotMap(100, 10, window_batches=5)
+    slots.admit(np.arange(10))
+    slots.leave_window()
+    assert sorted(slots.admit(np.arange(20, 30)).leaving.tolist()) == list(range(10))
+
+
+def test_memory_stays_bounded_where_all_rows_are_found() -> None:
+    slots = SlotMap(100, 50, window_batches=2)
+    for _ in range(1_000):
+        slots.admit(np.arange(20))
+    assert sum(len(entries) for _, entries in slots._used) <= 3 * 50
+    assert slots.admit(np.array([99])).slots[0] != NOWHERE

@@ -1,0 +1,271 @@
+"""A history from a real store: what is admitted, what is left out by which rule, and what it teaches."""
+
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.data.dataset import Dataset
+from hardware.cost.residual import StepObservation
+from hardware.types import EnergyReading, Placement, Prediction, Workload
+from planner.history import History, data_key, read_history
+from shunter.errors import TrackingError
+from shunter.requests.training import TrainRequest
+from tests.engine.synthetic import write_dataset
+from tracking.convention import data_params, placement_params
+from tracking.history import TrackedRun, read_runs
+from tracking.learning import log_steps, read_steps, step_tags
+from tracking.runs import child_run, finish, open_run, start_run_tree
+
+DATA = "abc 13 26"
+NOW = 1_700_000_000.0
+WORKLOAD = Workload(
+    matmul_flops_per_sample=1e6,
+    lookups_per_sample=26,
+    lookup_bytes_per_sample=1664,
+    input_bytes_per_sample=160,
+    parameter_bytes=10**7,
+    optimizer_bytes=10**6,
+    activation_bytes_per_sample=1e4,
+    operators_per_step=200,
+    train_samples=80_000,
+)
+PLACEMENT = Placement(accelerator="cpu", threads=2, precision="fp32", batch_size=512)
+
+
+def step(measured: float, at: float = 0.0, batch_size: int = 512, predicted: float = 0.01) -> StepObservation:
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(NOW + at))
+    return StepObservation(
+        workload=WORKLOAD,
+        placement=PLACEMENT.model_copy(update={"batch_size": batch_size}),
+        accelerator_model="EPYC",
+        host="host-1",
+        predicted_seconds=predicted,
+        measured_seconds=measured,
+        measured_at=stamp,
+    )
+
+
+def tracked(run_id: str = "good", kind: str = "train", **changes: Any) -> TrackedRun:
+    """A run as the store would hold it, all in order but for the changes."""
+    run = TrackedRun(
+        run_id=run_id,
+        kind=kind,
+        parent_run_id=None if kind == "train" else "parent",
+        status="FINISHED",
+        started_at=NOW - 100,
+        ended_at=NOW - 10,
+        params={
+            "data.name": "abc",
+            "data.dense_features": "13",
+            "data.categorical_features": "26",
+            "request.model": "dlrm",
+        },
+        metrics={"time.total_seconds": 90.0, "time.train_seconds": 80.0, "quality.auc": 0.75},
+        tags={"schema.version": "1", "run.kind": kind},
+    )
+    for name in ("params", "metrics", "tags"):
+        changes[name] = {**getattr(run, name), **changes.get(name, {})}
+    return replace(run, **changes)
+
+
+def reasons(*runs: TrackedRun) -> list[str]:
+    return [one.reason for one in History.of(runs, NOW).excluded]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"tags": {"schema.version": "0"}}, "schema version 0, and version 1 is read"),
+        ({"status": "RUNNING", "ended_at": None, "started_at": NOW - 10**6}, "never ended"),
+        ({"status": "FAILED", "tags": {"run.reason": "TrainingError: nan"}}, r"FAILED \(TrainingError: nan\)"),
+        ({"status": "KILLED"}, "KILLED"),
+        ({"ended_at": NOW - 200}, "clock ran backwards"),
+        ({"ended_at": NOW + 4000}, "clock ran ahead"),
+        ({"metrics": {"time.total_seconds": 0.0}}, r"time\.total_seconds is 0"),
+        ({"metrics": {"time.total_seconds": -3.0}}, r"time\.total_seconds is -3"),
+        ({"metrics": {"time.total_seconds": float("nan")}}, r"time\.total_seconds is nan"),
+        ({"metrics": {"time.tune_step_seconds": -1.0}}, r"time\.tune_step_seconds is -1"),
+        ({"metrics": {"energy.joules": 0.0}}, r"energy\.joules is 0"),
+        ({"metrics": {"throughput.samples_per_second": 0.0}}, r"throughput\.samples_per_second is 0"),
+        ({"metrics": {"quality.auc": 1.7}}, r"quality\.auc is 1\.7"),
+        ({"tags": {"learning.steps": "{"}}, r"cannot be read .*learning\.steps"),
+        ({"params": {"placement.threads": "many"}}, "cannot be read"),
+    ],
+)
+def test_bad_run_is_left_out_by_a_rule_that_is_said(changes: dict[str, Any], expected: str) -> None:
+    history = History.of([tracked("bad-run-id", **changes), tracked()], NOW)
+    assert [run.run_id for run in history.runs] == ["good"]
+    (excluded,) = history.excluded
+    assert excluded.run_id == "bad-run-id"
+    assert re.search(expected, excluded.reason)
+    (sentence,) = history.words()
+    assert sentence.startswith("1 past run(s) are left out (bad-run-)")
+    assert sentence.endswith(".")
+
+
+def test_run_that_is_under_way_is_no_past_run() -> None:
+    assert History.of([tracked(status="RUNNING", ended_at=None)], NOW) == History()
+
+
+def test_many_reasons_are_not_all_told() -> None:
+    runs = [tracked(f"run-{index}", status="FAILED", tags={"run.reason": str(index)}) for index in range(9)]
+    runs += [tracked(f"killed-{index}", status="KILLED") for index in range(4)]
+    sentences = History.of(runs, NOW).words()
+    assert len(sentences) == 6
+    assert sentences[0].startswith("4 past run(s) are left out (killed-0, killed-1, killed-2, ...): it ended as KILLED")
+    assert sentences[-1] == "5 more are left out for other reasons."
+
+
+def test_run_without_its_duration_is_left_out() -> None:
+    run = tracked("member", "member")
+    run = replace(run, metrics={name: value for name, value in run.metrics.items() if name != "time.train_seconds"})
+    assert reasons(run) == ["it has no time.train_seconds"]
+
+
+def test_steps_of_a_mere_selection_are_learned_too() -> None:
+    run = tracked("select", "select", metrics={}, tags=step_tags([step(0.012)]))
+    run = replace(run, metrics={}, parent_run_id=None)
+    history = History.of([run], NOW)
+    assert not history.excluded
+    assert len(history.steps) == 1
+    assert history.quality(0.7, data=DATA, family="dlrm") is None
+
+
+def test_estimated_energy_teaches_nothing_and_measured_does() -> None:
+    energy = {"energy.joules": 5.0}
+    estimated, measured = (
+        History.of([tracked(metrics=energy, tags={"energy.source": source})], NOW).runs[0]
+        for source in ("estimated", "measured")
+    )
+    assert (estimated.joules, measured.joules) == (None, 5.0)
+
+
+def test_absurd_step_and_lone_outlier_are_left_out_and_the_rest_is_learned() -> None:
+    ordinary = [step(0.012 * (1 + 0.01 * (index % 3)), at=index) for index in range(9)]
+    history = History.of([tracked(tags=step_tags([*ordinary, step(9.0, at=20), step(0.05, at=4.5)]))], NOW)
+    assert len(history.steps) == 9
+    assert [one.reason.partition(" ")[0] for one in history.excluded] == ["at", "its"]
+    assert history.residual().observations == 9
+    assert not history.drifts
+
+
+def test_machine_that_became_slower_is_relearned() -> None:
+    random = np.random.default_rng(0)
+    before = [step(0.010 * float(np.exp(0.03 * random.standard_normal())), at=index) for index in range(12)]
+    after = [step(0.020 * float(np.exp(0.03 * random.standard_normal())), at=100 + index) for index in range(6)]
+    runs = [tracked(f"run-{index}", tags=step_tags([one])) for index, one in enumerate([*before, *after])]
+    history = History.of(runs, NOW)
+    (drift,) = history.drifts
+    assert drift.since == after[0].measured_at
+    assert drift.step_ratio == pytest.approx(2.0, rel=0.1)
+    assert [one.measured_at for one in history.steps] == [one.measured_at for one in after]
+    assert "longer" in history.words()[0]
+    prediction = Prediction(
+        step_seconds=0.01,
+        epoch_seconds=1.6,
+        epoch_joules=None,
+        memory_bytes=1,
+        samples_per_second=50_000,
+        step_seconds_source="estimated",
+        energy_source="unavailable",
+    )
+    corrected = history.residual().correct(WORKLOAD, PLACEMENT, prediction, "EPYC")
+    assert corrected.step_seconds == pytest.approx(0.02, rel=0.1)
+
+
+def test_quality_of_the_next_run_is_judged_by_past_ones_of_the_same_data_and_family() -> None:
+    aucs = (0.78, 0.782, 0.779, 0.781)
+    runs = [tracked(f"run-{index}", metrics={"quality.auc": auc}) for index, auc in enumerate(aucs)]
+    history = History.of(runs, NOW)
+
+    def probability(min_auc: float) -> float:
+        outlook = history.quality(min_auc, data=DATA, family="dlrm")
+        assert outlook is not None
+        assert outlook.runs == 4
+        return outlook.probability
+
+    assert probability(0.70) > 0.95
+    assert probability(0.7805) == pytest.approx(0.5, abs=0.1)
+    assert probability(0.85) < 0.05
+    assert history.quality(0.7, data="another 13 26", family="dlrm") is None
+    assert history.quality(0.7, data=DATA, family="wide") is None
+    assert history.quality(0.7, data="", family="dlrm") is None
+    (alone,) = History.of(runs[:1], NOW).runs
+    one_run = History(runs=(alone,)).quality(0.70, data=DATA, family="dlrm")
+    assert one_run is not None
+    assert 0.5 < one_run.probability < probability(0.70)  # one run makes less sure than four
+
+
+def test_share_of_the_plan_that_was_needed_is_learned_and_an_interrupted_run_says_nothing() -> None:
+    steps = {"time.select_step_seconds": 10.0, "time.tune_step_seconds": 50.0, "time.train_step_seconds": 30.0}
+
+    def night(name: str, *, total: float = 91.0, planned: float = 160.0, **more: float) -> TrackedRun:
+        return tracked(
+            name,
+            params=placement_params(PLACEMENT),
+            metrics={**steps, "time.total_seconds": total, "prediction.job_seconds": planned, **more},
+        )
+
+    whole, resumed, cut = night("whole"), night("resumed", total=200.0), night("cut", **{"request.max_hours": 0.026})
+    shares = {run.run_id: (run.work_share, run.was_cut) for run in History.of([whole, resumed, cut], NOW).runs}
+    assert shares == {"whole": (0.5, False), "resumed": (None, False), "cut": (0.5, True)}
+    belief = History.of([whole], NOW).work_shares([512], data=DATA, family="dlrm")
+    assert belief is not None
+    assert np.exp(belief.mean) == pytest.approx([0.5], rel=1e-3)
+    assert History.of([resumed, cut], NOW).work_shares([512], data=DATA, family="dlrm") is None
+
+
+def test_history_is_what_a_real_store_holds(tracking_root: Path, dataset: Dataset) -> None:
+    parent = start_run_tree(TrainRequest(price_per_hour=3.6), dataset)
+    with child_run(parent, "member-0", "member") as member:
+        member.log_params(placement_params(PLACEMENT))
+        member.log_metrics({"time.train_seconds": 5.0, "quality.auc": 0.71, "training.best_epoch": 2})
+        member.log_energy(EnergyReading.of(100.0, 5.0, "measured", "a counter"))
+    observed = [step(0.0123456, at=-time.time()), step(0.02, at=1, batch_size=1024)]
+    log_steps(parent, observed)
+    run = open_run(parent)
+    run.log_params(placement_params(PLACEMENT))
+    run.log_metrics({"time.total_seconds": 10.0, "quality.auc": 0.72})
+    finish(parent)
+    killed = start_run_tree(TrainRequest(), dataset)
+    finish(killed, "KILLED", reason="Ctrl-C")
+
+    history = read_history()
+    kinds = {one.kind: one for one in history.runs}
+    assert kinds["member"].joules == 100.0
+    assert kinds["member"].data == data_key(data_params(dataset))
+    assert kinds["member"].placement == PLACEMENT
+    assert kinds["train"].cost == pytest.approx(0.01)
+    assert [(one.run_id, one.reason) for one in history.excluded] == [(killed, "it ended as KILLED (Ctrl-C)")]
+    assert [one.placement.batch_size for one in history.steps] == [512, 1024]
+    assert history.steps[0].measured_seconds == pytest.approx(0.0123456, rel=1e-4)
+    assert history.quality(0.7, data=kinds["train"].data, family="dlrm") is not None
+    assert {one.kind for one in read_runs()} == {"train", "member"}
+    assert len(read_runs(("train",), limit=1)) == 1
+
+
+def test_history_without_a_store_is_empty_and_makes_none(shunter_home: Path) -> None:
+    history = read_history()
+    assert history == History()
+    assert history.residual().observations == 0
+    assert history.words() == []
+    assert not shunter_home.exists()
+
+
+def test_steps_that_have_no_room_leave_the_oldest_out() -> None:
+    many = [step(0.01 + 0.0001 * index, at=index, batch_size=2**index) for index in range(1, 60)]
+    kept = read_steps(step_tags(many))
+    assert 5 < len(kept) < 60
+    assert kept[-1].placement == many[-1].placement
+    with pytest.raises(TrackingError, match="changed by hand"):
+        read_steps({"learning.steps": '{"of": {}, "steps": [{"host": 1}]}'})
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    return write_dataset(tmp_path / "data", rows=200)

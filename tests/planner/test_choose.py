@@ -1,0 +1,206 @@
+"""Selection with real probes of the real model on this machine."""
+
+import pytest
+
+from engine.data.dataset import Dataset
+from engine.probes.measurement import Measurement
+from hardware.types import Figure, HardwareProfile, Placement
+from models.spec import ModelSpec
+from planner.candidates import kind
+from planner.choose import choose
+from planner.decide import Decision, NoFeasiblePlacementError
+from planner.describe import JobSize, describe
+from planner.offers import local_offers
+from planner.predict.correct import corrected
+from planner.predict.predicted import predicted_candidates
+from planner.predict.probe_order import PILOT_STEPS, PILOTS, next_to_probe, probe_steps
+from planner.rank.ranking import rank
+from planner.totals import Terms
+from shunter.errors import InfeasibleError, RequestError
+from shunter.requests.training import Limits, TrainRequest, Weights
+from tasks.select import select
+from tests.engine.synthetic import write_dataset
+from tests.hardware.profiles import make_profile, make_workload
+
+ONE_EPOCH = JobSize(tuning_epochs=0, final_epochs=1, evaluation_share=0)
+LEAST_TIME = Terms(limits=Limits(), weights=Weights.parse("time"), job=ONE_EPOCH)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return write_dataset(tmp_path_factory.mktemp("data"), rows=20_000)
+
+
+@pytest.fixture(scope="module")
+def profiles() -> list[HardwareProfile]:
+    return [make_profile(cores=2)]
+
+
+def test_the_chosen_placement_was_measured(dataset: Dataset, profiles: list[HardwareProfile]) -> None:
+    decision = choose(dataset, TrainRequest(), profiles, probe_seconds=600)
+    assert decision.prediction.step_seconds_source == "measured"
+    assert decision.prediction.memory_source == "measured"
+    assert decision.placement == decision.table[0].candidate.placement
+    assert decision.workload == describe(dataset, ModelSpec())
+    measured = [row for row in decision.table_rows() if row["step_source"] == "measured"]
+    assert PILOTS <= len(measured) <= len(decision.table)
+    assert min(one.hours for one in decision.table) == decision.hours
+
+
+def test_limits_are_judged_on_measured_figures(dataset: Dataset, profiles: list[HardwareProfile]) -> None:
+    request = TrainRequest(limits=Limits(max_memory_gib=0.001))
+    with pytest.raises(InfeasibleError, match=r"memory .* GiB over the limit of 0.001 GiB"):
+        choose(dataset, request, profiles, probe_seconds=1)
+
+
+def test_where_nothing_here_keeps_the_limits_the_message_names_what_would(dataset: Dataset) -> None:
+    slow = [make_profile(cores=1, matmul_flops_per_second={"fp32": Figure(value=1e8, source="measured")})]
+    hours = choose(dataset, TrainRequest(), slow, probe_seconds=0).hours
+    request = TrainRequest(limits=Limits(max_hours=0.5 * hours))
+    with pytest.raises(NoFeasiblePlacementError, match=r"relax --max-hours .*; not in this machine, .* to keep them"):
+        choose(dataset, request, slow, probe_seconds=0)
+
+
+def test_an_unknown_model_family_is_refused_before_anything_is_measured(
+    dataset: Dataset, profiles: list[HardwareProfile]
+) -> None:
+    with pytest.raises(RequestError, match="unheard"):
+        choose(dataset, TrainRequest(model="unheard"), profiles)
+
+
+class TestOrderOfProbes:
+    def probed(self, truth: dict[Placement, float], profile: HardwareProfile) -> tuple[list[Placement], Placement]:
+        """Placements in the order in which they are measured when `truth` times the estimate is what is found."""
+        workload = make_workload(train_samples=80_000)
+        candidates = predicted_candidates(workload, local_offers([profile], None))
+        found: dict[Placement, Measurement | None] = {}
+        while True:
+            table = rank(corrected(candidates, found, workload), LEAST_TIME).table
+            following = next_to_probe(table, found)
+            if following is None:
+                return list(found), table[0].candidate.placement
+            estimate = next(one for one in candidates if one.placement == following.placement).prediction
+            found[following.placement] = Measurement(
+                steps=probe_steps(following, found),
+                step_seconds=estimate.step_seconds * truth.get(following.placement, 1.0),
+                memory_bytes=estimate.memory_bytes,
+                mean_watts=None,
+                watts_measured=False,
+            )
+
+    def test_every_kind_is_tried_once_before_the_leader_is_confirmed(self) -> None:
+        order, chosen = self.probed({}, make_profile(cores=2))
+        assert len({(one.threads, one.precision) for one in order[:PILOTS]}) == 4
+        assert chosen in order
+
+    def test_a_promising_candidate_that_disappoints_loses_to_a_measured_one(self) -> None:
+        profile = make_profile(cores=2)
+        _, first_choice = self.probed({}, profile)
+        order, chosen = self.probed({first_choice: 50.0}, profile)
+        assert chosen != first_choice
+        assert {first_choice, chosen} <= set(order)
+
+    def test_the_leader_is_also_measured_at_its_smallest_batch(self) -> None:
+        order, chosen = self.probed({}, make_profile(cores=2))
+        alike = [one.batch_size for one in order if kind(one) == kind(chosen)]
+        assert {64, chosen.batch_size} <= set(alike)
+
+    def test_what_does_not_fit_into_memory_is_never_tried(self) -> None:
+        order, _ = self.probed({}, make_profile(cores=2, memory_bytes=2**20))
+        assert order == []
+
+
+def test_the_first_probe_of_a_kind_is_short_and_the_next_last_about_a_second() -> None:
+    candidate = predicted_candidates(make_workload(), local_offers([make_profile(cores=1)], None))[0]
+    assert probe_steps(candidate, {}) == PILOT_STEPS
+    for step_seconds, steps in ((1e-4, 100), (0.05, 20), (3.0, PILOT_STEPS)):
+        known = candidate.model_copy(
+            update={"prediction": candidate.prediction.model_copy(update={"step_seconds": step_seconds})}
+        )
+        assert probe_steps(known, {candidate.placement: None}) == steps
+
+
+class TestCorrection:
+    def setup_method(self) -> None:
+        self.workload = make_workload(train_samples=80_000)
+        self.candidates = predicted_candidates(self.workload, local_offers([make_profile(cores=1)], None))
+        self.first, *self.others = self.candidates
+
+    def measurement(self, *, watts_measured: bool) -> Measurement:
+        return Measurement(
+            steps=9,
+            step_seconds=2 * self.first.prediction.step_seconds,
+            memory_bytes=self.first.prediction.memory_bytes + 10**6,
+            mean_watts=50.0,
+            watts_measured=watts_measured,
+        )
+
+    def test_neighbours_inherit_the_ratio_in_time_and_the_difference_in_memory(self) -> None:
+        found = {self.first.placement: self.measurement(watts_measured=False)}
+        _, *after_others = corrected(self.candidates, found, self.workload)
+        for one, candidate in zip(self.others, after_others, strict=True):
+            after = candidate.prediction
+            assert after.step_seconds == pytest.approx(2 * one.prediction.step_seconds)
+            assert after.epoch_seconds == pytest.approx(2 * one.prediction.epoch_seconds)
+            assert after.memory_bytes == one.prediction.memory_bytes + 10**6
+            assert (after.step_seconds_source, after.memory_source) == ("estimated", "estimated")
+
+    def test_two_batch_sizes_tell_the_fixed_part_of_a_step_from_what_samples_add(self) -> None:
+        def truth(placement: Placement) -> float:
+            """Half a millisecond and, in bf16, half of what each sample adds in fp32."""
+            return 0.5e-3 + placement.batch_size * (1e-6 if placement.precision == "bf16" else 2e-6)
+
+        found = {
+            one.placement: Measurement(
+                steps=9, step_seconds=truth(one.placement), memory_bytes=1, mean_watts=None, watts_measured=False
+            )
+            for one in self.candidates
+            if (one.placement.precision, one.placement.batch_size) in {("fp32", 64), ("fp32", 512), ("bf16", 512)}
+        }
+        for one in corrected(self.candidates, found, self.workload):
+            assert one.prediction.step_seconds == pytest.approx(truth(one.placement))
+
+    def test_noise_never_makes_a_step_take_no_time(self) -> None:
+        seconds = {("fp32", 64): 5e-3, ("fp32", 512): 4e-3, ("bf16", 512): 1e-3}
+        found = {
+            one.placement: Measurement(
+                steps=9, step_seconds=found_seconds, memory_bytes=1, mean_watts=None, watts_measured=False
+            )
+            for one in self.candidates
+            if (found_seconds := seconds.get((one.placement.precision, one.placement.batch_size)))
+        }
+        for one in corrected(self.candidates, found, self.workload):
+            assert one.prediction.step_seconds > 0
+            assert one.prediction.epoch_seconds > 0
+
+    @pytest.mark.parametrize(("watts_measured", "source"), [(True, "measured"), (False, "estimated")])
+    def test_power_is_called_measured_only_where_a_counter_measured_it(self, watts_measured: bool, source: str) -> None:
+        found = {self.first.placement: self.measurement(watts_measured=watts_measured)}
+        after = corrected(self.candidates, found, self.workload)[0].prediction
+        assert after.step_seconds_source == "measured"
+        assert after.energy_source == source
+        watts = 50.0 if watts_measured else 30.0  # The test profile's busy power.
+        assert after.epoch_joules == pytest.approx(watts * after.epoch_seconds)
+
+    def test_out_of_memory_is_remembered(self) -> None:
+        after = corrected(self.candidates, {self.first.placement: None}, self.workload)
+        assert [one.out_of_memory for one in after] == [True] + [False] * len(self.others)
+
+
+def test_the_task_shows_the_decision_in_the_flow_run(
+    dataset: Dataset, profiles: list[HardwareProfile], prefect_server: None
+) -> None:
+    from prefect import flow
+    from prefect.client.orchestration import get_client
+    from prefect.runtime import flow_run
+
+    @flow
+    def selecting() -> tuple[Decision, str]:
+        return select(dataset, TrainRequest(), profiles), flow_run.get_id() or ""
+
+    decision, run_id = selecting()
+    with get_client(sync_client=True) as client:
+        everyones = client.read_artifacts()  # other tests' flows have shown theirs on the same server
+    shown = {artifact.key: str(artifact.data) for artifact in everyones if str(artifact.flow_run_id) == run_id}
+    assert decision.placement.label in shown["decision"]
+    assert decision.reason in shown["decision-reason"]

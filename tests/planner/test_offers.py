@@ -1,0 +1,130 @@
+"""What can be chosen beside this machine, and limits that nothing can keep."""
+
+import datetime
+
+import pytest
+
+from hardware.catalogue.rows import load_catalogue
+from hardware.types import Figure
+from planner.decide import decide
+from planner.describe import JobSize
+from planner.elsewhere import better_elsewhere
+from planner.offers import catalogue_offers, check_limits, local_offers
+from planner.predict.predicted import COUNTS, offer_placements, predicted_candidates
+from planner.rank.ranking import rank
+from planner.totals import Terms
+from shunter.errors import RequestError
+from shunter.requests.training import Limits, SelectRequest, TrainRequest, Weights
+from tests.hardware.profiles import make_profile, make_workload
+
+JOB = JobSize(tuning_epochs=6, final_epochs=4, evaluation_share=0)
+LEAST_TIME = Terms(limits=Limits(), weights=Weights.parse("time"), job=JOB)
+LOCAL = [make_profile(cores=2)]
+
+
+def named(asked: str) -> list[str]:
+    return [offer.name for offer in catalogue_offers(asked, LOCAL)]
+
+
+def test_all_are_those_of_the_catalogue_that_are_not_here() -> None:
+    everything = [row for row in load_catalogue().accelerators if row.kind in ("gpu", "cpu")]
+    assert named("all") == [row.name for row in everything]
+    gpu = make_profile(name="cuda:0")
+    mine = gpu.model_copy(update={"accelerator": gpu.accelerator.model_copy(update={"model": "Tesla V100-SXM2-16GB"})})
+    found = {offer.name for offer in catalogue_offers("all", [*LOCAL, mine])}
+    assert {row.name for row in everything} - found == {"NVIDIA Tesla V100 SXM2 16GB"}
+
+
+def test_names_are_found_however_they_are_written_and_once() -> None:
+    assert named("h100 sxm5 80gb, NVIDIA H100 SXM5 80GB,k80") == ["NVIDIA H100 SXM5 80GB", "NVIDIA Tesla K80"]
+    assert named("local") == []
+
+
+def test_an_unknown_name_is_one_sentence_with_the_nearest() -> None:
+    with pytest.raises(RequestError, match=r"no accelerator 'H1000': give .*H100.* or add a row to .*\.$"):
+        catalogue_offers("H1000", LOCAL)
+
+
+def test_what_is_not_trained_on_yet_is_compared_when_it_is_named_and_says_so() -> None:
+    (tpu,) = catalogue_offers("TPU v5e", LOCAL)
+    assert tpu.note == "Google TPU v5e is no device that Shunter trains on yet"
+
+
+def test_an_old_row_says_so() -> None:
+    (offer,) = catalogue_offers("K80", LOCAL, today=datetime.date(2026, 11, 21))
+    assert offer.note is not None
+    assert "the price of NVIDIA Tesla K80 is of 2020-11-04" in offer.note
+    assert (offer.price_source, offer.is_here) == ("catalogue", False)
+
+
+def test_the_price_of_this_machine_is_the_users_else_the_profiles_else_unknown() -> None:
+    priced = make_profile(price_per_hour=Figure(value=0.5, source="catalogue"))
+    found = [local_offers([profile], price)[0] for profile, price in ((priced, 2.0), (priced, None), (LOCAL[0], None))]
+    assert [(one.price_per_hour, one.price_source) for one in found] == [
+        (2.0, "given"),
+        (0.5, "catalogue"),
+        (None, None),
+    ]
+
+
+def test_what_is_not_here_is_offered_whole_and_several_together() -> None:
+    workload = make_workload(train_samples=80_000)
+    (h100,) = catalogue_offers("H100 SXM5 80GB", LOCAL)
+    assert {one.processes for one in offer_placements(workload, h100)} == set(COUNTS)
+    candidates = predicted_candidates(workload, [h100])
+    assert all(one.machines == one.placement.processes for one in candidates)
+    row = next(one for one in rank(candidates, LEAST_TIME).table if one.candidate.machines == 8)
+    assert row.cost == pytest.approx(8 * row.hours * (h100.price_per_hour or 0))
+    (server,) = catalogue_offers(next(row.name for row in load_catalogue().accelerators if row.kind == "cpu"), LOCAL)
+    assert {one.threads for one in offer_placements(workload, server)} == {server.profile.accelerator.cores}
+
+
+def test_a_clearly_better_absent_one_is_one_sentence() -> None:
+    workload = make_workload(train_samples=80_000)
+    best = rank(predicted_candidates(workload, local_offers(LOCAL, None)), LEAST_TIME).table[0]
+    absent = predicted_candidates(workload, catalogue_offers("H100 SXM5 80GB", LOCAL))
+    (sentence,) = better_elsewhere(best, absent, LEAST_TIME)
+    assert sentence.startswith("Not in this machine, NVIDIA H100 SXM5 80GB is expected from the catalogue to need ")
+    assert "(step estimated)" in sentence
+    assert better_elsewhere(rank(absent, LEAST_TIME).table[0], absent, LEAST_TIME) == []
+    none_allowed = Terms(limits=Limits(max_hours=1e-9), weights=LEAST_TIME.weights, job=JOB)
+    assert better_elsewhere(best, absent, none_allowed) == []
+
+
+def test_where_an_absent_one_wins_the_explanation_tells_what_this_machine_can_do() -> None:
+    workload = make_workload(train_samples=80_000)
+    offers = [*local_offers(LOCAL, 0.2), *catalogue_offers("H100 SXM5 80GB", LOCAL)]
+    decision = decide(predicted_candidates(workload, offers), Limits(), "time", JOB)
+    assert not decision.chosen.candidate.is_here
+    assert "which is not in this machine, needs the least time" in decision.explanation
+    assert "In this machine cpu x2 bf16 b512 is best" in decision.explanation
+
+
+class TestLimitsThatNothingCanKeep:
+    def message(self, request: TrainRequest | SelectRequest) -> str:
+        offers = [*local_offers(LOCAL, request.price_per_hour), *catalogue_offers("H100 SXM5 80GB, L4", LOCAL)]
+        with pytest.raises(RequestError) as raised:
+            check_limits(request, offers)
+        return str(raised.value)
+
+    def test_a_price_below_every_price(self) -> None:
+        cheapest = catalogue_offers("L4", LOCAL)[0].price_per_hour
+        assert self.message(SelectRequest(limits=Limits(max_cost_per_hour=0.01))) == (
+            f"--max-cost-per-hour 0.01 is below every price, the lowest being {cheapest:g} for NVIDIA L4: raise it."
+        )
+
+    def test_power_below_rest(self) -> None:
+        assert self.message(SelectRequest(limits=Limits(max_watts=5))).startswith(
+            "--max-watts 5 is below what every accelerator takes at rest, the least being "
+        )
+
+    def test_cost_without_any_price(self) -> None:
+        request = SelectRequest(objective="cost")
+        with pytest.raises(RequestError, match=r"^--objective cost needs a price, and none is known: add --price"):
+            check_limits(request, local_offers(LOCAL, None))
+
+    def test_limits_that_something_can_keep_are_let_through(self) -> None:
+        limits = Limits(max_watts=25, max_cost_per_hour=1.5)
+        check_limits(
+            SelectRequest(limits=limits), [*local_offers(LOCAL, 1.0), *catalogue_offers("H100 SXM5 80GB", LOCAL)]
+        )

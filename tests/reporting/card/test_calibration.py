@@ -1,0 +1,50 @@
+"""The bins of the calibration picture: every row in one of them, means as they are, intervals that hold the truth."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import expit
+from scipy.stats import binomtest
+
+from reporting.card.calibration import calibration_figure, expected_calibration_error, reliability, wilson_interval
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 1000), rows=st.integers(1, 200), levels=st.integers(1, 8))
+def test_every_row_is_in_one_bin_and_equal_predictions_stay_together(seed: int, rows: int, levels: int) -> None:
+    random = np.random.default_rng(seed)
+    labels, logits = random.integers(0, 2, rows), random.integers(0, levels, rows).astype(np.float32)
+    bins = reliability(labels, logits)
+    assert sum(one.rows for one in bins) == rows
+    assert sum(one.rows * one.base_rate for one in bins) == pytest.approx(labels.sum())
+    assert sum(one.rows * one.mean_prediction for one in bins) == pytest.approx(expit(logits).sum(), rel=1e-6)
+    assert len(bins) <= levels
+    means = [one.mean_prediction for one in bins]
+    assert means == sorted(means)
+
+
+def test_perfect_predictions_have_next_to_no_error_and_shifted_ones_their_shift() -> None:
+    random = np.random.default_rng(0)
+    logits = random.normal(0, 1, 100_000)
+    labels = (random.random(100_000) < expit(logits)).astype(int)
+    assert expected_calibration_error(reliability(labels, logits)) < 0.01
+    always_half = np.zeros(100_000)
+    rate = labels[labels >= 0].mean()
+    assert expected_calibration_error(reliability(labels, always_half + 2)) == pytest.approx(abs(expit(2) - rate))
+
+
+def test_interval_of_a_share_is_that_of_scipy() -> None:
+    for positives, rows in ((0, 10), (3, 7), (400, 1000), (10, 10)):
+        expected = binomtest(positives, rows).proportion_ci(method="wilson")
+        assert wilson_interval(positives / rows, rows) == pytest.approx((expected.low, expected.high), abs=1e-6)
+
+
+def test_picture_shows_one_point_a_bin() -> None:
+    random = np.random.default_rng(0)
+    logits = random.normal(-4, 1, 3_000)
+    bins = reliability((random.random(3_000) < expit(logits)).astype(int), logits)
+    upper, lower = calibration_figure(bins, "title").axes
+    assert len(upper.containers[0].lines[0].get_xdata()) == len(bins)  # pyright: ignore[reportAttributeAccessIssue]
+    assert upper.get_xlim()[1] < 0.6  # as far as there are rows, not to 1
+    assert lower.get_ylabel() == "rows"

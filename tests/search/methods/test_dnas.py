@@ -1,0 +1,171 @@
+"""The super-net as a way of searching: it fits the space, keeps to its share of the budget, and goes on."""
+
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from mlflow import MlflowClient
+
+from engine.config import Execution, Schedule
+from engine.data.dataset import Dataset
+from engine.loop.architecture_search import SupernetSchedule
+from hardware.types import Placement
+from models.registry import check_spec
+from models.supernet.space import Coding
+from search.methods.dnas import Dnas
+from search.methods.protocol import BudgetLeft, Cost, Outcome, Parameters
+from search.methods.registry import SearchContext, build_method
+from search.methods.supernet import WEIGHTS, affordable_stages, point_of, supernet_space
+from search.search import search
+from search.space.architecture import ArchitectureSpace
+from search.space.settings import SearchSpace
+from shunter.errors import RequestError
+from shunter.requests.training import TrainRequest
+from tests.engine.synthetic import write_dataset
+from tracking.runs import start_run_tree
+from tracking.store import tracking_uri
+
+QUICK = SupernetSchedule(rounds=1, theta_steps=5)
+LEFT = BudgetLeft(trials=20)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return write_dataset(tmp_path_factory.mktemp("data"), rows=900)
+
+
+def space_of(dataset: Dataset) -> ArchitectureSpace:
+    return ArchitectureSpace(
+        features=dataset.features,
+        embedding_dim=8,
+        interactions=("dot", "fm"),
+        bottom=((0, 8),),
+        top=((8, 16), (0, 8)),
+        dims={"single0": (4, 8), "bag0": (4, 8)},
+        shares={"bag0": (1.0, 0.5)},
+    )
+
+
+def context_of(dataset: Dataset, directory: Path, cost: Cost | None = None, **changes: Any) -> SearchContext:
+    values: dict[str, Any] = {
+        "space": space_of(dataset),
+        "study": optuna.create_study(),
+        "dataset": dataset,
+        "execution": Execution(batch_size=256),
+        "schedule": Schedule(max_epochs=1),
+        "directory": directory,
+        "cost": cost,
+    }
+    return SearchContext(**{**values, **changes})
+
+
+def asked(method: Dnas, count: int, left: BudgetLeft = LEFT) -> list[Parameters]:
+    points = [method.ask(left) for _ in range(count)]
+    return [point for point in points if point is not None]
+
+
+def test_architectures_are_points_of_the_space(dataset: Dataset) -> None:
+    space = space_of(dataset)
+    coding = Coding(supernet_space(space), dataset.features)
+    point = space.defaults()[0]
+    for changes in ({}, {"bottom_0": 0}, {"top_1": 8, "share_bag0": 0.5, "dim_single0": 4, "interaction": "fm"}):
+        wanted = {**point, **changes}
+        spec, _ = space.build(wanted)
+        architecture = next(
+            one
+            for one in map(coding.decode, _all_picks(coding))
+            if space.build(point_of(one, space))[0] == spec and point_of(one, space) == wanted
+        )
+        assert coding.decode({**dict.fromkeys(coding.sizes, 0), **coding.encode(architecture)}) == architecture
+
+
+def _all_picks(coding: Coding) -> list[dict[str, int]]:
+    picks: list[dict[str, int]] = [{}]
+    for name, size in coding.sizes.items():
+        picks = [{**one, name: number} for one in picks for number in range(size)]
+    return picks
+
+
+@pytest.mark.parametrize("cost", ["parameter_bytes", "step_seconds"])
+def test_new_points_of_the_space_are_asked_for(dataset: Dataset, tmp_path: Path, cost: Cost) -> None:
+    context = context_of(dataset, tmp_path / "method", cost)
+    space = space_of(dataset)
+    points = asked(Dnas(context, QUICK), 12)
+    specs = [space.build(point)[0] for point in points]
+    assert len(set(specs)) == 12
+    for point, spec in zip(points, specs, strict=True):
+        check_spec(spec, dataset.features)
+        assert all(point[name] in values for name, values in space.factors().items())
+
+
+def test_the_heaviest_weight_gives_smaller_architectures(dataset: Dataset, tmp_path: Path) -> None:
+    schedule = SupernetSchedule(rounds=1, theta_steps=30)
+    points = asked(Dnas(context_of(dataset, tmp_path, "parameter_bytes"), schedule), 12)
+    sizes = [space_of(dataset).parameter_bytes(point) for point in points]
+    light, heavy = sizes[0::6], sizes[1::6]  # drawn in turn from both ends of six weights
+    assert sum(heavy) < sum(light)
+
+
+def test_a_search_that_goes_on_does_not_train_the_supernet_again(dataset: Dataset, tmp_path: Path) -> None:
+    def refuse() -> str | None:
+        pytest.fail("the super-net is trained again")
+
+    first = asked(Dnas(context_of(dataset, tmp_path, "parameter_bytes"), QUICK), 6)
+    again = Dnas(context_of(dataset, tmp_path, "parameter_bytes", should_stop=refuse), QUICK)
+    for point in first[:3]:
+        again.tell(point, Outcome(state="complete", validation_ne=0.9))
+    assert asked(again, 3) == first[3:]
+
+
+def test_an_interrupted_supernet_goes_on(dataset: Dataset, tmp_path: Path) -> None:
+    expected = asked(Dnas(context_of(dataset, tmp_path / "whole", "parameter_bytes"), QUICK), 6)
+    steps = iter([None] * 16)  # past the warm-up and the first weights
+
+    def interrupt() -> str | None:
+        if next(steps, "end") == "end":
+            raise KeyboardInterrupt
+        return None
+
+    with pytest.raises(KeyboardInterrupt):
+        Dnas(context_of(dataset, tmp_path / "cut", "parameter_bytes", should_stop=interrupt), QUICK).ask(LEFT)
+    assert (tmp_path / "cut" / "supernet.json").exists()
+    assert asked(Dnas(context_of(dataset, tmp_path / "cut", "parameter_bytes"), QUICK), 6) == expected
+
+
+def test_a_search_trains_what_is_drawn_and_keeps_theta(dataset: Dataset, tracking_root: Path, tmp_path: Path) -> None:
+    request = TrainRequest(search_method="dnas", trials=2, max_epochs=1)  # pyright: ignore[reportArgumentType]
+    parent = start_run_tree(request, dataset)
+    placement = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=256)
+    result = search(dataset, request, placement, tmp_path, parent_run_id=parent, space=space_of(dataset))
+    assert result.complete_trials + result.pruned_trials == 2
+    client = MlflowClient(tracking_uri())
+    assert {one.path for one in client.list_artifacts(parent, "supernet")} == {
+        "supernet/theta.png",
+        "supernet/supernet.json",
+    }
+    assert len(client.get_metric_history(parent, "supernet.theta_ne")) == SupernetSchedule().rounds
+
+
+def test_without_time_it_still_proposes(dataset: Dataset, tmp_path: Path) -> None:
+    points = asked(Dnas(context_of(dataset, tmp_path, "parameter_bytes"), QUICK), 3, BudgetLeft(seconds=0.0))
+    assert len(points) == 3
+
+
+def test_another_space_is_refused(dataset: Dataset, tmp_path: Path) -> None:
+    context = context_of(dataset, tmp_path, space=SearchSpace.for_dataset(dataset))
+    with pytest.raises(RequestError, match="architecture"):
+        build_method("dnas", context)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "expected"),
+    [
+        (float("inf"), [(0.0, 3), *((weight, 1) for weight in WEIGHTS[1:])]),
+        (0.0, [(0.0, 1)]),
+        (2.0, [(0.0, 1), (WEIGHTS[-1], 1)]),
+        (6.0, [(0.0, 3), (WEIGHTS[2], 1), (WEIGHTS[3], 1), (WEIGHTS[5], 1)]),
+    ],
+)
+def test_stages_are_spread_over_the_time_there_is(rounds: float, expected: list[tuple[float, int]]) -> None:
+    assert affordable_stages(rounds, 3, WEIGHTS) == expected

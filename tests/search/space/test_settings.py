@@ -1,0 +1,104 @@
+"""The search space: every point is a model that can be built, and the default is one of them."""
+
+from pathlib import Path
+
+import optuna
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.config import Hyperparameters
+from engine.data.dataset import Dataset, SplitStatistics
+from models.names import AUTO, AUTO_FAMILIES
+from models.registry import FAMILIES, build_layers, check_spec
+from models.spec import CategoricalFeature, Features, ModelSpec
+from search.space.settings import SearchSpace
+
+
+def dataset_of(train_rows: int, dense: int = 2) -> Dataset:
+    """A data set of any size, which is not read."""
+    features = Features(
+        dense=tuple(f"dense{i}" for i in range(dense)),
+        categorical=(
+            CategoricalFeature(name="user", rows=10),
+            CategoricalFeature(name="seen", rows=10, multi_valued=True, length=3),
+        ),
+    )
+    return Dataset(
+        name="sized",
+        directory=Path("nowhere"),
+        fingerprint=str(train_rows),
+        features=features,
+        splits={name: SplitStatistics(rows=train_rows, positives=1) for name in ("train", "validation", "test")},
+        split_by="hash",
+        fields=(),
+        quarantined_rows=0,
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    rows=st.integers(1, 10**9),
+    dense=st.integers(0, 3),
+    seed=st.integers(0, 1_000),
+    family=st.sampled_from(sorted(FAMILIES)),
+)
+def test_every_point_is_a_model_that_can_be_built(rows: int, dense: int, seed: int, family: str) -> None:
+    dataset = dataset_of(rows, dense)
+    space = SearchSpace.for_dataset(dataset, family)
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=seed))
+    study.enqueue_trial(space.default())
+    for _ in range(3):
+        spec, hyperparameters = space.build(space.suggest(study.ask()))
+        with torch.device("meta"):
+            build_layers(spec, dataset.features)
+        assert all(width >= 1 for width in (*spec.bottom_widths, *spec.top_widths))
+        assert bool(spec.bottom_widths) == bool(dense)
+        low, high = space.dense_learning_rates
+        assert low <= hyperparameters.dense_learning_rate <= high
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("rows", [1, 80_000, 45_000_000])
+def test_default_model_is_in_the_space_of_every_size(rows: int, family: str) -> None:
+    space = SearchSpace.for_dataset(dataset_of(rows), family)
+    assert space.build(space.default()) == (ModelSpec(family=family), Hyperparameters())
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    study.enqueue_trial(space.default())
+    assert space.suggest(study.ask()) == space.default()
+
+
+def test_more_data_allows_wider_layers() -> None:
+    small, large = SearchSpace.for_dataset(dataset_of(1_000)), SearchSpace.for_dataset(dataset_of(45_000_000))
+    assert max(small.top_widths) < max(large.top_widths)
+    assert max(small.embedding_dims) < max(large.embedding_dims)
+
+
+def test_hidden_layers_halve() -> None:
+    space = SearchSpace()
+    spec, _ = space.build({**space.default(), "top_width": 256, "top_layers": 3})
+    assert spec.top_widths == (256, 128, 64)
+
+
+def test_every_family_of_auto_is_tried_first_and_drawn_with_its_own_options_only() -> None:
+    dataset = dataset_of(80_000)
+    space = SearchSpace.for_dataset(dataset, AUTO)
+    assert [space.build(point) for point in space.defaults()] == [
+        (ModelSpec(family=family), Hyperparameters()) for family in AUTO_FAMILIES
+    ]
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    drawn: dict[str, set[str]] = {}
+    for _ in range(150):
+        trial = study.ask()
+        parameters = space.suggest(trial)
+        assert parameters == trial.params
+        spec, _ = space.build(parameters)
+        assert spec.family == parameters["family"]
+        check_spec(spec, dataset.features)
+        drawn.setdefault(spec.family, set()).update(parameters)
+    assert set(drawn) == set(AUTO_FAMILIES)
+    shared = set(space.default("dnn"))
+    assert {family: names - shared for family, names in drawn.items()} == {
+        family: set(SearchSpace.for_dataset(dataset, family).options) for family in AUTO_FAMILIES
+    }

@@ -1,0 +1,108 @@
+"""Several trials at a time: threads divided, one study, a trial that dies, and no process left behind."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from mlflow import MlflowClient
+
+from engine.data.dataset import Dataset
+from engine.executors.process_slot import ProcessSlot
+from hardware.types import Placement
+from search.search import search
+from search.study.loop import Progress
+from search.study.workers import HereSlot, local_slots
+from shunter.errors import RequestError
+from shunter.requests.training import TrainRequest
+from tests.engine.executors.training_processes import training_processes
+from tests.search.spaces import SMALL
+from tracking.store import tracking_uri
+
+PLACEMENT = Placement(accelerator="cpu", threads=4, precision="fp32", batch_size=64)
+
+
+@pytest.fixture(autouse=True)
+def no_process_is_left() -> Iterator[None]:
+    yield
+    assert training_processes() == []
+
+
+def test_one_trial_at_a_time_trains_here_with_all_threads() -> None:
+    [slot] = local_slots(PLACEMENT, 1)
+    assert isinstance(slot, HereSlot)
+    assert slot.placement == PLACEMENT
+
+
+@pytest.mark.parametrize(("count", "threads"), [(2, 2), (3, 1), (9, 1)])
+def test_threads_are_divided_and_nobody_gets_none(count: int, threads: int) -> None:
+    slots = local_slots(PLACEMENT, count)
+    assert all(isinstance(slot, ProcessSlot) for slot in slots)
+    assert [slot.placement.threads for slot in slots] == [threads] * count
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_gpu_takes_one_trial_at_a_time() -> None:
+    placement = PLACEMENT.model_copy(update={"accelerator": "cuda:0"})
+    count = torch.cuda.device_count() + 1
+    with pytest.raises(RequestError, match=rf"{count} trials at a time want a GPU each"):
+        local_slots(placement, count)
+
+
+def test_trials_in_two_processes_are_one_search_and_one_that_dies_is_one_failure(
+    dataset: Dataset, parent: str, tmp_path: Path
+) -> None:
+    seen: list[Progress] = []
+
+    def kill_one(progress: Progress) -> None:
+        """What the kernel does where memory runs out."""
+        seen.append(progress)
+        if len(seen) == 1:
+            os.kill(training_processes()[0].pid, signal.SIGKILL)
+
+    request = TrainRequest(trials=5, max_epochs=2, parallel_trials=2)
+    placement = PLACEMENT.model_copy(update={"threads": 2})
+    result = search(dataset, request, placement, tmp_path, parent_run_id=parent, on_trial=kill_one, space=SMALL)
+    assert [progress.done for progress in seen] == [1, 2, 3, 4, 5]
+    assert result.complete_trials + result.pruned_trials + result.failed_trials == 5
+    assert result.failed_trials <= 1, "none, where it had just ended its trial"
+    assert {one.trial_number for one in result.settings} <= set(range(5))
+    assert result.front
+    assert all(one.costs["step_seconds"] > 0 for one in result.settings)
+    client = MlflowClient(tracking_uri())
+    experiment = client.get_run(parent).info.experiment_id
+    runs = client.search_runs([experiment], f"tags.mlflow.parentRunId = '{parent}'")
+    assert len(runs) == 5
+    assert {run.data.params["placement.threads"] for run in runs} == {"1"}
+    failed = [run for run in runs if run.info.status == "FAILED"]
+    assert len(failed) == result.failed_trials
+    assert all("SIGKILL" in run.data.tags["run.reason"] for run in failed)
+
+
+def test_a_mistake_of_the_request_ends_all_slots(dataset: Dataset, parent: str, tmp_path: Path) -> None:
+    too_large = PLACEMENT.model_copy(update={"batch_size": 100_000})
+    request = TrainRequest(trials=4, max_epochs=1, parallel_trials=2)
+    with pytest.raises(RequestError, match="batch size"):
+        search(dataset, request, too_large, tmp_path, parent_run_id=parent, space=SMALL)
+
+
+def test_a_budget_that_ends_stops_the_trials_of_all_slots_which_count_with_what_they_have(
+    dataset: Dataset, parent: str, tmp_path: Path
+) -> None:
+    over: list[Progress] = []
+    request = TrainRequest(trials=50, max_epochs=3, parallel_trials=2)
+    result = search(
+        dataset,
+        request,
+        PLACEMENT,
+        tmp_path,
+        parent_run_id=parent,
+        space=SMALL,
+        on_trial=over.append,
+        should_stop=lambda: "enough" if len(over) >= 2 else None,
+    )
+    assert result.stopped_because == "enough"
+    assert 2 <= len(result.settings) <= 3

@@ -1,0 +1,53 @@
+"""What a search may use: over several attempts, in seconds and joules."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from search.budget import FILE, SearchBudget
+from search.methods.protocol import BudgetLeft
+
+
+def budget(directory: Path, joules: float | None = 0.0, **most: float) -> SearchBudget:
+    return SearchBudget(directory, lambda: joules, **most)
+
+
+def test_without_a_budget_nothing_ends_the_search(tmp_path: Path) -> None:
+    one = budget(tmp_path)
+    assert one.exhausted() is None
+    assert one.share == 0
+    assert one.left(7) == BudgetLeft(trials=7)
+
+
+def test_what_an_earlier_attempt_used_counts(tmp_path: Path) -> None:
+    first = budget(tmp_path, joules=30.0)
+    first.save()
+    second = budget(tmp_path, joules=20.0, max_seconds=3_600, max_joules=50.0)
+    assert second.joules == 50.0
+    assert second.seconds >= json.loads((tmp_path / FILE).read_text())["seconds"] >= 0
+    left = second.left(None)
+    assert left.joules == 0
+    assert left.seconds is not None
+    assert left.seconds <= 3_600
+    reason = second.exhausted()
+    assert reason is not None
+    assert "kWh of the search are used up" in reason
+
+
+def test_time_is_up(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text('{"seconds": 61, "joules": 0}')
+    assert budget(tmp_path, max_seconds=60).exhausted() == "The 1 minutes of the search are used up."
+    assert budget(tmp_path, max_seconds=120).exhausted() is None
+
+
+def test_energy_that_nobody_can_watch_is_no_budget(tmp_path: Path) -> None:
+    reason = budget(tmp_path, joules=None, max_joules=1e9).exhausted()
+    assert reason is not None
+    assert "cannot be watched" in reason
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"seconds": "x"}', "[]"])
+def test_a_damaged_note_counts_as_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / FILE).write_text(text)
+    assert budget(tmp_path, joules=5.0).joules == 5.0

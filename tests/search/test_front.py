@@ -1,0 +1,185 @@
+"""The front of a search: against brute force, as rows, as a picture, and where it is kept."""
+
+import csv
+import json
+import math
+from itertools import product
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mlflow import MlflowClient
+
+from engine.config import Hyperparameters
+from engine.data.dataset import Dataset
+from models.spec import ModelSpec
+from reporting.front_figure import front_figure
+from search.front import front_rows, setting_words
+from search.pareto import Point, hypervolume, non_dominated
+from search.result import Setting, TuneResult, front_settings
+from shunter.requests.training import TrainRequest
+from tasks.tune.front_report import front_markdown, publish_front
+from tests.engine.synthetic import write_dataset
+from tracking.runs import start_run_tree
+from tracking.store import tracking_uri
+
+# Few distinct values, so that points often tie or are equal.
+GRID = st.integers(0, 6)
+POINTS = st.lists(st.tuples(GRID, GRID).map(lambda pair: (float(pair[0]), float(pair[1]))), max_size=12)
+
+
+def beats(one: Point, other: Point) -> bool:
+    return one[0] <= other[0] and one[1] <= other[1] and one != other
+
+
+@given(POINTS)
+def test_front_is_what_nobody_beats_each_point_once(points: list[Point]) -> None:
+    found = [points[index] for index in non_dominated(points)]
+    assert found == sorted({one for one in points if not any(beats(other, one) for other in points)})
+
+
+@given(POINTS, st.tuples(GRID, GRID))
+def test_hypervolume_is_the_number_of_unit_cells_that_a_point_dominates(
+    points: list[Point], corner: tuple[int, int]
+) -> None:
+    cells = sum(
+        any(x <= column and y <= row for x, y in points) for column, row in product(range(corner[0]), range(corner[1]))
+    )
+    assert hypervolume(points, (float(corner[0]), float(corner[1]))) == cells
+
+
+@given(POINTS.filter(bool), st.tuples(GRID, GRID))
+def test_hypervolume_never_falls_with_another_point_and_knows_no_order(points: list[Point], new: Point) -> None:
+    reference = (7.0, 7.0)
+    assert hypervolume([*points, new], reference) >= hypervolume(points, reference)
+    assert hypervolume(points[::-1], reference) == hypervolume(points, reference)
+
+
+def setting(number: int, ne: float, milliseconds: float | None, *, pruned: bool = False, over: float = -1.0) -> Setting:
+    costs = {} if milliseconds is None else {"step_seconds": milliseconds / 1e3, "parameter_bytes": 2.0**20 * number}
+    return Setting(
+        spec=ModelSpec(family="deepfm" if number % 2 else "dlrm"),
+        hyperparameters=Hyperparameters(),
+        validation_ne=ne,
+        trial_number=number,
+        is_pruned=pruned,
+        costs=costs,
+        violations={"max_memory_gib": over},
+    )
+
+
+@pytest.fixture
+def result() -> TuneResult:
+    settings = (
+        setting(3, 0.80, 5.0),
+        setting(1, 0.82, 2.0),
+        setting(0, 0.83, 3.0),
+        setting(2, 0.90, 1.0, pruned=True),
+        setting(4, 0.95, None),
+        setting(5, 0.70, 0.5, over=2.0),
+    )
+    return TuneResult(
+        settings=settings,
+        complete_trials=5,
+        pruned_trials=1,
+        failed_trials=0,
+        resumed_trials=0,
+        stopped_because="The 2 minutes of the search are used up.",
+        front=(3, 1, 2),
+        seconds=120.0,
+        joules=5000.0,
+    )
+
+
+def test_front_leaves_out_what_breaks_a_limit_or_has_no_cost(result: TuneResult) -> None:
+    assert (
+        [one.trial_number for one in front_settings(result.settings, "step_seconds")] == [3, 1, 2] == list(result.front)
+    )
+    assert [one.trial_number for one in front_settings(result.settings, "parameter_bytes")] == [3, 1, 0]
+    assert front_settings(result.settings, "joules_per_sample") == []
+
+
+def test_rows_say_what_to_choose_by(result: TuneResult) -> None:
+    first = front_rows(result)[0]
+    assert first == {
+        "trial": 3,
+        "family": "deepfm",
+        "NE": 0.8,
+        "ms a step": 5.0,
+        "mJ a sample": None,
+        "MiB": 3.0,
+        "settings": "dim 16, bottom 64, top 128-64, rates 0.001 0.02",
+    }
+
+
+def test_words_of_a_setting_name_what_differs_from_the_family() -> None:
+    spec = ModelSpec(embedding_dim=16, interaction="fm", table_dims=(4, 16), table_shares=(1.0, 0.25), bottom_widths=())
+    words = setting_words(spec, Hyperparameters(dense_learning_rate=3e-3))
+    assert words == ("dim 4-16, rows kept 25%-100%, bottom none, top 128-64, interaction fm, rates 0.003 0.02")
+
+
+def test_markdown_holds_the_table_and_what_ended_the_search(result: TuneResult) -> None:
+    text = front_markdown(result)
+    assert "| 3 | deepfm | 0.8 | 5.0 |  | 3.0 |" in text
+    assert "in 2.0 minutes and 5,000 J" in text
+    assert "are used up" in text
+    assert text.endswith("in both NE and ms a step.")
+    nothing = result.model_copy(update={"front": (), "settings": (setting(4, 0.95, None),)})
+    assert "No trial that keeps the limits" in front_markdown(nothing)
+
+
+def test_figure_has_a_panel_for_each_known_cost_and_shows_every_trial(result: TuneResult) -> None:
+    figure = front_figure(result)
+    time, size = figure.axes
+    assert "(ms)" in time.get_xlabel()
+    assert "(MiB)" in size.get_xlabel()
+    marks = {tuple(map(float, point)) for mark in time.collections for point in mark.get_offsets()}  # pyright: ignore
+    expected = {(one.costs["step_seconds"] * 1e3, one.validation_ne) for one in result.settings if one.costs}
+    assert {(round(x, 9), y) for x, y in marks} == {(round(x, 9), y) for x, y in expected}
+    [stairs] = time.lines
+    corners = list(zip(*map(list, stairs.get_data()), strict=True))[1:-1]  # pyright: ignore[reportArgumentType]
+    assert corners == [(1.0, 0.9), (2.0, 0.82), (5.0, 0.8)]
+    labels = {text.get_text() for text in time.texts}
+    assert {"1", "2", "3"} <= labels
+
+
+def test_a_trial_that_went_astray_does_not_press_the_others_together(result: TuneResult) -> None:
+    astray = result.model_copy(update={"settings": (*result.settings, setting(6, 40.0, 4.0))})
+    axes = front_figure(astray).axes[0]
+    assert axes.get_ylim()[1] < 2
+    assert "1 above" in {text.get_text() for text in axes.texts}
+
+
+def test_a_search_of_one_trial_without_costs_has_a_picture_too() -> None:
+    lone = TuneResult(
+        settings=(setting(0, 0.9, None),),
+        complete_trials=0,
+        pruned_trials=1,
+        failed_trials=0,
+        resumed_trials=0,
+        stopped_because=None,
+    )
+    assert front_figure(lone).axes == []
+
+
+@pytest.fixture
+def parent(tracking_root: object, tmp_path_factory: pytest.TempPathFactory) -> str:
+    dataset: Dataset = write_dataset(tmp_path_factory.mktemp("data"), rows=200)
+    return start_run_tree(TrainRequest(), dataset)
+
+
+def test_mlflow_keeps_figure_front_and_all_trials_once(parent: str, result: TuneResult, tmp_path: Path) -> None:
+    publish_front(parent, result, tmp_path / "search")
+    publish_front(parent, result, tmp_path / "search")
+    client = MlflowClient(tracking_uri())
+    folder = Path(client.download_artifacts(parent, "search"))
+    assert (folder / "front.png").read_bytes().startswith(b"\x89PNG")
+    numbers = json.loads((folder / "front.json").read_text())
+    assert [row["trial"] for row in numbers["front"]] == [3, 1, 2]
+    expected = hypervolume([(0.80, 5e-3), (0.82, 2e-3), (0.90, 1e-3)], (1.0, 5e-3))
+    assert math.isclose(numbers["hypervolume"], expected)
+    assert expected > 0
+    table = list(csv.DictReader((folder / "trials.csv").read_text().splitlines()))
+    assert [row["trial"] for row in table] == [str(one.trial_number) for one in result.settings]
+    assert table[-1]["breaks"] == "max_memory_gib"

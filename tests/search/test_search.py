@@ -1,0 +1,288 @@
+"""The search over real trainings: ranked, tracked, resumable, and not stopped by a setting that fails."""
+
+import multiprocessing
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Run as MlflowRun
+
+from engine.config import Hyperparameters
+from engine.data.dataset import Dataset
+from hardware.types import Placement
+from models.names import AUTO, AUTO_FAMILIES
+from models.spec import ModelSpec
+from search.result import TuneResult
+from search.search import search
+from search.space.settings import SearchSpace
+from search.study.loop import Progress
+from search.study.storage import open_study, storage_address
+from shunter.errors import RequestError, TrainingError
+from shunter.requests.training import TrainRequest
+from tests.engine.synthetic import write_dataset
+from tests.search.spaces import SMALL
+from tracking.runs import start_run_tree
+from tracking.store import tracking_uri
+
+PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
+
+
+def trial_runs(parent: str) -> list[MlflowRun]:
+    client = MlflowClient(tracking_uri())
+    experiment = client.get_run(parent).info.experiment_id
+    runs = client.search_runs([experiment], f"tags.mlflow.parentRunId = '{parent}'")
+    return sorted(runs, key=lambda run: run.info.start_time)
+
+
+def tried(result: TuneResult) -> list[tuple[ModelSpec, Hyperparameters, float]]:
+    """The settings and their quality, without times, which are never the same."""
+    return [(setting.spec, setting.hyperparameters, setting.validation_ne) for setting in result.settings]
+
+
+def test_settings_are_ranked_and_the_default_comes_first(dataset: Dataset, parent: str, tmp_path: Path) -> None:
+    seen: list[Progress] = []
+    request = TrainRequest(trials=5, max_epochs=3)
+    result = search(dataset, request, PLACEMENT, tmp_path, parent_run_id=parent, on_trial=seen.append, space=SMALL)
+    assert result.complete_trials + result.pruned_trials == len(result.settings) == 5
+    assert result.failed_trials == result.resumed_trials == 0
+    assert result.stopped_because is None
+    reached = [setting.validation_ne for setting in result.settings]
+    assert reached == sorted(reached)
+    default = next(setting for setting in result.settings if setting.trial_number == 0)
+    assert (default.spec, default.hyperparameters) == SMALL.build(SMALL.default())
+    assert [progress.done for progress in seen] == [1, 2, 3, 4, 5]
+    assert seen[-1].best_ne == result.best.validation_ne
+    assert TuneResult.model_validate_json(result.model_dump_json()) == result
+
+
+def test_same_seed_tries_the_same_settings(dataset: Dataset, parent: str, tmp_path: Path) -> None:
+    request = TrainRequest(trials=3, max_epochs=1, seed=7)
+    first, second = (
+        search(dataset, request, PLACEMENT, tmp_path / name, parent_run_id=parent, space=SMALL) for name in "ab"
+    )
+    other = search(
+        dataset, request.model_copy(update={"seed": 8}), PLACEMENT, tmp_path / "c", parent_run_id=parent, space=SMALL
+    )
+    assert tried(first) == tried(second)
+    assert tried(first) != tried(other)
+
+
+def test_test_part_is_never_read(dataset: Dataset, parent: str, tmp_path: Path) -> None:
+    folder = tmp_path / "without test"
+    shutil.copytree(dataset.directory, folder)
+    for path in folder.glob("test.*"):
+        path.unlink()
+    result = search(
+        Dataset.load(folder),
+        TrainRequest(trials=1, max_epochs=1),
+        PLACEMENT,
+        tmp_path,
+        parent_run_id=parent,
+        space=SMALL,
+    )
+    assert result.complete_trials == 1
+
+
+def test_trials_are_nested_runs_with_params_curve_and_energy(dataset: Dataset, parent: str, tmp_path: Path) -> None:
+    result = search(
+        dataset, TrainRequest(trials=1, max_epochs=2), PLACEMENT, tmp_path, parent_run_id=parent, space=SMALL
+    )
+    [run] = trial_runs(parent)
+    assert run.info.status == "FINISHED"
+    assert run.data.tags["run.kind"] == "trial"
+    assert run.data.tags["trial.state"] == "complete"
+    assert run.data.tags["energy.source"] in {"measured", "estimated", "unavailable"}
+    assert run.data.params["model.embedding_dim"] == "8"
+    assert run.data.metrics["quality.ne"] == result.best.validation_ne
+    assert run.data.metrics["throughput.samples_per_second"] > 0
+    curve = MlflowClient(tracking_uri()).get_metric_history(run.info.run_id, "quality.train.logloss")
+    assert [point.step for point in curve] == [1, 2]
+
+
+def test_hyperband_stops_bad_settings_early(dataset: Dataset, parent: str, tmp_path: Path) -> None:
+    """Ten settings of one bracket's worth of epochs: with rungs at 1 and 3, some cannot pass the first."""
+    result = search(
+        dataset, TrainRequest(trials=10, max_epochs=3), PLACEMENT, tmp_path, parent_run_id=parent, space=SMALL
+    )
+    assert result.pruned_trials > 0
+    assert sum(setting.is_pruned for setting in result.settings) == result.pruned_trials
+    states = [run.data.tags["trial.state"] for run in trial_runs(parent)]
+    assert states.count("pruned") == result.pruned_trials
+    assert all(run.info.status == "FINISHED" for run in trial_runs(parent))
+
+
+def test_finished_trials_are_not_repeated(dataset: Dataset, parent: str, tmp_path: Path) -> None:
+    three = search(
+        dataset, TrainRequest(trials=3, max_epochs=1), PLACEMENT, tmp_path, parent_run_id=parent, space=SMALL
+    )
+    five = search(dataset, TrainRequest(trials=5, max_epochs=1), PLACEMENT, tmp_path, parent_run_id=parent, space=SMALL)
+    assert five.resumed_trials == 3
+    assert len(trial_runs(parent)) == 5
+    assert all(setting in five.settings for setting in three.settings)
+
+
+def test_interrupted_search_ends_like_an_undisturbed_one(dataset: Dataset, parent: str, tmp_path: Path) -> None:
+    request = TrainRequest(trials=4, max_epochs=1)
+    undisturbed = search(dataset, request, PLACEMENT, tmp_path / "a", parent_run_id=parent, space=SMALL)
+
+    def interrupt_after_two(progress: Progress) -> None:
+        if progress.done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        search(
+            dataset,
+            request,
+            PLACEMENT,
+            tmp_path / "b",
+            parent_run_id=parent,
+            space=SMALL,
+            on_trial=interrupt_after_two,
+        )
+    resumed = search(dataset, request, PLACEMENT, tmp_path / "b", parent_run_id=parent, space=SMALL)
+    assert resumed.resumed_trials == 2
+    assert tried(resumed) == tried(undisturbed)
+
+
+def _search_and_die_in_the_second_trial(dataset: Dataset, directory: Path, parent: str) -> None:
+    asked = 0
+
+    def kill() -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 16:  # steps of the first trial are 11, and each trial is asked once more before it starts
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    search(
+        dataset,
+        TrainRequest(trials=3, max_epochs=1),
+        PLACEMENT,
+        directory,
+        parent_run_id=parent,
+        space=SMALL,
+        should_stop=kill,
+    )
+
+
+def test_killed_trial_is_closed_and_tried_again(dataset: Dataset, parent: str, tmp_path: Path) -> None:
+    process = multiprocessing.get_context("spawn").Process(
+        target=_search_and_die_in_the_second_trial, args=(dataset, tmp_path, parent)
+    )
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert [run.info.status for run in trial_runs(parent)] == ["FINISHED", "RUNNING"]
+    start_run_tree(TrainRequest(), dataset, parent_run_id=parent)
+    result = search(
+        dataset, TrainRequest(trials=3, max_epochs=1), PLACEMENT, tmp_path, parent_run_id=parent, space=SMALL
+    )
+    assert result.resumed_trials == 1
+    assert result.complete_trials == 3
+    runs = trial_runs(parent)
+    assert [run.info.status for run in runs] == ["FINISHED", "KILLED", "FINISHED", "FINISHED"]
+    assert runs[1].data.params["model.dropout"] == runs[2].data.params["model.dropout"]
+
+
+@pytest.mark.parametrize(("bad", "reason"), [({"dense_learning_rate": 1e38}, "loss"), ({"top_width": 2**40}, "memory")])
+def test_failed_setting_is_noted_and_the_search_goes_on(
+    dataset: Dataset, parent: str, tmp_path: Path, bad: dict[str, float], reason: str
+) -> None:
+    wild = SMALL.model_copy(update={"dense_learning_rates": (1e-3, 1e38), "top_widths": (16, 2**40)})
+    study = open_study(storage_address(tmp_path, None), wild)
+    study.enqueue_trial({**wild.default(), **bad})
+    result = search(
+        dataset, TrainRequest(trials=2, max_epochs=1), PLACEMENT, tmp_path, parent_run_id=parent, space=wild
+    )
+    assert (result.complete_trials, result.failed_trials) == (1, 1)
+    failed, good = trial_runs(parent)
+    assert (good.info.status, failed.info.status) == ("FINISHED", "FAILED")
+    assert failed.data.tags["trial.state"] == "failed"
+    assert reason in failed.data.tags["run.reason"]
+
+
+def test_all_settings_failing_is_one_sentence_with_the_reason(dataset: Dataset, parent: str, tmp_path: Path) -> None:
+    wild = SMALL.model_copy(update={"dense_learning_rates": (1e35, 1e38)})
+    with pytest.raises(TrainingError, match="All 2 trials failed"):
+        search(dataset, TrainRequest(trials=2, max_epochs=1), PLACEMENT, tmp_path, parent_run_id=parent, space=wild)
+
+
+def test_budget_ends_the_search_and_keeps_what_there_is(dataset: Dataset, parent: str, tmp_path: Path) -> None:
+    asked = 0
+
+    def budget() -> str | None:
+        nonlocal asked
+        asked += 1
+        return "the time limit is reached" if asked > 16 else None
+
+    result = search(
+        dataset,
+        TrainRequest(trials=5, max_epochs=1),
+        PLACEMENT,
+        tmp_path,
+        parent_run_id=parent,
+        space=SMALL,
+        should_stop=budget,
+    )
+    assert result.stopped_because == "the time limit is reached"
+    assert result.complete_trials == 2
+    tags = [run.data.tags["training.stopped_because"] for run in trial_runs(parent)]
+    assert tags == ["max_epochs", "budget: the time limit is reached"]
+
+
+def test_budget_that_is_used_up_before_the_first_trial_is_said(dataset: Dataset, parent: str, tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="before the first trial"):
+        search(
+            dataset,
+            TrainRequest(trials=2),
+            PLACEMENT,
+            tmp_path,
+            parent_run_id=parent,
+            space=SMALL,
+            should_stop=lambda: "no time left",
+        )
+
+
+def test_mistake_of_the_request_is_not_taken_for_a_bad_setting(dataset: Dataset, parent: str, tmp_path: Path) -> None:
+    too_large = PLACEMENT.model_copy(update={"batch_size": 100_000})
+    with pytest.raises(RequestError, match="batch size"):
+        search(dataset, TrainRequest(trials=2), too_large, tmp_path, parent_run_id=parent, space=SMALL)
+
+
+def test_tables_that_memory_cannot_hold_are_a_failed_trial(dataset: Dataset, parent: str, tmp_path: Path) -> None:
+    wide = SMALL.model_copy(update={"embedding_dims": (8, 2**30)})
+    study = open_study(storage_address(tmp_path, None), wide)
+    study.enqueue_trial({**wide.default(), "embedding_dim": 2**30})
+    result = search(
+        dataset, TrainRequest(trials=2, max_epochs=1), PLACEMENT, tmp_path, parent_run_id=parent, space=wide
+    )
+    assert (result.complete_trials, result.failed_trials) == (1, 1)
+    assert "embedding tables take" in trial_runs(parent)[0].data.tags["run.reason"]
+
+
+def test_best_setting_beats_the_base_rate(parent: str, tmp_path: Path) -> None:
+    """The planted signal is learnable, so a search that found nothing would be broken."""
+    dataset = write_dataset(tmp_path / "data", rows=4_000)
+    result = search(dataset, TrainRequest(trials=4, max_epochs=3), PLACEMENT, tmp_path / "run", parent_run_id=parent)
+    assert result.best.validation_ne < 0.9
+    assert np.isfinite(result.best.validation_ne)
+
+
+def test_auto_tries_every_family_and_ranks_them_together(dataset: Dataset, parent: str, tmp_path: Path) -> None:
+    small = SearchSpace.for_dataset(dataset, AUTO).model_copy(
+        update={"embedding_dims": (4,), "top_widths": (8, 16), "most_top_layers": 2, "bottom_widths": (8,)}
+    )
+    request = TrainRequest(model=AUTO, trials=len(AUTO_FAMILIES) + 1, max_epochs=1)
+    result = search(dataset, request, PLACEMENT, tmp_path, parent_run_id=parent, space=small)
+    by_number = sorted(result.settings, key=lambda setting: setting.trial_number)
+    assert [setting.spec.family for setting in by_number[: len(AUTO_FAMILIES)]] == list(AUTO_FAMILIES)
+    reached = [setting.validation_ne for setting in result.settings]
+    assert reached == sorted(reached)
+    assert len({setting.spec.family for setting in result.settings[:3]}) > 1  # so that an ensemble of them is mixed
+    runs = trial_runs(parent)
+    assert [run.data.params["model.family"] for run in runs] == [setting.spec.family for setting in by_number]
+    assert "model.cross_layers" in runs[AUTO_FAMILIES.index("dcnv2")].data.params
+    assert "model.cross_layers" not in runs[AUTO_FAMILIES.index("dnn")].data.params

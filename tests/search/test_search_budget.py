@@ -1,0 +1,142 @@
+"""Searches with a budget, a cost, limits, several slots or a shared storage, over real trainings."""
+
+import json
+import os
+import signal
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+
+from engine.data.dataset import Dataset
+from hardware.types import Placement
+from search.budget import FILE as USED
+from search.result import TuneResult
+from search.search import search
+from search.space.settings import SearchSpace
+from search.study.loop import Progress
+from shunter.errors import InfeasibleError
+from shunter.requests.training import Limits, SearchCost, SearchMethodName, TrainRequest
+from tasks.tune import publish_search
+from tests.engine.executors.training_processes import training_processes
+from tests.engine.synthetic import write_dataset
+from tracking.store import tracking_uri
+
+PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
+SMALL = SearchSpace(
+    embedding_dims=(4, 8), top_widths=(8, 16), most_top_layers=1, bottom_widths=(8,), most_bottom_layers=1
+)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return write_dataset(tmp_path_factory.mktemp("data"), rows=600)
+
+
+def tune(dataset: Dataset, parent: str, directory: Path, request: TrainRequest, **options: Any) -> TuneResult:
+    return search(dataset, request, PLACEMENT, directory, parent_run_id=parent, space=SMALL, **options)
+
+
+def test_without_trials_the_time_ends_the_search_and_what_was_used_is_kept(
+    dataset: Dataset, parent: str, tmp_path: Path
+) -> None:
+    """The first attempt ends by Ctrl-C; the second begins with what it had used, which is the whole budget."""
+    request = TrainRequest(search_minutes=60, max_epochs=1)
+    shares: list[float] = []
+
+    def interrupt(progress: Progress) -> None:
+        shares.append(progress.share)
+        assert progress.trials is None
+        if progress.done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tune(dataset, parent, tmp_path, request, on_trial=interrupt)
+    assert 0 < shares[0] < shares[1] < 1
+    used = json.loads((tmp_path / USED).read_text())
+    assert used["seconds"] > 0
+    (tmp_path / USED).write_text(json.dumps({**used, "seconds": 3_600.0}))
+    result = tune(dataset, parent, tmp_path, request)
+    assert result.stopped_because == "The 60 minutes of the search are used up."
+    assert (result.resumed_trials, result.complete_trials) == (2, 2)
+    assert result.seconds is not None
+    assert result.seconds >= 3_600
+
+
+def test_quality_is_weighed_against_bytes_and_bad_trials_end_within_the_first_epoch(
+    dataset: Dataset, parent: str, tmp_path: Path
+) -> None:
+    request = TrainRequest(
+        trials=9, max_epochs=3, search_cost=SearchCost.BYTES, search_method=SearchMethodName.RANDOM, seed=3
+    )
+    result = tune(dataset, parent, tmp_path, request, checks=(1 / 3,))
+    assert result.cost == "parameter_bytes"
+    by_number = {setting.trial_number: setting for setting in result.settings}
+    points = {number: (one.validation_ne, one.costs["parameter_bytes"]) for number, one in by_number.items()}
+    undominated = {
+        number
+        for number, point in points.items()
+        if not any(other != point and other[0] <= point[0] and other[1] <= point[1] for other in points.values())
+    }
+    assert set(result.front) == undominated
+    assert result.pruned_trials > 0
+    assert {"step_seconds", "parameter_bytes"} <= result.best.costs.keys()
+    again = tune(dataset, parent, tmp_path, request, checks=(1 / 3,))  # all are there
+    assert again.settings == result.settings
+    assert again.resumed_trials == 9
+    publish_search(parent, result, tmp_path)
+    client = MlflowClient(tracking_uri())
+    assert {"search/study.db", "search/front.json"} <= {file.path for file in client.list_artifacts(parent, "search")}
+    assert client.get_run(parent).data.tags["search.front"] == " ".join(map(str, result.front))
+    assert client.get_run(parent).data.metrics["search.pruned_trials"] == result.pruned_trials
+
+
+def test_limits_that_nothing_meets_name_the_nearest(dataset: Dataset, parent: str, tmp_path: Path) -> None:
+    request = TrainRequest(trials=2, max_epochs=1, limits=Limits(min_auc=0.999, max_memory_gib=1e-3))
+    with pytest.raises(InfeasibleError, match=r"None of the 2 .* trial \d \(dlrm, NE .* --min-auc by 0\.") as no:
+        tune(dataset, parent, tmp_path, request)
+    assert "--max-memory-gib by" in str(no.value)
+
+
+def test_an_estimate_alone_does_not_end_the_search_but_is_told(dataset: Dataset, parent: str, tmp_path: Path) -> None:
+    request = TrainRequest(trials=1, max_epochs=1, limits=Limits(max_hours=1e-9))
+    result = tune(dataset, parent, tmp_path, request)
+    assert not result.best.is_feasible
+    assert result.best.violations["max_hours"] > 0
+    assert result.winners == result.settings
+    assert result.front == ()
+
+
+def test_two_at_a_time_of_which_some_die(dataset: Dataset, parent: str, tmp_path: Path) -> None:
+    """Processes are killed, as the kernel does for want of memory: their trials count as failed, the search goes on."""
+    asked: Counter[int] = Counter()
+    killed: list[int] = []
+
+    def kill_while_training() -> None:
+        thread = threading.get_ident()
+        asked[thread] += 1  # the first time before a trial begins, the next while it trains
+        if asked[thread] == 2 and not killed:
+            killed.extend(process.pid for process in training_processes())
+            for process in killed:
+                os.kill(process, signal.SIGKILL)
+
+    request = TrainRequest(trials=4, max_epochs=1, parallel_trials=2)
+    result = tune(dataset, parent, tmp_path, request, should_stop=kill_while_training)
+    assert killed
+    assert result.failed_trials in {1, 2}  # the other process may not have begun to train
+    assert result.complete_trials == 4 - result.failed_trials
+    client = MlflowClient(tracking_uri())
+    experiment = client.get_run(parent).info.experiment_id
+    runs = client.search_runs([experiment], f"tags.mlflow.parentRunId = '{parent}'")
+    assert [run.info.status for run in runs].count("FAILED") == result.failed_trials
+    assert training_processes() == []
+
+
+def test_a_later_search_goes_on_in_a_shared_storage(dataset: Dataset, parent: str, tmp_path: Path) -> None:
+    request = TrainRequest(trials=1, max_epochs=1, search_storage=str(tmp_path / "shared.journal"))
+    tune(dataset, parent, tmp_path / "a", request)
+    result = tune(dataset, parent, tmp_path / "b", request.model_copy(update={"trials": 2}))
+    assert (result.resumed_trials, result.complete_trials) == (1, 2)

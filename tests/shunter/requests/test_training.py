@@ -1,0 +1,124 @@
+"""What a user may ask for, and what contradicts itself."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from shunter.requests.training import (
+    Limits,
+    Objective,
+    SearchMethodName,
+    SearchSpaceName,
+    SelectRequest,
+    TrainRequest,
+    Weights,
+)
+
+weight = st.floats(1e-3, 1e3).map(lambda number: float(f"{number:g}"))
+
+
+@given(st.dictionaries(st.sampled_from(Objective), weight, min_size=1))
+def test_weights_are_read_back_as_they_are_written(weights: dict[Objective, float]) -> None:
+    text = ",".join(f"{name}={value:g}" for name, value in weights.items())
+    parsed = Weights.parse(text)
+    assert parsed.used == weights
+    if len(weights) > 1:
+        assert Weights.parse(parsed.words) == parsed
+    assert TrainRequest(objective=text, price_per_hour=1).objective == parsed.words
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("speed", "'speed' is unknown, use one of time, energy, cost"),
+        ("", "'' is unknown"),
+        ("time,time=2", "time is weighted twice"),
+        ("time=fast", "the weight 'fast' of time is not a number"),
+        ("time=-1", "the weight -1 of time must be positive"),
+        ("energy=inf", "the weight inf of energy must be positive"),
+    ],
+)
+def test_weights_that_mean_nothing_are_named(text: str, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        TrainRequest(objective=text)
+
+
+@pytest.mark.parametrize(
+    "options", [{"objective": "cost"}, {"objective": "time=1,cost=1"}, {"limits": Limits(max_cost_per_hour=1)}]
+)
+def test_what_concerns_cost_needs_a_price_where_only_this_machine_can_be_chosen(options: dict[str, Any]) -> None:
+    here: dict[str, Any] = {**options, "offers": "local"}
+    with pytest.raises(ValidationError, match="needs the price of this machine: add --price-per-hour"):
+        TrainRequest(**options)
+    with pytest.raises(ValidationError, match="needs the price of this machine: add --price-per-hour"):
+        SelectRequest(**here)
+    TrainRequest(**options, price_per_hour=1)
+    SelectRequest(**here, price_per_hour=1)
+    SelectRequest(**options)  # the catalogue's have prices of their own
+
+
+def test_a_price_limit_below_the_only_price_is_a_contradiction() -> None:
+    limits = Limits(max_cost_per_hour=2)
+    with pytest.raises(ValidationError, match="--max-cost-per-hour 2 is below the --price-per-hour of 3"):
+        TrainRequest(limits=limits, price_per_hour=3)
+    SelectRequest(limits=limits, price_per_hour=3)
+
+
+def test_a_probability_without_the_quality_it_is_of_means_nothing() -> None:
+    with pytest.raises(ValidationError, match=r"--min-auc-probability 0\.9 means nothing without --min-auc"):
+        Limits(min_auc_probability=0.9)
+
+
+def test_the_help_names_every_model_family() -> None:
+    from models.registry import FAMILIES
+
+    words = TrainRequest.model_fields["model"].description or ""
+    assert all(family in words for family in FAMILIES)
+
+
+def test_a_cluster_is_for_one_process_and_its_resource_for_a_cluster() -> None:
+    with pytest.raises(ValidationError, match="leave it out with --cluster auto"):
+        TrainRequest(cluster="auto", processes=2)
+    with pytest.raises(ValidationError, match="--cluster-resource gpu means nothing without --cluster"):
+        SelectRequest(cluster_resource="gpu")
+
+
+@pytest.mark.parametrize(
+    ("asked", "trials"),
+    [
+        ({}, 9),
+        ({"trials": 3}, 3),
+        ({"search_minutes": 30}, None),
+        ({"search_kwh": 0.1}, None),
+        ({"search_minutes": 30, "trials": 3}, 3),
+    ],
+)
+def test_trials_end_a_search_unless_its_own_budget_does(asked: dict[str, float], trials: int | None) -> None:
+    assert TrainRequest.model_validate(asked).most_trials == trials
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"search_minutes": 61, "limits": Limits(max_hours=1)}, "--search-minutes 61 is more than --max-hours 1"),
+        ({"search_kwh": 2, "limits": Limits(max_kwh=1)}, "--search-kwh 2 is more than --max-kwh 1"),
+        ({"search_method": "dnas", "search_space": "settings"}, "--search-method dnas searches an architecture"),
+        ({"search_method": "dnas", "model": "dcnv2"}, "for --model dlrm only, not dcnv2"),
+        ({"search_space": "architecture", "model": "auto"}, "for --model dlrm only, not auto"),
+        ({"search_minutes": 0}, "greater than 0"),
+        ({"parallel_trials": 0}, "greater than or equal to 1"),
+        ({"search_method": "annealing"}, "'tpe', 'random', 'dnas', 'rl' or 'transfer'"),
+    ],
+)
+def test_a_search_that_means_nothing_is_refused(asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        TrainRequest.model_validate(asked)
+
+
+def test_the_space_follows_the_method_unless_it_is_named() -> None:
+    assert TrainRequest().space == "settings"
+    assert TrainRequest(search_method=SearchMethodName.DNAS).space == "architecture"
+    assert TrainRequest(search_space=SearchSpaceName.ARCHITECTURE).space == "architecture"

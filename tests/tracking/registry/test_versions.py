@@ -1,0 +1,115 @@
+"""Which version is in use: promoted, rolled back step by step, put back by number, and never lost."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from mlflow import MlflowClient
+
+from engine.checkpoint.storage import save_model
+from engine.data.dataset import Dataset
+from ingestion.request import ingest_request
+from models.registry import build_model
+from models.spec import ModelSpec
+from shunter.errors import CheckpointError, RequestError
+from shunter.requests.training import TrainRequest
+from tracking.registry.models import register_model
+from tracking.registry.versions import champion_of, download, roll_back
+from tracking.runs import start_run_tree
+from tracking.store import tracking_uri
+
+SPEC = ModelSpec(embedding_dim=4, bottom_widths=(8,), top_widths=(8,))
+
+
+@pytest.fixture(scope="module")
+def request_and_data(tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainRequest, Dataset]:
+    folder = tmp_path_factory.mktemp("log")
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({"click": random.integers(0, 2, 300), "user": random.integers(0, 20, 300)})
+    frame.to_parquet(folder / "log.parquet")
+    (folder / "schema.json").write_text(json.dumps({"label": "click", "categorical": ["user"]}))
+    request = TrainRequest(data=str(folder / "log.parquet"), schema_file=str(folder / "schema.json"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SHUNTER_HOME", str(folder / "home"))
+        return request, ingest_request(request)[0]
+
+
+@pytest.fixture
+def register(tracking_root: Path, request_and_data: tuple[TrainRequest, Dataset], tmp_path: Path):
+    request, dataset = request_and_data
+
+    def register(name: str = "shunter") -> int:
+        run = start_run_tree(request, dataset)
+        save_model(build_model(SPEC, dataset.features), tmp_path / "model")
+        return register_model(run, dataset, tmp_path / "model", name, metrics={}).version
+
+    return register
+
+
+def aliases() -> dict[str, int]:
+    found = MlflowClient(tracking_uri()).get_registered_model("shunter").aliases
+    return {name: int(version) for name, version in found.items()}
+
+
+def test_registering_keeps_the_former_champion_at_hand(register) -> None:
+    register()
+    assert aliases() == {"champion": 1}
+    register()
+    assert aliases() == {"champion": 2, "previous": 1}
+
+
+def test_rollbacks_go_back_step_by_step_until_the_first_champion(register) -> None:
+    for _ in range(3):
+        register()
+    assert [one.version for one in roll_back("shunter")] == [3, 2]
+    assert aliases() == {"champion": 2, "previous": 1}
+    assert [one.version for one in roll_back("shunter")] == [2, 1]
+    assert aliases() == {"champion": 1}
+    with pytest.raises(RequestError, match=r"nothing to roll .shunter. back to.*version 1"):
+        roll_back("shunter")
+    assert aliases() == {"champion": 1}
+
+
+def test_version_by_number_is_put_back_and_the_next_rollback_undoes_it(register) -> None:
+    for _ in range(3):
+        register()
+    roll_back("shunter", to=1)
+    assert aliases() == {"champion": 1, "previous": 3}
+    roll_back("shunter")
+    assert aliases() == {"champion": 3, "previous": 2}
+
+
+def test_promotion_after_a_rollback_steps_back_to_the_version_it_replaced(register) -> None:
+    for _ in range(3):
+        register()
+    roll_back("shunter", to=1)
+    assert register() == 4
+    assert aliases() == {"champion": 4, "previous": 1}
+    roll_back("shunter")
+    assert aliases() == {"champion": 1}
+
+
+def test_mistakes_are_said_and_change_nothing(register) -> None:
+    with pytest.raises(RequestError, match="no champion of a registered model 'shunter'"):
+        roll_back("shunter")
+    register()
+    register()
+    with pytest.raises(RequestError, match="no version 7 of 'shunter': use one of 1, 2"):
+        roll_back("shunter", to=7)
+    with pytest.raises(RequestError, match="is the champion already"):
+        roll_back("shunter", to=2)
+    assert aliases() == {"champion": 2, "previous": 1}
+
+
+def test_damaged_version_is_not_put_back(register, tmp_path: Path) -> None:
+    register()
+    former = champion_of("shunter")
+    assert former is not None
+    register()
+    weights = download(former, tmp_path / "here").model / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"?")
+    with pytest.raises(CheckpointError, match="damaged"):
+        roll_back("shunter")
+    assert aliases() == {"champion": 2, "previous": 1}

@@ -1,0 +1,100 @@
+"""The names, held to what is written down for people: a name that changes breaks what later runs learn from."""
+
+import re
+from pathlib import Path
+
+from engine.config import Hyperparameters
+from engine.metrics import Metrics
+from engine.results import EpochReport
+from hardware.types import EnergyReading, Placement, Workload
+from models.spec import ModelSpec
+from shunter.requests.training import Limits, TrainRequest
+from shunter.settings import PROJECT_ROOT
+from tests.engine.synthetic import write_dataset
+from tracking.convention import (
+    data_params,
+    energy_metrics,
+    energy_tags,
+    epoch_metrics,
+    model_params,
+    placement_params,
+    quality_metrics,
+    request_params,
+    workload_params,
+)
+
+METRICS = Metrics(auc=0.8, logloss=0.5, ne=0.9, calibration=1.02, rows=100, base_rate=0.3)
+REPORT = EpochReport(
+    epoch=2,
+    step=20,
+    samples_seen=200,
+    train_logloss=0.4,
+    validation=METRICS,
+    train_seconds=3.0,
+    wait_seconds=0.5,
+    compute_seconds=2.0,
+)
+PLACEMENT = Placement(accelerator="cpu", threads=2, precision="bf16", batch_size=512)
+WORKLOAD = Workload(
+    matmul_flops_per_sample=1e6,
+    lookups_per_sample=26,
+    lookup_bytes_per_sample=1664,
+    input_bytes_per_sample=160,
+    parameter_bytes=10_000,
+    optimizer_bytes=5_000,
+    activation_bytes_per_sample=4_000,
+    operators_per_step=100,
+    train_samples=1_000,
+)
+
+
+def test_quality_of_the_parts_has_different_names() -> None:
+    assert quality_metrics(METRICS) == {
+        "quality.auc": 0.8,
+        "quality.ne": 0.9,
+        "quality.logloss": 0.5,
+        "quality.calibration": 1.02,
+    }
+    assert quality_metrics(METRICS, "test")["quality.test.auc"] == 0.8
+    assert not quality_metrics(METRICS).keys() & quality_metrics(METRICS, "test").keys()
+
+
+def test_model_params_hold_architecture_and_learning() -> None:
+    params = model_params(ModelSpec(top_widths=(128, 64)), Hyperparameters(dense_learning_rate=0.01))
+    assert params["model.top_widths"] == "128-64"
+    assert params["model.dense_learning_rate"] == 0.01
+
+
+def test_limits_that_are_not_set_are_left_out() -> None:
+    params = request_params(TrainRequest(limits=Limits(min_auc=0.7)))
+    assert params["request.min_auc"] == 0.7
+    assert "request.max_hours" not in params
+
+
+def test_every_name_is_in_the_table_for_people(tmp_path: Path) -> None:
+    """`mlflow/README.md` lists each name, or its family as `prefix.*`."""
+    table = (PROJECT_ROOT / "mlflow" / "README.md").read_text()
+    written = set(re.findall(r"`([a-z_]+(?:\.[a-z_]+)*(?:\.\*)?)`", table))
+    reading = EnergyReading.of(
+        1.0,
+        1.0,
+        "measured",
+        "counter",
+        uncertainty_joules=0.1,
+        uncertainty="5 %",
+    )
+    names = {
+        *request_params(TrainRequest()),
+        *data_params(write_dataset(tmp_path, rows=100)),
+        *model_params(ModelSpec(), Hyperparameters()),
+        *placement_params(PLACEMENT),
+        *workload_params(WORKLOAD),
+        *quality_metrics(METRICS),
+        *quality_metrics(METRICS, "test"),
+        *epoch_metrics(REPORT),
+        *energy_metrics(reading),
+        *energy_tags(reading),
+        "energy.watts",
+    }
+    missing = {name for name in names if name not in written and f"{name.rpartition('.')[0]}.*" not in written}
+    assert not missing

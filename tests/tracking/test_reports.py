@@ -1,0 +1,95 @@
+"""Artifacts of the parent run, read back as a person would open them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.artifacts import download_artifacts
+
+from hardware.types import Prediction
+from planner.assessment import Candidate
+from planner.decide import Decision, decide
+from planner.describe import JobSize
+from shunter.requests.training import Limits, Objective, TrainRequest
+from tasks.select import log_decision
+from tests.engine.synthetic import write_dataset
+from tests.tracking.test_convention import PLACEMENT, REPORT, WORKLOAD
+from tracking.reports import log_config, log_training_curve, training_curve
+from tracking.runs import start_run_tree
+from tracking.store import tracking_uri
+
+
+@pytest.fixture
+def parent(tracking_root: Path, tmp_path: Path) -> str:
+    return start_run_tree(TrainRequest(), write_dataset(tmp_path / "data", rows=200))
+
+
+def artifact(run_id: str, path: str) -> str:
+    location = MlflowClient(tracking_uri()).get_run(run_id).info.artifact_uri
+    return Path(download_artifacts(artifact_uri=f"{location}/{path}", tracking_uri=tracking_uri())).read_text()
+
+
+def decision() -> Decision:
+    candidates = [
+        Candidate(
+            placement=PLACEMENT.model_copy(update={"threads": threads}),
+            prediction=Prediction(
+                step_seconds=0.01 / threads,
+                epoch_seconds=1 / threads,
+                epoch_joules=20.0,
+                memory_bytes=10**9,
+                samples_per_second=5e4 * threads,
+                step_seconds_source="measured",
+                energy_source="estimated",
+            ),
+            accelerator_memory_bytes=10**10,
+        )
+        for threads in (1, 2)
+    ]
+    job = JobSize(tuning_epochs=10, final_epochs=10, evaluation_share=0.1)
+    return decide(candidates, Limits(), Objective.TIME, job, workload=WORKLOAD)
+
+
+def test_config_is_kept_as_json(parent: str) -> None:
+    log_config(parent, "request", TrainRequest(trials=4))
+    assert json.loads(artifact(parent, "config/request.json"))["trials"] == 4
+
+
+def test_decision_is_kept_with_table_figures_and_reason(parent: str) -> None:
+    chosen = decision()
+    log_decision(parent, chosen)
+    log_decision(parent, chosen)  # a resumed run does so again
+    table = json.loads(artifact(parent, "decision.json"))
+    assert table["columns"][:2] == ["rank", "placement"]
+    assert [row[1] for row in table["data"]] == ["cpu x2 bf16 b512", "cpu x1 bf16 b512"]
+    run = MlflowClient(tracking_uri()).get_run(parent)
+    assert run.data.params["placement.threads"] == "2"
+    assert run.data.metrics["placement.threads"] == 2
+    assert run.data.metrics["workload.train_samples"] == 1_000
+    assert run.data.metrics["prediction.step_seconds"] == 0.005
+    assert run.data.tags["prediction.energy_source"] == "estimated"
+    assert run.data.tags["decision.reason"] == chosen.reason
+    assert chosen.explanation in artifact(parent, "decision.md")
+    assert "decision.png" in {one.path for one in MlflowClient(tracking_uri()).list_artifacts(parent)}
+
+
+def test_training_curve_shows_every_training_with_titles_and_units(parent: str) -> None:
+    log_training_curve(parent, {"member-0": [REPORT], "member-1": [REPORT, REPORT], "never trained": []})
+    page = artifact(parent, "training_curve.html")
+    assert "log loss (nats per sample)" in page
+    assert len(page) > 1_000_000, "the library must be in the page, which otherwise needs a network to show"
+    figure = training_curve({"member-0": [REPORT], "member-1": [REPORT, REPORT]})
+    assert [line["name"] for line in figure.to_dict()["data"]] == [
+        f"{member}: {what}"
+        for member in ("member-0", "member-1")
+        for what in ("NE", "log loss, validation", "log loss, training")
+    ]
+
+
+def test_best_epoch_is_marked() -> None:
+    better = REPORT.from_dict(
+        {**REPORT.to_dict(), "epoch": 3, "validation": {**REPORT.validation.to_dict(), "ne": 0.8}}
+    )
+    curve = training_curve({"member-0": [REPORT, better]}).to_dict()["data"][0]
+    assert list(curve["marker"]["symbol"]) == ["circle", "star"]

@@ -1,0 +1,1 @@
+"""The adapter to MLflow: runs, naming convention, history, outbox, registry."""

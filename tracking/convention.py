@@ -1,0 +1,207 @@
+"""The names under which runs are kept: one flat, stable schema, explained in `mlflow/README.md`.
+
+Every function turns a value of the house into a flat dictionary. A value that is not known is left out: a name that is
+there holds a figure. Change a meaning here and `SCHEMA_VERSION` goes up, because later runs learn from earlier ones.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, Literal, Protocol
+
+from engine.config import Hyperparameters, Schedule
+from engine.data.dataset import Dataset
+from engine.metrics import Metrics
+from engine.results import EpochReport
+from hardware.types import EnergyReading, Placement, Prediction, Workload
+from models.spec import ModelSpec
+from shunter.requests.training import JobRequest
+
+SCHEMA_VERSION = "1"
+
+RunKind = Literal["train", "profile", "select", "tune", "trial", "member", "ensemble", "nightly", "rollback"]
+Values = dict[str, str | int | float]
+
+
+class TrainingFigures(Protocol):
+    """What a finished training can say of itself; `TrainResult` and `TrainedModel` both do."""
+
+    @property
+    def train_seconds(self) -> float:
+        """Wall clock, validation and checkpoints included."""
+        ...
+
+    @property
+    def wait_seconds(self) -> float:
+        """Part of it that the step waited for a batch."""
+        ...
+
+    @property
+    def compute_seconds(self) -> float:
+        """Part of it that forward, backward and update took."""
+        ...
+
+    @property
+    def compile_seconds(self) -> float:
+        """Part of it that compiling the dense part took; 0 when it was not compiled."""
+        ...
+
+    @property
+    def samples_per_second(self) -> float:
+        """Training throughput."""
+        ...
+
+    @property
+    def peak_memory_bytes(self) -> int:
+        """Most memory used."""
+        ...
+
+
+def request_params(request: JobRequest) -> Values:
+    """What the user asked for: `request.*`, the limits among it by their own names."""
+    flat: dict[str, Any] = {}
+    for name, value in request.model_dump(mode="json").items():
+        flat |= value if isinstance(value, dict) else {name: value}
+    return _flat("request", flat)
+
+
+def data_params(dataset: Dataset) -> Values:
+    """Size and shape of the data: `data.*`."""
+    features = dataset.features
+    return _flat(
+        "data",
+        {
+            "name": dataset.name,
+            "fingerprint": dataset.fingerprint,
+            "rows": dataset.rows,
+            **{f"{name}_rows": split.rows for name, split in dataset.splits.items()},
+            "base_rate": dataset.splits["train"].base_rate,
+            "split_by": dataset.split_by,
+            "dense_features": len(features.dense),
+            "categorical_features": len(features.categorical),
+            "multi_valued_features": sum(field.multi_valued for field in features.categorical),
+            "embedding_rows": sum(features.table_rows),
+            "quarantined_rows": dataset.quarantined_rows,
+            "tasks": ",".join(features.tasks) or None,
+            "is_weighted": dataset.is_weighted or None,
+        },
+    )
+
+
+def model_params(spec: ModelSpec, hyperparameters: Hyperparameters | None = None) -> Values:
+    """Architecture and, where given, what it is learned with: `model.*`; widths as `128-64`, groups as `a+b-c`."""
+    given = {**spec.to_dict(), **(hyperparameters.to_dict() if hyperparameters else {})}
+    values = {
+        name: "-".join(map(_joined, value)) if isinstance(value, tuple) else value for name, value in given.items()
+    }
+    return _flat("model", values)
+
+
+def _joined(value: Any) -> str:
+    return "+".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def schedule_params(schedule: Schedule) -> Values:
+    """For how long a training may run, and its seed: `schedule.*`."""
+    checks = "-".join(f"{passes:.4g}" for passes in schedule.checks) or None
+    return _flat("schedule", {**asdict(schedule), "checks": checks})
+
+
+def placement_params(placement: Placement) -> Values:
+    """Where and how it runs: `placement.*`."""
+    return _flat("placement", {"label": placement.label, **placement.model_dump()})
+
+
+def workload_params(workload: Workload) -> Values:
+    """What a sample asks of a machine: `workload.*`; its lists of products and of accesses are left out."""
+    return _flat("workload", workload.model_dump(exclude={"matmuls", "dense", "access_curve"}))
+
+
+def prediction_metrics(prediction: Prediction) -> Values:
+    """What the chosen placement was expected to take for one epoch: `prediction.*`, never mixed with what it took."""
+    return _numbers(_flat("prediction", prediction.model_dump()))
+
+
+def prediction_tags(prediction: Prediction) -> dict[str, str]:
+    """Whether the prediction's step time and energy were measured or estimated."""
+    return {
+        "prediction.step_seconds_source": prediction.step_seconds_source,
+        "prediction.energy_source": prediction.energy_source,
+    }
+
+
+def quality_metrics(metrics: Metrics, split: Literal["validation", "test"] = "validation") -> Values:
+    """Quality: `quality.*` on the validation part, `quality.test.*` on the test part.
+
+    Trials never see the test part, so the plain names are those that every run of the tree has and that line up. With
+    several tasks they are of the main one; of the others they end in its name, as `quality.auc.conversion`.
+    """
+    prefix = "quality" if split == "validation" else "quality.test"
+    names = ("auc", "ne", "logloss", "calibration")
+    others = {
+        f"{name}.{task}": value
+        for task, quality in metrics.others.items()
+        for name in names
+        if not math.isnan(value := getattr(quality, name))
+    }
+    return _flat(prefix, {**{name: getattr(metrics, name) for name in names}, **others})
+
+
+def training_metrics(training: TrainingFigures) -> Values:
+    """Time, throughput, stall and memory of one training: `time.*`, `throughput.*`, `stall.*`, `memory.*`."""
+    busy_seconds = training.wait_seconds + training.compute_seconds
+    return {
+        "time.train_seconds": training.train_seconds,
+        "time.compute_seconds": training.compute_seconds,
+        "time.compile_seconds": training.compile_seconds,
+        "stall.wait_seconds": training.wait_seconds,
+        "stall.wait_share": training.wait_seconds / busy_seconds if busy_seconds else 0.0,
+        "throughput.samples_per_second": training.samples_per_second,
+        "memory.peak_bytes": training.peak_memory_bytes,
+    }
+
+
+def epoch_metrics(report: EpochReport) -> Values:
+    """The point of the training curve after one epoch; the step of these metrics is the epoch."""
+    return {
+        **quality_metrics(report.validation),
+        "quality.train.logloss": report.train_logloss,
+        **{
+            f"quality.train.logloss.{task}": loss
+            for task, loss in report.other_train_loglosses.items()
+            if not math.isnan(loss)
+        },
+        "time.train_seconds": report.train_seconds,
+    }
+
+
+def energy_metrics(reading: EnergyReading) -> Values:
+    """Energy of the run: `energy.*`; empty when nothing could count the joules."""
+    if reading.joules is None:
+        return {}
+    names = ("joules", "uncertainty_joules", "seconds", "mean_watts")
+    return _flat("energy", {name: getattr(reading, name) for name in names})
+
+
+def energy_series(reading: EnergyReading) -> list[tuple[str, float, int]]:
+    """Watts over time as points of a metric: name, value, and the whole seconds since the start as the step."""
+    return [("energy.watts", sample.watts, round(sample.seconds)) for sample in reading.power]
+
+
+def energy_tags(reading: EnergyReading) -> dict[str, str]:
+    """Whether the joules were measured or estimated, how, and what their uncertainty follows from."""
+    uncertainty = {"energy.uncertainty": reading.uncertainty} if reading.uncertainty else {}
+    return {"energy.source": reading.method, "energy.method": reading.source, **uncertainty}
+
+
+def _flat(prefix: str, values: Mapping[str, Any]) -> Values:
+    return {f"{prefix}.{name}": value for name, value in values.items() if value is not None}
+
+
+def _numbers(values: Values) -> Values:
+    return {name: value for name, value in values.items() if is_number(value)}
+
+
+def is_number(value: object) -> bool:
+    """Whether MLflow can keep the value as a metric; a truth value is text."""
+    return isinstance(value, int | float) and not isinstance(value, bool)

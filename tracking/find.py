@@ -1,0 +1,84 @@
+"""Which run a person means: by id, unique beginning of an id, name, or `latest`."""
+
+import difflib
+from typing import TYPE_CHECKING
+
+from shunter.errors import RequestError
+from shunter.settings import Settings
+from tracking.store import EXPERIMENT, is_file_store, open_store, tracking_errors
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run as MlflowRun
+
+LATEST = "latest"
+SHORTEST_PREFIX = 4
+MOST_RUNS = 5_000  # of which nearness is judged
+
+
+def find_run(text: str = LATEST) -> str:
+    """Id of the run that is meant.
+
+    Args:
+        text: an id, the beginning of one (at least `SHORTEST_PREFIX` characters), the name of a run (the newest of that
+            name), or `latest` for the newest training.
+
+    Raises:
+        RequestError: no run is meant, or several; the message names the nearest.
+        TrackingError: the store cannot be read.
+    """
+    runs = _all_runs()
+    if not runs:
+        raise RequestError("There is no run yet in the tracking store: train first with `shunter train`.")
+    if text == LATEST:
+        trainings = [run for run in runs if run.data.tags.get("run.kind") == "train"]
+        if not trainings:
+            raise RequestError("There is no training yet in the tracking store: train first with `shunter train`.")
+        return trainings[0].info.run_id
+    exact = [run for run in runs if text in (run.info.run_id, run.info.run_name)]
+    if exact:
+        return exact[0].info.run_id
+    by_prefix = [run.info.run_id for run in runs if run.info.run_id.startswith(text.lower())]
+    if len(text) >= SHORTEST_PREFIX and len(by_prefix) == 1:
+        return by_prefix[0]
+    if len(by_prefix) > 1:
+        some = ", ".join(run_id[:12] for run_id in by_prefix[:3])
+        raise RequestError(f"{text!r} is the beginning of {len(by_prefix)} runs ({some}): give more of the id.")
+    raise RequestError(
+        f"There is no run {text!r}, the nearest is {_nearest(text, runs)}: see them with `shunter runs`, or write "
+        f"{LATEST}."
+    )
+
+
+def _all_runs() -> list["MlflowRun"]:
+    """All of Shunter's runs, newest first; none where there is no store yet."""
+    if is_file_store() and not (Settings().tracking_root / "mlflow.db").exists():
+        return []
+    client: MlflowClient = open_store()
+    found: list[MlflowRun] = []
+    with tracking_errors():
+        experiment = client.get_experiment_by_name(EXPERIMENT)
+        token = None
+        while experiment is not None and len(found) < MOST_RUNS:
+            page = client.search_runs(
+                [experiment.experiment_id],
+                max_results=1_000,
+                order_by=["attributes.start_time DESC"],
+                page_token=token,
+            )
+            found += page
+            token = page.token
+            if not token:
+                break
+    return found
+
+
+def _nearest(text: str, runs: list["MlflowRun"]) -> str:
+    """The run whose id, as far as `text` goes, or whose name is most like it."""
+
+    def likeness(run: "MlflowRun") -> float:
+        names = (run.info.run_id[: max(len(text), SHORTEST_PREFIX)], run.info.run_name or "")
+        return max(difflib.SequenceMatcher(None, text.lower(), name.lower()).ratio() for name in names)
+
+    best = max(runs, key=likeness)
+    return f"{best.info.run_id[:12]} ({best.info.run_name})"

@@ -1,0 +1,171 @@
+"""Past trainings, read back from MLflow."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from shunter.settings import Settings
+from tracking.convention import RunKind
+from tracking.store import EXPERIMENT, is_file_store, open_store, tracking_errors
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run as MlflowRun
+
+# Column of the list -> the kind of entry and its name in the convention.
+COLUMNS = {
+    "data": ("params", "data.name"),
+    "model": ("params", "request.model"),
+    "objective": ("params", "request.objective"),
+    "placement": ("params", "placement.label"),
+    "test_auc": ("metrics", "quality.test.auc"),
+    "test_ne": ("metrics", "quality.test.ne"),
+    "validation_auc": ("metrics", "quality.auc"),
+    "validation_ne": ("metrics", "quality.ne"),
+    "total_seconds": ("metrics", "time.total_seconds"),
+    "energy_joules": ("metrics", "energy.joules"),
+    "energy_source": ("tags", "energy.source"),
+    "registered": ("tags", "model.registered"),
+}
+
+
+def list_runs(limit: int = 20) -> pd.DataFrame:
+    """Past trainings, newest first; what a run did not come to is missing.
+
+    Args:
+        limit: most runs.
+
+    Returns:
+        One row a training: `run_id`, `started` (UTC), `status`, and the names in `COLUMNS`.
+
+    Raises:
+        TrackingError: the store cannot be read.
+    """
+    runs = []
+    # Looking at an empty history must not create a database.
+    if not is_file_store() or (Settings().tracking_root / "mlflow.db").exists():
+        client = open_store()
+        with tracking_errors():
+            experiment = client.get_experiment_by_name(EXPERIMENT)
+            if experiment is not None:
+                runs = client.search_runs(
+                    [experiment.experiment_id],
+                    "tags.`run.kind` = 'train'",
+                    max_results=limit,
+                    order_by=["attributes.start_time DESC"],
+                )
+    rows = [
+        {
+            "run_id": run.info.run_id,
+            "started": pd.Timestamp(run.info.start_time, unit="ms", tz="UTC"),
+            "status": run.info.status,
+            **{column: getattr(run.data, kind).get(name) for column, (kind, name) in COLUMNS.items()},
+        }
+        for run in runs
+    ]
+    return pd.DataFrame(rows, columns=pd.Index(["run_id", "started", "status", *COLUMNS]))
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """One run as the store holds it.
+
+    Attributes:
+        run_id: of MLflow.
+        kind: `train`, `member`, `trial`, ...; empty when the run is not one of Shunter's.
+        parent_run_id: of the run that it belongs to; None for a parent.
+        status: `FINISHED`, `FAILED`, `KILLED`, `RUNNING`, ...
+        started_at: seconds since 1970.
+        ended_at: the same; None while it runs.
+        params: as text.
+        metrics: the last value of each.
+        tags: as text.
+    """
+
+    run_id: str
+    kind: str
+    parent_run_id: str | None
+    status: str
+    started_at: float
+    ended_at: float | None
+    params: Mapping[str, str]
+    metrics: Mapping[str, float]
+    tags: Mapping[str, str]
+
+
+def read_runs(kinds: Sequence[RunKind] = ("train", "member"), *, limit: int = 1_000) -> list[TrackedRun]:
+    """Past runs kind by kind, newest first; none where there is no store yet.
+
+    Args:
+        kinds: of run.
+        limit: most runs of each kind.
+
+    Raises:
+        TrackingError: the store cannot be read.
+    """
+    if is_file_store() and not (Settings().tracking_root / "mlflow.db").exists():
+        return []
+    client = open_store()
+    with tracking_errors():
+        experiment = client.get_experiment_by_name(EXPERIMENT)
+        if experiment is None:
+            return []
+        found = [run for kind in kinds for run in _newest(client, experiment.experiment_id, kind, limit)]
+    return list(map(tracked_run, found))
+
+
+def read_children(parent_run_id: str, kind: RunKind, *, limit: int = 1_000) -> list[TrackedRun]:
+    """The runs of one kind below a run, newest first.
+
+    Args:
+        parent_run_id: full id.
+        kind: of the runs below.
+        limit: most runs.
+
+    Raises:
+        TrackingError: the store cannot be read, or holds no such run.
+    """
+    client = open_store()
+    with tracking_errors():
+        experiment_id = client.get_run(parent_run_id).info.experiment_id
+        below = f"tags.mlflow.parentRunId = '{parent_run_id}'"
+        return list(map(tracked_run, _newest(client, experiment_id, kind, limit, also=below)))
+
+
+def tracked_run(run: "MlflowRun") -> TrackedRun:
+    """The run without MLflow's own classes."""
+    return TrackedRun(
+        run_id=run.info.run_id,
+        kind=run.data.tags.get("run.kind", ""),
+        parent_run_id=run.data.tags.get("mlflow.parentRunId"),
+        status=run.info.status,
+        started_at=run.info.start_time / 1000,
+        ended_at=None if run.info.end_time is None else run.info.end_time / 1000,
+        params=run.data.params,
+        metrics=run.data.metrics,
+        tags=run.data.tags,
+    )
+
+
+def _newest(
+    client: "MlflowClient", experiment_id: str, kind: RunKind, limit: int, also: str | None = None
+) -> list["MlflowRun"]:
+    """Runs of one kind that meet a further condition, a page at a time."""
+    condition = f"tags.`run.kind` = '{kind}'" + (f" and {also}" if also else "")
+    found: list[MlflowRun] = []
+    token = None
+    while len(found) < limit:
+        page = client.search_runs(
+            [experiment_id],
+            condition,
+            max_results=min(limit - len(found), 1_000),
+            order_by=["attributes.start_time DESC"],
+            page_token=token,
+        )
+        found += page
+        token = page.token
+        if not token:
+            break
+    return found

@@ -1,0 +1,29 @@
+"""The names under which graph models are kept, beside those of `tracking.convention`."""
+
+from dataclasses import asdict
+from typing import Literal
+
+from engine.ranking.config import RankingHyperparameters, RankingReport
+from engine.ranking.evaluation import RankingMetrics
+from models.graph import GraphSpec
+from tracking.convention import Values
+
+
+def graph_params(spec: GraphSpec, hyperparameters: RankingHyperparameters) -> Values:
+    """Architecture, and what it is learned with: `model.*`."""
+    return {f"model.{name}": value for name, value in {**spec.to_dict(), **hyperparameters.to_dict()}.items()}
+
+
+def ranking_metrics(metrics: RankingMetrics, split: Literal["validation", "test"] = "validation") -> Values:
+    """Quality of a ranking: `quality.ndcg20` and so on on the validation part, `quality.test.*` on the test part."""
+    prefix = "quality" if split == "validation" else "quality.test"
+    return {f"{prefix}.{name}": value for name, value in asdict(metrics).items()}
+
+
+def ranking_epoch_metrics(report: RankingReport) -> Values:
+    """The point of the training curve after one epoch; the step of these metrics is the epoch."""
+    return {
+        **ranking_metrics(report.validation),
+        "quality.train.bpr_loss": report.train_loss,
+        "time.train_seconds": report.train_seconds,
+    }

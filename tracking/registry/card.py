@@ -1,0 +1,42 @@
+"""What a model card needs of MLflow: texts as artifacts, a link to one of them, and the description of a version."""
+
+from collections.abc import Mapping
+
+from tracking.registry.models import RegisteredModel
+from tracking.runs import open_run
+from tracking.store import open_store, tracking_errors
+
+
+def log_texts(run_id: str, files: Mapping[str, str]) -> None:
+    """Keep texts as artifacts, by their paths within the run; one that is there is replaced.
+
+    Raises:
+        TrackingError: the store fails.
+    """
+    run = open_run(run_id)
+    with tracking_errors():
+        for path, text in files.items():
+            run.client.log_text(run_id, text, path)
+
+
+def artifact_link(run_id: str, path: str) -> str:
+    """Where MLflow's UI shows an artifact, from any of its own pages.
+
+    Raises:
+        TrackingError: the store cannot be read.
+    """
+    client = open_store()
+    with tracking_errors():
+        experiment = client.get_run(run_id).info.experiment_id
+    return f"#/experiments/{experiment}/runs/{run_id}/artifacts/{path}"
+
+
+def describe_model(model: RegisteredModel, markdown: str) -> None:
+    """Let the registry's page of a version show a text.
+
+    Raises:
+        TrackingError: the store cannot be written, or holds no such version.
+    """
+    client = open_store()
+    with tracking_errors():
+        client.update_model_version(model.name, str(model.version), markdown)

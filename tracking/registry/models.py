@@ -1,0 +1,185 @@
+"""The registered model: weights and encoder in MLflow's registry, loadable in one line, nothing pickled."""
+
+import shutil
+import tempfile
+from collections.abc import Mapping
+from importlib.metadata import requires, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from engine.data.dataset import Dataset
+from engine.ranking.storage import is_ranker
+from hardware.types import Frozen
+from shunter.errors import RequestError, TrackingError
+from tracking.convention import SCHEMA_VERSION
+from tracking.registry.trusted import LOADER_MODULE, check_model_folder
+from tracking.registry.versions import CHAMPION, make_champion
+from tracking.runs import Run, open_run
+from tracking.store import open_store, tracking_errors, tracking_uri
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import LoggedModel
+    from mlflow.models import ModelSignature
+    from mlflow.pyfunc import PyFuncModel
+
+
+class RegisteredModel(Frozen):
+    """A version in the registry.
+
+    Attributes:
+        name: of the registered model.
+        version: counted up by MLflow from 1.
+        uri: what `mlflow.pyfunc.load_model` takes.
+    """
+
+    name: str
+    version: int
+    uri: str
+
+
+def register_model(
+    parent_run_id: str,
+    dataset: Dataset,
+    model_directory: Path,
+    name: str,
+    *,
+    metrics: Mapping[str, float],
+    tags: Mapping[str, str] | None = None,
+    example: pd.DataFrame | None = None,
+) -> RegisteredModel:
+    """Put a model into the registry and make it the champion.
+
+    A run registers once: for a run that already did, its version is returned. The caller registers only what meets
+    the user's limits, so the newest version is the champion.
+
+    Args:
+        parent_run_id: the run that the model came out of.
+        dataset: the data it was trained on; its encoder goes with the model.
+        model_directory: written by `engine.checkpoint.storage.save_model`, or by `engine.ranking.storage.save_ranker`.
+        name: of the registered model.
+        metrics: figures to show beside the version, under the names of the convention.
+        tags: of the version.
+        example: a few raw rows, kept as the model's input example.
+
+    Raises:
+        RequestError: MLflow does not take the name.
+        TrackingError: the store fails; the same training, started again, goes on here.
+    """
+    if not name.strip() or any(character in name for character in "/:"):
+        raise RequestError(f"The name {name!r} does not suit a registered model: use one without `/` and `:`.")
+    run = open_run(parent_run_id)
+    with tracking_errors():
+        registered = _version_of_run(run, name)
+        if registered is None:
+            logged = _log_model(run, dataset, model_directory, metrics, example)
+            _ensure_registered(run.client, name)
+            created = run.client.create_model_version(
+                name,
+                source=logged.artifact_location,
+                run_id=parent_run_id,
+                tags={"schema.version": SCHEMA_VERSION, "data.name": dataset.name, **(tags or {})},
+                model_id=logged.model_id,
+            )
+            registered = int(created.version)
+        make_champion(run.client, name, registered)
+    run.set_tags({"model.registered": f"{name}/{registered}"})
+    return RegisteredModel(name=name, version=registered, uri=f"models:/{name}/{registered}")
+
+
+def load_champion(name: str = "shunter") -> "PyFuncModel":
+    """Load the champion from Shunter's own store; `.predict(frame)` scores raw rows.
+
+    Raises:
+        TrackingError: there is no such model, it could run code of its own, or the store fails.
+    """
+    import mlflow.pyfunc
+    from mlflow.artifacts import download_artifacts
+    from mlflow.exceptions import MlflowException
+
+    client = open_store()
+    try:
+        champion = client.get_model_version_by_alias(name, CHAMPION)
+    except MlflowException as error:
+        raise TrackingError(
+            f"There is no champion of a registered model {name!r} in the tracking store: train and register one first."
+        ) from error
+    with tracking_errors():
+        source = client.get_model_version_download_uri(name, champion.version)
+        folder = download_artifacts(artifact_uri=source, tracking_uri=tracking_uri())
+    check_model_folder(Path(folder), name)
+    return mlflow.pyfunc.load_model(folder)
+
+
+def _log_model(
+    run: Run, dataset: Dataset, model_directory: Path, metrics: Mapping[str, float], example: pd.DataFrame | None
+) -> "LoggedModel":
+    """Write MLflow's model format and attach it to the run."""
+    import mlflow.pyfunc
+    from mlflow.models import Model
+
+    client = run.client
+    experiment = client.get_run(run.run_id).info.experiment_id
+    logged = client.create_logged_model(experiment, name="model", source_run_id=run.run_id, model_type="recommender")
+    with tempfile.TemporaryDirectory() as folder:
+        data, model = Path(folder, "recommender"), Path(folder, "model")
+        shutil.copytree(model_directory, data / "model", ignore=_all_but("model.json", "model.safetensors"))
+        shutil.copytree(dataset.directory / "encoder", data / "encoder")
+        mlflow.pyfunc.save_model(
+            model,
+            loader_module=LOADER_MODULE,
+            data_path=str(data),
+            pip_requirements=_requirements(),
+            signature=raw_signature(dataset, "score" if is_ranker(model_directory) else "probability"),
+            input_example=example,  # pyright: ignore[reportArgumentType] - None is MLflow's own default
+            metadata={"shunter_version": version("shunter")},
+            mlflow_model=Model(
+                run_id=run.run_id, model_id=logged.model_id, artifact_path=logged.artifact_location, name="model"
+            ),
+        )
+        client.log_model_artifacts(logged.model_id, str(model))
+    for metric, value in metrics.items():
+        client.log_metric(run.run_id, metric, value, model_id=logged.model_id)
+    return client.finalize_logged_model(logged.model_id, "READY")
+
+
+def raw_signature(dataset: Dataset, output: str = "probability") -> "ModelSignature":
+    """The columns of the source as input, one number as output, or one for each of several tasks, by its name.
+
+    Columns are of any type: the encoder takes numbers and text alike, where MLflow would refuse, for instance, whole
+    numbers in a column of fractions. Columns that are missing are left to the encoder, which names them.
+    """
+    from mlflow.models import ModelSignature
+    from mlflow.types.schema import AnyType, ColSpec, Schema, TensorSpec
+
+    inputs: list[ColSpec | TensorSpec] = [ColSpec(AnyType(), field.name, required=False) for field in dataset.fields]
+    outputs: list[ColSpec | TensorSpec] = [ColSpec("double", name) for name in dataset.features.tasks or (output,)]
+    return ModelSignature(Schema(inputs), Schema(outputs))
+
+
+def _requirements() -> list[str]:
+    """What Shunter needs, at the versions installed here: the model is loaded by Shunter's own code."""
+    names = [line for line in requires("shunter") or [] if "extra ==" not in line]
+    return [f"{name}=={version(name).partition('+')[0]}" for name in names]
+
+
+def _version_of_run(run: Run, name: str) -> int | None:
+    found = run.client.search_model_versions(f"run_id = '{run.run_id}'")
+    return max((int(one.version) for one in found if one.name == name), default=None)
+
+
+def _ensure_registered(client: "MlflowClient", name: str) -> None:
+    from mlflow.exceptions import MlflowException
+
+    try:
+        client.create_registered_model(name, description="Scores raw rows; trained by Shunter.")
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+
+
+def _all_but(*kept: str) -> Any:
+    """Filter for `shutil.copytree` that leaves checkpoints and the like behind."""
+    return lambda _, names: [name for name in names if name not in kept]

@@ -1,0 +1,52 @@
+"""A registered graph model: scores pairs of user and item, as they stand in raw rows."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from engine.ranking.storage import StoredRanker
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ingestion.encoding.encoder import Encoder
+
+ROWS_AT_ONCE = 8_192
+
+
+class RankingScorer:
+    """Scores raw rows, encoded exactly as they were for training.
+
+    Args:
+        encoder: of the data set that the model was trained on.
+        stored: the ranker, and which fields it reads.
+    """
+
+    def __init__(self, encoder: "Encoder", stored: StoredRanker) -> None:
+        single = [field.name for field in stored.features.categorical if not field.multi_valued]
+        self._user, self._item = single.index(stored.user), single.index(stored.item)
+        self._encoder, self._ranker = encoder, stored.ranker
+
+    def predict(self, model_input: "pd.DataFrame", params: dict[str, Any] | None = None) -> np.ndarray:
+        """Score each row's item for its user; `models.graph.ranker` says what a user or item never seen gets.
+
+        Args:
+            model_input: raw rows with the columns of the click log.
+            params: of MLflow's protocol; there are none.
+
+        Returns:
+            float64 `[rows]`: the higher, the better among items of the same user; no probability.
+
+        Raises:
+            DataError: a column is missing.
+        """
+        parts = [
+            self._score(model_input.iloc[start : start + ROWS_AT_ONCE])
+            for start in range(0, len(model_input), ROWS_AT_ONCE)
+        ]
+        return np.concatenate(parts) if parts else np.empty(0)
+
+    def _score(self, frame: "pd.DataFrame") -> np.ndarray:
+        ids = torch.from_numpy(self._encoder.encode(frame).categorical.astype(np.int64))
+        return self._ranker(ids[:, self._user], ids[:, self._item]).double().numpy()

@@ -1,0 +1,97 @@
+"""The registered model as MLflow loads it: an encoder and weights, and no code but this module's.
+
+Layout of the model's data folder, `data/recommender` in MLflow's format:
+
+    encoder/    turns a raw row into ids and numbers, written by ingestion
+    model/      architecture and safetensors weights, written by `engine.checkpoint.storage` or `engine.ranking.storage`
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from engine.checkpoint.storage import load_model
+from engine.data.batch import Bags, make_batch
+from engine.ranking.storage import is_ranker, load_ranker
+from tracking.registry.ranking_serving import RankingScorer
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ingestion.encoding.encoder import EncodedRows, Encoder
+    from models.ensemble import Ensemble
+    from models.registry import Model
+
+ROWS_AT_ONCE = 8_192
+
+
+class Scorer:
+    """Scores raw rows, encoded exactly as they were for training.
+
+    Args:
+        encoder: of the data set that the model was trained on.
+        model: in evaluation mode, on the CPU.
+    """
+
+    def __init__(self, encoder: "Encoder", model: "Model | Ensemble") -> None:
+        self._encoder = encoder
+        self._model = model
+
+    def predict(self, model_input: "pd.DataFrame", params: dict[str, Any] | None = None) -> "np.ndarray | pd.DataFrame":
+        """Predict the probability of a positive label.
+
+        Args:
+            model_input: raw rows; a value never seen counts as unknown, a column that the model does not know is
+                ignored.
+            params: of MLflow's protocol; there are none.
+
+        Returns:
+            float64 `[rows]`, between 0 and 1; of several tasks a frame with the rows' index and a column for each.
+
+        Raises:
+            DataError: a column is missing.
+        """
+        tasks = self._model.features.tasks
+        scores = self._scores(model_input)
+        if not tasks:
+            return scores
+        import pandas as pd
+
+        return pd.DataFrame(scores, columns=pd.Index(tasks), index=model_input.index)
+
+    def _scores(self, model_input: "pd.DataFrame") -> np.ndarray:
+        """`[rows]`, or `[rows, tasks]`."""
+        parts = [
+            self._score(model_input.iloc[start : start + ROWS_AT_ONCE])
+            for start in range(0, len(model_input), ROWS_AT_ONCE)
+        ]
+        tasks = len(self._model.features.tasks)
+        return np.concatenate(parts) if parts else np.empty((0, tasks) if tasks else 0)
+
+    def _score(self, frame: "pd.DataFrame") -> np.ndarray:
+        logits = torch.from_numpy(self.logits(self._encoder.encode(frame)))
+        return torch.sigmoid(logits.double()).numpy()
+
+    @torch.no_grad()
+    def logits(self, rows: "EncodedRows") -> np.ndarray:
+        """Predict the log odds of rows that its encoder has encoded: `[rows]`, or `[rows, tasks]`."""
+        batch = make_batch(
+            self._model.features,
+            dense=rows.dense if rows.dense.shape[1] else None,
+            categorical=rows.categorical if rows.categorical.shape[1] else None,
+            bags=[Bags(values=values, lengths=np.diff(offsets)) for values, offsets in rows.bags],
+        )
+        return self._model(*batch.inputs).float().numpy()
+
+
+def _load_pyfunc(data_path: str) -> "Scorer | RankingScorer":
+    """Entry point that MLflow calls with the data folder of the model."""
+    from ingestion.encoding.encoder import Encoder
+
+    folder = Path(data_path)
+    encoder = Encoder.load(folder / "encoder")
+    if is_ranker(folder / "model"):
+        return RankingScorer(encoder, load_ranker(folder / "model"))
+    return Scorer(encoder, load_model(folder / "model"))

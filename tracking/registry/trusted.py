@@ -1,0 +1,73 @@
+"""Looks at a model of the registry before it is loaded: whoever may write there may not run code here.
+
+MLflow's own loader imports the module that the model names, puts folders of the model on the path, and unpickles. So
+what it is given must be exactly what `tracking.registry.models` writes: our loader, JSON, arrays and safetensors.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from shunter.errors import TrackingError
+
+LOADER_MODULE = "tracking.registry.serving"
+FORMER_LOADER_MODULE = "tasks.track.serving"  # of models registered before `tracking` had a floor of its own
+DATA = "data/recommender"
+FLAVOR = "python_function"
+KEYS = {"loader_module", "data", "env", "python_version", "streamable"}
+SUFFIXES = {".json", ".npz", ".safetensors", ".txt", ".yaml"}
+DESCRIPTION = "MLmodel"
+LARGEST_DESCRIPTION_BYTES = 1 << 20
+
+
+def check_model_folder(folder: Path, name: str) -> None:
+    """Make sure that loading a registered model runs nothing but Shunter's own code.
+
+    Args:
+        folder: of the model, in MLflow's format.
+        name: of the registered model, for the message.
+
+    Raises:
+        TrackingError: it names another loader, brings code, or holds a file of a kind that could.
+    """
+    problem = _problem(folder)
+    if problem is not None:
+        raise TrackingError(
+            f"The registered model {name!r} is not loaded, because {problem} and could run code: put a version of "
+            "Shunter's own back with `shunter rollback`, or train and register one."
+        )
+
+
+def _problem(folder: Path) -> str | None:
+    """Why the model is not trusted, as a part of a sentence; None when it is."""
+    import yaml
+
+    path = folder / DESCRIPTION
+    try:
+        if path.stat().st_size > LARGEST_DESCRIPTION_BYTES:
+            return f"its file {DESCRIPTION} is larger than any of Shunter's"
+        description: Any = yaml.safe_load(path.read_text())
+    except (OSError, ValueError, yaml.YAMLError):
+        return f"its file {DESCRIPTION} cannot be read"
+    flavors = description.get("flavors") if isinstance(description, dict) else None
+    if not isinstance(flavors, dict) or set(flavors) != {FLAVOR} or not isinstance(flavors[FLAVOR], dict):
+        return "it is of a kind that Shunter does not write"
+    return _strange_flavor(flavors[FLAVOR]) or _strange_file(folder)
+
+
+def _strange_flavor(flavor: dict[str, Any]) -> str | None:
+    if flavor.get("loader_module") not in (LOADER_MODULE, FORMER_LOADER_MODULE):
+        return f"it is loaded by {str(flavor.get('loader_module'))[:60]!r}"
+    if flavor.get("data") != DATA:
+        return "its data lie elsewhere"
+    strange = sorted(str(key) for key, value in flavor.items() if key not in KEYS and value is not None)
+    return f"it sets {', '.join(strange)[:60]}" if strange else None
+
+
+def _strange_file(folder: Path) -> str | None:
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_symlink():
+            return f"{name[:60]} is a link"
+        if path.is_file() and path.suffix not in SUFFIXES and name != DESCRIPTION:
+            return f"it holds the file {name[:60]!r}"
+    return None

@@ -1,0 +1,228 @@
+"""Versions of a registered model: which is in use, which was before it, and moving between them.
+
+The alias `champion` is on the version in use and `previous` on the one that a rollback would put back. Each version
+that replaced another keeps the other's number in its tag `champion.before`, so that rollbacks can go on step by step.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlparse
+
+from engine.checkpoint.storage import load_model
+from shunter.errors import RequestError, TrackingError
+from tracking.store import open_store, tracking_errors, tracking_uri
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities.model_registry import ModelVersion
+
+CHAMPION, PREVIOUS = "champion", "previous"
+BEFORE = "champion.before"
+DATA_FOLDER = Path("data") / "recommender"  # of the registered model, see `tracking.registry.serving`
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version in the registry.
+
+    Attributes:
+        name: of the registered model.
+        version: its number.
+        run_id: the run that it came out of; empty when it did not come from one.
+        tags: as text.
+    """
+
+    name: str
+    version: int
+    run_id: str
+    tags: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """A version's files, on this machine.
+
+    Attributes:
+        model: folder for `engine.checkpoint.storage.load_model`.
+        encoder: folder for `ingestion.encoding.encoder.Encoder.load`.
+    """
+
+    model: Path
+    encoder: Path
+
+
+def champion_of(name: str) -> Version | None:
+    """The version in use, None where there is none.
+
+    Raises:
+        TrackingError: the store cannot be read.
+    """
+    return _by_alias(open_store(), name, CHAMPION)
+
+
+def version_by_number(name: str, number: int) -> Version:
+    """The version of this number.
+
+    Raises:
+        RequestError: there is none.
+        TrackingError: the store cannot be read.
+    """
+    client = open_store()
+    with tracking_errors():
+        return _by_number(client, name, number)
+
+
+def version_of_run(name: str, run_id: str) -> Version | None:
+    """The version that a run registered, None where it registered none."""
+    client = open_store()
+    with tracking_errors():
+        found = [one for one in client.search_model_versions(f"run_id = '{run_id}'") if one.name == name]
+    return _version(max(found, key=lambda one: int(one.version))) if found else None
+
+
+def download(version: Version, folder: Path) -> ModelFiles:
+    """Bring a version's files to this machine; nothing in them is executed, now or later.
+
+    Args:
+        version: of a registered model.
+        folder: where they go when they do not lie on this machine already.
+
+    Raises:
+        TrackingError: the store fails, or the version is no model of Shunter's.
+    """
+    from mlflow.artifacts import download_artifacts
+
+    client = open_store()
+    with tracking_errors():
+        source = client.get_model_version_download_uri(version.name, str(version.version))
+        is_here = urlparse(source).scheme in {"", "file"}
+        if not is_here:
+            folder.mkdir(parents=True, exist_ok=True)
+        target = None if is_here else str(folder)
+        local = Path(download_artifacts(artifact_uri=source, tracking_uri=tracking_uri(), dst_path=target))
+    files = ModelFiles(local / DATA_FOLDER / "model", local / DATA_FOLDER / "encoder")
+    if not (files.model / "model.json").exists() or not (files.encoder / "encoder.json").exists():
+        raise TrackingError(
+            f"Version {version.version} of {version.name!r} was not registered by Shunter: go on from another with "
+            "`shunter rollback --to VERSION`, or name another model with --register-as."
+        )
+    return files
+
+
+def make_champion(client: "MlflowClient", name: str, version: int) -> None:
+    """Put the alias `champion` on a version and `previous` on the one it replaces; a second call changes nothing."""
+    now = _by_alias(client, name, CHAMPION)
+    if now is not None and now.version == version:
+        return
+    if now is not None:
+        if now.version < version:  # what was before always has a smaller number, so that steps back come to an end
+            client.set_model_version_tag(name, str(version), BEFORE, str(now.version))
+        client.set_registered_model_alias(name, PREVIOUS, str(now.version))
+    client.set_registered_model_alias(name, CHAMPION, str(version))
+
+
+def tag_version(version: Version, tags: Mapping[str, str], note: str | None = None) -> None:
+    """Write tags of a version, and a note that MLflow shows on its page.
+
+    Raises:
+        TrackingError: the store fails.
+    """
+    client = open_store()
+    with tracking_errors():
+        for key, text in tags.items():
+            client.set_model_version_tag(version.name, str(version.version), key, text)
+        if note is not None:
+            client.update_model_version(version.name, str(version.version), note)
+
+
+def roll_back(name: str, to: int | None = None) -> tuple[Version, Version]:
+    """Put a former champion back, after a look whether it loads.
+
+    Without `to` it is the version that `previous` is on; `previous` then moves to the champion before that, so that a
+    second rollback goes one step further back. With `to` it is that version, and `previous` is on the one replaced, so
+    that a rollback after it undoes it.
+
+    Args:
+        name: of the registered model.
+        to: version to put back.
+
+    Returns:
+        The champion until now, and the champion from now on.
+
+    Raises:
+        RequestError: there is nothing to roll back to, or no such version.
+        CheckpointError: the version's weights are missing or damaged; the champion stays.
+        TrackingError: the store fails.
+    """
+    client = open_store()
+    with tracking_errors():
+        now = _by_alias(client, name, CHAMPION)
+        if now is None:
+            raise RequestError(f"There is no champion of a registered model {name!r}: train and register one first.")
+        back = _by_alias(client, name, PREVIOUS) if to is None else _by_number(client, name, to)
+    if back is None:
+        raise RequestError(
+            f"There is nothing to roll {name!r} back to, for no champion was before version {now.version}: name a "
+            "version with --to."
+        )
+    if back.version == now.version:
+        raise RequestError(f"Version {now.version} of {name!r} is the champion already: name another with --to.")
+    _check_loads(back)
+    with tracking_errors():
+        before = now if to is not None else _former(client, back)
+        # In this order: were it cut short, the same command again would do the same.
+        client.set_registered_model_alias(name, CHAMPION, str(back.version))
+        if before is None:
+            client.delete_registered_model_alias(name, PREVIOUS)
+        else:
+            client.set_registered_model_alias(name, PREVIOUS, str(before.version))
+    return now, back
+
+
+def _check_loads(version: Version) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        load_model(download(version, Path(folder)).model)
+
+
+def _former(client: "MlflowClient", version: Version) -> Version | None:
+    """The champion before this one that is still there."""
+    number = version.tags.get(BEFORE)
+    return None if number is None else _version_if_there(client, version.name, number)
+
+
+def _by_number(client: "MlflowClient", name: str, number: int) -> Version:
+    found = _version_if_there(client, name, str(number))
+    if found is None:
+        there = sorted(int(one.version) for one in client.search_model_versions(f"name = '{name}'"))
+        raise RequestError(f"There is no version {number} of {name!r}: use one of {', '.join(map(str, there))}.")
+    return found
+
+
+def _version_if_there(client: "MlflowClient", name: str, number: str) -> Version | None:
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return _version(client.get_model_version(name, number))
+    except MlflowException as error:
+        if error.error_code in {"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"}:
+            return None
+        raise
+
+
+def _by_alias(client: "MlflowClient", name: str, alias: str) -> Version | None:
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return _version(client.get_model_version_by_alias(name, alias))
+    except MlflowException as error:
+        if error.error_code in {"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"}:
+            return None
+        raise
+
+
+def _version(found: "ModelVersion") -> Version:
+    return Version(str(found.name), int(found.version), found.run_id or "", dict(found.tags))

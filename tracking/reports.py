@@ -1,0 +1,105 @@
+"""What a parent run keeps for the eye: the configuration, files and the training curves."""
+
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, TypeAdapter
+
+from engine.results import EpochReport
+from tracking.runs import open_run
+from tracking.store import tracking_errors
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+
+TRAINING_CURVE = "training_curve.html"
+
+
+def log_config(run_id: str, name: str, config: BaseModel | Sequence[BaseModel] | Mapping[str, Any]) -> None:
+    """Keep a configuration, or anything else made of plain values, as the artifact `config/<name>.json`.
+
+    Raises:
+        TrackingError: the store fails.
+    """
+    text = TypeAdapter(Any).dump_json(config, indent=1).decode()
+    run = open_run(run_id)
+    with tracking_errors():
+        run.client.log_text(run_id, text, f"config/{name}.json")
+
+
+def log_files(run_id: str, paths: Iterable[Path], folder: str | None = None) -> None:
+    """Keep files as artifacts, in a folder of the run or at its root.
+
+    Raises:
+        TrackingError: the store fails.
+    """
+    run = open_run(run_id)
+    with tracking_errors():
+        for path in paths:
+            run.client.log_artifact(run_id, str(path), folder)
+
+
+def log_training_curve(parent_run_id: str, histories: Mapping[str, Sequence[EpochReport]]) -> None:
+    """Keep one figure with the curves of several trainings, as the artifact `training_curve.html`.
+
+    Args:
+        parent_run_id: the run that shows it.
+        histories: reports of each training, by the name it shall bear in the legend.
+
+    Raises:
+        TrackingError: the store fails.
+    """
+    run = open_run(parent_run_id)
+    with tempfile.TemporaryDirectory() as folder, tracking_errors():
+        path = Path(folder) / TRAINING_CURVE
+        # The library goes into the file, so that it shows without a network too.
+        training_curve(histories).write_html(path, include_plotlyjs=True)
+        run.client.log_artifact(parent_run_id, str(path))
+
+
+def training_curve(histories: Mapping[str, Sequence[EpochReport]]) -> "Figure":
+    """Draw validation NE and log loss over the epochs, the best epoch of each training marked."""
+    from plotly.colors import qualitative
+    from plotly.subplots import make_subplots
+
+    panels = ("Normalised entropy on validation", "Log loss")
+    figure = make_subplots(rows=1, cols=2, subplot_titles=panels, horizontal_spacing=0.1)
+    for position, (name, history) in enumerate(histories.items()):
+        if history:
+            _add_training(figure, name, history, qualitative.D3[position % len(qualitative.D3)])
+    longest = max((len(history) for history in histories.values()), default=0)
+    figure.update_xaxes(title_text="epoch", rangemode="tozero", tickformat="d", dtick=1 + longest // 12)
+    figure.update_yaxes(title_text="NE (below 1 beats the base rate)", col=1)
+    figure.update_yaxes(title_text="log loss (nats per sample)", col=2)
+    figure.update_layout(title_text="Training curves (star: best epoch)", template="plotly_white", height=520)
+    return figure
+
+
+def _add_training(figure: "Figure", name: str, history: Sequence[EpochReport], colour: str) -> None:
+    """Three lines: NE on the left, log loss of both parts on the right; one click in the legend hides all three."""
+    entropy = [report.validation.ne for report in history]
+    is_best = [value == min(entropy) for value in entropy]
+    stars = {
+        "size": [12 if best else 6 for best in is_best],
+        "symbol": ["star" if best else "circle" for best in is_best],
+    }
+    lines = (
+        (1, f"{name}: NE", entropy, "solid", stars),
+        (2, f"{name}: log loss, validation", [report.validation.logloss for report in history], "solid", {"size": 6}),
+        (2, f"{name}: log loss, training", [report.train_logloss for report in history], "dot", {"size": 6}),
+    )
+    for panel, label, values, dash, marker in lines:
+        figure.add_scatter(
+            x=[report.epoch for report in history],
+            y=values,
+            name=label,
+            mode="lines+markers",
+            line={"color": colour, "dash": dash},
+            marker=marker,
+            legendgroup=name,
+            row=1,
+            col=panel,
+        )

@@ -1,0 +1,271 @@
+"""The tree of runs: one parent for each flow run, and below it a run for each trial, member and ensemble."""
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from engine.data.dataset import Dataset
+from hardware.types import EnergyReading
+from shunter.errors import TrackingError
+from shunter.requests.training import JobRequest
+from tracking.client import AWAY, TrackingClient
+from tracking.convention import (
+    SCHEMA_VERSION,
+    RunKind,
+    data_params,
+    energy_metrics,
+    energy_series,
+    energy_tags,
+    is_number,
+    request_params,
+)
+from tracking.outbox import LOCAL, Outbox
+from tracking.store import experiment_id, open_store, tracking_errors, tracking_uri
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+Status = Literal["FINISHED", "FAILED", "KILLED"]
+LONGEST_TAG = 5_000  # characters that every store of MLflow takes
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run in MLflow to which figures are written; safe to use from several threads.
+
+    Attributes:
+        run_id: MLflow's id of the run.
+    """
+
+    run_id: str
+    client: "MlflowClient" = field(repr=False, compare=False)
+
+    def log_params(self, values: Mapping[str, Any]) -> None:
+        """Write parameters; every number among them is written as a metric too, because text cannot be filtered on.
+
+        Raises:
+            TrackingError: the store fails, or a parameter of that name already has another value.
+        """
+        from mlflow.entities import Param
+
+        params = [Param(name, str(value)) for name, value in values.items()]
+        with tracking_errors():
+            self.client.log_batch(self.run_id, params=params)
+        self.log_metrics({name: value for name, value in values.items() if is_number(value)})
+
+    def log_metrics(self, values: Mapping[str, Any], step: int | None = None) -> None:
+        """Write figures, in one call; `step` is the epoch for the points of a curve."""
+        self._log([(name, value, step or 0) for name, value in values.items()])
+
+    def log_series(self, series: Mapping[str, Sequence[float]], first_step: int = 1) -> None:
+        """Write whole curves in one call: name and the values at `first_step`, `first_step + 1`, ..."""
+        self._log(
+            [(name, value, step) for name, values in series.items() for step, value in enumerate(values, first_step)]
+        )
+
+    def log_energy(self, reading: EnergyReading) -> None:
+        """Write joules, their uncertainty and the watts over time, with the word on where they come from."""
+        self.log_metrics(energy_metrics(reading))
+        self._log(energy_series(reading))
+        self.set_tags(energy_tags(reading))
+
+    def set_tags(self, tags: Mapping[str, str]) -> None:
+        """Write tags; one that is there is replaced."""
+        from mlflow.entities import RunTag
+
+        with tracking_errors():
+            self.client.log_batch(self.run_id, tags=[RunTag(name, text[:LONGEST_TAG]) for name, text in tags.items()])
+
+    def _log(self, points: Sequence[tuple[str, float, int]]) -> None:
+        from mlflow.entities import Metric
+
+        now_milliseconds = int(time.time() * 1000)
+        metrics = [Metric(name, float(value), now_milliseconds, step) for name, value, step in points]
+        with tracking_errors():
+            for start in range(0, len(metrics), 1000):  # the most that MLflow takes at once
+                self.client.log_batch(self.run_id, metrics=metrics[start : start + 1000])
+
+
+def open_run(run_id: str) -> Run:
+    """The run with this id, to write to."""
+    return Run(run_id, open_store())
+
+
+def start_run_tree(
+    request: JobRequest,
+    dataset: Dataset,
+    *,
+    flow_run_id: str | None = None,
+    parent_run_id: str | None = None,
+    kind: RunKind = "train",
+) -> str:
+    """Open the parent run of one flow run, with the request and the data in it.
+
+    Args:
+        request: what the user asked for.
+        dataset: what came out of ingestion.
+        flow_run_id: of Prefect, kept as a tag, so that one finds the other.
+        parent_run_id: a run that was interrupted, to go on writing to; when it has been deleted since, a new one is
+            opened. Runs below it that a kill left open are closed as KILLED.
+        kind: what the flow does.
+
+    Returns:
+        Id of the parent run.
+
+    Raises:
+        TrackingError: the store cannot be reached or written.
+    """
+    client = open_store()
+    if parent_run_id is not None and _reopen(client, parent_run_id):
+        run = Run(parent_run_id, client)
+    else:
+        name = f"{dataset.name} {request.model}"
+        run = _create(client, name, kind)
+        run.log_params({**request_params(request), **data_params(dataset)})
+        _log_input(run, dataset)
+    if flow_run_id is not None:
+        run.set_tags({"prefect.flow_run_id": flow_run_id})
+    return run.run_id
+
+
+def start_run(name: str, kind: RunKind, *, flow_run_id: str | None = None, run_id: str | None = None) -> str:
+    """Open a run that belongs to no training, for instance the profile of a machine.
+
+    Args:
+        name: what the run is called.
+        kind: of the run.
+        flow_run_id: of Prefect, kept as a tag, so that one finds the other.
+        run_id: a run that was interrupted, to go on writing to, as `parent_run_id` of `start_run_tree`.
+
+    Returns:
+        Id of the run.
+
+    Raises:
+        TrackingError: the store cannot be reached or written.
+    """
+    client = open_store()
+    is_there = run_id is not None and _reopen(client, run_id)
+    run = Run(str(run_id), client) if is_there else _create(client, name, kind)
+    if flow_run_id is not None:
+        run.set_tags({"prefect.flow_run_id": flow_run_id})
+    return run.run_id
+
+
+def finish(run_id: str, status: Status = "FINISHED", reason: str | None = None) -> None:
+    """Close a run.
+
+    Args:
+        run_id: of a parent or a child.
+        status: how it ended.
+        reason: one sentence, kept as the tag `run.reason`.
+
+    Raises:
+        TrackingError: the store cannot be reached or written.
+    """
+    run = open_run(run_id)
+    if reason:
+        run.set_tags({"run.reason": reason})
+    with tracking_errors():
+        run.client.set_terminated(run_id, status)
+
+
+@contextlib.contextmanager
+def child_run(parent_run_id: str, name: str, kind: RunKind) -> Iterator[Run]:
+    """A run below the parent for the length of the block: FINISHED after it, FAILED on an error, KILLED on Ctrl-C.
+
+    Raises:
+        TrackingError: the store cannot be reached or written.
+    """
+    run = _create(open_store(), name, kind, parent_run_id)
+    with closing(run.run_id):
+        yield run
+
+
+@contextlib.contextmanager
+def closing(run_id: str) -> Iterator[None]:
+    """Close the run after the block as the block ended; what the block raised goes on to the caller."""
+    try:
+        yield
+    except BaseException as error:
+        # Only an error is a failure: Ctrl-C, a cancelled flow and the end of the process are someone's wish.
+        status = "FAILED" if isinstance(error, Exception) else "KILLED"
+        with contextlib.suppress(TrackingError):  # the first error is the one to report
+            finish(run_id, status, reason=f"{type(error).__name__}: {error}")
+        raise
+    finish(run_id)
+
+
+@contextlib.contextmanager
+def system_metrics(run_id: str, interval_seconds: int = 5) -> Iterator[None]:
+    """Sample processor, memory, disk, network and GPU use into the run (`system/*`) while the block runs.
+
+    These samples are many and explain nothing by themselves: while the store is away they are not kept.
+    """
+    run_id = Outbox(tracking_uri()).real_id(run_id)
+    if run_id.startswith(LOCAL):
+        yield
+        return
+    from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+
+    monitor = SystemMetricsMonitor(
+        run_id, sampling_interval=interval_seconds, resume_logging=True, tracking_uri=tracking_uri()
+    )
+    monitor.start()
+    try:
+        yield
+    finally:
+        monitor.finish()
+
+
+def _create(client: "MlflowClient", name: str, kind: RunKind, parent_run_id: str | None = None) -> Run:
+    tags = {"run.kind": kind, "schema.version": SCHEMA_VERSION}
+    if parent_run_id is not None:
+        tags["mlflow.parentRunId"] = parent_run_id
+    with tracking_errors():
+        return Run(cast("TrackingClient", client).open_run(experiment_id, name, tags), client)
+
+
+def _reopen(client: "MlflowClient", run_id: str) -> bool:
+    """Set a run to RUNNING again; False when it is not there any more."""
+    from mlflow.exceptions import MlflowException
+
+    if Outbox(tracking_uri()).real_id(run_id).startswith(LOCAL):
+        return True  # the store does not know it yet
+    try:
+        info = client.get_run(run_id).info
+    except MlflowException as error:
+        return error.error_code in AWAY
+    if info.lifecycle_stage == "deleted":
+        return False
+    with tracking_errors():
+        left_open = client.search_runs(
+            [info.experiment_id],
+            f"tags.mlflow.parentRunId = '{run_id}' and attributes.status = 'RUNNING'",
+            max_results=1000,
+        )
+        for child in left_open:
+            client.set_terminated(child.info.run_id, "KILLED")
+        client.update_run(run_id, status="RUNNING")
+        if "run.reason" in client.get_run(run_id).data.tags:
+            client.delete_tag(run_id, "run.reason")  # why an earlier attempt ended
+    return True
+
+
+def _log_input(run: Run, dataset: Dataset) -> None:
+    """Name the data in MLflow's own column for it, so that the compare view shows which runs share it."""
+    import json
+
+    from mlflow.entities import Dataset as InputDataset
+    from mlflow.entities import DatasetInput, InputTag
+
+    entity = InputDataset(
+        name=dataset.name,
+        digest=dataset.fingerprint[:36],
+        source_type="local",
+        source=json.dumps({"uri": str(dataset.directory)}),
+        profile=json.dumps({name: split.rows for name, split in dataset.splits.items()}),
+    )
+    with tracking_errors():
+        run.client.log_inputs(run.run_id, [DatasetInput(entity, [InputTag("mlflow.data.context", "training")])])

@@ -1,0 +1,113 @@
+"""Where the runs are kept: the one place that decides on MLflow's store and opens it."""
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, cast
+
+from shunter.errors import TrackingError
+from shunter.secrets import without_secrets
+from shunter.settings import Settings
+from tracking.client import TrackingClient
+from tracking.outbox import Delivery, Outbox
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+EXPERIMENT = "shunter/train"
+
+
+def tracking_uri() -> str:
+    """Address of MLflow's store: the environment's `MLFLOW_TRACKING_URI`, else a SQLite file of our own."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{Settings().tracking_root.resolve() / 'mlflow.db'}"
+
+
+def artifact_root() -> str:
+    """Folder of the artifacts when the store is our own SQLite file; an MLflow server knows its own place."""
+    return str(Settings().tracking_root.resolve() / "artifacts")
+
+
+def open_store() -> "MlflowClient":
+    """Client of the store; the first call ever creates the database, which takes a few seconds.
+
+    Nothing of MLflow's global state is used anywhere in this step: every call names its run, so that threads and
+    tasks do not write into each other's runs.
+
+    Raises:
+        TrackingError: the store cannot be reached or created.
+    """
+    with tracking_errors():
+        if is_file_store():
+            Settings().tracking_root.mkdir(parents=True, exist_ok=True)
+            # A first start would otherwise tell on the terminal how it creates its tables.
+            logging.getLogger("mlflow.store.db").setLevel(logging.WARNING)
+        return cast("MlflowClient", TrackingClient(tracking_uri()))
+
+
+def is_file_store() -> bool:
+    """Whether the store is our own SQLite file."""
+    return not os.environ.get("MLFLOW_TRACKING_URI")
+
+
+def experiment_id(client: "MlflowClient") -> str:
+    """Id of the experiment that holds the runs, created when it is not there yet.
+
+    Raises:
+        TrackingError: the experiment was deleted in MLflow, or the store cannot be written.
+    """
+    from mlflow.exceptions import MlflowException
+
+    with tracking_errors():
+        found = client.get_experiment_by_name(EXPERIMENT)
+        if found is None:
+            # A server keeps artifacts where it was told to; a database alone would put them below the working folder.
+            is_server = tracking_uri().startswith(("http:", "https:"))
+            try:
+                return client.create_experiment(
+                    EXPERIMENT,
+                    artifact_location=None if is_server else artifact_root(),
+                    tags={"mlflow.experimentKind": "custom_model_development"},  # the UI opens on runs, not on traces
+                )
+            except MlflowException:
+                found = client.get_experiment_by_name(EXPERIMENT)  # another process may have been faster
+                if found is None:
+                    raise
+    if found.lifecycle_stage == "deleted":
+        raise TrackingError(
+            f"The experiment {EXPERIMENT!r} was deleted in MLflow: restore it with "
+            f"`mlflow experiments restore --experiment-id {found.experiment_id}`."
+        )
+    return found.experiment_id
+
+
+@contextlib.contextmanager
+def tracking_errors() -> Iterator[None]:
+    """Turn what MLflow, its database and the file system raise into one `TrackingError`."""
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (MlflowException, SQLAlchemyError, OSError, ModuleNotFoundError) as error:  # the last: no such driver
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        raise TrackingError(
+            f"The tracking store {without_secrets(tracking_uri())} failed ({without_secrets(reason)}): "
+            "check that it can be reached and written, or name another with MLFLOW_TRACKING_URI."
+        ) from error
+
+
+def deliver() -> Delivery:
+    """Hand the store what it could not take while it was away.
+
+    Raises:
+        TrackingError: the store cannot be opened.
+    """
+    client = cast("TrackingClient", open_store())
+    with tracking_errors():
+        return client.deliver(experiment_id)
+
+
+def undelivered() -> int:
+    """How many writes wait for the store."""
+    return Outbox(tracking_uri()).waiting()

@@ -1,0 +1,110 @@
+"""One run with everything below it, read back for whoever shows it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracking.history import TrackedRun, tracked_run
+from tracking.store import open_store, tracking_errors, tracking_uri
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+CURVES = ("quality.ne", "quality.logloss", "quality.auc", "quality.train.logloss", "energy.watts")
+LARGEST_ARTIFACT_BYTES = 8 << 20
+Point = tuple[int, float]
+
+
+@dataclass(frozen=True)
+class RunTree:
+    """A parent and its children.
+
+    Attributes:
+        parent: the run of the flow.
+        children: trials, members, ensemble, in the order in which they started.
+        curves: by run id and metric name, (step, value) in the order of the steps; only metrics of `CURVES`.
+        artifacts: text of the parent's small artifacts, by path.
+    """
+
+    parent: TrackedRun
+    children: tuple[TrackedRun, ...]
+    curves: Mapping[str, Mapping[str, tuple[Point, ...]]]
+    artifacts: Mapping[str, str]
+
+    def of_kind(self, *kinds: str) -> list[TrackedRun]:
+        """The children of these kinds."""
+        return [child for child in self.children if child.kind in kinds]
+
+
+def read_tree(run_id: str) -> RunTree:
+    """Read a run and what belongs to it; for the run of a trial or a member, the tree that it is in.
+
+    Args:
+        run_id: full id.
+
+    Raises:
+        TrackingError: the store cannot be read, or holds no such run.
+    """
+    client = open_store()
+    with tracking_errors():
+        run = client.get_run(run_id)
+        above = run.data.tags.get("mlflow.parentRunId")
+        if above:
+            run = client.get_run(above)
+        parent = tracked_run(run)
+        found = client.search_runs(
+            [run.info.experiment_id],
+            f"tags.mlflow.parentRunId = '{parent.run_id}'",
+            max_results=1_000,
+            order_by=["attributes.start_time ASC"],
+        )
+        children = tuple(map(tracked_run, found))
+        curves = {one.run_id: _curves(client, one) for one in (parent, *children)}
+        texts = _texts(client, parent.run_id)
+    return RunTree(parent, children, curves, texts)
+
+
+def read_artifact(run_id: str, path: str) -> str | None:
+    """Text of an artifact; None when there is none of that name.
+
+    Raises:
+        TrackingError: the store cannot be read.
+    """
+    client = open_store()
+    folder = path.rpartition("/")[0]
+    with tracking_errors():
+        there = {one.path for one in client.list_artifacts(run_id, folder or None)}
+        return _text(client, run_id, path) if path in there else None
+
+
+def _curves(client: "MlflowClient", run: TrackedRun) -> dict[str, tuple[Point, ...]]:
+    curves = {}
+    for name in CURVES:
+        if name in run.metrics:
+            points = sorted(client.get_metric_history(run.run_id, name), key=lambda one: (one.step, one.timestamp))
+            curves[name] = tuple((point.step, point.value) for point in points)
+    return curves
+
+
+def _texts(client: "MlflowClient", run_id: str) -> dict[str, str]:
+    """The artifacts that are text and small: tables, configuration, words."""
+    texts = {}
+    for folder in (None, "config", "model_card"):
+        for one in client.list_artifacts(run_id, folder):
+            is_text = Path(one.path).suffix in {".json", ".md", ".txt", ".svg"}
+            if is_text and not one.is_dir and (one.file_size or 0) <= LARGEST_ARTIFACT_BYTES:
+                texts[one.path] = _text(client, run_id, one.path)
+    return texts
+
+
+def _text(client: "MlflowClient", run_id: str, path: str) -> str:
+    """Through a temporary folder: artifacts may lie in a store that is no folder of this machine."""
+    import tempfile
+
+    from mlflow.artifacts import download_artifacts
+
+    location = client.get_run(run_id).info.artifact_uri
+    with tempfile.TemporaryDirectory() as folder:
+        found = download_artifacts(artifact_uri=f"{location}/{path}", dst_path=folder, tracking_uri=tracking_uri())
+        return Path(found).read_text(encoding="utf-8", errors="replace")
