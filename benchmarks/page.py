@@ -1,0 +1,200 @@
+"""Writes docs/benchmarks.md from the result files and the descriptions of their figures; a test keeps the page fresh.
+
+python -m benchmarks.page
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from benchmarks.report import RESULTS
+
+DESCRIPTIONS = Path(__file__).parent / "descriptions.yaml"
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+UNKNOWN = "-"
+
+INTRODUCTION = """\
+# Benchmarks
+
+<!-- Written by `python -m benchmarks.page` from benchmarks/results/*.json and benchmarks/descriptions.yaml. -->
+
+Every figure that Shunter publishes, beside what it was compared with. "behind" marks a figure whose rival is better.
+± is the standard deviation over the seeds. Figures are *measured* unless their description says *counted* or
+*simulated*.
+
+`python -m benchmarks.NAME` measures a benchmark again, `--quick` in under a minute; its module describes the method in
+full. The machines were shared with other work, so compare figures of one table, not of two.
+"""
+
+
+class Description(BaseModel):
+    """Part of the descriptions; a misspelled field is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Comparison(Description):
+    """What a figure is compared with: another headline figure (`key`) or a fixed number (`value`)."""
+
+    key: str | None = None
+    value: float | None = None
+    who: str
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.key is None) == (self.value is None):
+            raise ValueError("give either key or value of what a figure is compared with")
+        return self
+
+    def find(self, headline: Mapping[str, Any]) -> float:
+        """The number."""
+        return headline[self.key] if self.key else self.value or 0.0
+
+
+class Figure(Description):
+    """What a headline figure means and how it is written."""
+
+    what: str
+    decimals: int = 0
+    unit: str = ""
+    spread: str | None = Field(default=None, description="Headline key of its standard deviation.")
+    better: Literal["higher", "lower"] | None = None
+    beside: Comparison | None = None
+
+
+class Section(Description):
+    """A benchmark on the page."""
+
+    title: str
+    about: str
+    picture: str | None = None
+    figures: dict[str, Figure]
+
+
+def read_descriptions() -> dict[str, Section]:
+    """Sections by the name of their benchmark, in the order of the page."""
+    sections = yaml.safe_load(DESCRIPTIONS.read_text())
+    return {name: Section.model_validate(section) for name, section in sections.items()}
+
+
+def read_results(folder: Path = RESULTS) -> dict[str, dict[str, Any]]:
+    """Published results by the name of their benchmark; quick runs are not published."""
+    return {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json")) if "." not in path.stem}
+
+
+def check(sections: Mapping[str, Section], results: Mapping[str, Mapping[str, Any]]) -> None:
+    """Compare descriptions with results.
+
+    Raises:
+        ValueError: a figure has no description, or a description no figure; all of them are named.
+    """
+    published = {(name, key) for name, result in results.items() for key in result["headline"]}
+    described: set[tuple[str, str]] = set()
+    compared: set[tuple[str, str]] = set()
+    for name, section in sections.items():
+        for key, figure in section.figures.items():
+            described |= {(name, each) for each in (key, figure.spread) if each}
+            if figure.beside and figure.beside.key:
+                compared.add((name, figure.beside.key))
+    missing = (described | compared) - published
+    problems = [
+        *(f"{name}: the headline figure {key} has no description" for name, key in sorted(published - described)),
+        *(f"{name}: {key} is described, and results/{name}.json lacks it" for name, key in sorted(missing)),
+    ]
+    if problems:
+        raise ValueError("benchmarks/descriptions.yaml does not match the results:\n" + "\n".join(problems))
+
+
+def render(sections: Mapping[str, Section], results: Mapping[str, Mapping[str, Any]]) -> str:
+    """The page."""
+    check(sections, results)
+    contents = "\n".join(f"- [{section.title}](#{_anchor(section.title)})" for section in sections.values())
+    parts = (_render_section(name, section, results[name]) for name, section in sections.items())
+    return "\n".join([INTRODUCTION, contents, "", "\n".join(parts)])
+
+
+def _render_section(name: str, section: Section, result: Mapping[str, Any]) -> str:
+    machine, headline = result["machine"], result["headline"]
+    versions = ", ".join(f"{package} {version}" for package, version in result["versions"].items() if version)
+    where = f"{machine['processor']}, {machine['usable_cores']} cores, {machine['memory_gib']} GiB of memory"
+    when = result["date"][:10]
+    cells = (
+        (f"`{key}`", format_value(headline, key, figure), figure.what, format_comparison(headline, key, figure))
+        for key, figure in section.figures.items()
+    )
+    rows = [f"| {' | '.join(row)} |" for row in cells]
+    picture = [f"![{section.title}](../benchmarks/results/{section.picture})", ""] if section.picture else []
+    return "\n".join(
+        [
+            f"## {section.title}",
+            "",
+            section.about.strip(),
+            "",
+            f"`benchmarks/results/{name}.json`, measured on {when}: {where}; Python {machine['python']}, "
+            f"{versions}; seeds {_ranges(result['seeds'])}.",
+            "",
+            "| key | value | what | beside |",
+            "|---|---:|---|---|",
+            *rows,
+            "",
+            *picture,
+        ]
+    )
+
+
+def format_value(headline: Mapping[str, Any], key: str, figure: Figure) -> str:
+    """The figure with its unit and, if known, its spread."""
+    spread = f" ± {_format(headline[figure.spread], figure)}" if figure.spread else ""
+    return _with_unit(_format(headline[key], figure) + spread, figure)
+
+
+def format_comparison(headline: Mapping[str, Any], key: str, figure: Figure) -> str:
+    """What the figure is compared with, whose it is, and "behind" where that is the better one."""
+    if figure.beside is None:
+        return ""
+    value, other = headline[key], figure.beside.find(headline)
+    is_behind = (figure.better == "higher" and value < other) or (figure.better == "lower" and value > other)
+    is_whole = figure.beside.key is None and other == round(other)
+    text = f"{other:g}" if is_whole else _format(other, figure)
+    return f"{_with_unit(text, figure)} ({figure.beside.who})" + (": **behind**" if is_behind else "")
+
+
+def _format(value: float | str | bool | None, figure: Figure) -> str:
+    if value is None:
+        return UNKNOWN
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return value
+    scaled = value * 100 if figure.unit == "%" else value
+    text = f"{scaled:,.{figure.decimals}f}"
+    return text if scaled == 0 or text.strip("-0.") else f"{scaled:.0e}"
+
+
+def _with_unit(text: str, figure: Figure) -> str:
+    return f"{text} {figure.unit}".strip()
+
+
+def _ranges(seeds: list[int]) -> str:
+    """`0 to 19` for a long run of seeds."""
+    if len(seeds) > 3 and seeds == list(range(seeds[0], seeds[-1] + 1)):
+        return f"{seeds[0]} to {seeds[-1]}"
+    return ", ".join(map(str, seeds))
+
+
+def _anchor(title: str) -> str:
+    return title.lower().replace(" ", "-")
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(render(read_descriptions(), read_results()))
+    print(f"{PAGE} written")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""docs/benchmarks.md is what the result files say, and every headline figure has a description."""
+
+import pytest
+
+from benchmarks.page import (
+    PAGE,
+    Comparison,
+    Figure,
+    Section,
+    format_comparison,
+    read_descriptions,
+    read_results,
+    render,
+)
+from benchmarks.quality_recipes import FRAPPE
+
+MACHINE = {"processor": "P", "usable_cores": 2, "memory_gib": 8.0, "python": "3.11"}
+
+
+def result(**headline: object) -> dict[str, object]:
+    return {"date": "2026-01-02T03:04:05", "machine": MACHINE, "versions": {}, "seeds": [0], "headline": headline}
+
+
+def section(**figures: Figure) -> Section:
+    return Section(title="A title", about="What it is.", figures=figures)
+
+
+def test_the_committed_page_is_fresh() -> None:
+    assert PAGE.read_text() == render(read_descriptions(), read_results()), "run `python -m benchmarks.page`"
+
+
+def test_a_figure_without_description_is_named() -> None:
+    with pytest.raises(ValueError, match="speed: the headline figure fast has no description"):
+        render({"speed": section()}, {"speed": result(fast=1.0)})
+
+
+def test_a_benchmark_without_description_is_named() -> None:
+    with pytest.raises(ValueError, match="speed: the headline figure fast has no description"):
+        render({}, {"speed": result(fast=1.0)})
+
+
+def test_a_description_without_figure_is_named() -> None:
+    figures = {"fast": Figure(what="Speed", beside=Comparison(key="slow", who="a rival"))}
+    with pytest.raises(ValueError, match=r"slow is described, and results/speed.json lacks it"):
+        render({"speed": section(**figures)}, {"speed": result(fast=1.0)})
+
+
+def test_a_table_shows_unit_spread_and_comparison() -> None:
+    figures = {
+        "error": Figure(
+            what="Error", decimals=1, unit="%", spread="error_std", beside=Comparison(key="other", who="Z")
+        ),
+        "other": Figure(what="Other"),
+    }
+    page = render({"speed": section(**figures)}, {"speed": result(error=0.1234, error_std=0.01, other=0.5)})
+    assert "| `error` | 12.3 ± 1.0 % | Error | 50.0 % (Z) |" in page
+    assert "measured on 2026-01-02" in page
+
+
+@pytest.mark.parametrize(("better", "is_behind"), [("higher", True), ("lower", False), (None, False)])
+def test_a_better_rival_is_said_to_be_better(better: str | None, is_behind: bool) -> None:
+    figure = Figure.model_validate(
+        {"what": "Ratio", "decimals": 2, "better": better, "beside": {"value": 1, "who": "a rival"}}
+    )
+    shown = format_comparison({"ratio": 0.5}, "ratio", figure)
+    assert shown == "1 (a rival)" + (": **behind**" if is_behind else "")
+
+
+def test_published_figures_are_those_of_the_recipes_and_results() -> None:
+    figures = read_descriptions()
+    for family, recipe in FRAPPE.recipes.items():
+        beside = figures["quality"].figures[f"frappe_{family}_auc"].beside
+        assert recipe.published_auc == (beside.value if beside else None)
+    recipe = next(run["recipe"] for run in read_results()["graph"]["details"]["runs"] if run["model"] == "lightgcn")
+    for name in ("ndcg20", "recall20"):
+        beside = figures["graph"].figures[f"lightgcn_{name}"].beside
+        assert beside is not None
+        assert beside.value == recipe[f"published_{name}"]
