@@ -52,7 +52,10 @@ class Comparison(Description):
 
     def find(self, headline: Mapping[str, Any]) -> float:
         """The number."""
-        return headline[self.key] if self.key else self.value or 0.0
+        if self.value is not None:
+            return self.value
+        assert self.key
+        return headline[self.key]
 
 
 class Figure(Description):

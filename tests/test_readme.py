@@ -33,12 +33,31 @@ def test_every_command_shown_exists_with_its_options() -> None:
     assert used <= known | {("runs", "--help")}
 
 
+ROW = re.compile(r"^\| .* \| ([\d.,]+)( %)? \| ([\d.,]+)(?: %)? \((.*)\)(: behind)? \| `(\w+)`: (.*) \|$", re.MULTILINE)
+
+
 def test_every_figure_quoted_is_in_a_result_file() -> None:
-    """A row `key | value | file` of the table under "Measured" quotes a headline figure of that file."""
-    rows = re.findall(r"^\| `(\w+)` \| ([\d.,]+) \|.*\| `(\w+)\.json` \|$", README, re.MULTILINE)
-    assert rows
-    for key, quoted, name in rows:
-        result = json.loads((PROJECT_ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
-        value = float(quoted.replace(",", ""))
-        decimals = len(quoted.partition(".")[2])
-        assert round(result["headline"][key], decimals) == value, (key, quoted)
+    """A row `what | value | rival | file: keys` of the table under "What was measured" quotes headline figures.
+
+    A rival without a key of its own is the fixed number that the figure's description compares it with. A row says
+    "behind" where its rival is better.
+    """
+    table = README.partition("## What was measured")[2].partition("\n## ")[0]
+    rows = ROW.findall(table)
+    assert len(rows) == 8 == sum(line.startswith("|") for line in table.splitlines()) - 2
+    descriptions = yaml.safe_load((PROJECT_ROOT / "benchmarks" / "descriptions.yaml").read_text())
+    for value, percent, rival, _, behind, name, keys in rows:
+        headline = json.loads((PROJECT_ROOT / "benchmarks" / "results" / f"{name}.json").read_text())["headline"]
+        key, *others = re.findall(r"`(\w+)`", keys)
+        figure = descriptions[name]["figures"][key]
+        other = headline[others[0]] if others else figure["beside"]["value"]
+        for text, exact in ((value, headline[key]), (rival, other)):
+            quoted, decimals = float(text.replace(",", "")), len(text.partition(".")[2])
+            assert round(exact * (100 if percent else 1), decimals) == quoted, (key, text)
+        is_better = headline[key] > other if figure["better"] == "higher" else headline[key] < other
+        assert bool(behind) != is_better, key
+
+
+def test_negative_results_are_told() -> None:
+    assert "Two of the eight results are behind their rivals" in README
+    assert len(re.findall(r"\): behind \|", README)) == 2
