@@ -1,0 +1,98 @@
+"""What the public pages name exists: links, headings, paths and what they import. They speak to their readers alone."""
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from shunter.settings import PROJECT_ROOT
+
+PAGES = [
+    *(PROJECT_ROOT / name for name in ("README.md", "CONTRIBUTING.md", "mlflow/README.md")),
+    *sorted((PROJECT_ROOT / "docs").glob("*.md")),
+]
+CODE_FOLDERS = (
+    *("flows", "tasks", "reporting", "planner", "search", "retraining", "tracking", "ingestion", "engine"),
+    *("models", "hardware", "shunter"),
+)
+OTHER_FOLDERS = ("mlflow", "benchmarks", "docs", "tests", "requirements")
+# Artifacts and an experiment in MLflow, which look like paths of the project.
+IN_MLFLOW = {"search/study.db", "search/front.png", "search/front.json", "search/trials.csv", "shunter/train"}
+# Sentences to whoever ordered the work instead of to a reader.
+NOT_TO_READERS = (
+    *("was asked", "were asked", "been asked", "is asked for", "are asked for", "asked for"),
+    *("was demanded", "were demanded", "was required of", "as requested", "as instructed", "the order says"),
+)
+PROSE = re.compile(r"^( *)```.*?^\1```$", re.DOTALL | re.MULTILINE)
+TOKEN = re.compile(r"`((?:" + "|".join((*CODE_FOLDERS, *OTHER_FOLDERS)) + r")/[\w./*-]*)`")
+
+pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT_ROOT)))
+
+
+def prose_of(page: Path) -> str:
+    """A page without its blocks of code."""
+    return PROSE.sub("", page.read_text())
+
+
+def anchors_of(page: Path) -> set[str]:
+    """The headings as a link names them."""
+    headings = re.findall(r"^#+ (.*)$", prose_of(page), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pages
+def test_every_relative_link_leads_to_a_page_and_a_heading(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose_of(page)):
+        if link.startswith(("https://", "http://")):
+            continue
+        target, _, anchor = link.partition("#")
+        path = (page.parent / target).resolve() if target else page
+        assert path.exists(), link
+        assert not anchor or anchor in anchors_of(path), link
+
+
+@pages
+def test_every_path_named_exists(page: Path) -> None:
+    missing = [name for name in TOKEN.findall(prose_of(page)) if name not in IN_MLFLOW and not exists(name)]
+    assert missing == []
+
+
+def exists(name: str) -> bool:
+    """Whether a path is in the project; NAME stands for any name, and a folder ends in a slash."""
+    if "*" in name or "NAME" in name:
+        return any(PROJECT_ROOT.glob(name.replace("NAME", "*")))
+    path = PROJECT_ROOT / name
+    return path.is_dir() if name.endswith("/") else path.exists()
+
+
+@pages
+def test_what_an_example_imports_exists(page: Path) -> None:
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        for module, names in re.findall(r"^from ((?:" + "|".join(CODE_FOLDERS) + r")[\w.]*) import (.+)$", block, re.M):
+            imported = importlib.import_module(module)
+            assert all(hasattr(imported, name.strip()) for name in names.split(",")), (module, names)
+
+
+@pages
+def test_no_sentence_is_a_message_to_whoever_ordered_the_work(page: Path) -> None:
+    text = " ".join(page.read_text().lower().split())
+    assert [phrase for phrase in NOT_TO_READERS if phrase in text] == []
+
+
+def test_contributing_has_a_row_for_every_folder_in_the_order_of_imports() -> None:
+    rows = re.findall(r"^\| `(\w+)/` \|", (PROJECT_ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    code = tuple(row for row in rows if row in CODE_FOLDERS)
+    assert code == CODE_FOLDERS
+    packages = {path.parent.name for path in PROJECT_ROOT.glob("*/*.py")} - {"benchmarks", "tests"}
+    assert packages == set(CODE_FOLDERS)
+
+
+def test_readme_and_architecture_name_every_folder_of_code() -> None:
+    for name in ("README.md", "docs/architecture.md"):
+        text = (PROJECT_ROOT / name).read_text()
+        assert [folder for folder in CODE_FOLDERS if f"`{folder}/`" not in text] == [], name
+
+
+def test_readme_is_short() -> None:
+    assert len((PROJECT_ROOT / "README.md").read_text().splitlines()) <= 140
