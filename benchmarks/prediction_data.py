@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks import report
 from engine.config import DenseOptimizer, Execution, Hyperparameters, Schedule
 from engine.data.dataset import SPLITS, Dataset, FieldStatistics, SplitStatistics
-from engine.executors.execution import execution_of
+from engine.execution import execution_of
 from engine.loop.step import applied
 from engine.probes.steps import time_model
 from hardware.types import Placement, Precision
@@ -232,7 +232,7 @@ def measure_memory(settings: Sequence[MemorySetting] = MEMORY_SETTINGS) -> list[
 def train_once(setting: MemorySetting, folder: Path) -> dict[str, Any]:
     """Train two short epochs and tell the peak of the memory, beside what the process held before."""
     from engine.loop.trainer import train
-    from engine.probes.memory_fit import process_bytes
+    from engine.memory import process_bytes
 
     shape = SHAPES[setting.shape]
     dataset = write_dataset(folder / "data", shape, rows=4 * setting.batch_size)

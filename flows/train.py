@@ -13,9 +13,9 @@ from rich.console import Console
 from engine.config import Schedule
 from engine.data.dataset import Dataset
 from engine.ensemble.result import EnsembleResult
+from engine.executors.adaptation import Adaptation
 from engine.executors.energy import add_readings
 from engine.executors.ray.cluster import Cluster, requested_cluster
-from engine.loop.adaptation import Adaptation
 from engine.probes.measurement import measure
 from engine.trained_model import TrainedModel
 from flows.graph import check_graph_request, is_graph_model, register_ranker, train_graph_model

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from engine.config import Schedule
 from engine.data.dataset import Dataset
-from engine.executors.execution import execution_of
+from engine.execution import execution_of
 from engine.executors.role import Place, Reading, Slot
 from hardware.budget import JOULES_PER_KWH
 from hardware.meters.meter import measure_energy

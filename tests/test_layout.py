@@ -32,8 +32,7 @@ BEYOND_THE_CORE = (
     "trained_model",
     "result",
     "measurement",
-    "adaptation",
-    "compilation",
+    "execution",
 )
 
 

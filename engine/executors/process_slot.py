@@ -15,7 +15,7 @@ from typing import Any
 import shunter.errors
 from engine.config import Hyperparameters, Schedule
 from engine.data.dataset import Dataset
-from engine.executors.execution import execution_of
+from engine.execution import execution_of
 from engine.executors.ledger import Ledger, LedgerMeter
 from engine.executors.training_process import Job
 from engine.results import TrainingFigures

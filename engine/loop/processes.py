@@ -14,7 +14,7 @@ from engine.data.loader import BatchLoader
 from engine.loop.compiled_step import compile_step
 from engine.loop.evaluation import evaluate
 from engine.loop.step import train_step
-from engine.probes.memory import check_tables_fit
+from engine.memory import check_tables_fit
 from engine.results import Evaluation
 from models.embeddings.tiered import EmbeddingCache
 from models.registry import Model, build_model

@@ -10,7 +10,7 @@ from engine.config import Execution, Hyperparameters
 from engine.data.dataset import Dataset
 from engine.data.loader import BatchLoader
 from engine.loop.step import applied, build_dense_optimizer, prefetch, seeded, train_step
-from engine.probes.memory import check_tables_fit
+from engine.memory import check_tables_fit
 from models.registry import build_model
 from models.spec import ModelSpec
 from models.tower_partitioner import interactions

@@ -7,7 +7,8 @@ from pydantic import Field
 
 from engine.config import Hyperparameters
 from engine.data.dataset import Dataset
-from engine.executors.execution import execution_of
+from engine.execution import execution_of
+from engine.memory import is_out_of_memory
 from engine.probes.steps import time_steps
 from engine.ranking.config import RankingHyperparameters
 from engine.ranking.interactions import read_graph
@@ -56,7 +57,7 @@ def measure(dataset: Dataset, spec: ModelSpec | GraphSpec, placement: Placement,
         ):
             timing = _time(dataset, spec, placement, steps)
     except (MemoryError, RuntimeError) as error:
-        if not _is_out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         log.warning("%s runs out of memory.", placement.label)
         return None
@@ -80,10 +81,3 @@ def _time(dataset: Dataset, spec: ModelSpec | GraphSpec, placement: Placement, s
 def _interval(timing: StepTiming) -> tuple[float, float]:
     stretch = (timing.step_seconds_p90 / timing.step_seconds_p10) ** (Z95 / (2 * Z90))
     return timing.step_seconds / stretch, timing.step_seconds * stretch
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """Whether torch or Python ran out of memory; torch's CPU allocator says so only in its text."""
-    import torch
-
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)

@@ -24,7 +24,7 @@ from engine.loop.step import (
     seeded,
     train_step,
 )
-from engine.probes.memory import check_tables_fit
+from engine.memory import check_tables_fit
 from engine.results import StepTiming
 from models.registry import Model, build_model
 from models.spec import ModelSpec

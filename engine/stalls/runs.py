@@ -14,8 +14,8 @@ from engine.checkpoint.lookahead import admitted, embedding_cache
 from engine.config import Execution
 from engine.data.batch import Batch
 from engine.loop.step import applied, build_dense_optimizer, prefetch, train_step
+from engine.memory import available_memory_bytes, check_tables_fit
 from engine.parallel.processes import ManyProcesses
-from engine.probes.memory import available_memory_bytes, check_tables_fit
 from engine.stalls.batches import StallBatches, largest_window_rows
 from engine.stalls.linked import Wire
 from engine.stalls.plan import CommunicationMeasurement, StallPlan, Traffic

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from engine.data.dataset import Dataset
-from engine.probes.memory_fit import process_bytes
+from engine.memory import process_bytes
 from hardware.catalogue.rows import load_catalogue
 from hardware.cost.cost_model import CostModel
 from hardware.cost.residual import Residual

@@ -17,7 +17,7 @@ import torch
 from engine.checkpoint.storage import read_json, read_tensors, write_tensors, write_text
 from engine.config import Execution
 from engine.loop.architecture_search import Learned, RoundReport, SupernetSchedule, SupernetTraining
-from engine.probes.memory import available_memory_bytes
+from engine.memory import available_memory_bytes
 from engine.probes.operator_costs import MeasuredCosts
 from hardware.meters.meter import EnergyMeter, measure_energy
 from models.spec import ModelSpec, rows_kept

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from engine.data.dataset import Dataset
 from engine.data.loader import mean_ids_per_sample
-from engine.executors.execution import execution_of
+from engine.execution import execution_of
 from engine.probes.field_interactions import MOST_PASSES, field_interactions
 from hardware.types import Placement
 from models.spec import ModelSpec

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import torch
-
 from engine.config import Schedule
 from engine.data.dataset import Dataset
 from engine.executors.role import Slot
+from engine.memory import is_out_of_memory
 from engine.results import EpochReport, TrainingFigures
 from hardware.types import EnergyReading
 from models.counting import count_parameter_bytes
@@ -213,6 +212,4 @@ def _stopped() -> type[Exception]:
 
 def _is_failure_of_point(error: Exception) -> bool:
     """Whether another point may do better: the loss went astray, the memory did not suffice, its process died."""
-    if isinstance(error, TrainingError | TooLargeError | MemoryError | torch.OutOfMemoryError):
-        return True
-    return isinstance(error, RuntimeError) and "allocate memory" in str(error)  # torch's allocator on the CPU
+    return isinstance(error, TrainingError | TooLargeError) or is_out_of_memory(error)

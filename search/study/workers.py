@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.config import Hyperparameters, Schedule
 from engine.data.dataset import Dataset
-from engine.executors.execution import execution_of
+from engine.execution import execution_of
 from engine.executors.process_slot import ProcessSlot
 from engine.executors.role import Place, Reading, Slot
 from engine.libraries import load_libraries

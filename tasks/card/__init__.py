@@ -7,7 +7,7 @@ from prefect.cache_policies import NO_CACHE
 
 from engine.data.dataset import Dataset
 from engine.ensemble.result import EnsembleResult
-from engine.executors.execution import execution_of
+from engine.execution import execution_of
 from engine.trained_model import TrainedModel
 from hardware.types import Placement
 from reporting.card.facts import gather

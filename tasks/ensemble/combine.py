@@ -10,7 +10,7 @@ from engine.config import Execution
 from engine.data.dataset import Dataset
 from engine.ensemble.result import EnsembleResult, Member, read_finished
 from engine.ensemble.weights import Verdict, combine, judge
-from engine.executors.execution import execution_of
+from engine.execution import execution_of
 from engine.loop.evaluation import evaluate
 from engine.metrics import compute_task_metrics
 from engine.results import Evaluation

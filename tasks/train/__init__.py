@@ -9,8 +9,8 @@ from prefect.cache_policies import NO_CACHE
 from engine.checkpoint.warm_start import WarmStart
 from engine.config import Hyperparameters, Schedule
 from engine.data.dataset import Dataset
+from engine.executors.adaptation import Adaptation
 from engine.executors.role import Place
-from engine.loop.adaptation import Adaptation
 from engine.ranking.config import RankingHyperparameters
 from engine.trained_model import TrainedModel
 from hardware.types import Placement

@@ -11,12 +11,12 @@ from engine.checkpoint.storage import save_model
 from engine.checkpoint.warm_start import WarmStart
 from engine.config import Hyperparameters, Schedule
 from engine.data.dataset import Dataset
+from engine.execution import execution_of
+from engine.executors.adaptation import Adaptation, Change
+from engine.executors.compilation import choose_compilation
 from engine.executors.energy import EnergyRecord
-from engine.executors.execution import execution_of
 from engine.executors.here import is_shared, training_of
 from engine.executors.role import Place
-from engine.loop.adaptation import Adaptation, Change
-from engine.loop.compilation import choose_compilation
 from engine.results import EpochReport
 from engine.trained_model import TrainedModel, describe, read_finished
 from hardware.meters.meter import measure_energy

@@ -8,8 +8,8 @@ from pathlib import Path
 from engine.checkpoint.storage import write_text
 from engine.config import Schedule
 from engine.data.dataset import Dataset
+from engine.execution import execution_of
 from engine.executors.energy import EnergyRecord
-from engine.executors.execution import execution_of
 from engine.loop.interrupt import stopped_between_steps
 from engine.ranking.config import RankingHyperparameters, RankingReport
 from engine.ranking.evaluation import UserFigures, evaluate_users

@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
-from engine.executors.execution import execution_of
+from engine.execution import execution_of
 from engine.executors.ledger import Ledger, LedgerMeter
 from engine.executors.ray.checkpoint import read_checkpoint, write_checkpoint
 from engine.executors.ray.data import has_dataset, read_pieces, write_piece

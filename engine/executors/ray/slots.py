@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from engine.config import Hyperparameters, Schedule
 from engine.data.dataset import Dataset
-from engine.executors.execution import execution_of
+from engine.execution import execution_of
 from engine.executors.ledger import Ledger, LedgerMeter
 from engine.executors.ray.node_trainer import Job, Outcome
 from engine.executors.ray.training import Listener

@@ -14,7 +14,7 @@ from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
 from engine.loop.evaluation import evaluate
 from engine.loop.trainer import train
-from engine.probes.memory import available_memory_bytes, check_tables_fit
+from engine.memory import available_memory_bytes, check_tables_fit
 from engine.probes.steps import time_steps
 from engine.results import TrainResult
 from models.embeddings.tiered import TieredEmbeddings

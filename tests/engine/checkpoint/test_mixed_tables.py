@@ -15,7 +15,7 @@ from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
 from engine.loop.evaluation import evaluate
 from engine.loop.trainer import train
-from engine.probes.memory import check_tables_fit
+from engine.memory import check_tables_fit
 from models.ensemble import Ensemble
 from models.registry import build_model
 from models.spec import Features, ModelSpec

@@ -13,7 +13,7 @@ from optuna import TrialPruned
 
 from engine.config import Hyperparameters, Schedule
 from engine.data.dataset import Dataset
-from engine.executors.execution import execution_of
+from engine.execution import execution_of
 from engine.executors.process_slot import ProcessSlot
 from engine.loop.trainer import train
 from engine.results import EpochReport, TrainingFigures

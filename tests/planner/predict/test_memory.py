@@ -12,7 +12,7 @@ from engine.config import DenseOptimizer, Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
 from engine.loop.step import peak_memory_bytes, reset_peak_memory
 from engine.loop.trainer import train
-from engine.probes.memory_fit import process_bytes
+from engine.memory import process_bytes
 from hardware.cost.memory_model import predict_memory_bytes
 from hardware.types import Placement, Precision
 from models.spec import ModelSpec

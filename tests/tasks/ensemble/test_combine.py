@@ -10,7 +10,7 @@ from engine.checkpoint.storage import load_model
 from engine.config import Hyperparameters, Schedule
 from engine.data.dataset import Dataset
 from engine.ensemble.result import EnsembleResult
-from engine.executors.execution import execution_of
+from engine.execution import execution_of
 from engine.loop.evaluation import evaluate
 from engine.metrics import compute_metrics
 from engine.trained_model import TrainedModel

@@ -7,7 +7,7 @@ import pytest
 from engine.checkpoint.storage import load_model
 from engine.config import Hyperparameters, Schedule
 from engine.ensemble.result import EnsembleResult
-from engine.executors.execution import execution_of
+from engine.execution import execution_of
 from engine.loop.evaluation import evaluate
 from engine.trained_model import TrainedModel
 from flows.summary import _quality_words

@@ -13,10 +13,10 @@ import tasks.train.progress
 from engine.checkpoint.storage import load_model
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
+from engine.execution import execution_of
+from engine.executors.adaptation import Adaptation
 from engine.executors.energy import add_readings
-from engine.executors.execution import execution_of
 from engine.executors.here import machine_of
-from engine.loop.adaptation import Adaptation
 from engine.loop.evaluation import evaluate
 from engine.trained_model import TrainedModel
 from hardware.types import EnergyReading, Placement, PowerSample
@@ -249,7 +249,7 @@ def test_processes_share_the_memory_of_a_cpu_and_have_a_gpu_each() -> None:
 def test_steps_that_leave_their_predicted_time_let_other_threads_take_over_and_the_run_says_so(
     dataset: Dataset, tmp_path: Path, tracking_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.loop.adaptation.WINDOW_SECONDS", 0.0)
+    monkeypatch.setattr("engine.executors.adaptation.WINDOW_SECONDS", 0.0)
     two = PLACEMENT.model_copy(update={"threads": 2})
 
     def fewest(present: Placement, times: Mapping[Placement, float]) -> Placement:

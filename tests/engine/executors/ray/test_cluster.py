@@ -12,7 +12,7 @@ from mlflow.entities import Run as MlflowRun
 
 from engine.config import Hyperparameters, Schedule
 from engine.data.dataset import Dataset
-from engine.executors.execution import execution_of
+from engine.execution import execution_of
 from engine.executors.ray.cluster import Cluster, open_cluster
 from engine.executors.ray.data import copy_directory, find_dataset, read_pieces, write_piece
 from engine.executors.ray.training import NodeLostError

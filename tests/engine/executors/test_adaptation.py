@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.loop.adaptation import QUIET_STEPS, WINDOW_SECONDS, WINDOWS_OUTSIDE, Adaptation, Change
+from engine.executors.adaptation import QUIET_STEPS, WINDOW_SECONDS, WINDOWS_OUTSIDE, Adaptation, Change
 from hardware.types import Placement
 
 THREADS = [Placement(accelerator="cpu", threads=threads, precision="fp32", batch_size=512) for threads in (1, 2, 4, 8)]

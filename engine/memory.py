@@ -1,17 +1,22 @@
-"""Whether the embedding tables fit into memory, told before they are allocated."""
+"""Memory: what this process holds, what is left, whether tables fit, and whether an error says that it ran out."""
 
+import importlib
 import os
+import resource
 from pathlib import Path
 
 import torch
 
 from engine.config import Execution
 from hardware.devices.cgroup import memory_limit_bytes
+from models.embeddings.pooled import choose_kernel
 from models.embeddings.slots import BYTES_A_ROW, BYTES_A_SLOT
 from models.spec import Features, ModelSpec
 from shunter.errors import RequestError, TooLargeError
 
 FLOAT_BYTES = 4
+# Torch's allocator on the CPU, the kernel and C++ say it in the text of their errors only.
+OUT_OF_MEMORY_SIGNS = ("can't allocate memory", "not enough memory", "Cannot allocate memory", "bad_alloc")
 
 
 def available_memory_bytes(device: torch.device) -> int:
@@ -63,3 +68,26 @@ def check_tables_fit(
             f"field {owner!r}, but {available_bytes:,} are left on {execution.device}: lower that field's rows or "
             f"embedding_dim, or set embedding_cache_rows to keep the tables in a file."
         )
+
+
+def process_bytes() -> int:
+    """Memory of this process with the libraries that a training loads at its first step: what the rest comes on top of.
+
+    They are loaded here, so that they count once and for all: the embedding kernel, torch's compiler, which every
+    optimiser brings in, and the writer of checkpoints.
+    """
+    choose_kernel("auto", torch.device("cpu"))
+    for library in ("torch._dynamo", "safetensors.torch"):
+        importlib.import_module(library)
+    try:
+        status = Path("/proc/self/status").read_text()
+        return int(status.split("VmRSS:")[1].split()[0]) * 1024
+    except (OSError, IndexError):  # the kernel does not tell, but for the peak
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether torch, Python or the kernel ran out of memory."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError | OSError) and any(sign in str(error) for sign in OUT_OF_MEMORY_SIGNS)

@@ -6,7 +6,7 @@ import pytest
 
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
-from engine.loop.compilation import FEWEST_STEPS, FILE, Compilation, choose_compilation
+from engine.executors.compilation import FEWEST_STEPS, FILE, Compilation, choose_compilation
 from models.spec import ModelSpec
 from shunter.errors import CheckpointError
 from tests.engine.synthetic import write_dataset
