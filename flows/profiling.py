@@ -11,8 +11,9 @@ from engine.stalls.report import StallReport
 from engine.stalls.search import check_request, choose_profile
 from flows.hooks import notify
 from hardware.reservation import reserve, wanted
-from hardware.types import Frozen, HardwareProfile
+from hardware.types import HardwareProfile
 from reporting.pictures import draw_pictures
+from shunter.frozen import Frozen
 from shunter.requests.profile import ProfileRequest
 from shunter.requests.training import TrainRequest
 from tasks.ingest import ingest

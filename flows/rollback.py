@@ -3,7 +3,7 @@
 from prefect import flow
 from prefect.runtime import flow_run
 
-from hardware.types import Frozen
+from shunter.frozen import Frozen
 from tracking.registry.versions import roll_back, tag_version
 from tracking.runs import closing, open_run, start_run
 

@@ -2,16 +2,12 @@
 
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from shunter.frozen import Frozen
 
 Source = Literal["measured", "catalogue", "estimated"]
 Precision = Literal["fp32", "bf16"]
-
-
-class Frozen(BaseModel):
-    """Base of the values that one step hands to the next."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Figure(Frozen):

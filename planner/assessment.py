@@ -5,7 +5,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from hardware.types import Frozen, Placement, Prediction
+from hardware.types import Placement, Prediction
+from shunter.frozen import Frozen
 from shunter.requests.training import Objective, Weights
 
 Interval = tuple[float, float]

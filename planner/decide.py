@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from hardware.cost.residual import StepObservation
-from hardware.types import Frozen, Placement, Prediction, Workload
+from hardware.types import Placement, Prediction, Workload
 from planner.assessment import Assessment, Candidate, Miss
 from planner.describe import JobSize
 from planner.explain.sentences import explain, infeasible_words, reason
@@ -17,6 +17,7 @@ from planner.rank.ranking import rank
 from planner.rank.relaxation import Relaxation, nearest_relaxations
 from planner.totals import Terms
 from shunter.errors import InfeasibleError
+from shunter.frozen import Frozen
 from shunter.requests.training import Billing, Limits, Weights
 
 __all__ = ["Assessment", "Candidate", "Decision", "Miss", "NoFeasiblePlacementError", "decide"]

@@ -11,11 +11,12 @@ from engine.profiling.workload import workload_of
 from engine.ranking.config import RankingHyperparameters
 from engine.ranking.interactions import read_graph
 from hardware.budget import JOULES_PER_KWH
-from hardware.types import Frozen, Workload
+from hardware.types import Workload
 from models.counting import count_model
 from models.graph import GRAPH_FAMILIES, GraphSpec, default_spec
 from models.graph.counting import count_graph_model
 from models.spec import ModelSpec
+from shunter.frozen import Frozen
 from shunter.requests.training import JobRequest
 
 # Hyperband's reduction factor in the tuning step: one in three settings goes on to three times the epochs.

@@ -7,9 +7,10 @@ from pydantic import Field
 
 from hardware.catalogue.offers import catalogue_profile
 from hardware.catalogue.rows import AcceleratorRow, Catalogue, load_catalogue
-from hardware.types import Frozen, HardwareProfile
+from hardware.types import HardwareProfile
 from planner.assessment import PriceSource
 from shunter.errors import RequestError
+from shunter.frozen import Frozen
 from shunter.requests.training import ALL_OFFERS, LOCAL_OFFERS, JobRequest, Limits
 
 TRAINED_ON = ("gpu", "cpu")  # kinds of the catalogue's rows; others are compared when they are named

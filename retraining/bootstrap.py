@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from hardware.types import Frozen
 from shunter.errors import DataError, TrainingError
+from shunter.frozen import Frozen
 
 RESAMPLES = 2_000
 MOST_BLOCKS = 2_000

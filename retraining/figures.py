@@ -5,16 +5,17 @@ from datetime import date
 from pathlib import Path
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from engine.checkpoint.storage import write_text
 from ingestion.sources.days import DayLog
 from retraining.sketch import KeySketch
+from shunter.frozen import Frozen
 
 FORMAT = 1
 
 
-class FieldFigures(BaseModel):
+class FieldFigures(Frozen):
     """One field over one day.
 
     Attributes:
@@ -26,8 +27,6 @@ class FieldFigures(BaseModel):
         complete: whether these are all.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     values: int
     missing_share: float
     distinct: float = 0.0
@@ -36,7 +35,7 @@ class FieldFigures(BaseModel):
     complete: bool = True
 
 
-class DayFigures(BaseModel):
+class DayFigures(Frozen):
     """One day.
 
     Attributes:
@@ -47,8 +46,6 @@ class DayFigures(BaseModel):
         first_rejection: the first row that cannot be read and why; empty when there is none.
         fields: figures of each feature by name.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: int = FORMAT
     day: date

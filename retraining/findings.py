@@ -5,8 +5,8 @@ from datetime import date
 from statistics import median
 from typing import Literal
 
-from hardware.types import Frozen
 from retraining.figures import DayFigures, FieldFigures, new_share
+from shunter.frozen import Frozen
 from shunter.requests.nightly import DriftLimits
 
 FindingKind = Literal[

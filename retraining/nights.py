@@ -5,10 +5,10 @@ from datetime import date
 from pathlib import Path
 from typing import Literal
 
-from hardware.types import Frozen
 from retraining.bootstrap import Judgement
 from retraining.findings import Finding
 from retraining.plan import NightPlan
+from shunter.frozen import Frozen
 from tracking.history import TrackedRun, read_runs
 from tracking.profiles import log_pictures
 from tracking.reports import log_config

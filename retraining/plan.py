@@ -5,10 +5,10 @@ from datetime import date, datetime, timedelta
 from statistics import median
 from zoneinfo import ZoneInfo
 
-from hardware.types import Frozen
 from retraining.figures import DayFigures
 from retraining.findings import Finding, base_rate_finding, drift_findings
 from shunter.errors import DataError
+from shunter.frozen import Frozen
 from shunter.requests.nightly import NightlyRequest
 
 

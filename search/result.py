@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from engine.config import Hyperparameters
 from models.spec import ModelSpec
@@ -13,16 +13,15 @@ from search.methods.protocol import Cost, Space
 from search.pareto import non_dominated
 from search.reward import COST_WEIGHT
 from search.study.storage import failures, outcome_of, trials_with_result
+from shunter.frozen import Frozen
 
 if TYPE_CHECKING:
     from optuna import Study
     from optuna.trial import FrozenTrial
 
 
-class Setting(BaseModel):
+class Setting(Frozen):
     """One setting that was tried, with what it reached."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     spec: ModelSpec
     hyperparameters: Hyperparameters
@@ -43,10 +42,8 @@ class Setting(BaseModel):
         return all(value <= 0 for value in self.violations.values())
 
 
-class TuneResult(BaseModel):
+class TuneResult(Frozen):
     """The settings that were tried, the best first, and how the search went."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     settings: tuple[Setting, ...] = Field(
         description="At least one: those that keep the limits first, ranked by validation NE, or with a cost by NE "

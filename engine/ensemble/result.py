@@ -3,18 +3,17 @@
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from engine.checkpoint.storage import read_json, write_text
 from engine.metrics import Metrics
+from shunter.frozen import Frozen
 
 FILE = "ensemble.json"
 
 
-class Member(BaseModel):
+class Member(Frozen):
     """A trained model and its share in the result."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     weight: float = Field(description="Share of its logits in the result; 0 for a member that was left out.")
@@ -28,10 +27,10 @@ class Member(BaseModel):
         return self.weight > 0 or any(self.other_weights.values())
 
 
-class EnsembleResult(BaseModel):
+class EnsembleResult(Frozen):
     """The model that the training ends with; it lies in `directory`, for `engine.checkpoint.storage.load_model`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+    model_config = ConfigDict(ser_json_inf_nan="constants")
 
     directory: Path
     data_fingerprint: str

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from engine.checkpoint.storage import read_json, write_text
 from engine.config import Execution, Hyperparameters, Schedule
@@ -14,13 +14,14 @@ from engine.probes.steps import time_steps
 from models.registry import POSITIONAL
 from models.spec import ModelSpec
 from shunter.errors import CheckpointError
+from shunter.frozen import Frozen
 
 FILE = "compilation.json"
 FEWEST_STEPS = 1_000  # below these even the measurement of the uncompiled step is left out
 PROBE_STEPS = 30
 
 
-class Compilation(BaseModel):
+class Compilation(Frozen):
     """Whether to compile, why, and what was measured; what was not measured is None.
 
     Attributes:
@@ -31,8 +32,6 @@ class Compilation(BaseModel):
         compiled_step_seconds: measured median of compiled steps.
         compile_seconds: what compiling took when it was measured; the training itself finds most of it cached.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     compiled: bool
     reason: str

@@ -16,9 +16,10 @@ from engine.ranking.probe import time_ranking_steps
 from engine.results import StepTiming
 from hardware.devices.power_limit import limited
 from hardware.meters.meter import measure_energy
-from hardware.types import Frozen, Placement
+from hardware.types import Placement
 from models.graph import GraphSpec
 from models.spec import ModelSpec
+from shunter.frozen import Frozen
 
 log = logging.getLogger(__name__)
 

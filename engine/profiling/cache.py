@@ -9,7 +9,8 @@ from pathlib import Path
 
 from pydantic import AwareDatetime, ValidationError
 
-from hardware.types import Frozen, HardwareProfile
+from hardware.types import HardwareProfile
+from shunter.frozen import Frozen
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from engine.stalls.plan import StallMeasurements
-from hardware.types import Frozen
+from shunter.frozen import Frozen
 
 StallName = Literal[
     "interconnect", "contention", "all_reduce", "embedding_exchange", "prep", "fetch", "network", "slow_memory"

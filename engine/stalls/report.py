@@ -14,8 +14,9 @@ from engine.stalls.differences import (
 from engine.stalls.plan import CommunicationMeasurement, StallMeasurements, StallPlan
 from hardware.devices.communication import CommunicationModel, CommunicationSample
 from hardware.devices.network import Link
-from hardware.types import Frozen, HardwareProfile, Precision
+from hardware.types import HardwareProfile, Precision
 from shunter.errors import HardwareError
+from shunter.frozen import Frozen
 
 NOMINAL_BYTES_PER_SECOND = 1e9  # where no collective was measured; the fitted factors are then of this bandwidth
 

@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal, TypeVar
 import yaml
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
-from hardware.types import Frozen
 from shunter.errors import RequestError
+from shunter.frozen import Frozen
 from shunter.settings import Settings
 
 Dtype = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4"]

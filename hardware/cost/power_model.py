@@ -13,8 +13,9 @@ import numpy as np
 from pydantic import Field
 from scipy.optimize import nnls
 
-from hardware.types import Frozen, HardwareProfile, Placement, Source
+from hardware.types import HardwareProfile, Placement, Source
 from shunter.errors import HardwareError
+from shunter.frozen import Frozen
 
 
 class PowerSample(Frozen):

@@ -16,7 +16,8 @@ import numpy as np
 from pydantic import Field
 
 from hardware.cost.cost_model import COLD_LOG_DEVIATION, interval, log_deviation
-from hardware.types import Frozen, Placement, Prediction, Workload
+from hardware.types import Placement, Prediction, Workload
+from shunter.frozen import Frozen
 
 if TYPE_CHECKING:
     from sklearn.gaussian_process import GaussianProcessRegressor

@@ -11,7 +11,8 @@ import torch
 
 from hardware.probes.rates import DTYPES, measure_matmul
 from hardware.probes.timing import threads
-from hardware.types import Frozen, HardwareProfile, Precision, RowRate
+from hardware.types import HardwareProfile, Precision, RowRate
+from shunter.frozen import Frozen
 
 
 class Product(Frozen):

@@ -18,8 +18,9 @@ from hardware.devices.discovery import local_accelerators
 from hardware.meters.meter import EnergyMeter, measure_energy
 from hardware.meters.source import first_line
 from hardware.meters.streams import MergedPower, PowerStream, merge_streams
-from hardware.types import Accelerator, EnergyReading, Frozen
+from hardware.types import Accelerator, EnergyReading
 from shunter.errors import HardwareError
+from shunter.frozen import Frozen
 
 log = logging.getLogger(__name__)
 

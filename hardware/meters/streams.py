@@ -6,7 +6,8 @@ from itertools import pairwise
 import numpy as np
 from pydantic import Field, model_validator
 
-from hardware.types import EnergyReading, Frozen
+from hardware.types import EnergyReading
+from shunter.frozen import Frozen
 
 
 class PowerStream(Frozen):

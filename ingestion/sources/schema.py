@@ -4,15 +4,12 @@ import re
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from shunter.errors import DataError
+from shunter.frozen import Frozen
 
 EXAMPLE = "label: click, numeric: [price], categorical: [user_id, item_id], time: timestamp"
-
-
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 def _is_default(value: Any) -> bool:
@@ -20,7 +17,7 @@ def _is_default(value: Any) -> bool:
     return not value
 
 
-class Label(_Frozen):
+class Label(Frozen):
     """A column that is learned."""
 
     column: str
@@ -35,7 +32,7 @@ class Label(_Frozen):
     )
 
 
-class Categorical(_Frozen):
+class Categorical(Frozen):
     """A column whose values become ids; the settings left out are those of `Vocabulary`."""
 
     column: str
@@ -81,7 +78,7 @@ class Sequence(MultiValued):
         return self
 
 
-class Vocabulary(_Frozen):
+class Vocabulary(Frozen):
     """How ids are given, unless a column says otherwise."""
 
     min_count: int = Field(default=2, ge=1, description="Values seen less often in training share id 0.")
@@ -89,7 +86,7 @@ class Vocabulary(_Frozen):
     hash_size: int | None = Field(default=None, ge=1, description="Hash every column to this many ids.")
 
 
-class Split(_Frozen):
+class Split(Frozen):
     """Shares of the rows; with a time column the latest rows are the test part."""
 
     train: float = Field(default=0.8, gt=0, lt=1)
@@ -103,7 +100,7 @@ class Split(_Frozen):
         return self
 
 
-class Options(_Frozen):
+class Options(Frozen):
     """What may be set for a source whose columns are known, such as Criteo."""
 
     vocabulary: Vocabulary = Vocabulary()

@@ -8,13 +8,13 @@ import numpy as np
 from pydantic import Field
 
 from hardware.cost.residual import Residual, StepObservation
-from hardware.types import Frozen
 from planner.history.drift import inspect
 from planner.history.epochs import EpochCount, estimate_epochs
 from planner.history.gaussian_process import Posterior
 from planner.history.quality import QualityOutlook, quality_outlook
 from planner.history.runs import Exclusion, PastRun, admit, admit_step, is_under_way
 from shunter.errors import TrackingError
+from shunter.frozen import Frozen
 from tracking.history import TrackedRun, read_runs
 
 NEWEST = 60  # Each brings some ten step times; MLflow takes ten to twenty milliseconds to read one.

@@ -9,8 +9,9 @@ from typing import Literal
 from pydantic import Field
 
 from hardware.cost.residual import StepObservation
-from hardware.types import Frozen, Placement
+from hardware.types import Placement
 from shunter.errors import TrackingError
+from shunter.frozen import Frozen
 from tracking.convention import SCHEMA_VERSION
 from tracking.history import TrackedRun
 from tracking.learning import read_steps

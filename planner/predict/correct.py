@@ -6,9 +6,10 @@ from itertools import permutations
 
 from engine.probes.measurement import Measurement
 from hardware.cost.cost_model import epoch_steps
-from hardware.types import Frozen, Placement, Prediction, Workload
+from hardware.types import Placement, Prediction, Workload
 from planner.candidates import kind
 from planner.decide import Candidate
+from shunter.frozen import Frozen
 
 Probe = tuple[Candidate, Measurement]
 

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Sequence
 
-from hardware.types import Frozen
 from planner.assessment import Assessment, Miss
+from shunter.frozen import Frozen
 
 DIGITS = 3
 

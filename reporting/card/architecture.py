@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hardware.types import Frozen
+from shunter.frozen import Frozen
 
 DENSE, EMBEDDINGS, LOGITS = "dense features", "embeddings", "logits"
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hardware.types import Frozen
+from shunter.frozen import Frozen
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

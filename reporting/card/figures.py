@@ -2,9 +2,9 @@
 
 from typing import Literal
 
-from hardware.types import Frozen
 from reporting.card.architecture import Architecture
 from reporting.card.calibration import ReliabilityBin
+from shunter.frozen import Frozen
 
 
 class QualityFigure(Frozen):

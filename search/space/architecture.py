@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from engine.config import Hyperparameters
 from engine.data.dataset import Dataset
@@ -21,6 +21,7 @@ from models.spec import DlrmInteraction, Features, ModelSpec, nearest, rows_kept
 from search.methods.protocol import Factors, Parameters
 from search.space.settings import nearest_choice
 from shunter.errors import RequestError
+from shunter.frozen import Frozen
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -32,15 +33,13 @@ LEAST_ROWS, LEAST_SHARED_ROWS = 1_000, 16
 Widths = tuple[tuple[int, ...], ...]
 
 
-class ArchitectureSpace(BaseModel):
+class ArchitectureSpace(Frozen):
     """Every architecture that its factors can be put together to; each is a `ModelSpec` of the family dlrm.
 
     The factors are `interaction`; `bottom_0`, `bottom_1` and so on and `top_0` and so on, the hidden width of each
     layer, where 0 leaves the layer out; `dim_<field>` and `share_<field>`, the width of a field's table and the share
     of its ids that keep a row of their own. A table that is not named has the full width and a row for each id.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     features: Features = Field(description="Input of the models.")
     embedding_dim: int = Field(default=16, description="Width of the vectors, so the most of a table.")

@@ -4,7 +4,7 @@ import math
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from engine.config import Hyperparameters
 from engine.data.dataset import Dataset
@@ -12,6 +12,7 @@ from models.names import AUTO, AUTO_FAMILIES
 from models.spec import ModelSpec, nearest
 from search.methods.protocol import Factors, Parameters
 from shunter.errors import RequestError
+from shunter.frozen import Frozen
 from shunter.requests.training import parse_task_weights
 
 if TYPE_CHECKING:
@@ -45,13 +46,11 @@ def _none(values: tuple[float, ...]) -> bool:
     return not values
 
 
-class SearchSpace(BaseModel):
+class SearchSpace(Frozen):
     """Ranges of the search; every model in them can be written as a `ModelSpec` and `Hyperparameters`.
 
     Hidden layers halve from one to the next, so that a width and a number of layers describe an MLP.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     families: tuple[str, ...] = Field(
         default=("dlrm",), min_length=1, description="Model families; of several the search chooses one too."

@@ -11,8 +11,8 @@ import pandas as pd
 
 from engine.data.dataset import Dataset
 from engine.ranking.storage import is_ranker
-from hardware.types import Frozen
 from shunter.errors import RequestError, TrackingError
+from shunter.frozen import Frozen
 from tracking.convention import SCHEMA_VERSION
 from tracking.registry.trusted import LOADER_MODULE, check_model_folder
 from tracking.registry.versions import CHAMPION, make_champion
