@@ -16,9 +16,9 @@ import numpy as np
 from benchmarks.quality_data import SHARED_DATA, write_frappe, write_ml1m
 from engine.data.dataset import Dataset, SplitStatistics
 from ingestion.cache import ingest_source
+from ingestion.schema import Schema
 from ingestion.sources.criteo import CATEGORICAL, NUMERIC
 from ingestion.sources.open import source_of
-from ingestion.sources.schema import Schema
 
 SAMPLE_SEED = 7
 

@@ -42,8 +42,8 @@ from benchmarks.search_cache import Cache
 from benchmarks.search_replay import replay
 from engine.data.dataset import Dataset
 from models.spec import Features
-from search.meta.past import PastStudy
-from search.methods.protocol import Factors, Outcome, Parameters
+from search.context import PastStudy
+from search.protocol import Factors, Outcome, Parameters
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -111,7 +111,7 @@ class Grid:
         return tuple(parameters.items())
 
     def factors(self) -> Factors:
-        """Every parameter with its values, see `search.methods.protocol.Space`."""
+        """Every parameter with its values, see `search.protocol.Space`."""
         return {
             name: tuple(values) if _are_words(values) else tuple(range(len(values)))
             for name, values in self.levels.items()

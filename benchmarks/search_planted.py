@@ -9,8 +9,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from search.methods.protocol import BudgetLeft, Outcome, Parameters
-from search.reinforce import Actions, Controller, History
+from search.protocol import BudgetLeft, Outcome, Parameters
+from search.reinforce.actions import Actions
+from search.reinforce.controller import Controller
+from search.reinforce.experience import History
 
 SIZES = (4, 4, 4, 4)
 POINTS = list(itertools.product(*map(range, SIZES)))

@@ -14,8 +14,9 @@ import numpy as np
 
 from engine.config import Execution, Schedule
 from engine.data.dataset import Dataset
-from search.methods.protocol import BudgetLeft, Cost, Outcome, Parameters, SearchMethod, Space
-from search.methods.registry import SearchContext, build_method
+from search.context import SearchContext
+from search.methods.registry import build_method
+from search.protocol import BudgetLeft, Cost, Outcome, Parameters, SearchMethod, Space
 from search.study.storage import record, tell
 
 LookUp = Callable[[Parameters], Outcome]

@@ -26,8 +26,8 @@ from benchmarks.report import table as print_table
 from benchmarks.search_cache import Cache
 from benchmarks.search_replay import replay
 from benchmarks.search_table import DATA, SEEDS, TrainedTable, load_trained
-from search.meta.past import PastStudy
-from search.methods.protocol import Cost, Parameters
+from search.context import PastStudy
+from search.protocol import Cost, Parameters
 from search.reward import COST_WEIGHT
 from search.space.architecture import ArchitectureSpace
 

@@ -27,7 +27,7 @@ from benchmarks.search_data import load
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
 from engine.loop.trainer import train
-from search.methods.protocol import Outcome, Parameters
+from search.protocol import Outcome, Parameters
 from search.space.architecture import ArchitectureSpace
 
 DATA = ("frappe", "ml1m")

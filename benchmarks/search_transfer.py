@@ -38,13 +38,13 @@ from benchmarks import report, search_data
 from engine.config import Execution, Schedule
 from engine.data.dataset import Dataset
 from engine.loop.trainer import train
+from search.context import PastStudy, SearchContext
 from search.meta.features import meta_features
 from search.meta.neighbours import distance
-from search.meta.past import PastStudy
 from search.meta.portfolio import first_points
-from search.methods.protocol import BudgetLeft, Outcome, Parameters, SearchMethod
-from search.methods.registry import SearchContext, build_method
+from search.methods.registry import build_method
 from search.methods.samplers import Sampled, tpe_sampler
+from search.protocol import BudgetLeft, Outcome, Parameters, SearchMethod
 from search.space.settings import SearchSpace
 from search.study import storage as study_of
 from shunter.errors import TrainingError

@@ -5,11 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from engine.data.dataset import SPLITS, Dataset, FieldStatistics
+from ingestion.batch import Source
 from ingestion.encoding.encoder import Encoder
 from ingestion.encoding.history import Histories
 from ingestion.encoding.split import HashSplit, Splitter, TimeSplit
 from ingestion.parallel import ordered_map
-from ingestion.sources.batch import Source
 from ingestion.sources.criteo import CriteoSource
 from ingestion.sources.days import DaysSource
 from ingestion.sources.synthetic import SyntheticSource

@@ -12,8 +12,8 @@ from pathlib import Path
 from filelock import FileLock
 
 from engine.data.dataset import Dataset
+from ingestion.batch import Source
 from ingestion.build import build
-from ingestion.sources.batch import Source
 from ingestion.sources.guard import Budget, check_sizes
 from shunter.errors import DataError
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ingestion.sources.batch import Bag, Batch, Columns
+from ingestion.batch import Bag, Columns, RawBatch
 
 _KEYS_AT_ONCE = 1 << 17
 
@@ -65,7 +65,7 @@ class Spill:
         self._stream.close()
         self._path.unlink()
 
-    def append(self, batch: Batch, parts: NDArray[np.int8]) -> None:
+    def append(self, batch: RawBatch, parts: NDArray[np.int8]) -> None:
         """Write a batch and the split of each of its rows."""
         columns = batch.columns
         arrays = [batch.labels, parts, columns.numeric, columns.keys]

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.data.dataset import SPLITS, FieldStatistics, SplitStatistics
+from ingestion.batch import RawBatch, Source
 from ingestion.encoding.columns import KeyKind
 from ingestion.encoding.encoder import CategoricalField, Encoder, NumericField, signed_log
 from ingestion.encoding.history import Histories
@@ -18,9 +19,8 @@ from ingestion.encoding.labels import LabelCounts, count_labels
 from ingestion.encoding.split import Splitter
 from ingestion.encoding.vocabulary import HashedIds, IdMap, ValueCounter, VocabularyIds, access_curve, count_keys
 from ingestion.parallel import ordered_map
-from ingestion.sources.batch import Batch, Source
+from ingestion.schema import Categorical, MultiValued, Schema, Sequence, Vocabulary
 from ingestion.sources.guard import Budget
-from ingestion.sources.schema import Categorical, MultiValued, Schema, Sequence, Vocabulary
 from ingestion.spill import Spill
 from ingestion.writer import Quarantine
 from shunter.errors import DataError
@@ -232,7 +232,7 @@ def fit_ids(
 def survey(source: Source, splitter: Splitter, quarantine: Quarantine, spill: Spill, histories: Histories) -> Survey:
     """Make the first pass: good rows go to `spill` and `histories`, rejected ones to `quarantine`."""
 
-    def work(chunk: object) -> tuple[Batch, NDArray[np.int8], ChunkSurvey]:
+    def work(chunk: object) -> tuple[RawBatch, NDArray[np.int8], ChunkSurvey]:
         batch = source.parse(chunk)
         parts = splitter.assign(batch)
         return batch, parts, survey_batch(batch, parts)
@@ -258,7 +258,7 @@ def survey(source: Source, splitter: Splitter, quarantine: Quarantine, spill: Sp
     return found
 
 
-def survey_batch(batch: Batch, parts: NDArray[np.int8]) -> ChunkSurvey:
+def survey_batch(batch: RawBatch, parts: NDArray[np.int8]) -> ChunkSurvey:
     """Count what one batch adds; `parts` says to which split each row belongs."""
     train = batch.columns.select(parts == 0)
     logarithms = signed_log(train.numeric)

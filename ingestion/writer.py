@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from engine.data.dataset import SPLITS
+from ingestion.batch import Rejection
 from ingestion.encoding.encoder import EncodedRows
-from ingestion.sources.batch import Rejection
 from models.spec import Features
 from shunter.errors import DataError
 

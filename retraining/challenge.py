@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ingestion.sources.batch import Batch as RawBatch
+from ingestion.batch import RawBatch
 from ingestion.sources.days import DayLog, DaysSource
 from retraining.bootstrap import Judgement, judge, resampled_savings
 from retraining.picture import draw_judgement

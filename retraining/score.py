@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.checkpoint.storage import load_model
+from ingestion.batch import RawBatch
 from ingestion.encoding.encoder import Encoder
-from ingestion.sources.batch import Batch as RawBatch
 from ingestion.sources.days import DayLog, arrange_for
 from models.ensemble import Ensemble
 from retraining.bootstrap import log_losses

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from engine.checkpoint.storage import write_text
 from hardware.budget import ENERGY_INTERVAL_SECONDS, JOULES_PER_KWH
-from search.methods.protocol import BudgetLeft
+from search.protocol import BudgetLeft
 
 FILE = "used.json"
 

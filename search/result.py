@@ -9,8 +9,8 @@ from pydantic import Field
 from engine.config import Hyperparameters
 from models.spec import ModelSpec
 from search.constraints import breaks_a_measured_limit
-from search.methods.protocol import Cost, Space
 from search.pareto import non_dominated
+from search.protocol import Cost, Space
 from search.reward import COST_WEIGHT
 from search.study.storage import failures, outcome_of, trials_with_result
 from shunter.frozen import Frozen

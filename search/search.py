@@ -14,9 +14,10 @@ from hardware.meters.meter import measure_energy
 from hardware.types import Placement
 from search.budget import SearchBudget
 from search.constraints import FinalTraining, breaks_a_measured_limit, words
+from search.context import SearchContext
 from search.meta.past import begin_from_past
-from search.methods.protocol import Cost, SearchMethod, Space
-from search.methods.registry import SearchContext, build_method
+from search.methods.registry import build_method
+from search.protocol import Cost, SearchMethod, Space
 from search.result import Setting, TuneResult, ranked, summarise
 from search.space.choose import check_not_empty, space_for
 from search.study.halving import checks_for

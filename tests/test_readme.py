@@ -11,7 +11,7 @@ README = (PROJECT_ROOT / "README.md").read_text()
 
 
 def test_schema_example_is_a_schema() -> None:
-    from ingestion.sources.schema import Schema
+    from ingestion.schema import Schema
 
     (example,) = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
     schema = Schema.model_validate(yaml.safe_load(example))

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ingestion.sources.batch import MISSING_KEY, Bag
+from ingestion.batch import MISSING_KEY, Bag
 
 Keys = NDArray[np.uint64]
 KeyKind = Literal["text", "hexadecimal"]

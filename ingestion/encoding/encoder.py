@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ingestion.batch import Bag, Columns
 from ingestion.encoding import columns as read
 from ingestion.encoding.columns import KeyKind
 from ingestion.encoding.vocabulary import HashedIds, IdMap, VocabularyIds
-from ingestion.sources.batch import Bag, Columns
 from models.spec import CategoricalFeature, Features
 from shunter.errors import DataError
 

@@ -15,9 +15,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ingestion.batch import MISSING_KEY, Bag, RawBatch
 from ingestion.encoding.vocabulary import mix
-from ingestion.sources.batch import MISSING_KEY, Bag, Batch
-from ingestion.sources.schema import Schema
+from ingestion.schema import Schema
 from ingestion.spill import SpilledBatch
 
 PARTS = 64
@@ -191,7 +191,7 @@ class Histories:
         for log in self._logs:
             log.close()
 
-    def append(self, batch: Batch, parts: NDArray[np.int8]) -> None:
+    def append(self, batch: RawBatch, parts: NDArray[np.int8]) -> None:
         """Add the rows of a batch, and the split of each."""
         for number, (log, column, item) in enumerate(zip(self._logs, self._columns, self._items, strict=True)):
             assert batch.users is not None, "the source reads the columns that `by` names"

@@ -7,9 +7,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from engine.data.dataset import SPLITS, LabelStatistics
+from ingestion.batch import RawBatch
 from ingestion.encoding import columns as read
-from ingestion.sources.batch import Batch
-from ingestion.sources.schema import Label, Schema
+from ingestion.schema import Label, Schema
 from shunter.errors import DataError
 
 Problems = list[tuple[read.Mask, str, str]]
@@ -106,7 +106,7 @@ class LabelCounts:
         )
 
 
-def count_labels(batch: Batch, parts: NDArray[np.int8]) -> LabelCounts:
+def count_labels(batch: RawBatch, parts: NDArray[np.int8]) -> LabelCounts:
     """Count the rows of a batch; `parts` says to which split each belongs."""
     main, *others = np.atleast_2d(batch.labels.T)
     counts = np.ones(len(parts), bool) if batch.weights is None else batch.weights > 0

@@ -7,9 +7,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ingestion.batch import RawBatch
 from ingestion.encoding.vocabulary import mix
-from ingestion.sources.batch import Batch
-from ingestion.sources.schema import Split
+from ingestion.schema import Split
 from shunter.errors import DataError
 
 # Times kept to find the cuts: beyond twice as many every second one is dropped, again and again.
@@ -21,7 +21,7 @@ class Splitter(Protocol):
 
     kind: str
 
-    def assign(self, batch: Batch) -> NDArray[np.int8]:
+    def assign(self, batch: RawBatch) -> NDArray[np.int8]:
         """Part of each row, int8 [rows]."""
         ...
 
@@ -39,7 +39,7 @@ class HashSplit:
         self._cuts = np.array([shares.train, shares.train + shares.validation])
         self._seed = seed
 
-    def assign(self, batch: Batch) -> NDArray[np.int8]:
+    def assign(self, batch: RawBatch) -> NDArray[np.int8]:
         """Part of each row, int8 [rows]."""
         columns = batch.columns
         numeric = [column.view(np.uint32).astype(np.uint64) for column in columns.numeric]
@@ -65,7 +65,7 @@ class TimeSplit:
         self.time_range = time_range
         self._cuts = np.array([validation_from, test_from])
 
-    def assign(self, batch: Batch) -> NDArray[np.int8]:
+    def assign(self, batch: RawBatch) -> NDArray[np.int8]:
         """Part of each row, int8 [rows]."""
         assert batch.times is not None
         return np.searchsorted(self._cuts, batch.times, side="right").astype(np.int8)

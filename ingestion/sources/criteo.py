@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ingestion.batch import Columns, RawBatch, Rejection
 from ingestion.encoding.columns import hexadecimal_key
-from ingestion.sources.batch import Batch, Columns, Rejection
+from ingestion.schema import Categorical, Label, Options, Schema
 from ingestion.sources.files import read_blocks
 from ingestion.sources.guard import Budget
-from ingestion.sources.schema import Categorical, Label, Options, Schema
 
 NUMERIC = tuple(f"I{number}" for number in range(1, 14))
 CATEGORICAL = tuple(f"C{number}" for number in range(1, 27))
@@ -76,12 +76,12 @@ class CriteoSource:
                 yield TextChunk(path, line, text)
                 line += text.count(b"\n")
 
-    def parse(self, chunk: TextChunk) -> Batch:
+    def parse(self, chunk: TextChunk) -> RawBatch:
         """Read the lines of a chunk."""
         return parse_text(chunk.text, str(chunk.path), chunk.first_line)
 
 
-def parse_text(text: bytes, source: str, first_line: int) -> Batch:
+def parse_text(text: bytes, source: str, first_line: int) -> RawBatch:
     """Read whole lines.
 
     Args:
@@ -120,7 +120,7 @@ def parse_text(text: bytes, source: str, first_line: int) -> Batch:
     columns = Columns(numeric, keys, [])
     if not kept.all():
         labels, columns = labels[kept], columns.select(kept)
-    return Batch(labels, columns, rejected=sorted(rejected, key=lambda rejection: rejection.line))
+    return RawBatch(labels, columns, rejected=sorted(rejected, key=lambda rejection: rejection.line))
 
 
 def parse_line(line: bytes) -> tuple[float, list[float], list[int]]:

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ingestion.batch import MISSING_KEY, Bag, Columns, RawBatch, Source
 from ingestion.encoding.columns import KeyKind
 from ingestion.encoding.encoder import Encoder
 from ingestion.encoding.split import HashSplit, Splitter
-from ingestion.sources.batch import MISSING_KEY, Bag, Batch, Columns, Source
+from ingestion.schema import Schema
 from ingestion.sources.criteo import CriteoSource
 from ingestion.sources.open import source_of
-from ingestion.sources.schema import Schema
 from shunter.errors import DataError
 from shunter.requests.training import DataFormat
 
@@ -34,12 +34,12 @@ class DayLog:
     source: Source
     schema: Schema
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[RawBatch]:
         """Read the day in the order of its files, with missing values in the columns that it does not have."""
         for chunk in self.source.chunks():
             yield self.parse(chunk)
 
-    def parse(self, chunk: Any) -> Batch:
+    def parse(self, chunk: Any) -> RawBatch:
         """Read one chunk of `source`."""
         batch = self.source.parse(chunk)
         if self.source.schema == self.schema:
@@ -178,7 +178,7 @@ class DaysSource:
             for chunk in day.source.chunks():
                 yield day, chunk
 
-    def parse(self, chunk: tuple[DayLog, Any]) -> Batch:
+    def parse(self, chunk: tuple[DayLog, Any]) -> RawBatch:
         """Read the columns of a chunk; its time is the number of its day."""
         day, inner = chunk
         batch = day.parse(inner)
@@ -203,7 +203,7 @@ class DaySplit:
         self._test_day = float(held_out.toordinal())
         self._by_hash = by_hash
 
-    def assign(self, batch: Batch) -> NDArray[np.int8]:
+    def assign(self, batch: RawBatch) -> NDArray[np.int8]:
         """Part of each row, int8 [rows]."""
         assert batch.times is not None
         parts = np.where(self._by_hash.assign(batch) == 1, np.int8(1), np.int8(0))

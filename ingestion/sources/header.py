@@ -10,8 +10,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pa_parquet
 
+from ingestion.batch import Source
 from ingestion.encoding import columns as read
-from ingestion.sources.batch import Source
 from ingestion.sources.criteo import CriteoSource
 from ingestion.sources.files import open_binary
 from ingestion.sources.tabular import TableChunk

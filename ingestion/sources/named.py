@@ -12,9 +12,9 @@ from pathlib import Path
 
 import polars as pl
 
-from ingestion.sources.batch import Source
+from ingestion.batch import Source
+from ingestion.schema import Categorical, Label, MultiValued, Options, Schema, Sequence
 from ingestion.sources.criteo import criteo_schema
-from ingestion.sources.schema import Categorical, Label, MultiValued, Options, Schema, Sequence
 from ingestion.sources.synthetic import DEFAULT_ROWS, SyntheticSource
 from ingestion.sources.tabular import ParquetSource
 from shunter.errors import DataError, RequestError

@@ -4,11 +4,11 @@ import glob
 import re
 from pathlib import Path
 
-from ingestion.sources.batch import Source
+from ingestion.batch import Source
+from ingestion.schema import EXAMPLE, Options, Schema, read_schema
 from ingestion.sources.criteo import CriteoSource, criteo_schema
 from ingestion.sources.guard import check_paths, check_words
 from ingestion.sources.named import is_named, open_named
-from ingestion.sources.schema import EXAMPLE, Options, Schema, read_schema
 from ingestion.sources.tabular import CsvSource, ParquetSource
 from shunter.errors import DataError
 from shunter.requests.training import DataFormat

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ingestion.batch import Columns, RawBatch
 from ingestion.encoding.vocabulary import mix
-from ingestion.sources.batch import Batch, Columns
+from ingestion.schema import Options, Schema
 from ingestion.sources.criteo import CATEGORICAL, NUMERIC, criteo_schema
-from ingestion.sources.schema import Options, Schema
 
 DEFAULT_ROWS = 100_000
 CHUNK_ROWS = 32_768
@@ -53,13 +53,13 @@ class SyntheticSource:
         for index, start in enumerate(range(0, self.rows, CHUNK_ROWS)):
             yield index, min(CHUNK_ROWS, self.rows - start)
 
-    def parse(self, chunk: tuple[int, int]) -> Batch:
+    def parse(self, chunk: tuple[int, int]) -> RawBatch:
         """Draw the rows of a chunk."""
         index, rows = chunk
         return generate(np.random.default_rng([self.seed, index]), rows)
 
 
-def generate(random: np.random.Generator, rows: int) -> Batch:
+def generate(random: np.random.Generator, rows: int) -> RawBatch:
     """Draw rows.
 
     Args:
@@ -85,7 +85,7 @@ def generate(random: np.random.Generator, rows: int) -> Batch:
     numeric[random.random(numeric.shape, np.float32) < _MISSING_NUMERIC] = np.nan
     keys = ids + np.uint64(1)
     keys[random.random(keys.shape, np.float32) < _MISSING_CATEGORICAL] = 0
-    return Batch(labels.astype(np.float32), Columns(numeric, keys, []))
+    return RawBatch(labels.astype(np.float32), Columns(numeric, keys, []))
 
 
 def write_criteo(path: Path, source: SyntheticSource) -> None:

@@ -13,12 +13,12 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pa_parquet
 from numpy.typing import NDArray
 
+from ingestion.batch import Bag, Columns, RawBatch, Rejection
 from ingestion.encoding import columns as read
 from ingestion.encoding.labels import read_labels, read_weights
-from ingestion.sources.batch import Bag, Batch, Columns, Rejection
+from ingestion.schema import MultiValued, Schema, Sequence
 from ingestion.sources.files import open_binary
 from ingestion.sources.guard import Budget
-from ingestion.sources.schema import MultiValued, Schema, Sequence
 from shunter.errors import DataError
 
 _CSV_BLOCK_BYTES = 4 << 20
@@ -53,7 +53,7 @@ class CsvSource:
                 _check_columns(path, _csv_header(path, delimiter), self.schema)
                 yield from self._read(path, stream, delimiter)
 
-    def parse(self, chunk: TableChunk) -> Batch:
+    def parse(self, chunk: TableChunk) -> RawBatch:
         """Read the columns of a chunk; a record without any value is a blank line and no row."""
         names = chunk.table.columns
         texts = chunk.table.with_columns(pl.when(pl.col(name).bin.size() > 0).then(pl.col(name)) for name in names)
@@ -121,7 +121,7 @@ class ParquetSource:
             except (pa.ArrowException, OSError) as error:
                 raise DataError(f"{path} cannot be read as Parquet ({_first_line(error)}): write it again.") from error
 
-    def parse(self, chunk: TableChunk) -> Batch:
+    def parse(self, chunk: TableChunk) -> RawBatch:
         """Read the columns of a chunk."""
         return parse_table(chunk, self.schema)
 
@@ -132,7 +132,7 @@ def only_time(source: CsvSource | ParquetSource) -> CsvSource | ParquetSource:
     return replace(source, schema=source.schema.model_copy(update=without_features))
 
 
-def parse_table(chunk: TableChunk, schema: Schema) -> Batch:
+def parse_table(chunk: TableChunk, schema: Schema) -> RawBatch:
     """Read the columns that `schema` names and reject the rows in which one cannot be read."""
     problems: list[tuple[read.Mask, str, str]] = []
     series: dict[str, pl.Series] = {}
@@ -167,7 +167,7 @@ def parse_table(chunk: TableChunk, schema: Schema) -> Batch:
         moments = moments[kept] if moments is not None else None
         weights = weights[kept] if weights is not None else None
         users = [one[kept] for one in users]
-    return Batch(labels, columns, moments, rejected, users=np.stack(users) if users else None, weights=weights)
+    return RawBatch(labels, columns, moments, rejected, users=np.stack(users) if users else None, weights=weights)
 
 
 def read_bags(series: pl.Series, field: MultiValued) -> Bag:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from engine.data.dataset import Dataset
 from ingestion.encoding.encoder import Encoder
-from ingestion.encoding.names import value_names
+from ingestion.names import value_names
 from ingestion.sources.open import open_source
 from reporting.page.features import FeatureSummary, Scale, most_frequent, summarise
 from reporting.page.render import render_page

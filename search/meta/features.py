@@ -8,14 +8,11 @@ At most `SAMPLE_ROWS` rows of a part are looked at, drawn with a seed and read f
 log of 40 million rows takes no longer and no more memory than one of 50 thousand.
 """
 
-from dataclasses import dataclass
-from typing import Literal
-
 import numpy as np
 
 from engine.data.dataset import Dataset
-from engine.data.loader import BatchLoader
 from search.meta.landmarks import landmarks
+from search.meta.sample import Sample, read_sample
 
 SAMPLE_ROWS = 50_000
 TOP_SHARE = 0.01  # of the ids that occur
@@ -23,28 +20,6 @@ SEED = 0
 
 MetaFeatures = dict[str, float]
 """Name and value, as they are logged below `meta.`: what a data set does not have is missing, as `bag_length`."""
-
-
-@dataclass(frozen=True)
-class Sample:
-    """Rows of one part.
-
-    Attributes:
-        labels: 0 or 1, float64 `[rows]`; of several tasks the main one.
-        dense: float64 `[rows, dense features]`.
-        ids: of each categorical field its ids, int64, row by row.
-        rows_of: of each categorical field the row of each of its ids, int64; ascending.
-    """
-
-    labels: np.ndarray
-    dense: np.ndarray
-    ids: tuple[np.ndarray, ...]
-    rows_of: tuple[np.ndarray, ...]
-
-    @property
-    def rows(self) -> int:
-        """Rows of the sample."""
-        return len(self.labels)
 
 
 def meta_features(dataset: Dataset, rows: int = SAMPLE_ROWS, seed: int = SEED) -> MetaFeatures:
@@ -66,25 +41,6 @@ def meta_features(dataset: Dataset, rows: int = SAMPLE_ROWS, seed: int = SEED) -
         **_numbers(dataset, train),
         **{f"landmark_{name}": value for name, value in landmarks(train, validation).items()},
     }
-
-
-def read_sample(dataset: Dataset, part: Literal["train", "validation"], rows: int, seed: int) -> Sample:
-    """Rows of a part in their order: all, or as many as asked for, drawn without replacement."""
-    total = dataset.splits[part].rows
-    chosen = np.arange(total)
-    if total > rows:
-        chosen = np.sort(np.random.default_rng([seed, total]).choice(total, rows, replace=False, shuffle=False))
-    batch = BatchLoader(dataset, part, max(1, len(chosen))).read(chosen)
-    fields = len(dataset.features.categorical)
-    lengths = np.diff(batch.offsets.numpy()).reshape(fields, -1)
-    ids = np.split(batch.values.numpy().astype(np.int64), np.cumsum(lengths.sum(axis=1))[:-1])
-    labels = batch.labels.numpy().astype(np.float64)
-    return Sample(
-        labels=labels if labels.ndim == 1 else labels[:, 0],
-        dense=batch.dense.numpy().astype(np.float64),
-        ids=tuple(ids),
-        rows_of=tuple(np.repeat(np.arange(len(chosen)), of_field) for of_field in lengths),
-    )
 
 
 def _sizes(dataset: Dataset) -> MetaFeatures:

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.metrics import area_under_roc, compute_metrics
+from search.meta.sample import Sample
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
-
-    from search.meta.features import Sample
 
 MOST_ROWS = 20_000  # of the logistic regressions
 PRIOR_ROWS = 10.0  # with which the base rate counts in the rate of an id
@@ -24,7 +23,7 @@ MOST_ITERATIONS = 60
 LARGEST_NE = 2.0  # a learner that fails is not told from one that fails badly
 
 
-def landmarks(train: "Sample", validation: "Sample") -> dict[str, float]:
+def landmarks(train: Sample, validation: Sample) -> dict[str, float]:
     """NE or AUC of cheap learners, trained on the one sample and scored on the other.
 
     Returns:
@@ -58,7 +57,7 @@ def _log_odds_of(rate: np.ndarray) -> np.ndarray:
     return np.log(rate) - np.log1p(-rate)
 
 
-def _log_odds(train: "Sample", validation: "Sample", field: int) -> np.ndarray:
+def _log_odds(train: Sample, validation: Sample, field: int) -> np.ndarray:
     """How far a field moves the log odds of each validation row from the base rate; a bag moves by the mean of its ids.
 
     The rate of an id is drawn towards the base rate, which is also that of an id never seen.
@@ -77,7 +76,7 @@ def _log_odds(train: "Sample", validation: "Sample", field: int) -> np.ndarray:
     return np.bincount(owners, weights=moved, minlength=validation.rows) / np.maximum(lengths, 1)
 
 
-def _logistic(train: "Sample", validation: "Sample") -> dict[str, float]:
+def _logistic(train: Sample, validation: Sample) -> dict[str, float]:
     """NE of one logistic regression for each penalty; at most `MOST_ROWS` rows of each part, evenly spread."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
@@ -101,7 +100,7 @@ def _spread(rows: int) -> np.ndarray:
     return np.arange(rows) if rows <= MOST_ROWS else np.linspace(0, rows - 1, MOST_ROWS).astype(np.int64)
 
 
-def _matrix(sample: "Sample", known: list[np.ndarray], scale: "Sample") -> "csr_matrix":
+def _matrix(sample: Sample, known: list[np.ndarray], scale: Sample) -> "csr_matrix":
     """One column for each id that the training sample holds and one for each number, standardised by that sample."""
     from scipy.sparse import csr_matrix, hstack
 

@@ -8,7 +8,6 @@ import contextlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from engine.checkpoint.storage import write_text
 from engine.data.dataset import Dataset
+from search.context import PastStudy
 from search.meta.features import MetaFeatures, meta_features
 from search.meta.neighbours import distance
-from search.methods.protocol import Outcome, Parameters
+from search.protocol import Outcome, Parameters
 from shunter.errors import TrackingError
 from tracking.history import TrackedRun, read_children, read_runs
 from tracking.runs import open_run
@@ -35,32 +35,6 @@ FILE = "past.json"
 TAUGHT = "search.past"
 
 _OUTCOME = TypeAdapter(Outcome)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PastStudy:
-    """One earlier search.
-
-    Attributes:
-        name: of its data.
-        trials: points, in the terms of its own space, with what came of them; at least one has a result.
-        distance: of its data from the present one, see `search.meta.neighbours`; 0 is the same data.
-        run_id: of MLflow; empty where it is not from there.
-        features: meta-features of its data; empty where they are not known.
-    """
-
-    name: str
-    trials: tuple[tuple[Parameters, Outcome], ...]
-    distance: float = 0.0
-    run_id: str = ""
-    features: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def with_result(self) -> list[tuple[Parameters, Outcome]]:
-        """The trials that came to a result."""
-        return [trial for trial in self.trials if trial[1].validation_ne is not None]
-
-
 _STUDIES = TypeAdapter(tuple[PastStudy, ...])
 
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from search.meta.past import PastStudy
+from search.context import PastStudy
 from search.meta.points import Domain
 from search.meta.surrogate import Surrogate, scores
-from search.methods.protocol import Cost, Parameters, Space
+from search.protocol import Cost, Parameters, Space
 
 SIZE = 4
 BEST_OF_EACH = 8  # points of each study among which is chosen

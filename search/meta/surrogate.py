@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy.stats import norm, rankdata
 
-from search.methods.protocol import Cost, Outcome
+from search.protocol import Cost, Outcome
 from search.reward import reward
 
 SHORTEST, LONGEST = 0.2, 10.0  # of a length scale, where a whole range is 1
@@ -25,6 +24,8 @@ def scores(outcomes: Sequence[Outcome], cost: Cost | None = None) -> np.ndarray:
         outcomes: of the points, failed ones among them.
         cost: what NE is weighed against; see `search.reward`.
     """
+    from scipy.stats import norm, rankdata
+
     paid = [outcome.costs[cost] for outcome in outcomes if cost and outcome.costs.get(cost)]
     reference = float(np.median(paid)) if paid else None
     losses = np.array([-reward(outcome, reference_cost=reference, cost=cost) for outcome in outcomes])
@@ -66,5 +67,7 @@ class Surrogate:
 
 def expected_improvement(mean: np.ndarray, deviation: np.ndarray, lowest: float) -> np.ndarray:
     """By how much a value is expected to lie below the lowest so far; see Jones, Schonlau and Welch, 1998, eq. 15."""
+    from scipy.stats import norm
+
     gain = lowest - mean
     return gain * norm.cdf(gain / deviation) + deviation * norm.pdf(gain / deviation)

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from search.context import SearchContext
 from search.meta.belief import Seen, believe
 from search.meta.points import Domain
 from search.meta.portfolio import MOST_POINTS, portfolio, sources_of, thinned
 from search.meta.surrogate import expected_improvement, scores
-from search.methods.protocol import BudgetLeft, Outcome, Parameters
-from search.methods.registry import SearchContext
+from search.protocol import BudgetLeft, Outcome, Parameters
 
 FIRST = 2  # points of the portfolio: then the trials have their say
 FEWEST_TOLD = 3  # without a past: fewer say nothing of any other point

@@ -13,10 +13,10 @@ from engine.loop.architecture_search import Learned, SupernetSchedule
 from models.spec import ModelSpec
 from models.supernet.masks import draw
 from models.supernet.space import Coding
-from search.methods.protocol import BudgetLeft, Outcome, Parameters
-from search.methods.registry import SearchContext
+from search.context import SearchContext
 from search.methods.supernet import learned_stages, point_of, supernet_space
 from search.methods.supernet_figure import publish_supernet
+from search.protocol import BudgetLeft, Outcome, Parameters
 from search.space.architecture import ArchitectureSpace
 from shunter.errors import RequestError
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from typing import TYPE_CHECKING
 
-from search.methods.protocol import BudgetLeft, Cost, Outcome, Parameters
-from search.methods.registry import SearchContext
+from search.context import SearchContext
+from search.protocol import BudgetLeft, Cost, Outcome, Parameters
 from search.study.storage import begun_trials, outcome_of
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from models.spec import ModelSpec, rows_kept
 from models.supernet.costs import CostTable, CountedBytes, cost_table
 from models.supernet.network import Supernet
 from models.supernet.space import Architecture, SupernetSpace
-from search.methods.protocol import BudgetLeft, Parameters
-from search.methods.registry import SearchContext
+from search.context import SearchContext
+from search.protocol import BudgetLeft, Parameters
 from search.reward import COST_WEIGHT
 from search.space.architecture import INTERACTION, ArchitectureSpace
 from shunter.errors import RequestError

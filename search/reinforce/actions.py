@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from search.methods.protocol import Factors, Parameters
+from search.protocol import Factors, Parameters
 from shunter.errors import InfeasibleError, RequestError
 
 Action = tuple[int, ...]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from search.methods.protocol import BudgetLeft, Cost, Outcome, Parameters
+from search.protocol import BudgetLeft, Cost, Outcome, Parameters
 from search.reinforce import checkpoint
 from search.reinforce.actions import Action, Actions
 from search.reinforce.checkpoint import CurvePoint
@@ -31,7 +31,7 @@ MARGIN = 0.5  # in standard deviations, by which they fall short
 
 
 class Controller:
-    """A way of searching (`search.methods.protocol.SearchMethod`) by reinforcement learning.
+    """A way of searching (`search.protocol.SearchMethod`) by reinforcement learning.
 
     Args:
         actions: of the space.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from search.methods.protocol import Cost, Outcome, Parameters
+from search.protocol import Cost, Outcome, Parameters
 from search.reinforce.actions import Actions
 from search.reward import COST_WEIGHT
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch import Tensor
 
-from search.methods.protocol import Cost
+from search.protocol import Cost
 from search.reinforce.actions import Actions
 from search.reinforce.experience import History, States, pooled_levels, predicted_reward
 from search.reinforce.inverse import InverseModel

@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 from engine.config import Hyperparameters
 from engine.data.dataset import Dataset
 from models.spec import DlrmInteraction, Features, ModelSpec, nearest, rows_kept
-from search.methods.protocol import Factors, Parameters
+from search.protocol import Factors, Parameters
 from search.space.settings import nearest_choice
 from shunter.errors import RequestError
 from shunter.frozen import Frozen
@@ -141,11 +141,11 @@ class ArchitectureSpace(Frozen):
         return len(set(self.interactions)) * _mlps(self.bottom) * _mlps(self.top) * widths * rows
 
     def identity(self, parameters: Parameters) -> Hashable:
-        """Architecture and learning rates, see `search.methods.protocol.Space`."""
+        """Architecture and learning rates, see `search.protocol.Space`."""
         return self.build(parameters)
 
     def factors(self) -> Factors:
-        """Every parameter with its values, see `search.methods.protocol.Space`."""
+        """Every parameter with its values, see `search.protocol.Space`."""
         return {
             INTERACTION: self.interactions,
             **{f"bottom_{layer}": widths for layer, widths in enumerate(self.bottom)},

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from engine.data.dataset import Dataset
 from hardware.types import Placement
-from search.methods.protocol import Space
+from search.protocol import Space
 from search.space.settings import SearchSpace, weights_of_tasks
 from search.space.towers import tower_partitions
 from shunter.errors import RequestError

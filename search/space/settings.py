@@ -10,7 +10,7 @@ from engine.config import Hyperparameters
 from engine.data.dataset import Dataset
 from models.names import AUTO, AUTO_FAMILIES
 from models.spec import ModelSpec, nearest
-from search.methods.protocol import Factors, Parameters
+from search.protocol import Factors, Parameters
 from shunter.errors import RequestError
 from shunter.frozen import Frozen
 from shunter.requests.training import parse_task_weights
@@ -129,11 +129,11 @@ class SearchSpace(Frozen):
         return parameters
 
     def identity(self, parameters: Parameters) -> Hashable:
-        """Architecture and learning rates, see `search.methods.protocol.Space`."""
+        """Architecture and learning rates, see `search.protocol.Space`."""
         return self.build(parameters)
 
     def factors(self) -> Factors:
-        """Every parameter with its values, see `search.methods.protocol.Space`."""
+        """Every parameter with its values, see `search.protocol.Space`."""
         rates = {
             name: _along(*getattr(self, f"{name}s")) for name in ("dense_learning_rate", "embedding_learning_rate")
         }

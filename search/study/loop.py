@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from engine.executors.role import Slot
 from search.budget import SearchBudget
-from search.methods.protocol import Parameters, SearchMethod
+from search.protocol import Parameters, SearchMethod
 from search.study.storage import (
     begun_trials,
     finished_trials,

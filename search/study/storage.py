@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from search.methods.protocol import Cost, Outcome, Space
+from search.protocol import Cost, Outcome, Space
 from shunter.errors import TrackingError
 from shunter.secrets import without_secrets
 

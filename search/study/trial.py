@@ -16,7 +16,7 @@ from hardware.types import EnergyReading
 from models.counting import count_parameter_bytes
 from search.constraints import FinalTraining, Measured, violations_of, words
 from search.meta.past import trial_tags
-from search.methods.protocol import Cost, Outcome, Parameters, Space
+from search.protocol import Cost, Outcome, Parameters, Space
 from search.study.halving import Halving
 from search.study.storage import FAILURE
 from shunter.errors import TooLargeError, TrainingError

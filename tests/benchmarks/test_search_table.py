@@ -8,7 +8,7 @@ import pytest
 from benchmarks import search_cache, search_table
 from benchmarks.search_replay import best_so_far, replay
 from benchmarks.search_table import load_trained, points_of, space_of, train_all, train_point
-from search.methods.protocol import Outcome, Parameters
+from search.protocol import Outcome, Parameters
 
 
 @pytest.fixture

@@ -124,7 +124,7 @@ def test_killed_build_is_not_taken_for_finished(tmp_path: Path) -> None:
     directory = tmp_path / "cache"
     code = (
         "from pathlib import Path\n"
-        "from tasks.ingest import ingest_source\n"
+        "from ingestion.cache import ingest_source\n"
         "from ingestion.sources.synthetic import SyntheticSource\n"
         f"ingest_source(SyntheticSource(1_000_000_000), Path({str(directory)!r}), 0, 0.01)\n"
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ingestion.sources.schema import Schema, read_schema
+from ingestion.schema import Schema, read_schema
 from shunter.errors import DataError
 
 

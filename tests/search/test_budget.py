@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from search.budget import FILE, SearchBudget
-from search.methods.protocol import BudgetLeft
+from search.protocol import BudgetLeft
 
 
 def budget(directory: Path, joules: float | None = 0.0, **most: float) -> SearchBudget:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from flows.services import free_port
-from search.methods.protocol import Outcome
+from search.protocol import Outcome
 from search.space.settings import SearchSpace
 from search.study.storage import FILE, open_study, record, storage_address, tell
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search.methods.protocol import Cost, Outcome
+from search.protocol import Cost, Outcome
 from search.reward import FAILED_NE, reward
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from engine.data.dataset import SPLITS, Dataset
 from ingestion.encoding.encoder import Encoder
 from ingestion.encoding.history import HistoryLog
-from ingestion.sources.schema import Schema
+from ingestion.schema import Schema
 from shunter.errors import DataError
 from tests.ingestion.conftest import Ingest
 

@@ -10,7 +10,7 @@ import pytest
 
 from engine.data.dataset import SPLITS, Dataset
 from engine.data.loader import BatchLoader
-from ingestion.sources.schema import Schema
+from ingestion.schema import Schema
 from shunter.errors import DataError
 from tests.ingestion.conftest import Ingest
 from tests.ingestion.sources.test_tabular import quarantined

@@ -5,16 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ingestion.batch import Bag, Columns, RawBatch
 from ingestion.encoding import split
 from ingestion.encoding.split import HashSplit, TimeSplit
-from ingestion.sources.batch import Bag, Batch, Columns
-from ingestion.sources.schema import Split
+from ingestion.schema import Split
 from shunter.errors import DataError
 
 
-def batch_of(numbers: np.ndarray, times: np.ndarray | None = None) -> Batch:
+def batch_of(numbers: np.ndarray, times: np.ndarray | None = None) -> RawBatch:
     columns = Columns(numbers.astype(np.float32)[None], numbers.astype(np.uint64)[None], [])
-    return Batch(np.zeros(len(numbers), np.float32), columns, times)
+    return RawBatch(np.zeros(len(numbers), np.float32), columns, times)
 
 
 @given(st.lists(st.integers(0, 30), min_size=3, max_size=200).filter(lambda times: len(set(times)) >= 3))
@@ -71,7 +71,7 @@ def test_bags_decide_too_but_not_the_order_of_their_values() -> None:
         keys = np.array([value for row in values for value in row], np.uint64)
         bag = Bag(keys, np.cumsum([0, *map(len, values)]))
         columns = Columns(np.empty((0, len(values)), np.float32), np.empty((0, len(values)), np.uint64), [bag])
-        return HashSplit(Split(), 0).assign(Batch(np.zeros(len(values), np.float32), columns)).tolist()
+        return HashSplit(Split(), 0).assign(RawBatch(np.zeros(len(values), np.float32), columns)).tolist()
 
     assert split_of([1, 2, 3], []) == split_of([3, 1, 2], [])
     assert len(set(split_of(*[[value] for value in range(1, 60)]))) == 3

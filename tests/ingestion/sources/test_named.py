@@ -13,11 +13,11 @@ from engine.data.dataset import SPLITS
 from ingestion.cache import ingest_source
 from ingestion.encoding.columns import text_keys
 from ingestion.encoding.encoder import Encoder
+from ingestion.schema import Options
 from ingestion.sources import named
 from ingestion.sources.criteo import parse_text
 from ingestion.sources.named import named_datasets
 from ingestion.sources.open import open_source
-from ingestion.sources.schema import Options
 from ingestion.sources.synthetic import CHUNK_ROWS, SyntheticSource, write_criteo
 from shunter.errors import DataError
 from shunter.settings import PROJECT_ROOT

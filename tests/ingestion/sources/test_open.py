@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from ingestion.schema import Options, Schema, read_schema
 from ingestion.sources.open import find_files, guess_format, open_source
-from ingestion.sources.schema import Options, Schema, read_schema
 from shunter.errors import DataError, RequestError
 from shunter.requests.training import DataFormat
 

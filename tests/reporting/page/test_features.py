@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from engine.data.dataset import Dataset
 from ingestion.cache import ingest_source
 from ingestion.encoding.encoder import Encoder
-from ingestion.encoding.names import value_names
+from ingestion.names import value_names
 from ingestion.sources.open import open_source
 from reporting.page.features import ValueStatistics, information, most_frequent, summarise
 from reporting.page.publish import describe_features

@@ -23,7 +23,7 @@ from search.meta.past import (
     trial_tags,
 )
 from search.meta.portfolio import first_points
-from search.methods.protocol import Outcome, Parameters
+from search.protocol import Outcome, Parameters
 from search.search import search
 from search.space.settings import SearchSpace
 from shunter.requests.training import TrainRequest

@@ -10,13 +10,13 @@ from optuna import Trial
 
 from engine.config import Execution, Schedule
 from engine.data.dataset import Dataset
-from search.meta.past import PastStudy
+from search.context import PastStudy, SearchContext
 from search.meta.points import Domain
 from search.meta.portfolio import first_points, portfolio, sources_of, thinned
 from search.meta.surrogate import expected_improvement, scores
 from search.meta.transfer import Transfer
-from search.methods.protocol import BudgetLeft, Outcome, Parameters
-from search.methods.registry import SearchContext, build_method
+from search.methods.registry import build_method
+from search.protocol import BudgetLeft, Outcome, Parameters
 from search.space.architecture import ArchitectureSpace
 from search.space.settings import SearchSpace
 from search.study.storage import record, tell

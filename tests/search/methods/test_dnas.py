@@ -13,10 +13,11 @@ from engine.loop.architecture_search import SupernetSchedule
 from hardware.types import Placement
 from models.registry import check_spec
 from models.supernet.space import Coding
+from search.context import SearchContext
 from search.methods.dnas import Dnas
-from search.methods.protocol import BudgetLeft, Cost, Outcome, Parameters
-from search.methods.registry import SearchContext, build_method
+from search.methods.registry import build_method
 from search.methods.supernet import WEIGHTS, affordable_stages, point_of, supernet_space
+from search.protocol import BudgetLeft, Cost, Outcome, Parameters
 from search.search import search
 from search.space.architecture import ArchitectureSpace
 from search.space.settings import SearchSpace

@@ -8,8 +8,9 @@ import pytest
 
 from engine.config import Execution, Schedule
 from engine.data.dataset import Dataset
-from search.methods.protocol import BudgetLeft, Outcome
-from search.methods.registry import METHODS, SearchContext, build_method
+from search.context import SearchContext
+from search.methods.registry import METHODS, build_method
+from search.protocol import BudgetLeft, Outcome
 from search.space.settings import SearchSpace
 from search.study.storage import open_study, record, storage_address, tell
 from shunter.errors import RequestError

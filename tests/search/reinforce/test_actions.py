@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search.reinforce import Actions
+from search.reinforce.actions import Actions
 from shunter.errors import InfeasibleError, RequestError
 
 FACTORS = {"width": (16, 64, 256), "kind": ("dot", "cross"), "rate": (0.001, 0.01, 0.1), "rank": (None, 8)}

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from benchmarks.search_planted import ACTIONS, history_of, outcome_at, tables
-from search.methods.protocol import BudgetLeft, Outcome, Parameters
-from search.reinforce import Actions, Controller
+from search.protocol import BudgetLeft, Outcome, Parameters
+from search.reinforce.actions import Actions
+from search.reinforce.controller import Controller
 
 LEFT = BudgetLeft()
 TABLE, PAST = tables(3)

@@ -6,9 +6,9 @@ import torch
 
 from benchmarks import search_planted as planted
 from benchmarks.search_planted import ACTIONS, POINTS, family, history_of, outcome_at, tables
-from search.methods.protocol import Outcome
-from search.reinforce import Actions, History
-from search.reinforce.experience import levels_of, predicted_reward
+from search.protocol import Outcome
+from search.reinforce.actions import Actions
+from search.reinforce.experience import History, levels_of, predicted_reward
 from search.reinforce.guide import Guide, agrees, guide_for
 from search.reinforce.inverse import INITIAL_ENTROPY
 from search.reinforce.learner import Tried, standardised

@@ -9,9 +9,9 @@ from mlflow import MlflowClient
 from engine.config import Execution, Schedule
 from engine.data.dataset import Dataset
 from hardware.types import Placement
-from search.meta.past import PastStudy
-from search.methods.protocol import BudgetLeft, Outcome, Space
-from search.methods.registry import SearchContext, build_method
+from search.context import PastStudy, SearchContext
+from search.methods.registry import build_method
+from search.protocol import BudgetLeft, Outcome, Space
 from search.search import search
 from search.space.architecture import ArchitectureSpace
 from shunter.errors import InfeasibleError

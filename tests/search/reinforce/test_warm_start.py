@@ -9,8 +9,8 @@ from scipy.stats import mannwhitneyu
 
 from benchmarks import search_planted as planted
 from benchmarks.search_planted import ACTIONS, history_of, outcome_at, over_seeds, tables
-from search.methods.protocol import BudgetLeft
-from search.reinforce import Controller
+from search.protocol import BudgetLeft
+from search.reinforce.controller import Controller
 
 SEEDS = range(20)
 

@@ -15,7 +15,7 @@ from engine.data.dataset import Dataset, SplitStatistics
 from models.counting import count_model
 from models.registry import build_model
 from models.spec import CategoricalFeature, Features
-from search.methods.protocol import Parameters, Space
+from search.protocol import Parameters, Space
 from search.space.architecture import ArchitectureSpace, shares_worth
 from shunter.errors import RequestError
 

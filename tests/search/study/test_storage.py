@@ -9,7 +9,7 @@ from pathlib import Path
 import optuna
 import pytest
 
-from search.methods.protocol import Outcome
+from search.protocol import Outcome
 from search.result import ranked
 from search.space.choose import check_not_empty
 from search.space.settings import SearchSpace

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from ingestion.batch import Source
 from ingestion.encoding import columns as read
 from ingestion.encoding.encoder import CategoricalField, Encoder
 from ingestion.encoding.vocabulary import VocabularyIds
-from ingestion.sources.batch import Source
 from ingestion.sources.tabular import TableChunk
 from shunter.errors import DataError
 

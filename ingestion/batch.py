@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ingestion.sources.schema import Schema
+from ingestion.schema import Schema
 
 MISSING_KEY = 0
 
@@ -83,7 +83,7 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Batch:
+class RawBatch:
     """Some rows of a source, and those among them that were rejected.
 
     Attributes:
@@ -135,6 +135,6 @@ class Source(Protocol):
         """Read the source from its start, in pieces of some MiB."""
         ...
 
-    def parse(self, chunk: Any) -> Batch:
+    def parse(self, chunk: Any) -> RawBatch:
         """Turn one piece into columns."""
         ...

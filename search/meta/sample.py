@@ -1,0 +1,50 @@
+"""Rows of a data set from which its meta-features are computed."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from engine.data.dataset import Dataset
+from engine.data.loader import BatchLoader
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Rows of one part.
+
+    Attributes:
+        labels: 0 or 1, float64 `[rows]`; of several tasks the main one.
+        dense: float64 `[rows, dense features]`.
+        ids: of each categorical field its ids, int64, row by row.
+        rows_of: of each categorical field the row of each of its ids, int64; ascending.
+    """
+
+    labels: np.ndarray
+    dense: np.ndarray
+    ids: tuple[np.ndarray, ...]
+    rows_of: tuple[np.ndarray, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows of the sample."""
+        return len(self.labels)
+
+
+def read_sample(dataset: Dataset, part: Literal["train", "validation"], rows: int, seed: int) -> Sample:
+    """Rows of a part in their order: all, or as many as asked for, drawn without replacement."""
+    total = dataset.splits[part].rows
+    chosen = np.arange(total)
+    if total > rows:
+        chosen = np.sort(np.random.default_rng([seed, total]).choice(total, rows, replace=False, shuffle=False))
+    batch = BatchLoader(dataset, part, max(1, len(chosen))).read(chosen)
+    fields = len(dataset.features.categorical)
+    lengths = np.diff(batch.offsets.numpy()).reshape(fields, -1)
+    ids = np.split(batch.values.numpy().astype(np.int64), np.cumsum(lengths.sum(axis=1))[:-1])
+    labels = batch.labels.numpy().astype(np.float64)
+    return Sample(
+        labels=labels if labels.ndim == 1 else labels[:, 0],
+        dense=batch.dense.numpy().astype(np.float64),
+        ids=tuple(ids),
+        rows_of=tuple(np.repeat(np.arange(len(chosen)), of_field) for of_field in lengths),
+    )
