@@ -51,14 +51,14 @@ class Recipe:
     """How one model is trained.
 
     Attributes:
-        spec: the architecture.
-        hyperparameters: found on the held-out tenth of the training part.
-        batch_size: positives a step.
-        epochs: of each training, found in the same way.
-        published_ndcg20: of LightGCN, from UltraGCN's README; None where there is no such model.
-        published_recall20: the same.
-        least_ndcg20: gate for the mean over the seeds; None is no gate.
-        least_recall20: the same.
+        spec: The architecture.
+        hyperparameters: Found on the held-out tenth of the training part.
+        batch_size: Positives a step.
+        epochs: Epochs of each training, found in the same way.
+        published_ndcg20: NDCG@20 of LightGCN, from UltraGCN's README; None where there is no such model.
+        published_recall20: Recall@20 of LightGCN, from the same place.
+        least_ndcg20: Gate for the mean over the seeds; None is no gate.
+        least_recall20: The same.
     """
 
     spec: GraphSpec

@@ -78,9 +78,9 @@ class Often:
     """The meter that every training has, with many times as many looks and without the bound on their share.
 
     Attributes:
-        looks: taken so far.
-        seconds: in which they were taken.
-        interval_seconds: that a meter leaves between two looks.
+        looks: Taken so far.
+        seconds: Time in which they were taken.
+        interval_seconds: Time that a meter leaves between two readings.
     """
 
     def __init__(self) -> None:

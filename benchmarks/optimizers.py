@@ -52,16 +52,16 @@ class Plan:
     """How much is run.
 
     Attributes:
-        rows: of the planted data.
-        steps: of each training.
-        steps_between_evaluations: resolution of the steps to a loss.
-        rates: number of dense learning rates in the grid, at most four.
-        embedding_rates: the other axis of the grid.
-        seeds: of the trainings that count.
-        overhead_batch: samples a step where the cost of a step is measured.
-        bottom_widths: of the model there.
-        top_widths: of the model there.
-        root_frequencies: steps from one computation of the roots to the next, each measured.
+        rows: Rows of the planted data.
+        steps: Steps of each training.
+        steps_between_evaluations: Resolution of the steps to a loss.
+        rates: Number of dense learning rates in the grid, at most four.
+        embedding_rates: The other axis of the grid.
+        seeds: Seeds of the trainings that count.
+        overhead_batch: Samples a step where the cost of a step is measured.
+        bottom_widths: Widths of the model's bottom layers there.
+        top_widths: Widths of the model's top layers there.
+        root_frequencies: Steps from one computation of the roots to the next, each measured.
     """
 
     rows: int = 260_000
@@ -93,12 +93,12 @@ class Curve:
     """One training.
 
     Attributes:
-        dense_rate: learning rate of the contestant.
-        embedding_rate: learning rate of the embeddings' row-wise Adagrad.
-        seed: of weights and order.
-        steps: at which the validation loss was taken.
-        losses: mean validation log loss, one for each of `steps`.
-        cpu_seconds_per_step: mean processor time of a training step, reading its batch left out.
+        dense_rate: Learning rate of the contestant.
+        embedding_rate: Learning rate of the embeddings' row-wise Adagrad.
+        seed: Seed of weights and order.
+        steps: Steps after which the validation loss was taken.
+        losses: Mean validation log loss, one for each of `steps`.
+        cpu_seconds_per_step: Mean processor time of a training step, reading its batch left out.
     """
 
     dense_rate: float

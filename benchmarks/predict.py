@@ -46,12 +46,12 @@ class Setting:
     """One measured setting.
 
     Attributes:
-        model: name of the shape.
-        workload: its demand.
-        placement: where it ran.
-        seconds: median step over the calm rounds.
-        spread: largest over smallest round, less one.
-        prediction: of the cost model alone.
+        model: Name of the shape.
+        workload: Its demand.
+        placement: Placement of the measured steps.
+        seconds: Median step over the calm rounds.
+        spread: Largest over smallest round, less one.
+        prediction: Prediction of the cost model alone.
     """
 
     model: str

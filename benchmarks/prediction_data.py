@@ -36,11 +36,11 @@ class Shape:
     """A model with the data that it takes.
 
     Attributes:
-        spec: the architecture.
-        dense: dense columns.
-        rows: ids of each single-valued field.
-        bag_rows: ids of each multi-valued field.
-        bag_length: most ids of a sample in a multi-valued field; the mean is half of it.
+        spec: The architecture.
+        dense: Dense columns.
+        rows: Ids of each single-valued field.
+        bag_rows: Ids of each multi-valued field.
+        bag_length: Most ids of a sample in a multi-valued field; the mean is half of it.
     """
 
     spec: ModelSpec
@@ -90,12 +90,12 @@ class Plan:
     """How much is measured.
 
     Attributes:
-        batch_sizes: samples a step.
-        threads: intra-operator threads.
-        rounds: measurements of each setting, in turn with all others.
-        seconds: length of one measurement, at least `fewest_steps`.
-        fewest_steps: of one measurement.
-        memory: whether memory is measured too.
+        batch_sizes: Samples a step.
+        threads: Intra-operator threads.
+        rounds: Measurements of each setting, in turn with all others.
+        seconds: Length of one measurement, at least `fewest_steps`.
+        fewest_steps: Fewest steps of a measurement.
+        memory: Whether memory is measured too.
     """
 
     batch_sizes: tuple[int, ...] = (64, 256, 1024, 4096)

@@ -41,12 +41,12 @@ class Plan:
     """How much is run.
 
     Attributes:
-        rows: of the generated data.
-        batch_size: samples a step.
-        fractions: time to load over time to compute, each measured.
-        stretches: of each kind and fraction.
-        steps: of a stretch.
-        epochs: real ones, for the stall; their median counts.
+        rows: Rows of the generated data.
+        batch_size: Samples a step.
+        fractions: Time to load over time to compute, each measured.
+        stretches: Stretches of each kind and fraction.
+        steps: Steps of a stretch.
+        epochs: Real epochs, for the stall; their median counts.
     """
 
     rows: int = 300_000

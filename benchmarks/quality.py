@@ -46,11 +46,11 @@ class Plan:
     """How much is run.
 
     Attributes:
-        data: names in `STUDIES`.
-        models: families; one without a recipe for a click log is left out there.
-        seeds: of weights, dropout and order.
-        threads: of each training.
-        is_quick: one epoch on a tenth of the data.
+        data: Names in `STUDIES`.
+        models: Families; one without a recipe for a click log is left out there.
+        seeds: Seeds of weights, dropout and order.
+        threads: Threads of each training.
+        is_quick: One epoch on a tenth of the data.
     """
 
     data: tuple[str, ...] = tuple(STUDIES)

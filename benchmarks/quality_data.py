@@ -23,8 +23,8 @@ def write_frappe(folder: Path, rows: int | None = None) -> Dataset:
     """BARS' split of Frappe, without the test part, which is not in the file; ids are counted from zero in each field.
 
     Args:
-        folder: of the data set.
-        rows: of the training part, its first ones; None is all.
+        folder: Folder of the data set.
+        rows: Rows of the training part, its first ones; None is all.
     """
     with np.load(SHARED_DATA / "frappe_x1_train_valid.npz") as stored:
         ids = {part: stored[f"{name}_x"].astype(np.int32) for part, name in FRAPPE_PARTS.items()}
@@ -49,8 +49,8 @@ def write_ml1m(folder: Path, rows: int | None = None) -> Dataset:
     part does not hold has id 0.
 
     Args:
-        folder: of the data set.
-        rows: of the training part, its first ones; None is all.
+        folder: Folder of the data set.
+        rows: Rows of the training part, its first ones; None is all.
     """
     with np.load(SHARED_DATA / "ml-1m_ratings.npz") as stored:
         ratings = pd.DataFrame({name: stored[name].astype(np.int64) for name in ("user", "item", "rating")})

@@ -16,10 +16,11 @@ class Recipe:
     """How one family is trained on one click log.
 
     Attributes:
-        spec: the architecture.
-        hyperparameters: what it is learned with.
-        published_auc: on the test part, from BARS' leaderboard of Frappe_x1; None where it has no such model.
-        least_auc: gate for the mean over the seeds; None is no gate.
+        spec: The architecture.
+        hyperparameters: Hyperparameters of the training.
+        published_auc: Published AUC on the test part, from BARS' leaderboard of Frappe_x1; None without
+            such a model.
+        least_auc: Gate for the mean over the seeds; None is no gate.
     """
 
     spec: ModelSpec
@@ -33,11 +34,11 @@ class Study:
     """The families on one click log.
 
     Attributes:
-        title: of the table.
-        reported: part of the data whose quality is reported.
-        max_epochs: of each training.
-        patience: epochs without a lower validation log loss after which it stops.
-        recipes: by family.
+        title: Title of the table.
+        reported: Part of the data whose quality is reported.
+        max_epochs: Most epochs of each training.
+        patience: Epochs without a lower validation log loss after which it stops.
+        recipes: Recipes by family.
     """
 
     title: str

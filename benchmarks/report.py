@@ -65,11 +65,11 @@ def publish(
     A quick run writes `results/NAME.quick.json`, so that it never replaces the published figures.
 
     Args:
-        name: of the benchmark.
-        headline: flat figures, units in their names.
-        details: everything that was measured.
-        seeds: of everything drawn.
-        quick: whether the sizes were reduced.
+        name: Name of the benchmark.
+        headline: Flat figures, units in their names.
+        details: Everything that was measured.
+        seeds: Seeds of everything drawn.
+        quick: Whether the sizes were reduced.
     """
     result = {
         "benchmark": name,
@@ -93,7 +93,7 @@ def measure(module: str, *arguments: str) -> dict[str, Any]:
     A fresh process, so that neither memory nor warm caches pass from one contestant to the next.
 
     Raises:
-        RuntimeError: the process failed; its output is in the message.
+        RuntimeError: The process failed; its output is in the message.
     """
     command = [sys.executable, "-m", module, *arguments]
     finished = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -22,8 +22,8 @@ class PlainDlrm(nn.Module):
     """DLRM in plain PyTorch: one `nn.EmbeddingBag` a table, with sparse gradients, as facebookresearch/dlrm does it.
 
     Args:
-        spec: widths of the layers.
-        features: the input, all fields single-valued.
+        spec: Widths of the layers.
+        features: The input, all fields single-valued.
     """
 
     pairs: Tensor
@@ -79,11 +79,12 @@ def torchrec(spec: ModelSpec, features: Features, device: torch.device, *, fused
     """TorchRec's own DLRM over an EmbeddingBagCollection.
 
     Args:
-        spec: widths of the layers.
-        features: the input.
-        device: where it runs.
-        fused: as in TorchRec's training examples, DistributedModelParallel in a group of one with row-wise Adagrad
-            fused into the backward pass and Adagrad for the layers; otherwise bare modules with `torch.optim.Adagrad`.
+        spec: Widths of the layers.
+        features: The input.
+        device: Device to train on.
+        fused: Whether to train as TorchRec's training examples do: DistributedModelParallel in a group of one with
+            row-wise Adagrad fused into the backward pass and Adagrad for the layers; otherwise bare modules with
+            `torch.optim.Adagrad`.
     """
     from torchrec.models.dlrm import DLRM, DLRMTrain
     from torchrec.modules.embedding_configs import EmbeddingBagConfig

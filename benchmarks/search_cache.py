@@ -15,7 +15,7 @@ class Cache:
     file.
 
     Args:
-        path: of the file, created with the first result.
+        path: Path of the file, created with the first result.
     """
 
     def __init__(self, path: Path) -> None:

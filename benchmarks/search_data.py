@@ -27,9 +27,9 @@ def load(name: str, folder: Path, rows: Mapping[str, int] | None = None) -> Data
     """One of `WRITERS`, written below a folder or found there.
 
     Args:
-        name: in `WRITERS`.
-        folder: where it is kept, whole and as sample; the same folder gives the same arrays.
-        rows: of each part that is to be smaller, as `{"train": 20_000, "validation": 10_000}`; None is all of it.
+        name: Name in `WRITERS`.
+        folder: Folder where it is kept, whole and as a sample; the same folder gives the same arrays.
+        rows: Rows of each part that is to be smaller, as `{"train": 20_000, "validation": 10_000}`; None is all of it.
     """
     whole = _found(folder / name) or WRITERS[name](_made(folder / name))
     if rows is None:
@@ -42,10 +42,10 @@ def sample(dataset: Dataset, folder: Path, rows: Mapping[str, int], seed: int = 
     """A data set of fewer rows, drawn without replacement and in their old order; ids and statistics stay as they are.
 
     Args:
-        dataset: of one label, as all of `WRITERS`.
-        folder: empty; of the new arrays.
-        rows: of each part that is to be smaller; a part that has no more than so many is kept whole.
-        seed: of the draw.
+        dataset: Data set of one label, as all of `WRITERS`.
+        folder: Empty folder of the new arrays.
+        rows: Rows of each part that is to be smaller; a part that has no more than so many is kept whole.
+        seed: Seed of the draw.
     """
     chosen = {
         part: np.sort(np.random.default_rng([seed, place]).permutation(one.rows)[: rows.get(part)])

@@ -51,8 +51,8 @@ def measure(folder: Path, *, quick: bool = False) -> dict[str, Any]:
     """Every method, cost, data set and seed; what is in the cache is not measured again.
 
     Args:
-        folder: where the data sets are kept.
-        quick: one seed, fewer candidates and rows.
+        folder: Folder where the data sets are kept.
+        quick: One seed, fewer candidates and rows.
 
     Returns:
         `dnas_vs_random_hypervolume`, the mean over data sets, costs and seeds of the ratio of the areas, and its

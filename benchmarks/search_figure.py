@@ -21,7 +21,7 @@ def draw(parts: Mapping[str, Mapping[str, Any]]) -> "Figure | None":
     """Draw what is there of the parts `methods` and `hpo`; None where neither is.
 
     Args:
-        parts: of the result, by name.
+        parts: Parts of the result, by name.
     """
     from matplotlib.figure import Figure
 

@@ -85,7 +85,7 @@ class Grid:
     """A space of which every parameter has a few values: words as they are, numbers by their place in the row.
 
     Attributes:
-        levels: of each parameter, numbers ascending.
+        levels: Levels of each parameter, numbers ascending.
     """
 
     levels: Mapping[str, tuple[Any, ...]]
@@ -131,13 +131,13 @@ class HpoTable:
     """The recorded trainings of one data set.
 
     Attributes:
-        benchmark: that it belongs to.
-        data: name of the data set.
-        grid: its space.
-        errors: lower is better, float64 `[points, trainings]`, the points in the order of the grid's product; of a
+        benchmark: Benchmark that it belongs to.
+        data: Name of the data set.
+        grid: Its space.
+        errors: Lower is better, float64 `[points, trainings]`, the points in the order of the grid's product; of a
             point with fewer trainings than others the first is repeated. Losses are in decimal logarithm, accuracies
             are taken from 1.
-        seconds: that a training took, likewise.
+        seconds: Seconds of a training, likewise.
     """
 
     benchmark: Benchmark
@@ -209,11 +209,11 @@ def search(benchmark: Benchmark, data: str, method: str, seed: int, cache: Cache
     """The trials of one search, as place, error and share of better points of each; from the cache where it is there.
 
     Args:
-        benchmark: of the table.
-        data: name of the table.
-        method: name in `METHODS`.
-        seed: of the method and of the trainings that are drawn.
-        cache: of what was searched.
+        benchmark: Benchmark of the table.
+        data: Name of the table.
+        method: Name in `METHODS`.
+        seed: Seed of the method and of the trainings that are drawn.
+        cache: Cache of what was searched.
     """
     key = {"benchmark": benchmark, "data": data, "method": method, "seed": seed, "trials": TRIALS}
 
@@ -307,7 +307,7 @@ def trial_ratios(curves: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Share of trials that each method needs to reach what cold searches by TPE come to: see the module.
 
     Args:
-        curves: regrets of each method, `[data, seeds, trials]`.
+        curves: Regrets of each method, `[data, seeds, trials]`.
 
     Returns:
         Median over the seeds, `[data]`.

@@ -62,14 +62,14 @@ class Plan:
     """How much is run.
 
     Attributes:
-        data: names in `DATA`.
-        methods: names in `METHODS`.
-        seeds: of methods and trainings.
-        trials: of each search.
-        rows: of each part of the data.
-        folder: where the data and the searches' own files are kept, so that `transfer` finds its past there; None is a
+        data: Names in `DATA`.
+        methods: Names in `METHODS`.
+        seeds: Seeds of methods and trainings.
+        trials: Trials of each search.
+        rows: Rows of each part of the data.
+        folder: Folder of the data and the searches' own files, so that `transfer` finds its past there; None is a
             folder for the time being, and searches that an earlier run had written down may be made again for it.
-        is_quick: whether the sizes are reduced.
+        is_quick: Whether the sizes are reduced.
     """
 
     data: tuple[str, ...] = DATA
@@ -122,8 +122,8 @@ class _Searches:
     """The searches of a plan, each made once.
 
     Args:
-        plan: how much is run.
-        folder: of the data and of the searches' own files.
+        plan: How much is run.
+        folder: Folder of the data and of the searches' own files.
     """
 
     def __init__(self, plan: Plan, folder: Path) -> None:
@@ -170,11 +170,11 @@ def run_search(dataset: Dataset, method: str, seed: int, trials: int, home: Path
     """One search by the product.
 
     Args:
-        dataset: the data.
-        method: in `METHODS`.
-        seed: of method and trainings.
-        trials: of the search.
-        home: folder of its study and of the tracking store.
+        dataset: The data.
+        method: Name in `METHODS`.
+        seed: Seed of method and trainings.
+        trials: Trials of the search.
+        home: Folder of its study and of the tracking store.
 
     Returns:
         `best_ne`, `wall_seconds` and `processor_seconds` after each trial, the best architecture, and the past it

@@ -44,14 +44,14 @@ def replay(
     """One search of so many trials, in the order in which they were asked for; fewer when the method has no more.
 
     Args:
-        method: its name in `search.methods.registry.METHODS`, or what builds it.
-        space: what is searched.
-        look_up: what came of a point.
-        dataset: what the method may know of the data.
-        trials: most points that are asked for.
-        seed: of the method.
-        cost: what NE is weighed against; None is NE alone.
-        past: earlier studies, the nearest first.
+        method: Name in `search.methods.registry.METHODS`, or a function that builds it.
+        space: Space that is searched.
+        look_up: Function from a point to its outcome.
+        dataset: Data set, as far as the method may know it.
+        trials: Most points that are asked for.
+        seed: Seed of the method.
+        cost: Cost that NE is weighed against; None is NE alone.
+        past: Earlier studies, the nearest first.
     """
     from optuna import create_study
 

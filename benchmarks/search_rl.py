@@ -52,11 +52,11 @@ def measure(seeds: Sequence[int] = range(20), trainings: tuple[int, ...] | None 
     """All figures of the controller; the headline key is `rl_vs_cold_evaluations`.
 
     Args:
-        seeds: of the searches.
-        trainings: seeds of the trainings in the tables that a search is told of; None are those that are complete.
+        seeds: Seeds of the searches.
+        trainings: Seeds of the trainings in the tables that a search is told of; None are those that are complete.
 
     Raises:
-        FileNotFoundError: the tables of `benchmarks.search_table` are not trained.
+        FileNotFoundError: The tables of `benchmarks.search_table` are not trained.
     """
     with TemporaryDirectory() as folder:
         trained = _trained(Path(folder), trainings)

@@ -107,13 +107,13 @@ class TrainedTable:
     """The trainings of all points of the small space on one data set.
 
     Attributes:
-        data: name of the data set.
-        dataset: what was trained on; its arrays may be gone.
-        space: what the points are of.
-        ne: lowest validation NE, float64 `[points, seeds]`.
-        step_seconds: measured, likewise.
-        train_seconds: measured, likewise.
-        parameter_bytes: counted, `[points]`.
+        data: Name of the data set.
+        dataset: Data set of the trainings; its arrays may be gone.
+        space: Space of the points.
+        ne: Lowest validation NE, float64 `[points, seeds]`.
+        step_seconds: Measured, likewise.
+        train_seconds: Measured, likewise.
+        parameter_bytes: Counted, `[points]`.
     """
 
     data: str
@@ -162,12 +162,12 @@ def load_trained(data: str, folder: Path, seeds: tuple[int, ...] | None = None) 
     """Read the trainings of a data set.
 
     Args:
-        data: in `DATA`.
-        folder: where the data set is written, or found.
-        seeds: that were trained; None is all with which every point was.
+        data: Name of the data in `DATA`.
+        folder: Folder where the data set is written, or found.
+        seeds: Seeds that were trained; None is all with which every point was.
 
     Raises:
-        FileNotFoundError: trainings are missing.
+        FileNotFoundError: Trainings are missing.
     """
     cache, dataset = Cache.of("search-table"), load(data, folder, ROWS)
     space = space_of(data, dataset)

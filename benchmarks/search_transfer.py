@@ -69,12 +69,12 @@ class Plan:
     """How much is run.
 
     Attributes:
-        data: names in `ROWS`.
-        methods: names in `METHODS`.
-        seeds: of method and training.
-        past_seeds: of the cold searches that are the past; those of `seeds` among them.
-        trials: of a search.
-        folder: of the data and of what was trained.
+        data: Names in `ROWS`.
+        methods: Names in `METHODS`.
+        seeds: Seeds of method and training.
+        past_seeds: Seeds of the cold searches that are the past; those of `seeds` among them.
+        trials: Trials of a search.
+        folder: Folder of the data and of what was trained.
     """
 
     folder: Path

@@ -21,9 +21,9 @@ def draw(zeus: dict[str, Any], by_share: dict[float, dict[str, Any]], path: Path
     """Regret by recurrence for Zeus' trainings, and by the share held out for Gavel's table.
 
     Args:
-        zeus: of `replay_zeus`.
-        by_share: of `replay_gavel`, by the share held out.
-        path: of the PNG to write.
+        zeus: Result of `replay_zeus`.
+        by_share: Results of `replay_gavel`, by the share held out.
+        path: Path of the PNG to write.
     """
     import matplotlib as mpl
 

@@ -34,10 +34,10 @@ class Table:
     """Recorded jobs.
 
     Attributes:
-        situations: of every job and GPU type, `[jobs][types]`.
-        seconds: per sample, `[jobs, types]`; infinite where the job does not fit.
+        situations: Situations of every job and GPU type, `[jobs][types]`.
+        seconds: Seconds per sample, `[jobs, types]`; infinite where the job does not fit.
         is_recommendation: `[jobs]`.
-        faults: what was left out, in words.
+        faults: Everything that was left out, in words.
     """
 
     situations: list[list[Situation]]
@@ -55,9 +55,9 @@ def load_table(path: Path, rows: dict[str, AcceleratorRow], *, largest_count: in
     """Read the table.
 
     Args:
-        path: of `simulation_throughputs.json`.
-        rows: of the catalogue, by GPU type.
-        largest_count: jobs on more GPUs are left out.
+        path: Path of `simulation_throughputs.json`.
+        rows: Rows of the catalogue, by GPU type.
+        largest_count: Largest count of GPUs; jobs on more are left out.
     """
     recorded = json.loads(path.read_text())
     situations, seconds, faults = [], [], []
@@ -91,9 +91,9 @@ def complete(situations: Sequence[Sequence[Situation]], revealed: np.ndarray, fi
     """Seconds a sample of every pair on offer: as revealed, else as estimated from what was revealed.
 
     Args:
-        situations: of every pair.
-        revealed: seconds a sample, NaN where they are hidden.
-        fits: which pairs are on offer.
+        situations: Situations of every pair.
+        revealed: Seconds a sample, NaN where they are hidden.
+        fits: Which pairs are on offer.
     """
     known = np.isfinite(revealed) & fits
     flat = [one for row in situations for one in row]

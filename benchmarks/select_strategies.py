@@ -27,8 +27,8 @@ class Player(ABC):
     """Chooses run after run from what the menu and its own outcomes tell; made anew for each game.
 
     Args:
-        menu: what is on offer.
-        random: of all it draws.
+        menu: Everything on offer.
+        random: Generator of everything it draws.
     """
 
     def __init__(self, menu: Menu, random: np.random.Generator) -> None:
@@ -151,12 +151,12 @@ class Shunter(Player):
     """Shunter's learning: epochs by batch size, cost of an epoch by batch size and GPU, and a policy over both.
 
     Args:
-        menu: what is on offer.
-        random: of Thompson sampling.
-        traits: of the GPUs, from the catalogue.
-        strategy: the policy's rule.
-        priors: what is believed of the costs of an epoch.
-        spread: what is believed of the epochs.
+        menu: Everything on offer.
+        random: Generator of Thompson sampling.
+        traits: Traits of the GPUs, from the catalogue.
+        strategy: The policy's rule.
+        priors: Prior belief in the cost of an epoch.
+        spread: Prior belief in the number of epochs.
     """
 
     def __init__(

@@ -66,7 +66,7 @@ class Menu:
 
     Attributes:
         arms: GPUs and batch sizes on offer, and for each its caps in watts, the highest last.
-        default: where a user would start; it is known to reach the target.
+        default: Arm where a user would start; it is known to reach the target.
     """
 
     arms: Mapping[Arm, tuple[int, ...]]
@@ -79,9 +79,9 @@ class Order:
 
     Attributes:
         arm: GPU and batch size.
-        cap: in watts; None measures all caps in the first epoch and takes the best.
-        stop: spending at which the run ends.
-        whole_epochs: whether it can only end between two epochs, so that it ends before one that it cannot pay for.
+        cap: Power limit in watts; None measures all caps in the first epoch and takes the best.
+        stop: Spending at which the run ends.
+        whole_epochs: Whether it can only end between two epochs, so that it ends before one that it cannot pay for.
     """
 
     arm: Arm
@@ -95,11 +95,11 @@ class Outcome:
     """What a run told.
 
     Attributes:
-        arm: where it ran.
-        spent: in the objective's unit, slices included; 0 when it could not pay for one epoch.
-        epochs: run, a part of one among them where the run was stopped within it.
-        reached: whether the target was reached.
-        epoch_costs: per cap, of the caps that were measured.
+        arm: Arm of the run.
+        spent: Spending in the objective's unit, slices included; 0 when it could not pay for one epoch.
+        epochs: Epochs of the run, a part of one among them where the run was stopped within it.
+        reached: Whether the target was reached.
+        epoch_costs: Per cap, of the caps that were measured.
     """
 
     arm: Arm
@@ -114,12 +114,12 @@ class Game:
     """A workload, its GPUs and an objective, with all that was recorded; strategies never see it.
 
     Attributes:
-        name: for tables.
-        objective: what is spent.
-        epoch_costs: objective per epoch, by arm and cap.
-        epochs: epochs to the target by batch size, one for each recorded seed; NaN where it was missed.
-        max_epochs: of a run.
-        menu: what strategies are told.
+        name: For tables.
+        objective: Quantity that is spent.
+        epoch_costs: Cost of an epoch, by arm and cap.
+        epochs: Epochs to the target by batch size, one for each recorded seed; NaN where it was missed.
+        max_epochs: Most epochs of a run.
+        menu: Menu that strategies are told.
     """
 
     name: str
@@ -134,7 +134,7 @@ class Game:
         """Arm, cap and expected spending of the best configuration at which all seeds reach the target.
 
         Raises:
-            ValueError: there is none.
+            ValueError: There is none.
         """
         (arm, cap), cost = min(self.expected_costs().items(), key=lambda item: item[1])
         return arm, cap, cost
@@ -182,7 +182,7 @@ def load_games(folder: Path) -> list[Game]:
     """Every workload on V100, on P100 and on the choice of both, under the three objectives.
 
     Args:
-        folder: of the recorded tables.
+        folder: Folder of the recorded tables.
     """
     recorded = _read(folder)
     return [
@@ -197,11 +197,11 @@ def load_game(folder: Path, name: str, gpu: str, objective: Objective, target_me
     """One workload on one GPU, if need be with another target than the usual one.
 
     Args:
-        folder: of the recorded tables.
-        name: key of `JOBS`.
+        folder: Folder of the recorded tables.
+        name: Key of `JOBS`.
         gpu: V100 or P100.
-        objective: what is spent.
-        target_metric: to reach; the job's own when None.
+        objective: Quantity that is spent.
+        target_metric: Metric to reach; the job's own when None.
     """
     job = JOBS[name] if target_metric is None else replace(JOBS[name], target_metric=target_metric)
     return _game(name, job, (gpu,), objective, _read(folder))

@@ -48,13 +48,13 @@ class Cluster:
     """What is simulated; the bandwidths are those of a ZionEX pod (DHEN, arXiv 2203.11014), the rest is assumed.
 
     Attributes:
-        hosts: machines.
-        per_host: accelerators of each.
-        intra_bytes_per_second: from one accelerator to those of its host.
-        cross_bytes_per_second: from one accelerator to other hosts.
-        message_seconds: of one message over either link.
-        exchanged_bytes: embeddings of the samples of one accelerator.
-        exchange_share: of a step, that the flat exchange takes; the paper's measured share.
+        hosts: Machines.
+        per_host: Accelerators of each.
+        intra_bytes_per_second: Bandwidth from an accelerator to those of its host.
+        cross_bytes_per_second: Bandwidth from an accelerator to other hosts.
+        message_seconds: Latency of a message over either link.
+        exchanged_bytes: Bytes of the embeddings of the samples of an accelerator.
+        exchange_share: Share of a step that the flat exchange takes, as the paper measured it.
     """
 
     hosts: int = 8

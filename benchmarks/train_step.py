@@ -58,12 +58,12 @@ class Plan:
     """How much is run.
 
     Attributes:
-        sizes: samples a batch.
-        rounds: blocks of each contestant and size.
-        block_samples: samples of a block, at least one batch.
-        quality_seeds: trainings in each precision and on each data set.
-        quality_rows: of the generated data set.
-        compiled: whether compiled steps take part; each size takes a compilation.
+        sizes: Samples a batch.
+        rounds: Blocks of each contestant and size.
+        block_samples: Samples of a block, at least one batch.
+        quality_seeds: Trainings in each precision and on each data set.
+        quality_rows: Rows of the generated data set.
+        compiled: Whether compiled steps take part; each size takes a compilation.
     """
 
     sizes: tuple[int, ...] = (128, 512, 2048, 8192)
@@ -95,7 +95,8 @@ class Shunter:
     """The engine's own step; compiling, where asked for, is done before the clock runs.
 
     Attributes:
-        compile_seconds: what it took, by batch size; None where no compiler worked, and the steps are not compiled.
+        compile_seconds: Seconds of the compilation, by batch size; None where no compiler worked, and the steps are not
+            compiled.
     """
 
     def __init__(

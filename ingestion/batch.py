@@ -18,9 +18,9 @@ class Rejection:
     """One row that could not be read.
 
     Attributes:
-        source: the file.
-        line: line of a Criteo file, record of a CSV file (its header is 1), row of a Parquet file; counted from 1.
-        reason: what is wrong with it, in words.
+        source: The file.
+        line: Line of a Criteo file, record of a CSV file (its header is 1), row of a Parquet file; counted from 1.
+        reason: Fault of the row, in words.
     """
 
     source: str
@@ -65,7 +65,7 @@ class Columns:
     Attributes:
         numeric: float32 [columns, rows]; NaN where there is no value.
         keys: uint64 [single-valued categorical columns, rows].
-        bags: one for each multi-valued column, then one for each sequence.
+        bags: One for each multi-valued column, then one for each sequence.
     """
 
     numeric: NDArray[np.float32]
@@ -88,10 +88,10 @@ class RawBatch:
 
     Attributes:
         labels: float32 [rows], 0 or 1; [rows, labels] where the schema names several, NaN for one that is missing.
-        columns: the features.
+        columns: The features.
         times: float64 [rows]; None when the schema names no time column.
         users: uint64 [built sequences, rows], keys of the columns that their `by` names; None when there are none.
-        rejected: rows that are in none of the arrays.
+        rejected: Rows that are in none of the arrays.
         weights: float32 [rows], not negative; None when the schema names no column of weights.
     """
 

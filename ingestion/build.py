@@ -26,7 +26,7 @@ def build(source: Source, directory: Path, fingerprint: str, seed: int, max_bad_
     """Ingest `source` into the empty folder `directory`.
 
     Raises:
-        DataError: the source cannot be read, has too many bad rows, or cannot be learned from.
+        DataError: The source cannot be read, has too many bad rows, or cannot be learned from.
     """
     splitter = make_splitter(source, seed)
     quarantine = Quarantine(directory / "quarantine.csv")

@@ -28,10 +28,10 @@ class IngestReport:
     """What one ingestion did.
 
     Attributes:
-        rows: of all splits.
-        quarantined_rows: rejected while reading.
-        reused: whether the data set was in the cache.
-        seconds: measured, with the hashing of the source.
+        rows: Rows of all splits.
+        quarantined_rows: Rows rejected while reading.
+        reused: Whether the data set was in the cache.
+        seconds: Measured, with the hashing of the source.
     """
 
     rows: int
@@ -52,13 +52,13 @@ def ingest_source(source: Source, cache: Path, seed: int, max_bad_share: float) 
     is killed leaves nothing that could be taken for a data set. A lock keeps two processes from building the same one.
 
     Args:
-        source: see `ingestion.sources.open.open_source`.
-        cache: folder of the data sets.
-        seed: of the split.
-        max_bad_share: share of unreadable rows above which the data is refused.
+        source: See `ingestion.sources.open.open_source`.
+        cache: Folder of the data sets.
+        seed: Seed of the split.
+        max_bad_share: Share of unreadable rows above which the data is refused.
 
     Raises:
-        DataError: the source cannot be read or used.
+        DataError: The source cannot be read or used.
     """
     started = time.perf_counter()
     check_sizes(source.paths, source.name)
@@ -81,8 +81,8 @@ def fingerprint_of(source: Source, seed: int, memo: Path) -> str:
     """Hash what decides about the arrays: the bytes of the files, the schema, the seed, the code version.
 
     Args:
-        source: its files are read, or their hashes taken from `memo` if size and time of change are the same.
-        seed: of the split.
+        source: Its files are read, or their hashes taken from `memo` if size and time of change are the same.
+        seed: Seed of the split.
         memo: JSON file of known hashes.
     """
     parts = {
@@ -114,7 +114,7 @@ def file_hashes(paths: tuple[Path, ...], cache: Path) -> list[str]:
     """SHA-256 of each file, remembered in the cache of data sets.
 
     Raises:
-        DataError: a file cannot be read.
+        DataError: A file cannot be read.
     """
     cache.mkdir(parents=True, exist_ok=True)
     return hash_files(paths, cache / MEMO)

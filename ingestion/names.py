@@ -25,9 +25,9 @@ def value_names(source: Source, encoder: Encoder, wanted: Mapping[str, Collectio
     """Find what the values behind ids are called.
 
     Args:
-        source: the log.
-        encoder: of the data set that was made of it.
-        wanted: ids by field; id 0, which stands for all values that are missing, rare or unknown, has no name.
+        source: The log.
+        encoder: Encoder of the data set that was made of the log.
+        wanted: Ids by field; id 0, which stands for all values that are missing, rare or unknown, has no name.
 
     Returns:
         By field, the names that were found; ids of hashed fields are shared by several values and have none.

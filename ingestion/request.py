@@ -13,8 +13,8 @@ def ingest_request(request: JobRequest) -> tuple[Dataset, IngestReport]:
     """Ingest the request's data into the cache of the settings.
 
     Raises:
-        DataError: the data cannot be found, read or used.
-        RequestError: a named data set is misspelt.
+        DataError: The data cannot be found, read or used.
+        RequestError: A named data set is misspelt.
     """
     settings = Settings()
     data = with_histories(request.data) if request.model in POSITIONAL else request.data

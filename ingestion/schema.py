@@ -243,11 +243,11 @@ def read_schema(path: str | Path, kind: type[Model]) -> Model:
     """Read a YAML or JSON file (JSON is YAML too).
 
     Args:
-        path: the file.
+        path: The file.
         kind: `Schema` for CSV and Parquet, `Options` for a source whose columns are known.
 
     Raises:
-        DataError: the file is missing, is not YAML or does not fit.
+        DataError: The file is missing, is not YAML or does not fit.
     """
     import yaml
 

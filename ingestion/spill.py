@@ -20,7 +20,7 @@ class SpilledBatch:
     Attributes:
         labels: float32 [rows] or [rows, labels], as in the batch.
         parts: int8 [rows], the split of each row.
-        columns: the features.
+        columns: The features.
         weights: float32 [rows]; None when there are none.
     """
 
@@ -45,7 +45,7 @@ class Spill:
     It is read and not mapped into memory: mapped pages would count as memory of the process.
 
     Attributes:
-        is_weighted: whether the rows have weights.
+        is_weighted: Whether the rows have weights.
     """
 
     def __init__(self, path: Path) -> None:
@@ -86,7 +86,7 @@ class Spill:
         """Read the keys of one categorical column in the training rows, many at once.
 
         Args:
-            column: index among the categorical columns, single-valued ones first.
+            column: Index among the categorical columns, single-valued ones first.
         """
         waiting: list[NDArray[np.uint64]] = []
         for blocks in self._batches:

@@ -64,11 +64,11 @@ class Survey:
     """What the first pass found.
 
     Attributes:
-        rows: of each split.
-        positives: of each split.
-        moments: of the numeric columns after the logarithm.
-        empty_bags: training rows without a value, for each multi-valued column and stored sequence.
-        labels: counts of further labels, and of what weights leave.
+        rows: Rows of each split.
+        positives: Positive rows of each split.
+        moments: Moments of the numeric columns after the logarithm.
+        empty_bags: Training rows without a value, for each multi-valued column and stored sequence.
+        labels: Counts of further labels, and of what weights leave.
     """
 
     schema: Schema
@@ -90,7 +90,7 @@ class Survey:
         """Refuse data that no model can learn from or be tested on.
 
         Raises:
-            DataError: no rows, one class only, or a split without rows or with one class only; the same by weight, and
+            DataError: No rows, one class only, or a split without rows or with one class only; the same by weight, and
                 for other labels in the training part.
         """
         rows, positives = int(self.rows.sum()), int(self.positives.sum())
@@ -155,9 +155,9 @@ class Survey:
         """A sequence with the ids of its items' field, whose cardinality and access curve stand for its own.
 
         Args:
-            column: the sequence.
-            fitted: the fields, its items' among them.
-            empty: training rows without a value.
+            column: The sequence.
+            fitted: The fields, its items' among them.
+            empty: Training rows without a value.
         """
         owner, statistics = next(pair for pair in fitted if pair[0].name == column.items)
         field = CategoricalField(
@@ -200,10 +200,10 @@ def fit_ids(
     """Give ids to the values of one column.
 
     Args:
-        counter: the values and how often each was seen.
-        column: the column, with the settings of its own.
-        default: the settings of all columns.
-        former: ids whose values stay known, however seldom they were seen here; the most frequent here come first.
+        counter: The values and how often each was seen.
+        column: The column, with the settings of its own.
+        default: The settings of all columns.
+        former: Ids whose values stay known, however seldom they were seen here; the most frequent here come first.
 
     Returns:
         The ids, the number of distinct values, and the access curve over the ids, id 0 among them.

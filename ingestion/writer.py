@@ -166,7 +166,7 @@ class Quarantine:
         """Refuse data with too many bad rows.
 
         Raises:
-            DataError: names the most frequent reason and its first row.
+            DataError: Names the most frequent reason and its first row.
         """
         share = self.rows / max(self.rows + good_rows, 1)
         if share <= max_bad_share:

@@ -31,7 +31,7 @@ def front_figure(result: TuneResult) -> "Figure":
     family. The front of each panel is that of its own cost, and its trials bear their numbers.
 
     Args:
-        result: of the search.
+        result: Result of the search.
     """
     from matplotlib.figure import Figure
 

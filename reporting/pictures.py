@@ -20,9 +20,9 @@ def draw_pictures(
     """Draw the roofline of each accelerator, and the stalls where they were found.
 
     Args:
-        profiles: of this machine.
-        dataset: whose features the layers of the roofline take; None places those of a reference model.
-        report: of the stalls.
+        profiles: Profiles of this machine.
+        dataset: Data set with the features of the layers in the roofline; None places those of a reference model.
+        report: Report of the stalls.
 
     Returns:
         The PNG files, in the folder of the profiles.

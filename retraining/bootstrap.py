@@ -15,15 +15,15 @@ class Judgement(Frozen):
     """Champion and challenger on the same rows.
 
     Attributes:
-        rows: that both scored.
-        champion_logloss: mean, in nats.
-        challenger_logloss: mean, in nats.
-        saving: their difference; positive where the challenger is better.
-        saving_low: the saving is larger than this with the probability asked for.
-        saving_high: and, each for itself, smaller than this.
-        needed: the saving that must be exceeded: margin times the champion's log loss.
-        confidence: the probability asked for.
-        is_better: whether `saving_low` exceeds `needed`.
+        rows: Rows that both models scored.
+        champion_logloss: Mean log loss of the champion, in nats.
+        challenger_logloss: Mean log loss of the challenger, in nats.
+        saving: Difference of the two; positive where the challenger is better.
+        saving_low: Bound that the saving exceeds with the probability asked for.
+        saving_high: Bound that the saving stays below with the probability asked for, judged by itself.
+        needed: Saving that must be exceeded: margin times the champion's log loss.
+        confidence: Probability asked for.
+        is_better: Whether `saving_low` exceeds `needed`.
     """
 
     rows: int
@@ -52,7 +52,7 @@ def log_losses(labels: NDArray[np.floating], logits: NDArray[np.floating]) -> ND
 
     Args:
         labels: 0 or 1, `[rows]`.
-        logits: predicted log odds, `[rows]`.
+        logits: Predicted log odds, `[rows]`.
     """
     labels, logits = labels.astype(np.float64), logits.astype(np.float64)
     return np.logaddexp(0.0, logits) - labels * logits
@@ -69,15 +69,15 @@ def judge(
     `MOST_BLOCKS` rows each is a block of its own.
 
     Args:
-        champion: loss of each row, in the order of the log.
-        challenger: loss of the same rows in the same order.
-        margin: share of the champion's mean loss that must be saved.
-        confidence: probability with which the saving must exceed it.
-        seed: of the resampling.
+        champion: Loss of each row by the champion, in the order of the log.
+        challenger: Loss of the same rows by the challenger, in the same order.
+        margin: Share of the champion's mean loss that must be saved.
+        confidence: Probability with which the saving must exceed it.
+        seed: Seed of the resampling.
 
     Raises:
-        DataError: there is no row, or a prediction of the champion is no number.
-        TrainingError: a prediction of the challenger is no number.
+        DataError: There is no row, or a prediction of the champion is no number.
+        TrainingError: A prediction of the challenger is no number.
     """
     assert champion.shape == challenger.shape, "both are judged on the same rows"
     if not len(champion):

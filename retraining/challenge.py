@@ -26,17 +26,17 @@ def compare(
     """Score a day with both models and judge.
 
     Args:
-        request: margin, confidence and seed.
-        log: the day.
-        champion: the model in use.
-        challenger: the model that would take its place.
-        picture: where the comparison is drawn.
-        only_kept_back: judge on the rows that a training on this day keeps back as its test part.
+        request: Margin, confidence and seed.
+        log: The day.
+        champion: The model in use.
+        challenger: The model that would take its place.
+        picture: Path of the picture of the comparison.
+        only_kept_back: Judge on the rows that a training on this day keeps back as its test part.
 
     Raises:
-        DataError: the day cannot be read or has no row, or the champion predicts what is no number.
-        TrainingError: the challenger predicts what is no number.
-        CheckpointError: a model is damaged.
+        DataError: The day cannot be read or has no row, or the champion predicts what is no number.
+        TrainingError: The challenger predicts what is no number.
+        CheckpointError: A model is damaged.
     """
     keep = kept_back(log, request.seed) if only_kept_back else None
     before, now = (losses_of(files, log, keep) for files in (champion, challenger))

@@ -27,9 +27,9 @@ class Champion:
     """A registered model that is gone on from.
 
     Attributes:
-        version: in the registry.
-        files: on this machine.
-        learned: days that it is known to have learned; empty where a training by hand has made it.
+        version: Version in the registry.
+        files: Its files on this machine.
+        learned: Days that it is known to have learned; empty where it was trained by hand.
     """
 
     version: Version
@@ -42,11 +42,11 @@ class Origin:
     """The member that a challenger goes on from.
 
     Attributes:
-        member: its number in the champion.
-        members: how many the champion has.
-        spec: its architecture.
-        hyperparameters: what it was first trained with.
-        is_known: whether these were found, else they are the defaults.
+        member: Number of the member in the champion.
+        members: Count of the champion's members.
+        spec: Architecture of the member.
+        hyperparameters: Hyperparameters of its first training.
+        is_known: Whether these were found, else they are the defaults.
     """
 
     member: int
@@ -66,7 +66,7 @@ def open_champion(version: Version, folder: Path) -> Champion:
     """Bring a version to this machine.
 
     Raises:
-        TrackingError: as `tracking.registry.versions.download`.
+        TrackingError: The registry cannot be read, see `tracking.registry.versions.download`.
     """
     days = version.tags.get(LEARNED_DAYS, "")
     learned = frozenset(date.fromisoformat(text) for text in days.split(",") if text)
@@ -77,8 +77,8 @@ def choose_origin(champion: Champion, newest: DayLog) -> Origin:
     """Choose the member that is best on the newest day to be learned, which none of them has.
 
     Raises:
-        CheckpointError: the champion's files are damaged.
-        DataError: the day cannot be read.
+        CheckpointError: The champion's files are damaged.
+        DataError: The day cannot be read.
     """
     path = champion.files.model / "model.json"
     try:

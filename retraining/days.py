@@ -17,8 +17,8 @@ def look(
     """Find the days, look at each once, and choose which to learn and which to judge on.
 
     Raises:
-        RequestError: the pattern of the days is wrong.
-        DataError: there is no day to judge on, or none to learn from.
+        RequestError: The pattern of the days is wrong.
+        DataError: There is no day to judge on, or none to learn from.
     """
     found = find_days(request.data)
     days, early = window(found.days, request, newest)

@@ -19,12 +19,12 @@ class FieldFigures(Frozen):
     """One field over one day.
 
     Attributes:
-        values: of all rows, a row may hold several.
-        missing_share: share of rows without a value.
-        distinct: estimated number of distinct values; exact below `sketch.SIZE`; 0 for a numeric field.
-        keys: the sampled values, ascending; see `KeySketch`.
-        counts: how often each was seen.
-        complete: whether these are all.
+        values: Values of all rows; a row may hold several.
+        missing_share: Share of rows without a value.
+        distinct: Estimated number of distinct values; exact below `sketch.SIZE`; 0 for a numeric field.
+        keys: The sampled values, ascending; see `KeySketch`.
+        counts: How often each was seen.
+        complete: Whether these are all.
     """
 
     values: int
@@ -39,12 +39,12 @@ class DayFigures(Frozen):
     """One day.
 
     Attributes:
-        day: the date.
-        rows: that can be read.
-        rejected: that cannot.
-        positives: rows with a positive label.
-        first_rejection: the first row that cannot be read and why; empty when there is none.
-        fields: figures of each feature by name.
+        day: The date.
+        rows: Rows that can be read.
+        rejected: Rows that cannot be read.
+        positives: Rows with a positive label.
+        first_rejection: The first row that cannot be read and why; empty when there is none.
+        fields: Figures of each feature by name.
     """
 
     format: int = FORMAT
@@ -70,12 +70,12 @@ def figures_of(log: DayLog, digest: str, kept: Path) -> DayFigures:
     """Read a day and describe it, or take what an earlier night has found.
 
     Args:
-        log: the day.
-        digest: of everything that decides about the figures: the bytes of the files, the schema.
-        kept: folder of known figures.
+        log: The day.
+        digest: Digest of everything that decides about the figures: the bytes of the files, the schema.
+        kept: Folder of known figures.
 
     Raises:
-        DataError: a file cannot be read.
+        DataError: A file cannot be read.
     """
     path = kept / f"{digest[:32]}.json"
     try:
@@ -94,7 +94,7 @@ def describe(log: DayLog) -> DayFigures:
     """Read a day once.
 
     Raises:
-        DataError: a file cannot be read.
+        DataError: A file cannot be read.
     """
     schema = log.schema
     rows = rejected = positives = 0

@@ -24,8 +24,8 @@ class FoundDays:
     """What lies there.
 
     Attributes:
-        days: the files of each day, ascending; those of a day by name.
-        undated: files that match but bear no date that exists.
+        days: The files of each day, ascending; those of a day by name.
+        undated: Files that match but bear no date that exists.
     """
 
     days: dict[date, tuple[Path, ...]]
@@ -38,14 +38,14 @@ def find_days(data: str) -> FoundDays:
     Hidden files, those that begin with `_`, and those still being written (`.tmp`, `.part`, ...) are passed over.
 
     Args:
-        data: a pattern with `{date}`, which stands for a date such as 2026-05-01, 20260501 or 2026_05_01, or with
+        data: A pattern with `{date}`, which stands for a date such as 2026-05-01, 20260501 or 2026_05_01, or with
             `{date:%Y/%m/%d}`, which says how it is written (%Y, %y, %m, %d, %j); besides these it may hold the
             wildcards of a glob. Or a folder, or a glob, whose files or whose files' folders bear a date.
 
     Raises:
         RequestError: `data` is empty, says in no known way how the date is written, or points where nothing may be
             read.
-        DataError: no file with a date is there.
+        DataError: No file with a date is there.
     """
     if not data.strip():
         raise RequestError(

@@ -20,10 +20,10 @@ class Finding(Frozen):
     """Something unusual and what was done about it.
 
     Attributes:
-        day: the day it is about; None for several.
-        kind: what it is.
-        words: one sentence.
-        column: the column it is about, where it is about one.
+        day: The day it is about; None for several.
+        kind: Kind of the finding.
+        words: One sentence.
+        column: The column it is about, where it is about one.
     """
 
     day: date | None
@@ -50,9 +50,9 @@ def drift_findings(newest: DayFigures, before: Sequence[DayFigures], limits: Dri
     """Compare the fields of the newest day with those of the days before it; what is found changes nothing but is told.
 
     Args:
-        newest: the day to judge on.
-        before: the other usable days.
-        limits: from where on a difference is told.
+        newest: The day to judge on.
+        before: The other usable days.
+        limits: Differences from which on a finding is reported.
     """
     if not before or newest.rows < LEAST_ROWS:
         return []

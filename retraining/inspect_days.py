@@ -25,9 +25,9 @@ class Looked:
     """The days that can be read.
 
     Attributes:
-        logs: the days, opened.
-        figures: what each looks like.
-        findings: what is unusual about these days and those that are left out.
+        logs: The days, opened.
+        figures: What each looks like.
+        findings: What is unusual about these days and those that are left out.
     """
 
     logs: dict[date, DayLog] = field(default_factory=dict)
@@ -43,12 +43,12 @@ def look_at(days: Mapping[date, Sequence[Path]], request: NightlyRequest, kept: 
     """Open and describe days; one that cannot be used is left out and told.
 
     Args:
-        days: files of each day.
-        request: format and schema.
-        kept: folder of the figures of days that were described before.
+        days: Files of each day.
+        request: Format and schema.
+        kept: Folder of the figures of days that were described before.
 
     Raises:
-        DataError: the schema is missing or wrong.
+        DataError: The schema is missing or wrong.
     """
     looked = Looked()
     cache = Settings().cache_directory

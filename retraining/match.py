@@ -13,8 +13,8 @@ def shared_rows(now: Encoder, former: Encoder) -> dict[str, SharedRows]:
     """Match the ids of every field that both have, by value; id 0 is the unknown value in both.
 
     Args:
-        now: of the model to be trained.
-        former: of the model to go on from.
+        now: Dataset of the model to be trained.
+        former: Encoder of the model to go on from.
     """
     before = {field.name: field for field in former.categorical}
     return {
@@ -51,7 +51,7 @@ def warm_start_from(files: ModelFiles, member: int, dataset: Dataset) -> WarmSta
     """Start from a model whose ids may stand for other values.
 
     Raises:
-        DataError: an encoder cannot be read.
+        DataError: An encoder cannot be read.
     """
     now, former = Encoder.load(dataset.directory / "encoder"), Encoder.load(files.encoder)
     return WarmStart(files.model, shared_rows(now, former), member)

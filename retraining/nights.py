@@ -21,14 +21,14 @@ class Night(Frozen):
     """How a night ended.
 
     Attributes:
-        outcome: in short.
-        day: the day judged on.
-        reason: why, in one sentence.
-        findings: what was unusual about the days.
-        judgement: champion against challenger; None where nothing was compared.
-        champion: version in use from now on; None where there is none.
-        registered: version that came of this night; None where none did.
-        run_id: of MLflow.
+        outcome: Outcome in short.
+        day: Day judged on.
+        reason: Why, in one sentence.
+        findings: Everything unusual about the days.
+        judgement: Champion against challenger; None where nothing was compared.
+        champion: Version in use from now on; None where there is none.
+        registered: Version that came of this night; None where none did.
+        run_id: Its MLflow run.
     """
 
     outcome: Outcome
@@ -45,7 +45,7 @@ def nights_of(name: str) -> list[TrackedRun]:
     """The finished nights of a registered model, newest first.
 
     Raises:
-        TrackingError: the store cannot be read.
+        TrackingError: The store cannot be read.
     """
     return [
         run
@@ -75,7 +75,7 @@ def log_plan(run_id: str, name: str, plan: NightPlan, learned: Sequence[date]) -
     """Keep what the night is about.
 
     Raises:
-        TrackingError: the store fails.
+        TrackingError: The store fails.
     """
     open_run(run_id).set_tags(
         {
@@ -92,13 +92,13 @@ def log_judgement(run_id: str, name: str, judgement: Judgement, picture: Path) -
     """Keep a comparison: figures, and the resampled savings as a picture.
 
     Args:
-        run_id: of the night.
+        run_id: MLflow run of the night.
         name: `judgement`, or `last-day` of what the judged day itself was learned for.
-        judgement: the comparison.
-        picture: of it.
+        judgement: The comparison.
+        picture: Picture of the judgement.
 
     Raises:
-        TrackingError: the store fails.
+        TrackingError: The store fails.
     """
     figures = ("champion_logloss", "challenger_logloss", "saving", "saving_low", "saving_high", "needed", "rows")
     prefix = "nightly" if name == "judgement" else f"nightly.{name}"
@@ -111,7 +111,7 @@ def log_night(night: Night) -> None:
     """Keep the outcome: the last write of a night, which says that its day is judged.
 
     Raises:
-        TrackingError: the store fails.
+        TrackingError: The store fails.
     """
     run = open_run(night.run_id)
     log_config(night.run_id, "night", night)

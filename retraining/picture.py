@@ -12,9 +12,9 @@ def draw_judgement(judgement: Judgement, savings: NDArray[np.float64], path: Pat
     """Draw a histogram of the resampled savings with the saving asked for.
 
     Args:
-        judgement: of these savings.
+        judgement: Judgement made of these savings.
         savings: `[resamples]`, in nats per row.
-        path: of the PNG.
+        path: Path of the PNG.
     """
     from matplotlib.figure import Figure
 

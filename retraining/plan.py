@@ -16,10 +16,10 @@ class NightPlan(Frozen):
     """One night.
 
     Attributes:
-        held_out: the day that champion and challenger are judged on.
-        training: usable days before it, ascending.
-        missing: days between the first of these and yesterday of which there is nothing usable.
-        findings: everything unusual, in the order of the days.
+        held_out: The day that champion and challenger are judged on.
+        training: Usable days before it, ascending.
+        missing: Days between the first of these and yesterday of which there is nothing usable.
+        findings: Everything unusual, in the order of the days.
     """
 
     held_out: date
@@ -32,8 +32,8 @@ def yesterday(now: datetime, zone: ZoneInfo) -> date:
     """The newest day that is over.
 
     Args:
-        now: with a time zone.
-        zone: in which the days end.
+        now: With a time zone.
+        zone: Time zone in which the days end.
     """
     return now.astimezone(zone).date() - timedelta(days=1)
 
@@ -42,9 +42,9 @@ def window(days: Collection[date], request: NightlyRequest, newest: date) -> tup
     """The days worth looking at, ascending, and a word on those that are not over yet.
 
     Args:
-        days: all that were found.
-        request: how far to look back.
-        newest: the newest day that may be judged on.
+        days: All that were found.
+        request: How far to look back.
+        newest: The newest day that may be judged on.
     """
     oldest = newest - timedelta(days=request.train_days + (0 if request.day else request.max_late_days))
     early = [
@@ -66,14 +66,14 @@ def plan_night(
     """Choose the days.
 
     Args:
-        figures: of the days that can be read.
-        found: what was unusual so far.
-        request: the limits.
-        newest: the newest day that may be judged on.
-        missing_before: days that the last night missed.
+        figures: Figures of the days that can be read.
+        found: Findings so far.
+        request: The limits.
+        newest: The newest day that may be judged on.
+        missing_before: Days that the last night missed.
 
     Raises:
-        DataError: no day can be judged on, the newest is too old, or there is nothing before it to learn.
+        DataError: No day can be judged on, the newest is too old, or there is nothing before it to learn.
     """
     findings = list(found)
     usable = _without_broken_labels(figures, request, findings)

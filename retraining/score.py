@@ -23,17 +23,17 @@ def losses_of(
     """Log loss of each row of a day, in the order of its files: the same rows for every model.
 
     Args:
-        files: of the model, with the encoder it was trained with; columns that the day lacks count as missing.
-        log: the day.
-        keep: which rows of a batch count; None is all.
-        member: of an ensemble, which one alone; None is the whole.
+        files: Files of the model, with the encoder it was trained with; columns that the day lacks count as missing.
+        log: Log of the day.
+        keep: Which rows of a batch count; None is all.
+        member: Number of the only member of an ensemble to score; None is the whole ensemble.
 
     Returns:
         float64 `[rows]`, in nats.
 
     Raises:
-        CheckpointError: the model is damaged.
-        DataError: the encoder or the day cannot be read.
+        CheckpointError: The model is damaged.
+        DataError: The encoder or the day cannot be read.
     """
     encoder = Encoder.load(files.encoder)
     model = load_model(files.model)

@@ -16,10 +16,10 @@ class KeySketch:
     exactly. Hashes are kept in place of values, for they are compared only.
 
     Attributes:
-        values: how many were added that are no gap.
+        values: How many were added that are no gap.
         keys: uint64, the hashes, ascending.
         counts: int64, how often each was seen.
-        complete: whether every value that was seen is among them.
+        complete: Whether every value that was seen is among them.
     """
 
     def __init__(self, size: int = SIZE) -> None:

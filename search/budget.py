@@ -16,10 +16,10 @@ class SearchBudget:
     """Time and energy of a search: those of this attempt, and of the earlier ones of an interrupted search.
 
     Args:
-        directory: of the search, where what it used is kept.
-        joules: used by this attempt so far; None where no meter works.
-        max_seconds: that the search may take; None sets none.
-        max_joules: that the search may use; None sets none.
+        directory: Folder of the search, where what it used is kept.
+        joules: Function that returns the joules of this attempt so far; None where no meter works.
+        max_seconds: Longest time of the search; None sets none.
+        max_joules: Most energy of the search; None sets none.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class SearchBudget:
         """Keep what was used, for an attempt after a kill.
 
         Raises:
-            CheckpointError: it cannot be written, for instance because the disk is full.
+            CheckpointError: It cannot be written, for instance because the disk is full.
         """
         joules = self.joules
         earlier = self._earlier["joules"]

@@ -16,12 +16,12 @@ class Measured:
     """What a trial measured of its point.
 
     Attributes:
-        auc: on the validation part; None before the first validation.
-        memory_bytes: most memory that the training used; None of one that was stopped early.
-        watts: mean power while it trained; None where no meter works.
-        epochs: that training the point to the end is expected to take.
-        pass_seconds: of a pass over the data, validation included.
-        pass_joules: the same in joules; None where no meter works.
+        auc: AUC on the validation part; None before the first validation.
+        memory_bytes: Most memory that the training used; None of one that was stopped early.
+        watts: Mean power while it trained; None where no meter works.
+        epochs: Expected epochs of training the point to the end.
+        pass_seconds: Seconds of a pass over the data, validation included.
+        pass_joules: Joules of a pass; None where no meter works.
     """
 
     auc: float | None
@@ -37,11 +37,11 @@ class FinalTraining:
     """What may be spent on training the winners to the end.
 
     Attributes:
-        members: models of the ensemble.
-        seconds: of the limit on time that are left for it; None without one.
-        joules: the same of energy.
-        money: the same of cost.
-        price_per_hour: of the machine.
+        members: Models of the ensemble.
+        seconds: Time that the limit leaves for it; None without a limit.
+        joules: Energy that the limit leaves for it; None without a limit.
+        money: Money that the limit leaves for it; None without a limit.
+        price_per_hour: Price of the machine, in the user's currency.
     """
 
     members: int
@@ -55,9 +55,9 @@ class FinalTraining:
         """The limits less what was used before the search, and less what the search may use by a budget of its own.
 
         Args:
-            request: with limits and budget.
-            used_seconds: before the search.
-            used_joules: before the search.
+            request: With limits and budget.
+            used_seconds: Before the search.
+            used_joules: Before the search.
         """
         limits, price = request.limits, request.price_per_hour
         seconds = used_seconds + (request.search_minutes or 0.0) * 60

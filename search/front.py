@@ -13,9 +13,9 @@ class CostAxis:
     """A cost as people read it.
 
     Attributes:
-        name: of the cost, as in `Setting.costs`.
-        title: of a column or an axis, with the unit.
-        scale: by which the cost is multiplied for that unit.
+        name: Name of the cost, as in `Setting.costs`.
+        title: Title of a column or an axis, with the unit.
+        scale: Factor from the cost to that unit.
     """
 
     name: str

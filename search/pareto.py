@@ -24,8 +24,8 @@ def hypervolume(points: Sequence[Point], reference: Point) -> float:
     Approach", IEEE Transactions on Evolutionary Computation 3(4), 1999, section III.
 
     Args:
-        points: in any order; those that do not beat the reference in both objectives add nothing.
-        reference: a point that is worse than what is of interest; only volumes below the same one can be compared.
+        points: Points in any order; those that do not beat the reference in both objectives add nothing.
+        reference: Point worse than what is of interest; only volumes below the same one can be compared.
     """
     inside = [point for point in points if point[0] < reference[0] and point[1] < reference[1]]
     area, ceiling = 0.0, reference[1]

@@ -66,13 +66,13 @@ class Outcome:
     """What came of a point.
 
     Attributes:
-        state: how its training ended; a pruned one was stopped early, and a failed one came to nothing.
-        validation_ne: lowest NE on the validation part in any epoch; None of a failed one.
-        costs: of the point: measured seconds of a step and joules of a sample, counted bytes of the parameters. What
+        state: How its training ended; a pruned one was stopped early, and a failed one came to nothing.
+        validation_ne: Lowest NE on the validation part in any epoch; None of a failed one.
+        costs: Measured seconds of a step and joules of a sample, counted bytes of the parameters. What
             could not be measured is missing.
-        violations: for each of the user's limits, by how much the point breaks it; kept where it is 0 or below.
-        seconds: that its training took.
-        joules: that its training took; None where no meter works.
+        violations: For each of the user's limits, by how much the point breaks it; kept where it is 0 or below.
+        seconds: Seconds of its training.
+        joules: Joules of its training; None where no meter works.
     """
 
     state: Literal["complete", "pruned", "failed"]

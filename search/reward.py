@@ -21,9 +21,9 @@ def reward(
     """What a point is worth, more being better: `-(NE + weight * log(cost / reference_cost)) - penalty`.
 
     Args:
-        outcome: of the point.
-        reference_cost: of an ordinary point, where the cost's term is 0; None leaves the cost out.
-        cost: which one counts; None leaves the cost out, and so does one that was not measured.
+        outcome: Outcome of the point.
+        reference_cost: Cost of an ordinary point, where the cost's term is 0; None leaves the cost out.
+        cost: Name of the cost that counts; None leaves the cost out, and so does one that was not measured.
         weight: NE that a factor e of cost is worth.
     """
     if outcome.validation_ne is None:

@@ -61,27 +61,27 @@ def search(
     and the search goes on.
 
     Args:
-        dataset: the data; its test part is not touched.
-        request: budget, method, space and limits of the search, longest training, seed, model family.
-        placement: where the trials run.
-        directory: of this search alone; the study is kept in it, unless the request names a storage.
+        dataset: The data; its test part is not touched.
+        request: Budget, method, space and limits of the search, longest training, seed, model family.
+        placement: Placement of the trials.
+        directory: Folder of this search alone; the study is kept in it, unless the request names a storage.
         parent_run_id: MLflow run below which each trial gets its own.
-        should_stop: asked after each step; a text ends the search, which keeps what it has.
-        on_trial: called after each trial.
-        space: what is searched; by default as the request says, for the size of the data.
-        place: that trains instead of this machine.
-        used_seconds: of the run's limits, before the search.
-        used_joules: the same.
-        checks: passes over the data after which trainings are compared within the first epoch; by its size when None.
+        should_stop: Asked after each step; a text ends the search, which keeps what it has.
+        on_trial: Called after each trial.
+        space: Space to search; by default what the request says, for the size of the data.
+        place: Place that trains instead of this machine.
+        used_seconds: Part of the run's time limit used before the search.
+        used_joules: Part of the run's energy limit used before the search.
+        checks: Passes over the data after which trainings are compared within the first epoch; by its size when None.
 
     Raises:
-        TrainingError: no trial came to a result.
-        InfeasibleError: every trial breaks a limit by what it measured.
-        RequestError: the family, the method, a task with a weight or a value of the space is wrong, or the batch is
+        TrainingError: No trial came to a result.
+        InfeasibleError: Every trial breaks a limit by what it measured.
+        RequestError: The family, the method, a task with a weight or a value of the space is wrong, or the batch is
             larger than the data.
-        DataError: an array cannot be read.
-        TrackingError: a store fails.
-        CheckpointError: the folder cannot be written.
+        DataError: An array cannot be read.
+        TrackingError: A store fails.
+        CheckpointError: The folder cannot be written.
     """
     space = space or space_for(dataset, request, placement, directory, parent_run_id)
     check_not_empty(space)
@@ -192,7 +192,7 @@ def _check_has_result(study: "Study", stopped_because: str | None) -> None:
     """Raise when there is no setting to go on with.
 
     Raises:
-        TrainingError: every trial failed, or the budget ended before the first one.
+        TrainingError: Every trial failed, or the budget ended before the first one.
     """
     if trials_with_result(study):
         return
@@ -209,7 +209,7 @@ def _check_feasible(settings: Sequence[Setting]) -> None:
     epoch.
 
     Raises:
-        InfeasibleError: the message names the nearest settings, and by how much they miss.
+        InfeasibleError: The message names the nearest settings, and by how much they miss.
     """
     if not all(breaks_a_measured_limit(setting.violations) for setting in settings):
         return

@@ -101,8 +101,8 @@ def bags(series: pl.Series, separator: str | None) -> Bag:
     """Split a multi-valued column into its values.
 
     Args:
-        series: lists, or texts.
-        separator: what separates the values in a text; without one, what is no list is a single value.
+        series: Lists, or texts.
+        separator: Separator of the values in a text; without one, what is no list is a single value.
     """
     if series.dtype == pl.String and separator:
         series = series.str.split(separator)

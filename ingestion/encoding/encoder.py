@@ -30,7 +30,7 @@ class EncodedRows:
     Attributes:
         dense: float32 [rows, numeric columns].
         categorical: int32 [rows, single-valued columns].
-        bags: for each multi-valued column (values int32 [ids], offsets int64 [rows + 1]).
+        bags: For each multi-valued column (values int32 [ids], offsets int64 [rows + 1]).
     """
 
     dense: NDArray[np.float32]
@@ -70,14 +70,14 @@ class CategoricalField:
     """A categorical column and its ids.
 
     Attributes:
-        name: the column.
-        ids: from keys to ids.
-        multi_valued: whether a row holds any number of values.
-        separator: of the values in a text, for a multi-valued column.
-        key_kind: how a value becomes a key: its text, or the hexadecimal number it writes.
-        length: of a history, whose values have an order, the oldest first: most values of a row, the latest.
-        table: the field whose ids these are, and whose embeddings; None: it has its own.
-        is_built: whether ingestion built the history; a frame to be scored may bring it as a column, or it is empty.
+        name: The column.
+        ids: Mapping from keys to ids.
+        multi_valued: Whether a row holds any number of values.
+        separator: Separator of the values in a text, for a multi-valued column.
+        key_kind: Origin of the key of a value: its text, or the hexadecimal number it writes.
+        length: Length of a history, whose values have an order, the oldest first: most values of a row, the latest.
+        table: The field whose ids these are, and whose embeddings; None: it has its own.
+        is_built: Whether ingestion built the history; a frame to be scored may bring it as a column, or it is empty.
     """
 
     name: str
@@ -102,8 +102,8 @@ class Encoder:
         """Order the fields.
 
         Args:
-            numeric: in the order of the dense array.
-            categorical: in the order of `Columns`: single-valued fields, multi-valued ones, histories.
+            numeric: Numeric fields in the order of the dense array.
+            categorical: Categorical fields in the order of `Columns`: single-valued, multi-valued, histories.
         """
         self.numeric = numeric
         self.categorical = categorical
@@ -129,7 +129,7 @@ class Encoder:
         A value that was not seen in training gets id 0; a number that cannot be read counts as missing.
 
         Raises:
-            DataError: a column is missing.
+            DataError: A column is missing.
         """
         return self.encode_columns(self._columns_of(frame))
 

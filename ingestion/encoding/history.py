@@ -40,8 +40,8 @@ def bounds_of_histories(events: Events, length: int) -> tuple[NDArray[np.int64],
     """Where the history of each event lies among the kept ones.
 
     Args:
-        events: sorted by user and time.
-        length: most items of a history.
+        events: Sorted by user and time.
+        length: Most items of a history.
 
     Returns:
         First and end position of each event's history in the events where `is_kept`.
@@ -65,12 +65,12 @@ class HistoryLog:
     """The history of every row of one log; rows are appended in batches, whose histories are then read in their order.
 
     Args:
-        directory: of the two temporary files.
-        name: what their names begin with.
-        length: most items of a history, the latest.
+        directory: Folder of the two temporary files.
+        name: Beginning of their names.
+        length: Most items of a history, the latest.
 
     Attributes:
-        empty_in_training: training rows without any history, known once all are built.
+        empty_in_training: Training rows without any history, known once all are built.
     """
 
     def __init__(self, directory: Path, name: str, length: int) -> None:
@@ -95,11 +95,11 @@ class HistoryLog:
         """Add the rows of one batch, each `[rows]`.
 
         Args:
-            users: whose history; `MISSING_KEY` has none.
-            times: when.
-            items: what; `MISSING_KEY` enters no history.
-            is_kept: whether the item enters later histories.
-            is_training: whether the row is trained on.
+            users: Whose history; `MISSING_KEY` has none.
+            times: When.
+            items: What; `MISSING_KEY` enters no history.
+            is_kept: Whether the item enters later histories.
+            is_training: Whether the row is trained on.
         """
         events = np.empty(len(users), _EVENT)
         events["row"] = np.arange(self._rows, self._rows + len(users))
@@ -170,8 +170,8 @@ class Histories:
     """All histories that the schema of a log asks for; a context manager that deletes their temporary files.
 
     Args:
-        directory: of the temporary files.
-        schema: its `built_sequences`.
+        directory: Folder of the temporary files.
+        schema: Its `built_sequences`.
     """
 
     def __init__(self, directory: Path, schema: Schema) -> None:

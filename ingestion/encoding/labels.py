@@ -19,9 +19,9 @@ def read_labels(series: dict[str, pl.Series], schema: Schema, problems: Problems
     """Read the labels of some rows.
 
     Args:
-        series: the columns.
-        schema: which of them are labels.
-        problems: to which what cannot be read is added: the rows, the column, what was expected.
+        series: The columns.
+        schema: Which of them are labels.
+        problems: To which what cannot be read is added: the rows, the column, what was expected.
 
     Returns:
         float32 [rows], or [rows, labels] where the schema names several: 0 or 1, and NaN for a cell of a label beside
@@ -81,7 +81,7 @@ class LabelCounts:
         """Refuse labels and weights that no model can learn from.
 
         Raises:
-            DataError: weights leave a split with one class only, or a label holds one class in the training part.
+            DataError: Weights leave a split with one class only, or a label holds one class in the training part.
         """
         for split, rows, positives in zip(SPLITS, *self.counting, strict=True):
             if positives in {0, rows}:

@@ -76,10 +76,10 @@ class TimeSplit:
 
         Args:
             times: float64 arrays, in the order of the source; beyond two million rows a regular sample decides.
-            shares: of the three parts.
+            shares: Shares of the three parts.
 
         Raises:
-            DataError: there are fewer than three different times.
+            DataError: There are fewer than three different times.
         """
         extremes = _Extremes()
         values = np.sort(_sample(map(extremes.see, times)))

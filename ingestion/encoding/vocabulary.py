@@ -116,7 +116,7 @@ class VocabularyIds:
         """Build the lookup.
 
         Args:
-            keys: distinct keys, the most frequent first; none is `MISSING_KEY`.
+            keys: Distinct keys, the most frequent first; none is `MISSING_KEY`.
         """
         self.keys = keys
         self._index = pd.Index(keys)
@@ -163,8 +163,8 @@ def access_curve(counts: NDArray[np.int64], points: int = 32) -> tuple[tuple[flo
     """How skewed the lookups of a table are.
 
     Args:
-        counts: lookups of each id, in any order.
-        points: length of the curve at most; the shares of ids are spaced by their logarithm.
+        counts: Lookups of each id, in any order.
+        points: Length of the curve at most; the shares of ids are spaced by their logarithm.
 
     Returns:
         Pairs (share of ids, share of the lookups they receive), the most frequent ids first; the last is (1, 1).

@@ -85,9 +85,9 @@ def parse_text(text: bytes, source: str, first_line: int) -> RawBatch:
     """Read whole lines.
 
     Args:
-        text: lines, each with its newline.
-        source: named in the rejections.
-        first_line: number of the first line.
+        text: Lines, each with its newline.
+        source: Named in the rejections.
+        first_line: Number of the first line.
     """
     if b"\r" in text:
         text = text.replace(b"\r\n", b"\n")
@@ -130,7 +130,7 @@ def parse_line(line: bytes) -> tuple[float, list[float], list[int]]:
         The label, the numbers (NaN for a gap) and the keys (0 for a gap).
 
     Raises:
-        ValueError: says what is wrong.
+        ValueError: Says what is wrong.
     """
     fields = line.decode(errors="replace").split("\t")
     label, numeric, categorical = fields[0], fields[1 : 1 + len(NUMERIC)], fields[1 + len(NUMERIC) :]

@@ -25,9 +25,9 @@ class DayLog:
     """The files of one day.
 
     Attributes:
-        day: the date.
-        source: reads those columns of the schema that the day has.
-        schema: all columns.
+        day: The date.
+        source: Reads those columns of the schema that the day has.
+        schema: All columns.
     """
 
     day: date
@@ -58,14 +58,14 @@ def open_day(
     """Open the files of one day; a time column is not needed, for the day is known.
 
     Args:
-        day: the date.
-        paths: its files.
+        day: The date.
+        paths: Its files.
         data_format: None to guess it from the names.
-        schema_file: as for any other log.
-        without: features that this day lacks.
+        schema_file: Schema file, see `ingestion.sources.open`.
+        without: Features that this day lacks.
 
     Raises:
-        DataError: the format is not known, or the schema is missing, wrong or names sequences.
+        DataError: The format is not known, or the schema is missing, wrong or names sequences.
     """
     source = source_of(day.isoformat(), tuple(paths), data_format, schema_file)
     if source.schema.sequences:
@@ -89,11 +89,11 @@ def arrange(
     """Give columns in another order, with missing values for those that are not there.
 
     Args:
-        columns: in the order of `schema`.
-        schema: of the columns.
-        numeric: wanted numeric columns.
-        single: wanted categorical columns of one value a row.
-        multi: wanted categorical columns of any number of values.
+        columns: Columns in the order of `schema`.
+        schema: Schema of the columns.
+        numeric: Wanted numeric columns.
+        single: Wanted categorical columns of one value a row.
+        multi: Wanted categorical columns of any number of values.
     """
     rows = columns.rows
     here_numeric, here_single, here_multi = (
@@ -136,10 +136,10 @@ class DaysSource:
     """The days of one training.
 
     Attributes:
-        name: of the data set.
-        days: in their order; at least one.
-        held_out: the day that becomes the test part; None splits all days by hash.
-        base: an encoder whose values keep their ids' meaning: its numeric scales are taken over, and its vocabularies
+        name: Name of the data set.
+        days: Days in their order; at least one.
+        held_out: The day that becomes the test part; None splits all days by hash.
+        base: An encoder whose values keep their ids' meaning: its numeric scales are taken over, and its vocabularies
             are extended by the new values instead of being replaced; None fits a new one.
     """
 

@@ -21,11 +21,11 @@ def open_binary(path: Path, budget: Budget | None = None) -> Iterator[BinaryIO]:
     """Open a file for reading, decompressed when it is gzip, whatever its name.
 
     Args:
-        path: the file.
-        budget: counts what is read, decompressed; None for one of its own.
+        path: The file.
+        budget: Counts what is read, decompressed; None for one of its own.
 
     Raises:
-        DataError: the file is empty, cannot be read, holds more than may be read, or its archive is truncated or
+        DataError: The file is empty, cannot be read, holds more than may be read, or its archive is truncated or
             damaged.
     """
     try:
@@ -48,7 +48,7 @@ def read_blocks(path: Path, block_bytes: int = BLOCK_BYTES, budget: Budget | Non
     """Read a text file in blocks of whole lines; the last line gets a newline if it has none.
 
     Raises:
-        DataError: as `open_binary`, or the file is not lines of text.
+        DataError: The file cannot be opened (see `open_binary`), or is not lines of text.
     """
     with open_binary(path, budget) as stream:
         rest = b""

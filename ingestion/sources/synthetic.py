@@ -63,8 +63,8 @@ def generate(random: np.random.Generator, rows: int) -> RawBatch:
     """Draw rows.
 
     Args:
-        random: source of all draws.
-        rows: how many.
+        random: Source of all draws.
+        rows: How many.
     """
     values = np.stack([_zipf(random, cardinality, rows) for cardinality in CARDINALITIES])
     # Bijective, so that distinct values keep distinct ids of 32 bits, different in every column.

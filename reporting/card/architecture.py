@@ -17,11 +17,11 @@ class Block(Frozen):
     """One part of the model.
 
     Attributes:
-        name: of the module, below the layers.
-        kind: its class.
-        shape: of its output for one sample; None where it was not called.
-        parameters: numbers learned in it.
-        inputs: names of the blocks that it takes its input from.
+        name: Name of the module, below the layers.
+        kind: Class of the module.
+        shape: Shape of its output for one sample; None where it was not called.
+        parameters: Count of numbers learned in it.
+        inputs: Names of the blocks that it takes its input from.
     """
 
     name: str
@@ -35,10 +35,10 @@ class Architecture(Frozen):
     """A model as blocks, and as single layers.
 
     Attributes:
-        blocks: inputs first, then the parts of the model in the order in which they run, then the output.
-        layers: each module with parameters, and each of our own without, in the same order.
-        embedding_parameters: of the tables.
-        dense_parameters: of all else.
+        blocks: Inputs first, then the parts of the model in the order in which they run, then the output.
+        layers: Each module with parameters, and each of our own without, in the same order.
+        embedding_parameters: Parameters of the tables.
+        dense_parameters: Parameters of everything else.
     """
 
     blocks: tuple[Block, ...]
@@ -54,8 +54,8 @@ def describe_architecture(model: nn.Module, inputs: tuple[Any, ...]) -> Architec
     done between its modules.
 
     Args:
-        model: of any family, on the CPU, in evaluation mode.
-        inputs: a batch of at least two samples, as the model takes it.
+        model: Model of any family, on the CPU, in evaluation mode.
+        inputs: A batch of at least two samples, as the model takes it.
     """
     layers = model.layers if isinstance(getattr(model, "layers", None), nn.Module) else model
     assert isinstance(layers, nn.Module)

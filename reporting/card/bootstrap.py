@@ -45,12 +45,12 @@ def bootstrap(
 
     Args:
         labels: 0 or 1, `[rows]`.
-        logits: predicted log odds, `[rows]`.
-        weights: of the rows, `[rows]`; None is 1 each.
-        groups: id of the group of each row, `[rows]`; None resamples rows.
-        seed: of the resamples.
-        resamples: how many.
-        most_rows: that are resampled.
+        logits: Predicted log odds, `[rows]`.
+        weights: Weights of the rows, `[rows]`; None is 1 each.
+        groups: Id of the group of each row, `[rows]`; None resamples rows.
+        seed: Seed of the resamples.
+        resamples: Count of resamples.
+        most_rows: Most rows that are resampled.
 
     Returns:
         One interval for each of `STATISTICS`.

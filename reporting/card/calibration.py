@@ -17,11 +17,11 @@ class ReliabilityBin(Frozen):
     """Rows of neighbouring predictions.
 
     Attributes:
-        rows: how many; rows of equal predictions stay together, so that bins may differ in size.
-        mean_prediction: of them.
-        base_rate: share of positives among them.
-        low: lower end of the 95 % interval of that share, by Wilson's score (JASA 22, 1927).
-        high: its upper end.
+        rows: How many; rows of equal predictions stay together, so that bins may differ in size.
+        mean_prediction: Mean prediction for them.
+        base_rate: Share of positives among them.
+        low: Lower end of the 95 % interval of that share, by Wilson's score (JASA 22, 1927).
+        high: Its upper end.
     """
 
     rows: int
@@ -38,9 +38,9 @@ def reliability(
 
     Args:
         labels: 0 or 1, `[rows]`.
-        logits: predicted log odds, `[rows]`.
-        weights: of the rows, `[rows]`; the means are weighted, the counts are rows.
-        bins: at most.
+        logits: Predicted log odds, `[rows]`.
+        weights: Weights of the rows, `[rows]`; the means are weighted, the counts are rows.
+        bins: Most bins.
     """
     predictions = np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))
     weights = np.ones(len(labels)) if weights is None else weights.astype(np.float64)

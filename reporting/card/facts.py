@@ -45,16 +45,16 @@ def gather(
     The test part is scored again with the files that will be registered, to resample it; nothing is chosen by it.
 
     Args:
-        run_id: of the training.
-        dataset: the data it was trained and tested on.
-        members: that were trained to the end.
-        result: what was made of them.
-        execution: on what it is scored.
-        seed: of the bootstrap.
+        run_id: MLflow run of the training.
+        dataset: The data it was trained and tested on.
+        members: Members that were trained to the end.
+        result: Ensemble that was made of them.
+        execution: Device and precision of the scoring.
+        seed: Seed of the bootstrap.
 
     Raises:
-        CheckpointError: a file of the result is damaged.
-        DataError: an array cannot be read.
+        CheckpointError: A file of the result is damaged.
+        DataError: An array cannot be read.
     """
     model = load_model(result.directory, execution.device)
     evaluation = evaluate(model, dataset, "test", execution)

@@ -21,12 +21,12 @@ class TaskQuality(Frozen):
     """How well one label is predicted on the test part.
 
     Attributes:
-        task: name of the label; empty where there is only one.
-        figures: with their intervals.
-        reliability: bins of the calibration picture.
-        calibration_error: expected calibration error over these bins.
-        rows: scored.
-        positives: among them.
+        task: Name of the label; empty where there is only one.
+        figures: With their intervals.
+        reliability: Bins of the calibration picture.
+        calibration_error: Expected calibration error over these bins.
+        rows: Scored.
+        positives: Among them.
     """
 
     task: str
@@ -41,12 +41,12 @@ class FieldFacts(Frozen):
     """One field of the data.
 
     Attributes:
-        name: column of the source.
+        name: Column of the source.
         kind: `numeric`, `categorical` or `multi_valued`.
-        cardinality: distinct values in the training part; 0 for numbers.
-        ids: rows of its table; 0 for numbers.
-        missing_share: share of rows without a value.
-        unknown_share: share of the test part's values that training did not hold or had too seldom; None for numbers.
+        cardinality: Distinct values in the training part; 0 for numbers.
+        ids: Rows of its table; 0 for numbers.
+        missing_share: Share of rows without a value.
+        unknown_share: Share of the test part's values that training did not hold or had too seldom; None for numbers.
     """
 
     name: str
@@ -61,14 +61,14 @@ class DataFacts(Frozen):
     """What the model was trained on.
 
     Attributes:
-        name: of the data.
-        fingerprint: hash of the source's bytes, schema, seed of the split and version of the ingestion.
-        split_by: how rows were divided.
-        rows: of each part.
-        base_rates: share of positives in each part.
-        quarantined_rows: that could not be read.
-        time_range: first and last time of all rows, in words; None where it is not known.
-        fields: in the order of the model's input.
+        name: Name of the data.
+        fingerprint: Hash of the source's bytes, schema, seed of the split and version of the ingestion.
+        split_by: How rows were divided.
+        rows: Rows of each part.
+        base_rates: Share of positives in each part.
+        quarantined_rows: Rows that could not be read.
+        time_range: First and last time of all rows, in words; None where it is not known.
+        fields: Fields in the order of the model's input.
     """
 
     name: str
@@ -85,28 +85,29 @@ class MemberFacts(Frozen):
     """One trained model of those that were given to the ensemble.
 
     Attributes:
-        name: of the member.
-        family: of the model.
-        weight: share of its logits in the result.
-        spec: the architecture's options.
-        hyperparameters: what it was learned with.
-        schedule: for how long at most, and its seed.
-        architecture: blocks, layers and parameters; None for a member that is not part of the result.
-        train_flops_per_sample: of the matrix products forward and backward, counted; None where the family is not.
-        forward_flops_per_sample: of those forward alone, counted.
-        parameter_bytes: of tables and layers.
-        optimizer_bytes: beside them while it trains, counted; None where the family is not.
-        peak_memory_bytes: most that was used while it trained, measured.
-        placement: where it ran.
-        epochs: it was trained for, and `best_epoch` is the one that was kept.
-        samples_seen: of all epochs.
-        train_seconds: measured.
-        samples_per_second: measured.
-        energy_joules: of its training; None where nothing could count them.
+        name: Name of the member.
+        family: Family of the model.
+        weight: Share of its logits in the result.
+        spec: The architecture's options.
+        hyperparameters: Hyperparameters of its training.
+        schedule: Longest training, and its seed.
+        architecture: Blocks, layers and parameters; None for a member that is not part of the result.
+        train_flops_per_sample: Counted FLOPs of the matrix products forward and backward; None where the family is
+            not counted.
+        forward_flops_per_sample: Counted FLOPs of the forward pass alone.
+        parameter_bytes: Bytes of tables and layers.
+        optimizer_bytes: Counted bytes beside them while it trains; None where the family is not counted.
+        peak_memory_bytes: Most that was used while it trained, measured.
+        placement: Placement of its training.
+        epochs: Epochs of its training; `best_epoch` is the one that was kept.
+        samples_seen: Samples of all epochs.
+        train_seconds: Measured seconds of its training.
+        samples_per_second: Measured.
+        energy_joules: Energy of its training; None where nothing could count it.
         energy_method: `measured`, `estimated` or `unavailable`.
-        energy_source: which counter or model, in words.
-        validation_auc: of the epoch that was kept.
-        stopped_because: what ended it.
+        energy_source: Which counter or model, in words.
+        validation_auc: AUC on the validation part of the epoch that was kept.
+        stopped_because: Reason why it ended.
     """
 
     name: str
@@ -138,17 +139,17 @@ class ModelCard(Frozen):
     """A model card after Mitchell et al., "Model cards for model reporting" (FAT* 2019).
 
     Attributes:
-        run_id: of the training, in MLflow.
-        made_at: date and time, UTC.
-        kept: whether the result is the ensemble or its best single member.
-        reason: why.
-        members: all that were trained to the end; those of weight 0 are not part of the result.
-        data: what they were trained on.
-        quality: of the result on the test part, one entry a label.
-        resampled: what the intervals take as independent: `rows`, or the users by the name of their field.
-        resamples: of the bootstrap, and its `seed`.
-        uses: what the model is for, as far as the data says.
-        limits: what it is not for, and what to look out for.
+        run_id: MLflow run of the training.
+        made_at: Date and time, UTC.
+        kept: Whether the result is the ensemble or its best single member.
+        reason: Why.
+        members: All that were trained to the end; those of weight 0 are not part of the result.
+        data: Data that they were trained on.
+        quality: Quality of the result on the test part, one entry a label.
+        resampled: Unit that the intervals take as independent: `rows`, or the users by the name of their field.
+        resamples: Count of the bootstrap's resamples, and its `seed`.
+        uses: Uses of the model, as far as the data says.
+        limits: Uses it is not for, and points to look out for.
     """
 
     run_id: str

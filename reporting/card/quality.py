@@ -21,11 +21,11 @@ def judge_quality(
     """Figures with intervals for each label; see `reporting.card.bootstrap`.
 
     Args:
-        evaluation: of the test part.
-        dataset: names its labels where there are several.
-        groups: of rows that are not independent, `[rows]`; None where no field names a user.
-        seed: of the bootstrap.
-        resamples: how many.
+        evaluation: Evaluation of the test part.
+        dataset: Data set, which names the labels where there are several.
+        groups: Groups of rows that are not independent, `[rows]`; None where no field names a user.
+        seed: Seed of the bootstrap.
+        resamples: Count of resamples.
     """
     judged = []
     for task, labels, logits, weights, rows in _tasks(evaluation, dataset):

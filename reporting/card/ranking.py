@@ -22,10 +22,10 @@ def ranking_card(trained: TrainedRanker, dataset: Dataset, graph: Graph, figures
     """The whole card.
 
     Args:
-        trained: the model.
-        dataset: what it was trained on.
-        graph: of the training part.
-        figures: of each user on the test part.
+        trained: The model.
+        dataset: Data set it was trained on.
+        graph: Graph of the training part.
+        figures: Figures of each user on the test part.
     """
     title = f"# Model card: {trained.spec.family} on {dataset.name}"
     parts = [

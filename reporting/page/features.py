@@ -25,9 +25,9 @@ class ValueStatistics(_Frozen):
     """One value of a field, or one range of a number.
 
     Attributes:
-        name: what the log calls it; `no. 3` where that is not known.
-        rows: of the sample that have it.
-        positives: of them with a positive label.
+        name: Name in the log; `no. 3` where it is not known.
+        rows: Rows of the sample that have it.
+        positives: Rows among them with a positive label.
     """
 
     name: str
@@ -52,13 +52,13 @@ class FeatureStatistics(_Frozen):
     """One field.
 
     Attributes:
-        name: of the column.
+        name: Name of the column.
         kind: `numeric`, `categorical`, `multi_valued` or `sequence`.
-        cardinality: distinct values; 0 for a number.
-        missing_share: share of training rows without a value.
-        information: share of the label's entropy that the field alone explains, corrected for chance; None for a
+        cardinality: Distinct values; 0 for a number.
+        missing_share: Share of training rows without a value.
+        information: Share of the label's entropy that the field alone explains, corrected for chance; None for a
             multi-valued field, whose values are not one a row.
-        values: the most frequent ones, or ranges of a number in their order.
+        values: The most frequent ones, or ranges of a number in their order.
     """
 
     name: str
@@ -73,11 +73,11 @@ class FeatureSummary(_Frozen):
     """All fields of a data set.
 
     Attributes:
-        data_name: what it is called.
-        sampled_rows: evenly spaced rows of the training part that the figures by value are of.
-        train_rows: rows of the training part.
-        base_rate: of the sampled rows.
-        fields: those that tell most of the label first.
+        data_name: Name of the data.
+        sampled_rows: Evenly spaced rows of the training part behind the figures by value.
+        train_rows: Rows of the training part.
+        base_rate: Base rate of the sampled rows.
+        fields: Those that tell most of the label first.
     """
 
     data_name: str
@@ -114,10 +114,10 @@ def summarise(
     """Count labels by value.
 
     Args:
-        dataset: its training part is looked at.
-        names: of ids, by field, as far as they are known.
-        scales: of the numeric fields; where one is missing, ranges are of the standardised number.
-        most_rows: evenly spaced rows to look at.
+        dataset: Its training part is looked at.
+        names: Names of ids, by field, as far as they are known.
+        scales: Scales of the numeric fields; where one is missing, ranges are of the standardised number.
+        most_rows: Most rows to look at, evenly spaced.
     """
     rows = _rows(dataset, most_rows)
     labels = _label(dataset)[rows]
@@ -199,8 +199,8 @@ def information(counts: NDArray[Any], positives: NDArray[Any]) -> float:
     bias of information estimates", 1955); what is left of chance is cut at 0.
 
     Args:
-        counts: rows of each value.
-        positives: of them with a positive label.
+        counts: Rows of each value.
+        positives: Rows among them with a positive label.
     """
     there = counts > 0
     rows, positives = counts[there].astype(np.float64), positives[there]

@@ -17,13 +17,13 @@ class Axis:
     """What an axis can show.
 
     Attributes:
-        key: of the points' values.
-        label: with the unit, and whether measured, estimated or predicted.
-        log: logarithmic where all values are positive.
-        zero: begins at 0.
-        whole: has ticks at whole numbers only.
-        limit: a line to draw.
-        limit_label: what the line is.
+        key: Key of the points' values.
+        label: Label with the unit, and whether measured, estimated or predicted.
+        log: Logarithmic where all values are positive.
+        zero: Begins at 0.
+        whole: Has ticks at whole numbers only.
+        limit: A line to draw.
+        limit_label: Name of the line.
     """
 
     key: str
@@ -40,15 +40,15 @@ class Mark:
     """A point of a figure.
 
     Attributes:
-        group: index of its group, which gives the colour.
-        values: by axis; a point is left out where it has no value for an axis.
-        tip: lines that are shown when one points at it, the first as a title.
-        series: marks of one series are connected, in their order.
-        low: lower ends of intervals, by axis.
-        high: upper ends.
-        hollow: drawn empty.
-        ring: drawn with a dark rim.
-        star: drawn large, as a star.
+        group: Index of its group, which gives the colour.
+        values: Values by axis; a point is left out where it has no value for an axis.
+        tip: Lines that are shown when one points at it, the first as a title.
+        series: Marks of one series are connected, in their order.
+        low: Lower ends of intervals, by axis.
+        high: Upper ends.
+        hollow: Drawn empty.
+        ring: Drawn with a dark rim.
+        star: Drawn large, as a star.
     """
 
     group: int
@@ -82,8 +82,8 @@ def placements_chart(rows: Sequence[Mapping[str, Any]], limits: Mapping[str, flo
     """All candidate placements: predicted energy, cost, memory and chance of the quality, over predicted time.
 
     Args:
-        rows: of the decision's table.
-        limits: of the request, by their names.
+        rows: Rows of the decision's table.
+        limits: Limits of the request, by name.
     """
     if not rows:
         return None

@@ -17,8 +17,8 @@ def card_section(tree: RunTree, to_html: Callable[[str], Any]) -> list[dict[str,
     A picture is shown as an image from its own bytes, in which no script runs.
 
     Args:
-        tree: the run.
-        to_html: from Markdown.
+        tree: The run.
+        to_html: Function from Markdown to HTML.
     """
     parts: list[dict[str, Any]] = []
     lines: list[str] = []

@@ -25,8 +25,8 @@ def log_report(run_id: str, dataset: Dataset, request: JobRequest) -> None:
     """Write `features.json` and `report.html` to a parent run.
 
     Raises:
-        TrackingError: the store fails.
-        DataError: the encoder of the data set cannot be read.
+        TrackingError: The store fails.
+        DataError: The encoder of the data set cannot be read.
     """
     with tempfile.TemporaryDirectory() as folder:
         features, page = Path(folder) / FEATURES, Path(folder) / PAGE
@@ -40,7 +40,7 @@ def build_report(run_id: str) -> str:
     """The page about a run; for the run of a trial or a member, about the tree that it is in.
 
     Raises:
-        TrackingError: the store cannot be read, or holds no such run.
+        TrackingError: The store cannot be read, or holds no such run.
     """
     tree = read_tree(run_id)
     return render_page(tree, _stalls_of(tree))
@@ -50,7 +50,7 @@ def describe_features(dataset: Dataset, request: JobRequest) -> FeatureSummary:
     """Cardinalities, missing shares and base rates by value; values bear their names as far as the log is there.
 
     Raises:
-        DataError: the encoder of the data set cannot be read.
+        DataError: The encoder of the data set cannot be read.
     """
     folder = dataset.directory / "encoder"
     if not folder.exists():

@@ -22,7 +22,7 @@ def render_page(tree: RunTree, stalls: str | None = None) -> str:
     """The report as HTML.
 
     Args:
-        tree: the run and its children.
+        tree: The run and its children.
         stalls: JSON of a stall report of the same data and model; None where there is none.
     """
     limits = {

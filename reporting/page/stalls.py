@@ -20,7 +20,7 @@ def stall_section(text: str) -> dict[str, Any]:
     """What the template shows of a stall report.
 
     Args:
-        text: the report as JSON.
+        text: The report as JSON.
     """
     report = StallReport.model_validate_json(text)
     longest = max(time.high for time in report.runs.values())

@@ -51,9 +51,9 @@ def build_view(tree: RunTree, stalls: str | None, *, to_html: Words) -> dict[str
     """Everything that the template shows.
 
     Args:
-        tree: the run and its children.
+        tree: The run and its children.
         stalls: JSON of a stall report.
-        to_html: from Markdown.
+        to_html: Function from Markdown to HTML.
     """
     run = tree.parent
     features = tree.artifacts.get(FEATURES)

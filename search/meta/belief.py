@@ -30,7 +30,7 @@ class Seen:
 
     Attributes:
         points: `[points, columns]`, from 0 to 1.
-        predicted: by each past study, about standard normal, `[points, studies]`; no column where there is no past.
+        predicted: Predictions by each past study, about standard normal, `[points, studies]`; no column without a past.
     """
 
     points: np.ndarray
@@ -66,11 +66,11 @@ def believe(
     """Mean and standard deviation of the value at points, each `[points]`, averaged over the hypotheses.
 
     Args:
-        told: present trials; may be none.
-        values: of them, about standard normal.
-        asked: where the value is asked for.
-        lengths: length scale of each column, `[columns]`.
-        nearness: of each past study, positive, `[studies]`.
+        told: Present trials; may be none.
+        values: Values at these points, about standard normal.
+        asked: Points at which the value is asked for.
+        lengths: Length scale of each column, `[columns]`.
+        nearness: Nearness of each past study, positive, `[studies]`.
     """
     weights = nearness / nearness.sum() if len(nearness) else nearness
     found = [_under(one, told, values, asked, lengths=lengths, weights=weights) for one in hypotheses(len(nearness))]

@@ -26,12 +26,12 @@ def meta_features(dataset: Dataset, rows: int = SAMPLE_ROWS, seed: int = SEED) -
     """Figures of a data set by name, some seconds' work at most.
 
     Args:
-        dataset: with its arrays; the test part is not touched.
-        rows: most rows of a part that are looked at.
-        seed: of the sample.
+        dataset: With its arrays; the test part is not touched.
+        rows: Most rows of a part that are looked at.
+        seed: Seed of the sample.
 
     Raises:
-        DataError: an array cannot be read.
+        DataError: An array cannot be read.
     """
     train = read_sample(dataset, "train", rows, seed)
     validation = read_sample(dataset, "validation", rows, seed)

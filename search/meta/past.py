@@ -45,17 +45,17 @@ def begin_from_past(dataset: Dataset, directory: Path, run_id: str, *, is_cold: 
     others have ended since.
 
     Args:
-        dataset: of the search.
-        directory: of the search alone.
-        run_id: its MLflow run.
-        is_cold: leave the past alone.
+        dataset: Data set of the search.
+        directory: Folder of the search alone.
+        run_id: Its MLflow run.
+        is_cold: Leave the past alone.
 
     Returns:
         The nearest first; empty where there is none, and while the store is away.
 
     Raises:
-        DataError: an array cannot be read.
-        TrackingError: the store cannot be written.
+        DataError: An array cannot be read.
+        TrackingError: The store cannot be written.
     """
     file = directory / FILE
     kept = _kept(file)
@@ -65,7 +65,7 @@ def begin_from_past(dataset: Dataset, directory: Path, run_id: str, *, is_cold: 
     studies: tuple[PastStudy, ...] = ()
     if not is_cold:
         with contextlib.suppress(TrackingError):  # a training goes on while the server is away
-            studies = past_studies(features, but=run_id)
+            studies = past_studies(features, exclude=run_id)
     directory.mkdir(parents=True, exist_ok=True)
     write_text(file, _STUDIES.dump_json(studies).decode())
     open_run(run_id).set_tags({TAUGHT: words(studies)})
@@ -94,8 +94,8 @@ def log_meta_features(run_id: str, dataset: Dataset) -> MetaFeatures:
     """Judge what the data is like, and write it to the run so that later searches find it.
 
     Raises:
-        DataError: an array cannot be read.
-        TrackingError: the store fails.
+        DataError: An array cannot be read.
+        TrackingError: The store fails.
     """
     features = meta_features(dataset)
     open_run(run_id).log_metrics({f"{PREFIX}{name}": value for name, value in features.items()})
@@ -112,19 +112,19 @@ def trial_tags(parameters: Parameters, outcome: Outcome) -> dict[str, str]:
 
 
 def past_studies(
-    features: Mapping[str, float], *, but: str | None = None, limit: int = MOST_STUDIES
+    features: Mapping[str, float], *, exclude: str | None = None, limit: int = MOST_STUDIES
 ) -> tuple[PastStudy, ...]:
     """The earlier searches whose data is most like this, the nearest first; what cannot be read is passed over.
 
     Args:
-        features: of the present data.
-        but: run of the present search.
-        limit: most studies.
+        features: Meta-features of the present data.
+        exclude: Run of the present search.
+        limit: Most studies.
 
     Raises:
-        TrackingError: the store cannot be read.
+        TrackingError: The store cannot be read.
     """
-    runs = [run for run in read_runs(("train", "tune"), limit=MOST_RUNS) if run.run_id != but]
+    runs = [run for run in read_runs(("train", "tune"), limit=MOST_RUNS) if run.run_id != exclude]
     near = sorted(((_distance(features, run), run) for run in runs), key=lambda pair: pair[0])
     studies: list[PastStudy] = []
     for far, run in near:

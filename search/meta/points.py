@@ -24,8 +24,8 @@ class Domain:
     choice among numbers its rank; a choice among words becomes a column for each word.
 
     Attributes:
-        space: what is searched.
-        distributions: Optuna's, of every parameter, whichever points have it.
+        space: Space that is searched.
+        distributions: Optuna's distribution of every parameter, whichever points have it.
     """
 
     space: Space

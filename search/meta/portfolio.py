@@ -23,9 +23,9 @@ class Source:
     """What is known of one other data set, in the terms of the present space.
 
     Attributes:
-        distance: of the data set from the present one.
-        points: that were tried there, the best first.
-        surrogate: what is believed of all points after them.
+        distance: Distance of the data set from the present one.
+        points: Points that were tried there, the best first.
+        surrogate: Model of all points, fitted to those that were tried.
     """
 
     distance: float

@@ -16,8 +16,8 @@ class Sample:
     Attributes:
         labels: 0 or 1, float64 `[rows]`; of several tasks the main one.
         dense: float64 `[rows, dense features]`.
-        ids: of each categorical field its ids, int64, row by row.
-        rows_of: of each categorical field the row of each of its ids, int64; ascending.
+        ids: Ids of each categorical field, int64, row by row.
+        rows_of: Row of each id of each categorical field, int64; ascending.
     """
 
     labels: np.ndarray

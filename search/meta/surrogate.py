@@ -21,8 +21,8 @@ def scores(outcomes: Sequence[Outcome], cost: Cost | None = None) -> np.ndarray:
     too high must not make all others look alike.
 
     Args:
-        outcomes: of the points, failed ones among them.
-        cost: what NE is weighed against; see `search.reward`.
+        outcomes: Outcomes of the points, failed ones among them.
+        cost: Cost that NE is weighed against; see `search.reward`.
     """
     from scipy.stats import norm, rankdata
 

@@ -28,11 +28,11 @@ class Dnas:
     """Draws architectures from a super-net (Krishna et al., arXiv 2110.14812), each once.
 
     Args:
-        context: of the search.
-        schedule: of the super-net; None is the default.
+        context: Context of the search.
+        schedule: Schedule of the super-net; None is the default.
 
     Raises:
-        RequestError: the space is not one of architectures.
+        RequestError: The space is not one of architectures.
     """
 
     def __init__(self, context: SearchContext, schedule: SupernetSchedule | None = None) -> None:

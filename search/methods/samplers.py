@@ -23,9 +23,9 @@ class Sampled:
     study which was interrupted goes on as it would have.
 
     Args:
-        context: of the search; the points are drawn from its study.
-        sampler_of: makes the sampler of one draw from its seed and the budget in trials.
-        first: points to try first; None are the space's own.
+        context: Context of the search; the points are drawn from its study.
+        sampler_of: Makes the sampler of one draw from its seed and the budget in trials.
+        first: Points to try first; None are the space's own.
     """
 
     def __init__(

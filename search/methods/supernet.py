@@ -68,18 +68,18 @@ def learned_stages(context: SearchContext, left: BudgetLeft, schedule: SupernetS
     """Train the super-net of a search, or go on with one that was interrupted.
 
     Args:
-        context: of the search; its space is an `ArchitectureSpace`.
-        left: of the budget.
-        schedule: of the super-net; None is the default.
+        context: Context of the search; its space is an `ArchitectureSpace`.
+        left: Budget that is left.
+        schedule: Schedule of the super-net; None is the default.
 
     Returns:
         What theta came to at each weight of the cost, from the lightest; at least one.
 
     Raises:
-        RequestError: the super-net does not fit into memory.
-        HardwareError: energy is to be weighed, and nothing here can tell the power.
-        TrainingError: its loss is not a number any more.
-        CheckpointError: its state cannot be written.
+        RequestError: The super-net does not fit into memory.
+        HardwareError: Energy is to be weighed, and nothing here can tell the power.
+        TrainingError: Its loss is not a number any more.
+        CheckpointError: Its state cannot be written.
     """
     schedule = schedule or SupernetSchedule()
     kept = _Kept(context, schedule)
@@ -122,9 +122,9 @@ def affordable_stages(rounds: float, first_rounds: int, weights: Sequence[float]
     all, those that remain are spread over the weights.
 
     Args:
-        rounds: that there is time for.
-        first_rounds: of the first weight.
-        weights: from the lightest.
+        rounds: Rounds that there is time for.
+        first_rounds: Rounds of the first weight.
+        weights: Weights of the cost, the lightest first.
     """
     first = min(first_rounds, max(1, int(min(rounds, 2 * first_rounds)) // 2))
     further = int(min(len(weights) - 1, max(0.0, rounds - first)))
@@ -206,8 +206,8 @@ class _Kept:
     """What is kept of a super-net in the folder of the search: what it learned, and what it goes on from.
 
     Attributes:
-        stages_planned: weights of the cost and rounds; empty before the warm-up has ended.
-        stages: what was learned so far.
+        stages_planned: Weights of the cost and rounds; empty before the warm-up has ended.
+        stages: Stages learned so far.
     """
 
     def __init__(self, context: SearchContext, schedule: SupernetSchedule) -> None:

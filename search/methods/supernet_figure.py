@@ -28,13 +28,13 @@ def publish_supernet(stages: Sequence[Learned], space: ArchitectureSpace, direct
     """Keep the figure, the theta of every round and what it came to with the run of the search.
 
     Args:
-        stages: what was learned.
-        space: that was searched.
-        directory: of the super-net, with all that was learned; the picture is drawn there too.
+        stages: Stages that were learned.
+        space: Space that was searched.
+        directory: Folder of the super-net, with all that was learned; the picture is drawn there, too.
         run_id: MLflow run of the search.
 
     Raises:
-        TrackingError: the store fails.
+        TrackingError: The store fails.
     """
     rounds = [(stage.weight, one) for stage in stages for one in stage.rounds]
     if not rounds:

@@ -17,15 +17,15 @@ class Actions:
     """Writes points as actions and back, and knows which of them are allowed.
 
     Args:
-        factors: every parameter with its values.
-        default: a point that lends its values to points of other spaces that lack some.
-        identity: two points of which it gives the same are the same model; by default the values themselves.
-        bytes_of: counted bytes of a point, where they can be counted before it is trained.
-        most_bytes: that a point may take.
+        factors: Every parameter with its values.
+        default: A point that lends its values to points of other spaces that lack some.
+        identity: Two points of which it gives the same are the same model; by default the values themselves.
+        bytes_of: Counted bytes of a point, where they can be counted before it is trained.
+        most_bytes: Most bytes of a point.
 
     Raises:
-        RequestError: a factor has no values.
-        InfeasibleError: even the smallest point takes more than the most bytes.
+        RequestError: A factor has no values.
+        InfeasibleError: Even the smallest point takes more than the most bytes.
     """
 
     def __init__(

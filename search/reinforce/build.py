@@ -18,10 +18,10 @@ def controller_for(context: SearchContext) -> Controller:
     """The method of a search: cold where there are no past studies of points like these.
 
     Raises:
-        RequestError: a factor of the space has no values.
-        InfeasibleError: even the smallest architecture takes more memory than the limit allows.
-        DataError: an array cannot be read.
-        TrackingError: the run of the search cannot be opened.
+        RequestError: A factor of the space has no values.
+        InfeasibleError: Even the smallest architecture takes more memory than the limit allows.
+        DataError: An array cannot be read.
+        TrackingError: The run of the search cannot be opened.
     """
     space, limits = context.space, context.limits
     defaults, features = space.defaults(), _features_of(context)

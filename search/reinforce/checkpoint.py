@@ -29,11 +29,11 @@ class CurvePoint:
     """Where the controller stood after an improvement.
 
     Attributes:
-        evaluations: rewards known.
-        best_reward: the highest of them.
-        entropy_share: of the policy's draws, of the uniform distribution's.
-        guide_weight: what a nat of divergence from the first policy cost.
-        is_guided: whether the surrogate is still believed.
+        evaluations: Rewards known so far.
+        best_reward: The highest of them.
+        entropy_share: Entropy of the policy's draws as a share of the uniform distribution's.
+        guide_weight: Price of a nat of divergence from the first policy.
+        is_guided: Whether the surrogate is still believed.
     """
 
     evaluations: int
@@ -48,10 +48,10 @@ class Checkpoint:
     """What is kept.
 
     Attributes:
-        tensors: of policy, surrogate and optimisers, by name.
-        learnt: the actions that they learnt from, in this order, each with what had been foretold of it.
-        is_guided: whether the surrogate is still believed.
-        curve: of the improvements so far.
+        tensors: Tensors of policy, surrogate and optimizers, by name.
+        learnt: Actions that they learnt from, in this order, each with what had been predicted of it.
+        is_guided: Whether the surrogate is still believed.
+        curve: Learning curve over the improvements so far.
     """
 
     tensors: dict[str, Tensor]
@@ -64,7 +64,7 @@ def save(directory: Path, checkpoint: Checkpoint) -> None:
     """Keep the state; the folder is made where it is missing.
 
     Raises:
-        CheckpointError: it cannot be written, for instance because the disk is full.
+        CheckpointError: It cannot be written, for instance because the disk is full.
     """
     directory.mkdir(parents=True, exist_ok=True)
     checksum = write_tensors(directory / WEIGHTS, checkpoint.tensors)

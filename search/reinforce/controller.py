@@ -34,16 +34,16 @@ class Controller:
     """A way of searching (`search.protocol.SearchMethod`) by reinforcement learning.
 
     Args:
-        actions: of the space.
-        cost: what NE is weighed against.
-        seed: of all that is drawn.
-        defaults: points to try first.
-        past: trials of other searches that its policy may start from.
-        features: of the present data and limits, in the terms of the past.
-        horizon: trials that are planned; None counts on `HORIZON`.
-        trains_value: whether the value head is taught before the policy is let loose.
-        directory: where its state is kept after each improvement; None keeps none.
-        on_improved: told after each improvement where the controller stands.
+        actions: Actions of the space.
+        cost: Cost that NE is weighed against.
+        seed: Seed of all that is drawn.
+        defaults: Points to try first.
+        past: Trials of other searches that its policy may start from.
+        features: Meta-features of the present data and limits, in the units of the past.
+        horizon: Trials that are planned; None counts on `HORIZON`.
+        trains_value: Whether the value head is taught before the policy is let loose.
+        directory: Folder where its state is kept after each improvement; None keeps none.
+        on_improved: Called after each improvement with where the controller stands.
     """
 
     def __init__(

@@ -28,8 +28,8 @@ class History:
     """What was tried on one data set.
 
     Attributes:
-        features: meta-features of the data, and the limits, by name.
-        actions: that were tried (points, factors).
+        features: Meta-features of the data, and the limits, by name.
+        actions: Actions that were tried (points, factors).
         figures: NE and the logarithms of the `COSTS` (points, figures); NaN where one was not measured.
     """
 
@@ -110,7 +110,7 @@ class States:
     a difference of one matters.
 
     Args:
-        known: the features of each data set; one that is missing counts as the mean.
+        known: The features of each data set; one that is missing counts as the mean.
     """
 
     def __init__(self, known: Sequence[Mapping[str, float]]) -> None:

@@ -32,11 +32,11 @@ class Guide:
     """Foretells what points are worth, as long as it may be trusted.
 
     Args:
-        actions: of the space.
-        past: trials of other searches, or of this one before it was asked; at least one has a result.
-        features: of the present data and limits.
-        cost: what NE is weighed against.
-        seed: of all that is drawn.
+        actions: Actions of the space.
+        past: Trials of other searches, or of this one before it was asked; at least one has a result.
+        features: Meta-features of the present data and limits.
+        cost: Cost that NE is weighed against.
+        seed: Seed of all that is drawn.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Guide:
         """A policy that starts where the inverse model ends, and the state that it is asked in.
 
         Args:
-            with_value: teaches its value head first, without which the first real rewards would all surprise it.
+            with_value: Teaches its value head first, without which the first real rewards would all surprise it.
         """
         inverse = InverseModel(self._actions, self._states, self.surrogate, self._cost, seed=self._seed)
         state = inverse.fit(self._known, self._levels, self._features)

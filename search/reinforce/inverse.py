@@ -43,11 +43,11 @@ class InverseModel:
     """Learns from the surrogate's best points which choices meet a target, on each data set that is known.
 
     Args:
-        actions: of the space.
-        states: that make vectors of meta-features.
-        surrogate: fitted.
-        cost: what NE is weighed against, if anything.
-        seed: of the candidates and the initial weights.
+        actions: Actions of the space.
+        states: Vectors of meta-features, by name.
+        surrogate: Fitted surrogate.
+        cost: Cost that NE is weighed against, if any.
+        seed: Seed of the candidates and the initial weights.
     """
 
     def __init__(self, actions: Actions, states: States, surrogate: Surrogate, cost: Cost | None, *, seed: int) -> None:
@@ -63,9 +63,9 @@ class InverseModel:
         """Imitate the best actions by the surrogate; returns the state with the targets of the present search (1, n).
 
         Args:
-            known: meta-features of the data sets, the present one among them.
-            levels: of the present data, which weigh the cost.
-            present: meta-features of the present data.
+            known: Meta-features of the data sets, the present one among them.
+            levels: Levels of the present data, which weigh the cost.
+            present: Meta-features of the present data.
         """
         aim = self._best_by_reward(present, levels)
         lessons = [aim, *(lesson for features in known for lesson in self._best_within_costs(features))]

@@ -35,10 +35,10 @@ class Learner:
     """A policy with its optimiser, and the guide that it started from, if there is one.
 
     Args:
-        actions: of the space.
-        guide: what the past teaches; None starts with every value as likely as any other.
-        seed: of the initial weights.
-        trains_value: whether the guide teaches the value head too.
+        actions: Actions of the space.
+        guide: What the past teaches; None starts with every value as likely as any other.
+        seed: Seed of the initial weights.
+        trains_value: Whether the guide teaches the value head too.
     """
 
     def __init__(self, actions: Actions, guide: Guide | None, *, seed: int, trains_value: bool = True) -> None:
@@ -57,7 +57,7 @@ class Learner:
         """The policy's distribution, never narrower than `LEAST_ENTROPY`.
 
         Args:
-            warmer: further temperature, where the guide cannot be trusted.
+            warmer: Further temperature, where the guide cannot be trusted.
         """
         with torch.no_grad():
             choices, _ = self.policy(self._state)
@@ -72,8 +72,8 @@ class Learner:
         """Improve the policy by all that was tried.
 
         Args:
-            tried: in the order in which it became known.
-            guide_weight: what a nat of divergence from the first policy costs.
+            tried: Points in the order in which they became known.
+            guide_weight: Price of a nat of divergence from the first policy.
         """
         improve(
             self.policy,

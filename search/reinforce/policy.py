@@ -14,8 +14,8 @@ class Policy(nn.Module):
     """A categorical distribution for each factor, independent given the state, and a value beside them.
 
     Args:
-        state_size: numbers that describe the data and the limits.
-        mask: the values that may be chosen (factors, most values).
+        state_size: Numbers that describe the data and the limits.
+        mask: The values that may be chosen (factors, most values).
     """
 
     def __init__(self, state_size: int, mask: np.ndarray) -> None:

@@ -22,10 +22,10 @@ class Episodes:
     """What was done and what it brought.
 
     Attributes:
-        actions: that were taken (episodes, factors).
-        log_probabilities: that each choice had when it was taken (episodes, factors).
-        returns: standardised rewards (episodes).
-        is_real: whether it was measured; a synthetic one teaches the value alone (episodes).
+        actions: Actions that were taken (episodes, factors).
+        log_probabilities: Logarithm of the probability that each choice had when it was taken (episodes, factors).
+        returns: Standardised rewards (episodes).
+        is_real: Whether it was measured; a synthetic one teaches the value alone (episodes).
     """
 
     actions: Tensor
@@ -48,14 +48,14 @@ def improve(
     """Move the policy towards what brought more than its value expected, at most a little at a time.
 
     Args:
-        policy: is changed.
-        optimizer: of its parameters.
-        state: of the search (1, state size).
-        episodes: that the steps learn from.
-        entropy_weight: what a nat of entropy is worth, which keeps the policy exploring.
-        guide: choices that the policy shall stay close to (1, factors, most values).
-        guide_weight: what a nat of divergence from them costs.
-        steps: of the optimiser.
+        policy: Is changed.
+        optimizer: Optimizer of its parameters.
+        state: State of the search (1, state size).
+        episodes: Episodes that the steps learn from.
+        entropy_weight: Worth of a nat of entropy, which keeps the policy exploring.
+        guide: Choices that the policy shall stay close to (1, factors, most values).
+        guide_weight: Price of a nat of divergence from them.
+        steps: Steps of the optimizer.
     """
     with torch.no_grad():
         _, value = policy(state)

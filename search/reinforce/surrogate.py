@@ -22,8 +22,8 @@ class Ensemble(nn.Module):
     """Five MLPs of one hidden layer, side by side in each matrix product.
 
     Args:
-        inputs: numbers of a sample.
-        generator: of the initial weights.
+        inputs: Count of numbers of a sample.
+        generator: Generator of the initial weights.
     """
 
     def __init__(self, inputs: int, generator: torch.Generator) -> None:
@@ -48,9 +48,9 @@ class Surrogate:
     What the members say of the points that they have not seen tells whether there is anything to believe.
 
     Args:
-        actions: of the space.
-        states: that make vectors of meta-features.
-        seed: of the initial weights.
+        actions: Actions of the space.
+        states: Vectors of meta-features, by name.
+        seed: Seed of the initial weights.
     """
 
     def __init__(self, actions: Actions, states: States, *, seed: int) -> None:

@@ -99,10 +99,10 @@ class ArchitectureSpace(Frozen):
         others can save nothing, and with many fields there would be too many factors to learn about.
 
         Args:
-            dataset: the data.
-            task_weights: of the losses of several tasks.
-            least_table_share: share of all rows from which on a table has factors; 0 searches every table.
-            hyperparameters: with which all architectures are trained; None is the defaults.
+            dataset: The data.
+            task_weights: Weights of the losses of several tasks.
+            least_table_share: Share of all rows from which on a table has factors; 0 searches every table.
+            hyperparameters: With which all architectures are trained; None is the defaults.
         """
         features, rows = dataset.features, dataset.splits["train"].rows
         widest = min(max(2 ** int(math.log2(max(rows, 1)) / 2), 64), 512)

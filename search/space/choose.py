@@ -18,14 +18,14 @@ def space_for(
     """The space of a request, for the size of the data.
 
     Args:
-        dataset: the data.
-        request: which space, of which family.
-        placement: where towers are learned, for a family that has them.
-        directory: of the search.
+        dataset: The data.
+        request: Which space, of which family.
+        placement: Placement where towers are learned, for a family that has them.
+        directory: Folder of the search.
         parent_run_id: MLflow run of the search.
 
     Raises:
-        RequestError: the family or a task with a weight is unknown, or the space is empty.
+        RequestError: The family or a task with a weight is unknown, or the space is empty.
     """
     weights = weights_of_tasks(request.task_weights, dataset.features.tasks)
     if request.space == SearchSpaceName.ARCHITECTURE:
@@ -41,7 +41,7 @@ def check_not_empty(space: Space) -> None:
     """Refuse a space in which a factor has no values.
 
     Raises:
-        RequestError: the message names it.
+        RequestError: The message names it.
     """
     factors = space.factors()
     for name, values in factors.items():

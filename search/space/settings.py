@@ -209,7 +209,7 @@ def weights_of_tasks(text: str | None, tasks: Sequence[str]) -> tuple[float, ...
     """The weights of a request in the order of the tasks, 1 where it names none; empty where it names none at all.
 
     Raises:
-        RequestError: it names a task that the data does not have.
+        RequestError: It names a task that the data does not have.
     """
     given = parse_task_weights(text) if text else {}
     for name in given:

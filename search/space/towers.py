@@ -31,14 +31,14 @@ def tower_partitions(
     Towers that are learned take a brief training of a flat model, once for a search: they are kept in its folder.
 
     Args:
-        dataset: the data; only its training part is touched.
-        request: model family, number of towers, how they are found, seed.
-        placement: on what the flat model is trained.
-        directory: of the search.
-        run: told in a tag what was found.
+        dataset: The data; only its training part is touched.
+        request: Model family, number of towers, how they are found, seed.
+        placement: Placement of the training of the flat model.
+        directory: Folder of the search.
+        run: Run that is told in a tag what was found.
 
     Raises:
-        RequestError: there are more towers than fields.
+        RequestError: There are more towers than fields.
     """
     if request.model != "dmt":
         return {}

@@ -24,7 +24,7 @@ def checks_for(rows: int) -> tuple[float, ...]:
     """Shares of the first pass after which trainings are compared.
 
     Args:
-        rows: of the training part.
+        rows: Rows of the training part.
     """
     return tuple(share for share in SHARES if share * rows >= LEAST_SAMPLES)
 
@@ -37,9 +37,9 @@ class Halving:
     non-dominated sorting, and within a front by an epsilon-net.
 
     Args:
-        study: of the search.
-        checks: passes of the schedule after which it is validated within the first epoch.
-        max_epochs: longest training.
+        study: Study of the search.
+        checks: Passes of the schedule after which it is validated within the first epoch.
+        max_epochs: Longest training.
     """
 
     def __init__(self, study: "Study", checks: tuple[float, ...], max_epochs: int) -> None:
@@ -55,10 +55,10 @@ class Halving:
         """Whether a training shall stop here; never after its last epoch, where nothing is left to save.
 
         Args:
-            trial: of the training.
-            passes: over the training part so far.
-            ne: on the validation part.
-            cost: of the point as far as it is known; counts with two objectives.
+            trial: Trial of the training.
+            passes: Passes over the training part so far.
+            ne: NE on the validation part.
+            cost: Cost of the point as far as it is known; counts with two objectives.
         """
         resource = round(passes * self._units_a_pass)
         if is_multi_objective(self._study):

@@ -30,10 +30,10 @@ class Progress:
     """Where a search stands after a trial.
 
     Attributes:
-        done: trials so far.
-        trials: that were asked for; None where only time or energy ends the search.
-        best_ne: the lowest validation NE so far.
-        share: of the trials, or of the time or energy, whichever is nearest to its end; from 0 to 1.
+        done: Trials so far.
+        trials: Trials asked for; None where only time or energy ends the search.
+        best_ne: Lowest validation NE so far.
+        share: Used share of the trials, or of the time or energy, whichever is nearest to its end; from 0 to 1.
     """
 
     done: int
@@ -48,11 +48,11 @@ class Loop:
     Its slots share one study and one method, which are asked and told by one at a time.
 
     Args:
-        study: the record of the trials.
-        budget: of the search alone.
-        trials: budget in trials; None sets none.
-        should_stop: asked after each step; a text ends the search.
-        on_trial: called after each trial.
+        study: Record of the trials.
+        budget: Budget of the search alone.
+        trials: Budget in trials; None sets none.
+        should_stop: Asked after each step; a text ends the search.
+        on_trial: Called after each trial.
     """
 
     def __init__(

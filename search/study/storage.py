@@ -32,7 +32,7 @@ def storage_errors(storage: str) -> Iterator[None]:
     """Turn what the storage of a study raises into one `TrackingError`.
 
     Args:
-        storage: its address, for the message.
+        storage: Its address, for the message.
     """
     from optuna.exceptions import StorageInternalError
     from sqlalchemy.exc import SQLAlchemyError
@@ -50,8 +50,8 @@ def storage_address(directory: Path, shared: str | None) -> str:
     """Where the study is kept.
 
     Args:
-        directory: of the run alone.
-        shared: a database's address, or a path, in its place.
+        directory: Folder of the run alone.
+        shared: Address of a database, or a path, to use instead.
     """
     if shared is None:
         return f"sqlite:///{directory.resolve() / FILE}"
@@ -68,14 +68,14 @@ def open_study(
     Trials that a kill or Ctrl-C left open are closed and tried once more.
 
     Args:
-        address: by `storage_address`.
-        space: what is searched.
-        cost: that NE is weighed against; None searches the lowest NE alone.
-        belongs_to: what else tells this study from others in a shared storage.
-        is_shared: whether other processes may be at work on it: then only trials of dead ones are closed.
+        address: Address from `storage_address`.
+        space: Space that is searched.
+        cost: Cost that NE is weighed against; None searches for the lowest NE alone.
+        belongs_to: Anything else that tells this study from others in a shared storage.
+        is_shared: Whether other processes may be at work on it: then only trials of dead ones are closed.
 
     Raises:
-        TrackingError: the storage cannot be opened, is locked or is none.
+        TrackingError: The storage cannot be opened, is locked or is none.
     """
     from optuna import create_study
     from optuna.study import StudyDirection
@@ -159,10 +159,10 @@ def tell(study: "Study", trial: "Trial", outcome: Outcome, cost: Cost | None) ->
     """Write down what came of a trial.
 
     Args:
-        study: of the search.
-        trial: on its way.
-        outcome: of it.
-        cost: that NE is weighed against.
+        study: Study of the search.
+        trial: Trial under way.
+        outcome: Outcome of the trial.
+        cost: Cost that NE is weighed against.
     """
     from optuna.trial import TrialState
 

@@ -40,15 +40,15 @@ class Terms:
     """What holds for all trials of a search.
 
     Attributes:
-        dataset: the data; its test part is not touched.
-        space: what is searched.
-        schedule: of each training.
-        cost: that NE is weighed against.
-        limits: of the user.
-        final: what may be spent on the winners.
+        dataset: The data; its test part is not touched.
+        space: Space that is searched.
+        schedule: Schedule of each training.
+        cost: Cost that NE is weighed against.
+        limits: Limits of the user.
+        final: Time, energy and money for training the winners.
         parent_run_id: MLflow run of the search.
-        should_stop: asked after each step; a text ends a training, which counts with what it has.
-        study: the record of all trials, by which a training that is worse than others is stopped early.
+        should_stop: Asked after each step; a text ends a training, which counts with what it has.
+        study: Record of all trials, by which a training that is worse than others is stopped early.
     """
 
     dataset: Dataset
@@ -66,8 +66,8 @@ def run_trial(trial: "Trial", parameters: Parameters, terms: Terms, slot: Slot) 
     """Train a point in a slot; one that fails by itself is an outcome, too.
 
     Raises:
-        RequestError: no point of the space can be trained, for instance since the batch is larger than the data.
-        TrackingError: a store fails.
+        RequestError: No point of the space can be trained, for instance since the batch is larger than the data.
+        TrackingError: A store fails.
         KeyboardInterrupt: Ctrl-C; the trial stays open, to be tried again.
     """
     started = time.perf_counter()

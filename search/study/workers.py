@@ -30,12 +30,12 @@ def open_slots(placement: Placement, count: int, place: Place | None = None) -> 
     placement, or on nodes of a cluster. What they measure of a step holds for so many at a time.
 
     Args:
-        placement: the chosen one.
-        count: trials at a time.
-        place: that trains instead of this machine.
+        placement: The chosen placement.
+        count: Trials at a time.
+        place: Place that trains instead of this machine.
 
     Raises:
-        RequestError: there are fewer GPUs than trials at a time.
+        RequestError: There are fewer GPUs than trials at a time.
     """
     slots = place.slots(placement, count) if place else local_slots(placement, count)
     if count > 1:
@@ -78,7 +78,7 @@ class HereSlot:
     """Trains in this process; a `engine.executors.role.Slot`.
 
     Args:
-        placement: where it trains.
+        placement: Placement of its trainings.
     """
 
     def __init__(self, placement: Placement) -> None:

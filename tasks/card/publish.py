@@ -17,7 +17,7 @@ def publish_card(card: ModelCard) -> None:
     """Keep the card as a page, as Markdown with its pictures, and as `config/model_card.json`.
 
     Raises:
-        TrackingError: the store fails.
+        TrackingError: The store fails.
     """
     title, parts = card_title(card), sections(card)
     markdown = to_markdown(title, parts)
@@ -35,7 +35,7 @@ def describe_version(card: ModelCard, registered: RegisteredModel) -> None:
     """Let the registry's page of the version say how good it is, and lead to its card.
 
     Raises:
-        TrackingError: the store fails.
+        TrackingError: The store fails.
     """
     link = artifact_link(card.run_id, CARD_PAGE)
     limits = "\n".join(f"- {sentence}" for sentence in card.limits)

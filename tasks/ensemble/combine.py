@@ -37,17 +37,17 @@ def combine_members(
     a second call with the same members returns what the first one found.
 
     Args:
-        dataset: the data that the members were trained on.
-        members: at least one, under different names.
-        placement: where scoring runs.
-        directory: of the final model.
+        dataset: The data that the members were trained on.
+        members: At least one, under different names.
+        placement: Placement of the scoring.
+        directory: Folder of the final model.
         parent_run_id: MLflow run below which this is logged, and which gets the final figures.
-        seed: of the halves.
+        seed: Seed of the halves.
 
     Raises:
-        CheckpointError: a member's files are damaged.
-        DataError: an array cannot be read.
-        TrackingError: the store fails.
+        CheckpointError: A member's files are damaged.
+        DataError: An array cannot be read.
+        TrackingError: The store fails.
     """
     assert members, "an ensemble has at least one member"
     names = tuple(member.name for member in members)

@@ -24,13 +24,13 @@ def publish_front(run_id: str, result: TuneResult, directory: Path) -> None:
     """Keep figure, front and all trials with a run in MLflow, and show the first two in Prefect where a flow runs.
 
     Args:
-        run_id: parent run in MLflow.
-        result: of the search.
-        directory: of the search, where the files are kept too.
+        run_id: Parent run in MLflow.
+        result: Result of the search.
+        directory: Folder of the search, where the files are kept, too.
 
     Raises:
-        TrackingError: the store fails.
-        CheckpointError: the files cannot be written, for instance because the disk is full.
+        TrackingError: The store fails.
+        CheckpointError: The files cannot be written, for instance because the disk is full.
     """
     directory.mkdir(parents=True, exist_ok=True)
     figure = directory / FIGURE

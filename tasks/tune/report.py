@@ -47,12 +47,12 @@ def publish_search(run_id: str, result: TuneResult, directory: Path) -> None:
     """Keep what a search used and tried with its run: figures, the front, and the study itself for `optuna-dashboard`.
 
     Args:
-        run_id: parent run in MLflow.
-        result: of the search.
-        directory: of the search; a study in a storage of the user's stays there.
+        run_id: Parent run in MLflow.
+        result: Result of the search.
+        directory: Folder of the search; a study in a storage of the user's stays there.
 
     Raises:
-        TrackingError: the store fails.
+        TrackingError: The store fails.
     """
     run = open_run(run_id)
     figures = {

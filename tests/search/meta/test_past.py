@@ -68,7 +68,7 @@ def test_a_search_is_read_back_as_it_was_told(dataset: Dataset) -> None:
     [study] = past_studies(FIGURES)
     assert (study.name, study.run_id, study.distance) == ("synthetic", run_id, 0)
     assert sorted(study.trials, key=lambda trial: trial[0]["dropout"]) == trials
-    assert past_studies(FIGURES, but=run_id) == ()
+    assert past_studies(FIGURES, exclude=run_id) == ()
 
 
 def test_the_nearest_come_first_and_no_name_crowds_out_the_others(
