@@ -38,7 +38,7 @@ from benchmarks.search_data import load
 from engine.config import Hyperparameters
 from engine.data.dataset import Dataset
 from hardware.types import Placement
-from search.meta.past import begin_from_past, words
+from search.meta.past import begin_from_past, format_past
 from search.result import TuneResult
 from search.search import search
 from search.space.architecture import ArchitectureSpace
@@ -203,7 +203,7 @@ def run_search(dataset: Dataset, method: str, seed: int, trials: int, home: Path
         directory = home / f"study-{dataset.name}"
         result = search(dataset, request, PLACEMENT, directory, parent_run_id=parent, on_trial=on_trial, space=space)
         past = begin_from_past(dataset, directory, parent)  # as the search kept it
-    return {**curve, **_outcome(result), "past": words(past)}
+    return {**curve, **_outcome(result), "past": format_past(past)}
 
 
 def _outcome(result: TuneResult) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def value_names(source: Source, encoder: Encoder, wanted: Mapping[str, Collectio
     for name, field in fields.items():
         if field.key_kind == "hexadecimal" and name in open_ids:  # such a key is the number itself
             assert isinstance(field.ids, VocabularyIds)
-            found[name] = {one: f"{int(field.ids.keys[one - 1]) - 1:08x}" for one in open_ids.pop(name)}
+            found[name] = {number: f"{int(field.ids.keys[number - 1]) - 1:08x}" for number in open_ids.pop(name)}
     if not open_ids:
         return found
     for chunk in _first_tables(source):

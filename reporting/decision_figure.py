@@ -151,7 +151,7 @@ def _draw_interval(axes: "Axes", row: "Assessment", panel: _Axis, colour: Any) -
 def _draw_front(axes: "Axes", rows: Sequence["Assessment"], panel: _Axis) -> None:
     """The staircase of those that nobody within the limits beats in both quantities of the panel."""
     corners: list[tuple[float, float]] = []
-    for row in sorted(rows, key=lambda one: (one.hours, getattr(one, panel.name))):
+    for row in sorted(rows, key=lambda candidate: (candidate.hours, getattr(candidate, panel.name))):
         if not corners or getattr(row, panel.name) < corners[-1][1]:
             corners.append((row.hours, getattr(row, panel.name)))
     if len(corners) > 1:

@@ -38,7 +38,11 @@ def front_figure(result: TuneResult) -> "Figure":
     axes_of_costs = known_axes(result)
     width = PANEL_INCHES * len(axes_of_costs) + LEGEND_INCHES
     figure = Figure(figsize=(width, HEIGHT_INCHES), dpi=110, layout="constrained")
-    families = list(dict.fromkeys(one.spec.family for one in sorted(result.settings, key=lambda one: one.trial_number)))
+    families = list(
+        dict.fromkeys(
+            setting.spec.family for setting in sorted(result.settings, key=lambda setting: setting.trial_number)
+        )
+    )
     colours = dict(zip(families, COLOURS, strict=False))
     shared = None
     for position, axis in enumerate(axes_of_costs, start=1):
@@ -61,14 +65,14 @@ def _title(result: TuneResult) -> str:
 
 
 def _draw_panel(axes: "Axes", result: TuneResult, axis: CostAxis, colours: Mapping[str, str]) -> None:
-    known = [one for one in result.settings if axis.name in one.costs]
-    for one in known:
-        axes.scatter([one.costs[axis.name] * axis.scale], [one.validation_ne], **_style(one, colours))
+    known = [setting for setting in result.settings if axis.name in setting.costs]
+    for setting in known:
+        axes.scatter([setting.costs[axis.name] * axis.scale], [setting.validation_ne], **_style(setting, colours))
     front = front_settings(result.settings, axis.name)
-    corners = [(one.costs[axis.name] * axis.scale, one.validation_ne) for one in reversed(front)]
-    _scale(axes, [one.costs[axis.name] * axis.scale for one in known])
+    corners = [(setting.costs[axis.name] * axis.scale, setting.validation_ne) for setting in reversed(front)]
+    _scale(axes, [setting.costs[axis.name] * axis.scale for setting in known])
     axes.margins(0.12)
-    _leave_out_far_trials(axes, [one.validation_ne for one in known])
+    _leave_out_far_trials(axes, [setting.validation_ne for setting in known])
     if corners:
         right, top = axes.get_xlim()[1], axes.get_ylim()[1]
         stairs = [(corners[0][0], top), *corners, (right, corners[-1][1])]
@@ -97,7 +101,7 @@ def _leave_out_far_trials(axes: "Axes", entropies: Sequence[float]) -> None:
     """Let trials that went astray not press all others together."""
     best = min(entropies)
     highest = best + FAR * (median(entropies) - best)
-    far = sum(one > highest for one in entropies)
+    far = sum(ne > highest for ne in entropies)
     if highest > best and far:
         axes.set_ylim(top=highest)
         axes.annotate(f"{far} above", (0.98, 0.98), xycoords="axes fraction", ha="right", va="top", fontsize=8)
@@ -118,11 +122,13 @@ def _scale(axes: "Axes", costs: Sequence[float]) -> None:
 def _label(axes: "Axes", axis: CostAxis, front: Sequence[Setting], best: Setting) -> None:
     """Number trials of the front: all, or so many of a long one, its two ends among them; and the best."""
     step = max(1, -(-len(front) // MOST_LABELS))
-    named = {one.trial_number: one for one in [*front[::step], *front[-1:], best] if axis.name in one.costs}
-    for one in named.values():
+    named = {
+        setting.trial_number: setting for setting in [*front[::step], *front[-1:], best] if axis.name in setting.costs
+    }
+    for setting in named.values():
         axes.annotate(
-            f"{one.trial_number}",
-            (one.costs[axis.name] * axis.scale, one.validation_ne),
+            f"{setting.trial_number}",
+            (setting.costs[axis.name] * axis.scale, setting.validation_ne),
             xytext=(-7, -6),
             textcoords="offset points",
             ha="right",
@@ -141,9 +147,9 @@ def _add_legend(figure: "Figure", result: TuneResult, colours: Mapping[str, str]
 
     entries = [mark(family, color=colour) for family, colour in colours.items()]
     entries.append(mark("ranks first", marker="*", markersize=13, markerfacecolor="gold", markeredgecolor="black"))
-    if any(one.is_pruned and one.is_feasible for one in result.settings):
+    if any(setting.is_pruned and setting.is_feasible for setting in result.settings):
         entries.append(mark("stopped early", markerfacecolor="none"))
-    if not all(one.is_feasible for one in result.settings):
+    if not all(setting.is_feasible for setting in result.settings):
         entries.append(mark("breaks a limit", marker="x"))
     entries.append(Line2D([], [], color="0.35", linewidth=1.1, label="front, with the\nnumbers of its trials"))
     figure.legend(handles=entries, loc="outside right upper", frameon=False, fontsize=9)

@@ -80,7 +80,7 @@ def _labels(points: Sequence[RooflinePoint]) -> list[tuple[tuple[float, float], 
     clusters: list[tuple[tuple[float, float], set[int]]] = []
     for point in points:
         place = (point.intensity, point.flops_per_second)
-        near = next((one for one in clusters if _decades(one[0], place) < LABEL_DISTANCE), None)
+        near = next((cluster for cluster in clusters if _decades(cluster[0], place) < LABEL_DISTANCE), None)
         if near is None:
             clusters.append((place, {numbers[point.name]}))
         else:
@@ -88,8 +88,8 @@ def _labels(points: Sequence[RooflinePoint]) -> list[tuple[tuple[float, float], 
     return [(place, ", ".join(map(str, sorted(some)))) for place, some in clusters]
 
 
-def _decades(one: tuple[float, float], other: tuple[float, float]) -> float:
-    return max(abs(log10(a / b)) for a, b in zip(one, other, strict=True))
+def _decades(place: tuple[float, float], other: tuple[float, float]) -> float:
+    return max(abs(log10(a / b)) for a, b in zip(place, other, strict=True))
 
 
 def _roofline_legend(roofline: Roofline) -> list[object]:

@@ -95,7 +95,9 @@ def _draw_bar(
         )
     middle = 1e3 * time.seconds
     spread = [[middle - 1e3 * time.low], [1e3 * time.high - middle]]
-    axes.errorbar(middle, row, xerr=[[max(0.0, one[0])] for one in spread], color="black", capsize=4, linewidth=1)
+    axes.errorbar(
+        middle, row, xerr=[[max(0.0, deviation[0])] for deviation in spread], color="black", capsize=4, linewidth=1
+    )
     axes.annotate(
         f" {middle:.2f}",
         (max(1e3 * time.high, left, left + rest), row),

@@ -150,7 +150,7 @@ def new_share(field: FieldFigures, others: Sequence[FieldFigures]) -> float | No
     others = [other for other in others if other.values]
     if not field.keys or not others:
         return None
-    reach = min((one.keys[-1] for one in (field, *others) if not one.complete), default=None)
+    reach = min((sketch.keys[-1] for sketch in (field, *others) if not sketch.complete), default=None)
     keys, counts = np.array(field.keys, np.uint64), np.array(field.counts)
     if reach is not None:
         compared = keys <= np.uint64(reach)

@@ -58,7 +58,7 @@ def drift_findings(newest: DayFigures, before: Sequence[DayFigures], limits: Dri
         return []
     found: list[Finding] = []
     for name, field in newest.fields.items():
-        others = [one.fields[name] for one in before if name in one.fields]
+        others = [day.fields[name] for day in before if name in day.fields]
         for kind, words in _differences(name, field, others, newest, limits):
             found.append(Finding(day=newest.day, kind=kind, words=words, column=name))
     return found
@@ -83,8 +83,8 @@ def _differences(
             f"{usual_distinct:,.0f}: the day is used as it is.",
         )
     share = new_share(field, others)
-    rest = [new_share(one, [other for other in others if other is not one]) for one in others]
-    usual_new = max((one for one in rest if one is not None), default=None)
+    rest = [new_share(earlier, [other for other in others if other is not earlier]) for earlier in others]
+    usual_new = max((earlier_share for earlier_share in rest if earlier_share is not None), default=None)
     if share is not None and usual_new is not None and share > usual_new + limits.max_new_share:
         yield (
             "new values",

@@ -62,13 +62,13 @@ def judged(nights: Sequence[TrackedRun], day: date) -> TrackedRun | None:
 def judged_later(nights: Sequence[TrackedRun], day: date) -> date | None:
     """The latest day after the given one that a night has judged on, as happens when a clock is set back; else None."""
     days = [date.fromisoformat(run.tags["nightly.day"]) for run in nights if "nightly.day" in run.tags]
-    return max((one for one in days if one > day), default=None)
+    return max((later for later in days if later > day), default=None)
 
 
 def missing_days(nights: Sequence[TrackedRun]) -> set[date]:
     """Days that the last night missed."""
     text = nights[0].tags.get("nightly.missing_days", "") if nights else ""
-    return {date.fromisoformat(one) for one in text.split(",") if one}
+    return {date.fromisoformat(day) for day in text.split(",") if day}
 
 
 def log_plan(run_id: str, name: str, plan: NightPlan, learned: Sequence[date]) -> None:

@@ -95,16 +95,16 @@ def plan_night(
             "raise --train-days."
         )
     missing = _missing(usable, training[0], newest)
-    findings += _absences(missing, {one.day for one in findings}, newest, held_out)
+    findings += _absences(missing, {finding.day for finding in findings}, newest, held_out)
     findings += [
         Finding(day=day, kind="late", words=f"{day} came late: it was missing last time and is used from now on.")
         for day in training
         if day in missing_before
     ]
-    told = {one.column for one in findings if one.day == held_out}
+    told = {finding.column for finding in findings if finding.day == held_out}
     drift = drift_findings(usable[held_out], [usable[day] for day in training], request.drift)
-    findings += [one for one in drift if one.column not in told]
-    findings.sort(key=lambda one: one.day or date.min)
+    findings += [finding for finding in drift if finding.column not in told]
+    findings.sort(key=lambda finding: finding.day or date.min)
     return NightPlan(held_out=held_out, training=training, missing=missing, findings=tuple(findings))
 
 
@@ -112,12 +112,12 @@ def _without_broken_labels(
     figures: Mapping[date, DayFigures], request: NightlyRequest, findings: list[Finding]
 ) -> dict[date, DayFigures]:
     """Days whose labels look like those of the median day: once most days are different, the others are set aside."""
-    usual = median(one.base_rate for one in figures.values()) if figures else 0.0
+    usual = median(day_figures.base_rate for day_figures in figures.values()) if figures else 0.0
     usable = {}
-    for day, one in figures.items():
-        finding = base_rate_finding(one, usual, request.drift)
+    for day, day_figures in figures.items():
+        finding = base_rate_finding(day_figures, usual, request.drift)
         if finding is None:
-            usable[day] = one
+            usable[day] = day_figures
         else:
             findings.append(finding)
     return usable
@@ -129,7 +129,7 @@ def _without_unfinished(
     """Days that may be judged on: from the newest on, those with far fewer rows than usual may still be written to."""
     if not usable:
         return {}
-    usual = median(one.rows for one in usable.values())
+    usual = median(day_figures.rows for day_figures in usable.values())
     finished = dict(usable)
     while len(finished) > 1:
         newest = finished[max(finished)]
@@ -146,7 +146,7 @@ def _without_unfinished(
 
 def _no_day(request: NightlyRequest, newest: date, findings: Collection[Finding]) -> str:
     wanted = request.day or newest
-    reason = next((one.words for one in findings if one.day == wanted), f"there is no file of {wanted}")
+    reason = next((finding.words for finding in findings if finding.day == wanted), f"there is no file of {wanted}")
     what = f"{wanted} cannot be judged on" if request.day else f"No day of {request.data} up to {newest} can be used"
     return f"{what} ({reason.rstrip('.')}): mend the log, or name another day with --day."
 

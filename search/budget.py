@@ -85,11 +85,11 @@ class SearchBudget:
         write_text(self._file, json.dumps({"seconds": self.seconds, "joules": earlier if joules is None else joules}))
 
     def _judge_energy(self, most: float) -> str | None:
-        words = f"{most / JOULES_PER_KWH:.4g} kWh of the search"
+        budget = f"{most / JOULES_PER_KWH:.4g} kWh of the search"
         used = self.joules
         if used is None:  # a budget that nobody can watch would be none
-            return f"The {words} cannot be watched, since no meter of energy works here."
-        return f"The {words} are used up." if used >= most else None
+            return f"The {budget} cannot be watched, since no meter of energy works here."
+        return f"The {budget} are used up." if used >= most else None
 
 
 def _read(file: Path) -> dict[str, float]:

@@ -105,7 +105,7 @@ def breaks_a_measured_limit(violations: Mapping[str, float]) -> bool:
     return any(value > allowed.get(name, 0.0) for name, value in violations.items() if name not in ESTIMATED)
 
 
-def words(violations: Mapping[str, float]) -> str:
+def format_violations(violations: Mapping[str, float]) -> str:
     """The broken limits for a person: `--min-auc by 0.02, --max-memory-gib by 1.3`."""
     broken: Sequence[str] = [
         f"--{name.replace('_', '-')} by {value:.3g}" for name, value in violations.items() if value > 0

@@ -1,4 +1,4 @@
-"""The front of a search: settings that no other one beats in both quality and cost, as numbers, rows and words."""
+"""The front of a search: settings that no other one beats in both quality and cost, as numbers, rows and parts."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -32,13 +32,13 @@ AXES = (
 
 def known_axes(result: TuneResult) -> list[CostAxis]:
     """The costs that are known of any setting, the one of the search first."""
-    known = [axis for axis in AXES if any(axis.name in one.costs for one in result.settings)]
+    known = [axis for axis in AXES if any(axis.name in setting.costs for setting in result.settings)]
     return sorted(known, key=lambda axis: axis.name != result.front_cost)
 
 
 def front_rows(result: TuneResult) -> list[dict[str, Any]]:
     """The front of the search's own cost as a table to choose from, from the lowest NE to the lowest cost."""
-    by_number = {one.trial_number: one for one in result.settings}
+    by_number = {setting.trial_number: setting for setting in result.settings}
     return [_row(by_number[number], result) for number in result.front]
 
 
@@ -46,12 +46,12 @@ def all_rows(result: TuneResult) -> list[dict[str, Any]]:
     """Every setting with a result, in the order of the ranking."""
     return [
         {
-            **_row(one, result),
-            "front": one.trial_number in result.front,
-            "stopped_early": one.is_pruned,
-            "breaks": ", ".join(name for name, value in one.violations.items() if value > 0) or None,
+            **_row(setting, result),
+            "front": setting.trial_number in result.front,
+            "stopped_early": setting.is_pruned,
+            "breaks": ", ".join(name for name, value in setting.violations.items() if value > 0) or None,
         }
-        for one in result.settings
+        for setting in result.settings
     ]
 
 
@@ -65,33 +65,33 @@ def _row(setting: Setting, result: TuneResult) -> dict[str, Any]:
             axis.title: None if (cost := costs[axis.title]) is None else float(f"{cost * axis.scale:.4g}")
             for axis in AXES
         },
-        "settings": setting_words(setting.spec, setting.hyperparameters),
+        "settings": format_setting(setting.spec, setting.hyperparameters),
     }
 
 
-def setting_words(spec: ModelSpec, hyperparameters: Hyperparameters) -> str:
+def format_setting(spec: ModelSpec, hyperparameters: Hyperparameters) -> str:
     """A setting in short, for a row of a table: `dim 16, bottom 64, top 128-64, rates 0.001 0.02`."""
     values = spec.to_dict()
-    words = [_width_words(spec)]
+    parts = [_format_widths(spec)]
     for name, title in (("bottom_widths", "bottom"), ("top_widths", "top")):
         widths = values.pop(name, ())
-        words.append(f"{title} {'-'.join(map(str, widths)) or 'none'}")
+        parts.append(f"{title} {'-'.join(map(str, widths)) or 'none'}")
     for name in ("family", "embedding_dim", "table_dims", "table_shares"):
         values.pop(name, None)
     defaults = ModelSpec(family=spec.family).to_dict()
-    words += [
+    parts += [
         f"{name.replace('_', ' ')} {_short(value)}" for name, value in values.items() if value != defaults.get(name)
     ]
     rates = hyperparameters.dense_learning_rate, hyperparameters.embedding_learning_rate
-    words.append("rates {:.3g} {:.3g}".format(*rates))
-    return ", ".join(words)
+    parts.append("rates {:.3g} {:.3g}".format(*rates))
+    return ", ".join(parts)
 
 
-def _width_words(spec: ModelSpec) -> str:
+def _format_widths(spec: ModelSpec) -> str:
     widths = set(spec.table_dims) or {spec.embedding_dim}
-    words = f"dim {min(widths)}" + (f"-{max(widths)}" if len(widths) > 1 else "")
+    parts = f"dim {min(widths)}" + (f"-{max(widths)}" if len(widths) > 1 else "")
     kept = set(spec.table_shares)
-    return words + (f", rows kept {min(kept):.0%}-{max(kept):.0%}" if kept - {1.0} else "")
+    return parts + (f", rows kept {min(kept):.0%}-{max(kept):.0%}" if kept - {1.0} else "")
 
 
 def _short(value: Any) -> str:

@@ -77,7 +77,7 @@ class TuneResult(Frozen):
         The training to come stops at the limit that it was estimated to break, with its best epoch.
         """
         within = tuple(setting for setting in self.settings if setting.is_feasible)
-        return within or tuple(one for one in self.settings if not breaks_a_measured_limit(one.violations))
+        return within or tuple(setting for setting in self.settings if not breaks_a_measured_limit(setting.violations))
 
     @property
     def front_cost(self) -> str:
@@ -92,7 +92,7 @@ def ranked(study: "Study", space: Space, cost: Cost | None) -> tuple[Setting, ..
     it was stopped it would have reached in any case. Without any that keeps the limits, the nearest comes first.
     """
     settings = [_setting(trial, space) for trial in trials_with_result(study)]
-    return tuple(sorted(settings, key=lambda one: (_excess(one), _figure(one, cost), one.trial_number)))
+    return tuple(sorted(settings, key=lambda setting: (_excess(setting), _figure(setting, cost), setting.trial_number)))
 
 
 def summarise(
@@ -118,7 +118,7 @@ def summarise(
         stopped_because=stopped_because,
         method=method,
         cost=cost,
-        front=tuple(one.trial_number for one in front_settings(settings, cost or "step_seconds")),
+        front=tuple(setting.trial_number for setting in front_settings(settings, cost or "step_seconds")),
         seconds=seconds,
         joules=joules,
         energy_source=energy_source,
@@ -153,5 +153,7 @@ def _figure(setting: Setting, cost: Cost | None) -> float:
 
 def front_settings(settings: Sequence[Setting], cost: str) -> list[Setting]:
     """Those that keep the limits and that no other one beats in NE and a cost, from the lowest NE on."""
-    known = [one for one in settings if one.is_feasible and cost in one.costs]
-    return [known[index] for index in non_dominated([(one.validation_ne, one.costs[cost]) for one in known])]
+    known = [setting for setting in settings if setting.is_feasible and cost in setting.costs]
+    return [
+        known[index] for index in non_dominated([(setting.validation_ne, setting.costs[cost]) for setting in known])
+    ]

@@ -13,7 +13,7 @@ from hardware.budget import JOULES_PER_KWH
 from hardware.meters.meter import measure_energy
 from hardware.types import Placement
 from search.budget import SearchBudget
-from search.constraints import FinalTraining, breaks_a_measured_limit, words
+from search.constraints import FinalTraining, breaks_a_measured_limit, format_violations
 from search.context import SearchContext
 from search.meta.past import begin_from_past
 from search.methods.registry import build_method
@@ -160,7 +160,7 @@ def _budget(request: TrainRequest, directory: Path, meters: Sequence[Reading]) -
 
 def _joules(meters: Sequence[Reading]) -> float | None:
     joules = [meter.reading.joules for meter in meters]
-    return None if None in joules else sum(one for one in joules if one is not None)
+    return None if None in joules else sum(used for used in joules if used is not None)
 
 
 def _meters(slots: Sequence[Slot], place: Place | None) -> Sequence[AbstractContextManager[Reading]]:
@@ -214,8 +214,9 @@ def _check_feasible(settings: Sequence[Setting]) -> None:
     if not all(breaks_a_measured_limit(setting.violations) for setting in settings):
         return
     nearest = "; ".join(
-        f"trial {one.trial_number} ({one.spec.family}, NE {one.validation_ne:.4f}) breaks {words(one.violations)}"
-        for one in settings[:NEAREST]
+        f"trial {setting.trial_number} ({setting.spec.family}, NE {setting.validation_ne:.4f}) breaks "
+        f"{format_violations(setting.violations)}"
+        for setting in settings[:NEAREST]
     )
     raise InfeasibleError(
         f"None of the {len(settings)} settings that were tried keeps the limits, and the nearest are these: {nearest}; "

@@ -217,7 +217,7 @@ class Encoder:
         return [
             field
             for owner in owners
-            for field in (owner, *(one for one in self.categorical if one.table == owner.name))
+            for field in (owner, *(follower for follower in self.categorical if follower.table == owner.name))
         ]
 
     def _columns_of(self, frame: Any) -> Columns:

@@ -28,7 +28,7 @@ def read_labels(series: dict[str, pl.Series], schema: Schema, problems: Problems
         the main one that is empty.
     """
     main = _read_label(series[schema.label.column], schema.label, problems, is_main=True)
-    others = [_read_label(series[one.column], one, problems, is_main=False) for one in schema.labels[1:]]
+    others = [_read_label(series[label.column], label, problems, is_main=False) for label in schema.labels[1:]]
     return np.stack([main, *others], axis=1) if others else main
 
 

@@ -162,8 +162,8 @@ class DaysSource:
     def identity(self) -> str:
         """Which file is of which day and lacks which columns, the day held out, and the encoder extended."""
         days = [
-            (one.day.isoformat(), len(one.source.paths), one.source.identity, _names(one.source.schema))
-            for one in self.days
+            (log.day.isoformat(), len(log.source.paths), log.source.identity, _names(log.source.schema))
+            for log in self.days
         ]
         return f"days:{days}:{self.held_out}:{self.base.digest() if self.base else None}"
 

@@ -166,7 +166,7 @@ def parse_table(chunk: TableChunk, schema: Schema) -> RawBatch:
         labels, columns = labels[kept], columns.select(kept)
         moments = moments[kept] if moments is not None else None
         weights = weights[kept] if weights is not None else None
-        users = [one[kept] for one in users]
+        users = [keys[kept] for keys in users]
     return RawBatch(labels, columns, moments, rejected, users=np.stack(users) if users else None, weights=weights)
 
 

@@ -80,9 +80,11 @@ def describe_architecture(model: nn.Module, inputs: tuple[Any, ...]) -> Architec
 def _blocks(layers: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """The parts of a model: its modules, those of a list or of a stack of our own each by itself."""
     for name, module in layers.named_children():
-        is_stack = isinstance(module, nn.Sequential) and all(_is_own(one) and list(one.children()) for one in module)
+        is_stack = isinstance(module, nn.Sequential) and all(
+            _is_own(child) and list(child.children()) for child in module
+        )
         if isinstance(module, nn.ModuleList) or is_stack:
-            yield from ((f"{name}.{position}", one) for position, one in module.named_children())
+            yield from ((f"{name}.{position}", child) for position, child in module.named_children())
         else:
             yield name, module
 
@@ -154,8 +156,8 @@ class _Recorder:
     def finished(self, embedding_parameters: int) -> tuple[Block, ...]:
         """All blocks that ran, in their order."""
         sources = [
-            one.model_copy(update={"parameters": embedding_parameters}) if one.name == EMBEDDINGS else one
-            for one in self.sources
+            row.model_copy(update={"parameters": embedding_parameters}) if row.name == EMBEDDINGS else row
+            for row in self.sources
         ]
         ran = [
             Block(
@@ -187,7 +189,7 @@ class _Recorder:
             if node in self._made_by or leaf in self._made_by:
                 yield self._made_by[node if node in self._made_by else leaf]
                 continue
-            following = [one for one, _ in node.next_functions if one is not None and one not in seen]
+            following = [earlier for earlier, _ in node.next_functions if earlier is not None and earlier not in seen]
             seen.update(following)
             waiting += following
 
@@ -228,5 +230,5 @@ def _tensors(value: Any) -> Iterator[Tensor]:
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _tensors(one)
+        for item in value:
+            yield from _tensors(item)

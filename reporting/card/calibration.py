@@ -68,8 +68,8 @@ def reliability(
 
 def expected_calibration_error(bins: tuple[ReliabilityBin, ...]) -> float:
     """Mean distance between prediction and base rate of the bins, by their rows."""
-    rows = sum(one.rows for one in bins)
-    return sum(one.rows * abs(one.mean_prediction - one.base_rate) for one in bins) / rows
+    rows = sum(bin_.rows for bin_ in bins)
+    return sum(bin_.rows * abs(bin_.mean_prediction - bin_.base_rate) for bin_ in bins) / rows
 
 
 def wilson_interval(share: float, rows: int) -> tuple[float, float]:
@@ -86,12 +86,12 @@ def calibration_figure(bins: tuple[ReliabilityBin, ...], title: str) -> "Figure"
 
     figure = Figure(figsize=(5.6, 5.6), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
-    predictions, rates = [one.mean_prediction for one in bins], [one.base_rate for one in bins]
+    predictions, rates = [bin_.mean_prediction for bin_ in bins], [bin_.base_rate for bin_ in bins]
     errors = [
-        [rate - one.low for rate, one in zip(rates, bins, strict=True)],
-        [one.high - rate for rate, one in zip(rates, bins, strict=True)],
+        [rate - bin_.low for rate, bin_ in zip(rates, bins, strict=True)],
+        [bin_.high - rate for rate, bin_ in zip(rates, bins, strict=True)],
     ]
-    top = 1.05 * max(*predictions, *(one.high for one in bins))
+    top = 1.05 * max(*predictions, *(bin_.high for bin_ in bins))
     upper.plot([0, top], [0, top], color="0.6", linestyle="--", linewidth=1, label="perfectly calibrated")
     upper.errorbar(predictions, rates, yerr=errors, fmt="o", markersize=4.5, capsize=2.5, label="found, with 95 %")
     upper.set_ylabel("share of positives")
@@ -99,7 +99,7 @@ def calibration_figure(bins: tuple[ReliabilityBin, ...], title: str) -> "Figure"
     upper.set_ylim(0, top)
     upper.set_title(title, fontsize=11)
     upper.legend(frameon=False, loc="upper left")
-    lower.vlines(predictions, 0, [one.rows for one in bins], linewidth=5, alpha=0.6)
+    lower.vlines(predictions, 0, [bin_.rows for bin_ in bins], linewidth=5, alpha=0.6)
     lower.set_ylim(bottom=0)
     lower.set_xlabel("predicted probability (mean of the bin)")
     lower.set_ylabel("rows")

@@ -44,7 +44,7 @@ def _layout(blocks: tuple[Block, ...]) -> tuple[list[list[str]], list[list[str]]
     feeds: dict[str, list[str]] = {block.name: [] for block in blocks}
     for block in blocks:
         rows[depth[block.name]].append(block.name)
-        for source in (one for one in block.inputs if one in depth):
+        for source in (name for name in block.inputs if name in depth):
             passed = [f"{PASSING}{len(ways)}.{level}" for level in range(depth[source] + 1, depth[block.name])]
             for level, name in enumerate(passed, start=depth[source] + 1):
                 rows[level].append(name)

@@ -99,8 +99,8 @@ def _html(part: Part) -> str:
             return "<ul>" + "".join(f"<li>{html.escape(item)}</li>" for item in items) + "</ul>"
         case Table(columns, rows):
             numeric = [all(_is_number(row[position]) for row in rows) for position in range(len(columns))]
-            head = "".join(_cell("th", one, right) for one, right in zip(columns, numeric, strict=True))
-            body = ["".join(_cell("td", one, right) for one, right in zip(row, numeric, strict=True)) for row in rows]
+            head = "".join(_cell("th", cell, right) for cell, right in zip(columns, numeric, strict=True))
+            body = ["".join(_cell("td", cell, right) for cell, right in zip(row, numeric, strict=True)) for row in rows]
             lines = "\n".join(f"<tr>{line}</tr>" for line in (head, *body))
             return f"<table>{lines}</table>"
         case Picture(_, svg, alternative):

@@ -29,7 +29,7 @@ def limits(data: DataFacts, quality: tuple[TaskQuality, ...], user: str | None) 
         "It learned from what was shown and logged: what was never shown, or shown to few, it judges by little.",
         *_fields(data),
         *_base_rate(data),
-        *(sentence for one in quality for sentence in _quality(one)),
+        *(sentence for task_quality in quality for sentence in _quality(task_quality)),
     ]
     return tuple(found)
 
@@ -90,12 +90,12 @@ def _base_rate(data: DataFacts) -> list[str]:
     return sentences
 
 
-def _quality(one: TaskQuality) -> list[str]:
-    of = f" of {one.task}" if one.task else ""
-    figures = {figure.name: figure for figure in one.figures}
+def _quality(quality: TaskQuality) -> list[str]:
+    of = f" of {quality.task}" if quality.task else ""
+    figures = {figure.name: figure for figure in quality.figures}
     auc, calibration = figures["auc"], figures["calibration"]
     sentences = []
-    fewest = min(one.positives, one.rows - one.positives)
+    fewest = min(quality.positives, quality.rows - quality.positives)
     if fewest < FEW_POSITIVES:
         sentences.append(f"The test part holds only {fewest:,} rows of the rarer class{of}: its figures are rough.")
     if auc.low is not None and auc.low <= 0.5:

@@ -68,7 +68,7 @@ def user_field(dataset: Dataset) -> str | None:
 
 def user_groups(dataset: Dataset, field: str) -> np.ndarray:
     """The user of each row of the test part; rows of a user that training did not know stand each for themselves."""
-    single = [one.name for one in dataset.features.categorical if not one.multi_valued]
+    single = [feature.name for feature in dataset.features.categorical if not feature.multi_valued]
     ids = np.load(dataset.directory / "test.categorical.npy", mmap_mode="r")[:, single.index(field)].astype(np.int64)
     unknown = np.flatnonzero(ids == 0)
     ids[unknown] = ids.max(initial=0) + 1 + np.arange(len(unknown))

@@ -62,7 +62,9 @@ def _quality(trained: TrainedRanker, figures: UserFigures) -> list[tuple[str, st
 
 def _demand(trained: TrainedRanker, graph: Graph) -> list[tuple[str, str]]:
     counts = count_graph_model(trained.spec, graph, negatives=trained.hyperparameters.negatives)
-    products = sum(2 * one.count * one.m * one.n * one.k for one in counts.matmuls if one.batch_axis == "none")
+    products = sum(
+        2 * matmul.count * matmul.m * matmul.n * matmul.k for matmul in counts.matmuls if matmul.batch_axis == "none"
+    )
     return [
         ("parameters", f"{trained.parameters:,}"),
         ("FLOPs a training sample, counted", f"{counts.matmul_flops_per_sample:,.0f}"),
@@ -95,7 +97,10 @@ def _data(dataset: Dataset, graph: Graph) -> list[tuple[str, str]]:
         ("known users, of them without an edge", f"{len(users):,}, {(users == 0).sum():,}"),
         ("known items, of them without an edge", f"{len(items):,}, {(items == 0).sum():,}"),
         ("edges", f"{graph.edges:,}"),
-        ("attributes", ", ".join(f"{one.name} of the {one.side}" for one in graph.attributes) or "none"),
+        (
+            "attributes",
+            ", ".join(f"{attribute.name} of the {attribute.side}" for attribute in graph.attributes) or "none",
+        ),
         ("split by", dataset.split_by),
     ]
 

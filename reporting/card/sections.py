@@ -67,13 +67,13 @@ def _quality(card: ModelCard) -> list[Part]:
             f"{card.resamples} resamples, seed {card.seed}."
         )
     ]
-    for one in card.quality:
-        rows = [(WORDS[figure.name], _interval(figure)) for figure in one.figures]
-        rows.append(("expected calibration error of the bins below", f"{one.calibration_error:.4f}"))
-        label = f"label {one.task}" if one.task else "figure"
+    for quality in card.quality:
+        rows = [(WORDS[figure.name], _interval(figure)) for figure in quality.figures]
+        rows.append(("expected calibration error of the bins below", f"{quality.calibration_error:.4f}"))
+        label = f"label {quality.task}" if quality.task else "figure"
         parts += [
-            Table((label, f"{one.rows:,} rows, {one.positives:,} positive"), rows),
-            Picture(calibration_file(one), _calibration_svg(one), f"Calibration {one.task}".strip()),
+            Table((label, f"{quality.rows:,} rows, {quality.positives:,} positive"), rows),
+            Picture(calibration_file(quality), _calibration_svg(quality), f"Calibration {quality.task}".strip()),
         ]
     return parts
 
@@ -205,17 +205,17 @@ def _data(card: ModelCard) -> list[Part]:
 
 def pictures(card: ModelCard) -> Mapping[str, str]:
     """The drawings of a card, by the name of their file."""
-    return {part.file: part.svg for one in sections(card) for part in one.parts if isinstance(part, Picture)}
+    return {part.file: part.svg for section in sections(card) for part in section.parts if isinstance(part, Picture)}
 
 
-def calibration_file(one: TaskQuality) -> str:
+def calibration_file(quality: TaskQuality) -> str:
     """Name of the file of a label's calibration picture."""
-    return f"calibration-{one.task}.svg" if one.task else "calibration.svg"
+    return f"calibration-{quality.task}.svg" if quality.task else "calibration.svg"
 
 
-def _calibration_svg(one: TaskQuality) -> str:
-    of = f" of {one.task}" if one.task else ""
-    return _as_svg(calibration_figure(one.reliability, f"Calibration{of} on the test part"))
+def _calibration_svg(quality: TaskQuality) -> str:
+    of = f" of {quality.task}" if quality.task else ""
+    return _as_svg(calibration_figure(quality.reliability, f"Calibration{of} on the test part"))
 
 
 def _as_svg(figure: "Figure") -> str:

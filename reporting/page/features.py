@@ -131,7 +131,7 @@ def summarise(
         assert dense is not None
         values = np.asarray(dense[rows, position])
         found.append(_numeric_statistics(known[name], values, labels, scales.get(name)))
-    found.sort(key=lambda one: -(one.information or 0.0))
+    found.sort(key=lambda field: -(field.information or 0.0))
     return FeatureSummary(
         data_name=dataset.name,
         sampled_rows=len(labels),
@@ -148,11 +148,11 @@ def _categorical_statistics(
     positives = np.bincount(ids, weights=labels)
     values = tuple(
         ValueStatistics(
-            name=UNKNOWN if one == 0 else names.get(one, f"no. {one}"),
-            rows=int(counts[one]),
-            positives=int(positives[one]),
+            name=UNKNOWN if number == 0 else names.get(number, f"no. {number}"),
+            rows=int(counts[number]),
+            positives=int(positives[number]),
         )
-        for one in _top(ids)
+        for number in _top(ids)
     )
     return FeatureStatistics(
         name=field.name,
@@ -243,7 +243,7 @@ def _categorical(
 def _top(ids: NDArray[np.int32]) -> list[int]:
     counts = np.bincount(ids) if len(ids) else np.zeros(0, np.int64)
     order = np.argsort(-counts, kind="stable")[:MOST_VALUES]
-    return [int(one) for one in order if counts[one]]
+    return [int(number) for number in order if counts[number]]
 
 
 def _rows(dataset: Dataset, most: int) -> NDArray[np.int64]:

@@ -137,8 +137,8 @@ def _comparison(tree: RunTree) -> list[dict[str, Any]]:
     """What was predicted beside what the trainings of the members came to."""
     metrics = tree.parent.metrics
     members = [run.metrics for run in tree.of_kind("member")]
-    rates = [one["throughput.samples_per_second"] for one in members if "throughput.samples_per_second" in one]
-    peaks = [one["memory.peak_bytes"] for one in members if "memory.peak_bytes" in one]
+    rates = [member["throughput.samples_per_second"] for member in members if "throughput.samples_per_second" in member]
+    peaks = [member["memory.peak_bytes"] for member in members if "memory.peak_bytes" in member]
     watts = metrics.get("energy.mean_watts")
     lines = [
         ("samples per second", metrics.get("prediction.samples_per_second"), _mean(rates), "mean of the members"),
@@ -228,18 +228,18 @@ def _energy(run: TrackedRun) -> dict[str, str] | None:
 
 def _features(summary: FeatureSummary) -> dict[str, Any]:
     shown = summary.fields[:SHOWN_FIELDS]
-    highest = max((value.interval[1] for one in shown for value in one.values), default=1.0)
+    highest = max((value.interval[1] for field in shown for value in field.values), default=1.0)
     scale = min(1.0, max(highest, summary.base_rate, 1e-9))
     return {
         **summary.model_dump(exclude={"fields"}),
-        "fields": [one.model_dump() for one in summary.fields],
+        "fields": [field.model_dump() for field in summary.fields],
         "shown": [
             {
-                **one.model_dump(exclude={"values"}),
-                "kind": one.kind.replace("_", "-"),
-                "bars": [_value_bar(value, scale) for value in one.values],
+                **field.model_dump(exclude={"values"}),
+                "kind": field.kind.replace("_", "-"),
+                "bars": [_value_bar(value, scale) for value in field.values],
             }
-            for one in shown
+            for field in shown
         ],
         "scale": scale,
         "base_percent": 100 * summary.base_rate / scale,

@@ -73,11 +73,14 @@ def believe(
         nearness: Nearness of each past study, positive, `[studies]`.
     """
     weights = nearness / nearness.sum() if len(nearness) else nearness
-    found = [_under(one, told, values, asked, lengths=lengths, weights=weights) for one in hypotheses(len(nearness))]
-    evidence = np.array([one[2] for one in found])
+    found = [
+        _under(hypothesis, told, values, asked, lengths=lengths, weights=weights)
+        for hypothesis in hypotheses(len(nearness))
+    ]
+    evidence = np.array([result[2] for result in found])
     chances = np.exp(evidence - evidence.max())
     chances /= chances.sum()
-    means, variances = (np.stack([one[place] for one in found]) for place in (0, 1))
+    means, variances = (np.stack([result[place] for result in found]) for place in (0, 1))
     mean = chances @ means
     return mean, np.sqrt(chances @ (variances + means**2) - mean**2)
 

@@ -65,7 +65,7 @@ def _sizes(dataset: Dataset) -> MetaFeatures:
 def _repetition(dataset: Dataset, train: Sample, validation: Sample) -> MetaFeatures:
     """How the ids repeat: means over the categorical fields that hold any."""
     by_field = [_skew(ids, later) for ids, later in zip(train.ids, validation.ids, strict=True) if len(ids)]
-    means = {name: float(np.mean([one[name] for one in by_field])) for name in by_field[0]} if by_field else {}
+    means = {name: float(np.mean([field[name] for field in by_field])) for name in by_field[0]} if by_field else {}
     bags = [
         len(ids) / train.rows
         for field, ids in zip(dataset.features.categorical, train.ids, strict=True)

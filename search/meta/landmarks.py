@@ -32,14 +32,14 @@ def landmarks(train: Sample, validation: Sample) -> dict[str, float]:
         hundredth of the penalty: where it is worse, the data is learned by heart easily. Empty where a part has one
         class only.
     """
-    if min(len(np.unique(one.labels)) for one in (train, validation)) < 2:
+    if min(len(np.unique(sample.labels)) for sample in (train, validation)) < 2:
         return {}
     evidence = [_log_odds(train, validation, field) for field in range(len(train.ids))]
     base = _log_odds_of(train.labels.mean())
     return {
         **(
             {
-                "field_ne": min(_ne(validation.labels, base + one) for one in evidence),
+                "field_ne": min(_ne(validation.labels, base + moved) for moved in evidence),
                 "bayes_auc": area_under_roc(validation.labels, np.sum(evidence, axis=0)),
             }
             if evidence

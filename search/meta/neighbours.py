@@ -71,4 +71,4 @@ def distance(first: Mapping[str, float], second: Mapping[str, float]) -> float:
             differences.append(1.0)
     if not in_common:
         return math.inf
-    return math.sqrt(sum(one**2 for one in differences) / len(differences))
+    return math.sqrt(sum(difference**2 for difference in differences) / len(differences))

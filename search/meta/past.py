@@ -68,11 +68,11 @@ def begin_from_past(dataset: Dataset, directory: Path, run_id: str, *, is_cold: 
             studies = past_studies(features, exclude=run_id)
     directory.mkdir(parents=True, exist_ok=True)
     write_text(file, _STUDIES.dump_json(studies).decode())
-    open_run(run_id).set_tags({TAUGHT: words(studies)})
+    open_run(run_id).set_tags({TAUGHT: format_past(studies)})
     return studies
 
 
-def words(studies: Sequence[PastStudy]) -> str:
+def format_past(studies: Sequence[PastStudy]) -> str:
     """One line on what the past is; names and figures, nothing of the data itself."""
     if not studies:
         return "No earlier search to begin from."

@@ -50,7 +50,10 @@ class Domain:
 
     def draw(self, count: int, random: np.random.Generator) -> list[Parameters]:
         """Points drawn evenly from the whole space."""
-        return [self._cut({name: _draw(one, random) for name, one in self.distributions.items()}) for _ in range(count)]
+        return [
+            self._cut({name: _draw(distribution, random) for name, distribution in self.distributions.items()})
+            for _ in range(count)
+        ]
 
     def change(self, point: Parameters, random: np.random.Generator) -> Parameters:
         """A point nearby: each parameter is changed with a chance of a third, at least one is."""
@@ -59,7 +62,9 @@ class Domain:
             return dict(point)
         chosen = {name for name in names if random.random() < 1 / 3} or {names[random.integers(len(names))]}
         changed = {name: _change(point[name], self.distributions[name], random) for name in sorted(chosen)}
-        others = {name: _draw(one, random) for name, one in self.distributions.items() if name not in point}
+        others = {
+            name: _draw(distribution, random) for name, distribution in self.distributions.items() if name not in point
+        }
         return self._cut({**others, **point, **changed})
 
     def translate(self, parameters: Mapping[str, Any]) -> Parameters | None:
@@ -72,7 +77,7 @@ class Domain:
         family = self.distributions.get("family")
         defaults = self.space.defaults()
         if family is not None:
-            defaults = [one for one in defaults if one["family"] == parameters.get("family")]
+            defaults = [point for point in defaults if point["family"] == parameters.get("family")]
             if not defaults:
                 return None
         moved = {
@@ -103,7 +108,7 @@ _UNKNOWN = object()
 def _numbers(distribution: Any) -> tuple[float, ...] | None:
     """The choices in their order where all are numbers; None where one is not."""
     choices = distribution.choices
-    if all(isinstance(one, int | float) and not isinstance(one, bool) for one in choices):
+    if all(isinstance(choice, int | float) and not isinstance(choice, bool) for choice in choices):
         return tuple(sorted(choices))
     return None
 
@@ -178,4 +183,4 @@ def _moved(value: Any, distribution: Any) -> Any:
     if value in distribution.choices:
         return value
     numbers = _numbers(distribution)
-    return min(numbers, key=lambda one: abs(one - value)) if numbers and is_number else _UNKNOWN
+    return min(numbers, key=lambda number: abs(number - value)) if numbers and is_number else _UNKNOWN

@@ -77,9 +77,9 @@ class Transfer:
         learned = thinned(np.argsort(values, kind="stable"), MOST_POINTS)
         told, values = self._seen([self._told[place][0] for place in learned]), values[learned]
         for point in self._under_way:  # each as if it had come out as expected
-            one = self._seen([point])
-            mean, _ = self._belief(told, values, one)
-            told, values = told.plus(one), np.append(values, mean)
+            pending = self._seen([point])
+            mean, _ = self._belief(told, values, pending)
+            told, values = told.plus(pending), np.append(values, mean)
         mean, deviation = self._belief(told, values, self._seen(candidates))
         lowest = self._belief(told, values, self._seen(tried))[0].min()
         return expected_improvement(mean, deviation, float(lowest))

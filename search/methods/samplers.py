@@ -79,11 +79,11 @@ def _in_memory(study: "Study", trials: "Sequence[FrozenTrial]", cost: Cost | Non
 
     copies = []
     for trial in trials:
-        one = copy(trial)
+        scratch = copy(trial)
         outcome = outcome_of(trial)
         if cost and trial.state == TrialState.PRUNED and cost in outcome.costs and outcome.validation_ne is not None:
-            one.state, one.values = TrialState.COMPLETE, [outcome.validation_ne, outcome.costs[cost]]
-        copies.append(one)
+            scratch.state, scratch.values = TrialState.COMPLETE, [outcome.validation_ne, outcome.costs[cost]]
+        copies.append(scratch)
     study = create_study(directions=study.directions, pruner=NopPruner())
     study.add_trials(copies)
     return study

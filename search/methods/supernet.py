@@ -104,7 +104,7 @@ def _train(context: SearchContext, schedule: SupernetSchedule, kept: "_Kept", al
         kept.save(training)
     for weight, rounds in kept.stages_planned[len(kept.stages) :]:
         learned = training.learn(weight, costs, rounds=rounds, theta_alone=bool(kept.stages), should_stop=allowance)
-        log.info("Super-net with %g of NE for a factor e of cost: %s", weight, _words(learned))
+        log.info("Super-net with %g of NE for a factor e of cost: %s", weight, _format_stage(learned))
         if learned.rounds or not kept.stages:
             kept.stages.append(learned)
         if learned.stopped_because is not None:
@@ -227,7 +227,7 @@ class _Kept:
         if values.get("identity") == self._identity:
             self._tensors = values["tensors"]
             self.stages_planned = [(weight, rounds) for weight, rounds in values["planned"]]
-            self.stages = [_learned(one) for one in values["stages"]]
+            self.stages = [_learned(stage) for stage in values["stages"]]
 
     @property
     def is_complete(self) -> bool:
@@ -243,7 +243,7 @@ class _Kept:
             "identity": self._identity,
             "tensors": self._tensors,
             "planned": self.stages_planned,
-            "stages": [asdict(one) for one in self.stages],
+            "stages": [asdict(stage) for stage in self.stages],
         }
         write_text(self._directory / RESULT, json.dumps(values))
         for path in self._directory.glob("supernet-*.safetensors"):
@@ -257,10 +257,10 @@ class _Kept:
 
 
 def _learned(values: dict[str, Any]) -> Learned:
-    return Learned(**{**values, "rounds": tuple(RoundReport(**one) for one in values["rounds"])})
+    return Learned(**{**values, "rounds": tuple(RoundReport(**report) for report in values["rounds"])})
 
 
-def _words(learned: Learned) -> str:
+def _format_stage(learned: Learned) -> str:
     if not learned.rounds:
         return f"no round ended ({learned.stopped_because})"
     last = learned.rounds[-1]

@@ -36,14 +36,14 @@ def publish_supernet(stages: Sequence[Learned], space: ArchitectureSpace, direct
     Raises:
         TrackingError: The store fails.
     """
-    rounds = [(stage.weight, one) for stage in stages for one in stage.rounds]
+    rounds = [(stage.weight, report) for stage in stages for report in stage.rounds]
     if not rounds:
         return
     series = {
         "supernet.cost_weight": [weight for weight, _ in rounds],
-        "supernet.temperature": [one.temperature for _, one in rounds],
-        "supernet.theta_ne": [one.theta_ne for _, one in rounds],
-        "supernet.expected_cost": [one.cost for _, one in rounds if one.cost is not None],
+        "supernet.temperature": [report.temperature for _, report in rounds],
+        "supernet.theta_ne": [report.theta_ne for _, report in rounds],
+        "supernet.expected_cost": [report.cost for _, report in rounds if report.cost is not None],
     }
     open_run(run_id).log_series({name: values for name, values in series.items() if values})
     picture = directory / PICTURE
@@ -55,14 +55,14 @@ def supernet_figure(stages: Sequence[Learned], space: ArchitectureSpace) -> "Fig
     """Above the NE of the mixture and the expected cost, below the probability of every candidate, round by round."""
     from matplotlib.figure import Figure
 
-    rounds = [(stage.weight, one) for stage in stages for one in stage.rounds]
+    rounds = [(stage.weight, report) for stage in stages for report in stage.rounds]
     names, rows = _rows(stages, space)
     figure = Figure(figsize=(8.0, 3.0 + INCHES_A_ROW * len(names)), layout="constrained")
     lines, picture = figure.subplots(2, 1, height_ratios=[2.0, INCHES_A_ROW * len(names)], sharex=True)
     numbers = np.arange(len(rounds))
-    lines.plot(numbers, [one.theta_ne for _, one in rounds], "o-", color=NE_COLOUR)
+    lines.plot(numbers, [report.theta_ne for _, report in rounds], "o-", color=NE_COLOUR)
     lines.set_ylabel("NE of the mixture\non the rows of theta", color=NE_COLOUR)
-    costs = [one.cost for _, one in rounds]
+    costs = [report.cost for _, report in rounds]
     if None not in costs:
         beside = lines.twinx()
         beside.plot(numbers, costs, "s--", color=COST_COLOUR)
@@ -78,7 +78,7 @@ def supernet_figure(stages: Sequence[Learned], space: ArchitectureSpace) -> "Fig
 
 def _rows(stages: Sequence[Learned], space: ArchitectureSpace) -> tuple[list[str], np.ndarray]:
     """The candidates of every choice that is one, and their probabilities: `[candidates, rounds]`."""
-    reports = [one for stage in stages for one in stage.rounds]
+    reports = [report for stage in stages for report in stage.rounds]
     labels = {choice: of for choice, of in _labels(space).items() if len(of) > 1}
     fields = {
         of(table): f"{kind} {name}"
@@ -86,21 +86,23 @@ def _rows(stages: Sequence[Learned], space: ArchitectureSpace) -> tuple[list[str
         for kind, of in (("table", dim_choice), ("rows of", share_choice))
     }
     names = [f"{fields.get(choice, choice)}: {label}" for choice, of in labels.items() for label in of.values()]
-    rows = [[one.probabilities[choice][number] for one in reports] for choice, of in labels.items() for number in of]
+    rows = [
+        [report.probabilities[choice][number] for report in reports] for choice, of in labels.items() for number in of
+    ]
     return names, np.array(rows)
 
 
 def _labels(space: ArchitectureSpace) -> dict[str, dict[int, str]]:
-    """The words for each candidate of each choice, by its number."""
+    """The names for each candidate of each choice, by its number."""
     choices = supernet_space(space)
     coding = Coding(choices, space.features)
     paths = [*((coding.bottom,) if coding.bottom else ()), coding.top]
-    words = {name: [_source(one) for one in sources] for mlp in paths for name, sources in mlp.candidates.items()}
-    words[INTERACTION] = list(choices.interactions)
+    names = {name: [_source(source) for source in sources] for mlp in paths for name, sources in mlp.candidates.items()}
+    names[INTERACTION] = list(choices.interactions)
     for table in range(len(choices.dims)):
-        words[dim_choice(table)] = [f"{width} wide" for width in choices.dims[table]]
-        words[share_choice(table)] = [f"{share:g} of the rows" for share in choices.shares[table]]
-    return {name: dict(enumerate(of)) for name, of in words.items()}
+        names[dim_choice(table)] = [f"{width} wide" for width in choices.dims[table]]
+        names[share_choice(table)] = [f"{share:g} of the rows" for share in choices.shares[table]]
+    return {name: dict(enumerate(of)) for name, of in names.items()}
 
 
 def _source(width: int) -> str:

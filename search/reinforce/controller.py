@@ -75,7 +75,7 @@ class Controller:
     def ask(self, left: BudgetLeft) -> Parameters | None:
         """The next point: a default, or drawn by the policy; None when every point was asked for."""
         learner = self._ready()
-        action = next((one for one in self._defaults if self._is_new(one)), None) or self._draw(learner)
+        action = next((default for default in self._defaults if self._is_new(default)), None) or self._draw(learner)
         if action is None:
             return None
         self._foretell(learner, action)
@@ -148,8 +148,8 @@ class Controller:
 
     def _guide_agrees(self) -> bool:
         """Whether what the guide said of points before they were measured came true."""
-        guided = [one for one in self._tried() if one.foretold is not None]
-        return agrees(np.array([one.foretold for one in guided]), np.array([one.reward for one in guided]))
+        guided = [point for point in self._tried() if point.foretold is not None]
+        return agrees(np.array([point.foretold for point in guided]), np.array([point.reward for point in guided]))
 
     def _let_loose(self) -> Learner:
         """A learner that starts anew, without the past that has misled the one before."""
@@ -161,7 +161,7 @@ class Controller:
         """Add to the learning curve, and keep the state."""
         point = CurvePoint(
             evaluations=len(tried),
-            best_reward=max(one.reward for one in tried),
+            best_reward=max(point.reward for point in tried),
             entropy_share=learner.entropy_share(),
             guide_weight=guide_weight,
             is_guided=learner.guide is not None,
@@ -176,7 +176,7 @@ class Controller:
         if self._directory:
             kept = checkpoint.Checkpoint(
                 tensors=learner.tensors(),
-                learnt=tuple((one.action, one.foretold) for one in tried),
+                learnt=tuple((point.action, point.foretold) for point in tried),
                 is_guided=learner.guide is not None,
                 curve=tuple(self.curve),
             )
@@ -209,8 +209,8 @@ class Controller:
     def _any_new(self, generator: np.random.Generator) -> Action | None:
         """Any point that was not asked for; None where a small space has none left."""
         if self._actions.count <= 10_000:
-            every = np.stack(np.unravel_index(np.arange(self._actions.count), self._actions.sizes), axis=1)
-            return self._first_new(generator.permutation(every))
+            actions = np.stack(np.unravel_index(np.arange(self._actions.count), self._actions.sizes), axis=1)
+            return self._first_new(generator.permutation(actions))
         return self._first_new(self._actions.uniform(10_000, generator))
 
     def _first_new(self, drawn: np.ndarray) -> Action | None:
@@ -219,14 +219,14 @@ class Controller:
 
     def _near_the_best(self, generator: np.random.Generator) -> Action | None:
         """A new point that differs from the best one in one factor; None where all are known."""
-        best = max(self._tried(), key=lambda one: one.reward).action
+        best = max(self._tried(), key=lambda point: point.reward).action
         return self._first_new(generator.permutation(np.array(self._actions.neighbours(best))))
 
     def _falls_short(self) -> bool:
         """Whether the last points were all clearly worse than the first one, which is the baseline."""
         if len(self._told) <= PATIENCE:
             return False
-        rewards = np.array([one.reward for one in self._tried()])
+        rewards = np.array([point.reward for point in self._tried()])
         return bool((rewards[-PATIENCE:] < rewards[0] - MARGIN * rewards.std()).all())
 
     def _is_new(self, action: Action) -> bool:
@@ -258,7 +258,7 @@ class Controller:
 
 def _take(told: list[tuple[Action, Outcome]], action: Action) -> tuple[Action, Outcome] | None:
     """Take the first outcome of an action out of a list; None where it is not there."""
-    index = next((index for index, (one, _) in enumerate(told) if one == action), None)
+    index = next((index for index, (known, _) in enumerate(told) if known == action), None)
     return None if index is None else told.pop(index)
 
 

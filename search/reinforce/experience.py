@@ -115,7 +115,7 @@ class States:
 
     def __init__(self, known: Sequence[Mapping[str, float]]) -> None:
         self.names = sorted({name for features in known for name in features})
-        given = [[one[name] for one in known if name in one] for name in self.names]
+        given = [[features[name] for features in known if name in features] for name in self.names]
         self._mean = np.array([np.mean(values) for values in given])
 
     def vector(self, features: Mapping[str, float]) -> np.ndarray:

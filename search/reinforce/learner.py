@@ -108,7 +108,7 @@ class Learner:
         return learner
 
     def _episodes(self, tried: Sequence[Tried]) -> Episodes:
-        actions = np.array([one.action for one in tried])
+        actions = np.array([point.action for point in tried])
         returns = standardised(tried)
         synthetic = max(0, SYNTHETIC - len(tried)) if self.guide else 0
         if self.guide and synthetic:
@@ -133,8 +133,8 @@ def standardised(tried: Sequence[Tried]) -> np.ndarray:
     The surrogate learnt on other data, whose rewards lie elsewhere and spread otherwise: at the points that were
     measured both are made to agree in their median and their spread.
     """
-    rewards = np.array([one.reward for one in tried])
-    foretold = np.array([one.foretold for one in tried if one.foretold is not None])
+    rewards = np.array([point.reward for point in tried])
+    foretold = np.array([point.foretold for point in tried if point.foretold is not None])
     low, middle = np.percentile(rewards, (10, 50))
     spread = float(np.std(np.maximum(rewards, low))) or 1.0  # a failed training is not what distinguishes the others
     unit, offset = 1.0, 0.0

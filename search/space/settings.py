@@ -94,7 +94,7 @@ class SearchSpace(Frozen):
         return cls(
             families=families,
             options={
-                **{name: values for one in families for name, values in FAMILY_OPTIONS.get(one, {}).items()},
+                **{name: values for family in families for name, values in FAMILY_OPTIONS.get(family, {}).items()},
                 **(TASK_OPTIONS if dataset.features.tasks else {}),
             },
             task_weights=task_weights,

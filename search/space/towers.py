@@ -74,9 +74,9 @@ def _learned(
     for strategy in LEARNED:
         partition = partition_fields(interaction, towers, strategy=strategy, loads=loads, seed=request.seed)
         found[strategy] = _named(partition.towers, names)
-        words = _words(partition, found[strategy])
-        log.info("%s towers: %s", strategy.capitalize(), words)
-        run.set_tags({f"towers.{strategy}": words})
+        text = _format_partition(partition, found[strategy])
+        log.info("%s towers: %s", strategy.capitalize(), text)
+        run.set_tags({f"towers.{strategy}": text})
     partial = path.with_suffix(".partial")
     directory.mkdir(parents=True, exist_ok=True)
     partial.write_text(json.dumps(found))
@@ -88,7 +88,7 @@ def _named(towers: Towers, names: Sequence[str]) -> TowerFields:
     return tuple(tuple(names[position] for position in tower) for tower in towers)
 
 
-def _words(partition: TowerPartition, fields: TowerFields) -> str:
+def _format_partition(partition: TowerPartition, fields: TowerFields) -> str:
     """For a person: the towers, and how much their fields interact."""
     together = " | ".join(", ".join(tower) for tower in fields)
     return f"{together} (mean interaction {partition.within:.3f} within, {partition.between:.3f} between)"

@@ -81,9 +81,9 @@ class Halving:
     def _others(self, trial: "Trial", rung: int) -> list[Point]:
         """Where the other trials stood at a rung."""
         return [
-            tuple(one.user_attrs[f"{RUNG}{rung}"])
-            for one in self._study.get_trials(deepcopy=False)
-            if one.number != trial.number and f"{RUNG}{rung}" in one.user_attrs
+            tuple(other.user_attrs[f"{RUNG}{rung}"])
+            for other in self._study.get_trials(deepcopy=False)
+            if other.number != trial.number and f"{RUNG}{rung}" in other.user_attrs
         ]
 
 
@@ -116,24 +116,24 @@ def _fronts(points: Sequence[Point]) -> list[list[int]]:
     """Indices of the points that nothing dominates, then of those that only these dominate, and so on."""
     left, fronts = list(range(len(points))), []
     while left:
-        front = [one for one in left if not any(_dominates(points[other], points[one]) for other in left)]
+        front = [place for place in left if not any(_dominates(points[other], points[place]) for other in left)]
         fronts.append(front)
-        left = [one for one in left if one not in front]
+        left = [place for place in left if place not in front]
     return fronts
 
 
-def _dominates(one: Point, other: Point) -> bool:
-    return one != other and all(a <= b for a, b in zip(one, other, strict=True))
+def _dominates(point: Point, other: Point) -> bool:
+    return point != other and all(a <= b for a, b in zip(point, other, strict=True))
 
 
 def _spread(points: Sequence[Point], front: Sequence[int]) -> list[int]:
-    scales = [(max(axis) - min(axis)) or 1.0 for axis in zip(*(points[one] for one in front), strict=True)]
+    scales = [(max(axis) - min(axis)) or 1.0 for axis in zip(*(points[place] for place in front), strict=True)]
 
-    def distance(one: int, other: int) -> float:
-        return math.hypot(*((a - b) / by for a, b, by in zip(points[one], points[other], scales, strict=True)))
+    def distance(place: int, other: int) -> float:
+        return math.hypot(*((a - b) / by for a, b, by in zip(points[place], points[other], scales, strict=True)))
 
-    chosen = [min(front, key=lambda one: (points[one], one))]
+    chosen = [min(front, key=lambda place: (points[place], place))]
     while len(chosen) < len(front):
-        left = [one for one in front if one not in chosen]
-        chosen.append(max(left, key=lambda one: (min(distance(one, other) for other in chosen), -one)))
+        left = [place for place in front if place not in chosen]
+        chosen.append(max(left, key=lambda place: (min(distance(place, other) for other in chosen), -place)))
     return chosen

@@ -85,8 +85,8 @@ class Loop:
             running = [threads.submit(self._in_slot, slot) for slot in slots]
             try:
                 done, _ = wait(running, return_when=FIRST_EXCEPTION)
-                for one in done:
-                    one.result()
+                for slot_run in done:
+                    slot_run.result()
             except BaseException:
                 self._gave_up.set()
                 for slot in slots:

@@ -14,7 +14,7 @@ from engine.memory import is_out_of_memory
 from engine.results import EpochReport, TrainingFigures
 from hardware.types import EnergyReading
 from models.counting import count_parameter_bytes
-from search.constraints import FinalTraining, Measured, violations_of, words
+from search.constraints import FinalTraining, Measured, format_violations, violations_of
 from search.meta.past import trial_tags
 from search.protocol import Cost, Outcome, Parameters, Space
 from search.study.halving import Halving
@@ -200,7 +200,7 @@ class _Attempt:
             )
             tags["training.stopped_because"] = figures.stopped_because
         if not outcome.is_feasible:
-            tags["search.violations"] = words(outcome.violations)
+            tags["search.violations"] = format_violations(outcome.violations)
         run.set_tags(tags)
 
 

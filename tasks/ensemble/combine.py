@@ -143,7 +143,9 @@ def _log_details(run: Run, result: EnsembleResult, placement: Placement, members
     run.log_params({"ensemble.members": sum(member.is_used for member in result.members)})
     run.log_metrics({f"ensemble.weight.{member.name}": member.weight for member in result.members})
     for member in result.members:
-        run.log_metrics({f"ensemble.weight.{member.name}.{task}": one for task, one in member.other_weights.items()})
+        run.log_metrics(
+            {f"ensemble.weight.{member.name}.{task}": weight for task, weight in member.other_weights.items()}
+        )
     if result.judged_ensemble and result.judged_single:
         judged = {"ensemble_ne": result.judged_ensemble.ne, "single_ne": result.judged_single.ne}
         run.log_metrics({f"quality.judged.{name}": value for name, value in judged.items()})

@@ -44,8 +44,15 @@ def publish_front(run_id: str, result: TuneResult, directory: Path) -> None:
 def front_numbers(result: TuneResult) -> dict[str, Any]:
     """The front, and the area that it dominates below the base rate and the dearest trial."""
     name = result.front_cost
-    points = [(one.validation_ne, one.costs[name]) for one in result.settings if one.is_feasible and name in one.costs]
-    reference = (BASE_RATE_NE, max((one.costs[name] for one in result.settings if name in one.costs), default=0.0))
+    points = [
+        (setting.validation_ne, setting.costs[name])
+        for setting in result.settings
+        if setting.is_feasible and name in setting.costs
+    ]
+    reference = (
+        BASE_RATE_NE,
+        max((setting.costs[name] for setting in result.settings if name in setting.costs), default=0.0),
+    )
     return {
         "cost": name,
         "front": front_rows(result),

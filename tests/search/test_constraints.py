@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from search.constraints import FinalTraining, Measured, breaks_a_measured_limit, violations_of, words
+from search.constraints import FinalTraining, Measured, breaks_a_measured_limit, format_violations, violations_of
 from shunter.requests.training import Limits, TrainRequest
 
 MEASURED = Measured(auc=0.75, memory_bytes=3 * 2**30, watts=80.0, epochs=4.0, pass_seconds=90.0, pass_joules=9_000.0)
@@ -27,7 +27,7 @@ def test_what_was_measured_is_compared_in_the_limits_own_unit() -> None:
         "max_watts": pytest.approx(-20.0),
     }
     assert breaks_a_measured_limit(broken)
-    assert words(broken) == "--min-auc by 0.05, --max-memory-gib by 1"
+    assert format_violations(broken) == "--min-auc by 0.05, --max-memory-gib by 1"
 
 
 def test_an_auc_that_an_ensemble_may_still_reach_is_no_reason_to_give_up() -> None:

@@ -15,7 +15,7 @@ from engine.config import Hyperparameters
 from engine.data.dataset import Dataset
 from models.spec import ModelSpec
 from reporting.front_figure import front_figure
-from search.front import front_rows, setting_words
+from search.front import format_setting, front_rows
 from search.pareto import Point, hypervolume, non_dominated
 from search.result import Setting, TuneResult, front_settings
 from shunter.requests.training import TrainRequest
@@ -115,7 +115,7 @@ def test_rows_say_what_to_choose_by(result: TuneResult) -> None:
 
 def test_words_of_a_setting_name_what_differs_from_the_family() -> None:
     spec = ModelSpec(embedding_dim=16, interaction="fm", table_dims=(4, 16), table_shares=(1.0, 0.25), bottom_widths=())
-    words = setting_words(spec, Hyperparameters(dense_learning_rate=3e-3))
+    words = format_setting(spec, Hyperparameters(dense_learning_rate=3e-3))
     assert words == ("dim 4-16, rows kept 25%-100%, bottom none, top 128-64, interaction fm, rates 0.003 0.02")
 
 
