@@ -1,4 +1,4 @@
-"""The front of a search: settings that no other one beats in both quality and cost, as numbers, rows and parts."""
+"""The front of a search: settings that no other one beats in both quality and cost, as numbers, rows and text."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -93,7 +93,7 @@ def _rows(stages: Sequence[Learned], space: ArchitectureSpace) -> tuple[list[str
 
 
 def _labels(space: ArchitectureSpace) -> dict[str, dict[int, str]]:
-    """The names for each candidate of each choice, by its number."""
+    """The name of each candidate of each choice, by its number."""
     choices = supernet_space(space)
     coding = Coding(choices, space.features)
     paths = [*((coding.bottom,) if coding.bottom else ()), coding.top]
