@@ -79,7 +79,7 @@ def challenge(tonight: Tonight, champion: Champion) -> Night:
     """Train a challenger on the days that are new to the champion, and let the held-out day decide."""
     request, plan = tonight.request, tonight.plan
     number = champion.version.version
-    days = [day for day in plan.training if request.relearn or day not in champion.learned]
+    days = [day for day in plan.training if request.days.relearn or day not in champion.learned]
     log_plan(tonight.run_id, request.register_as, plan, days)
     if plan.held_out in champion.learned:
         reason = f"Version {number} has learned {plan.held_out}, so it cannot be judged on that day and stays."
@@ -87,9 +87,9 @@ def challenge(tonight: Tonight, champion: Champion) -> Night:
     if not days:
         reason = f"Version {number} has learned every usable day before {plan.held_out}, so it stays."
         night = tonight.ends("nothing new", reason, number)
-        return _learn_judged_day(tonight, champion, night) if request.learn_last_day else night
+        return _learn_judged_day(tonight, champion, night) if request.challenger.learn_last_day else night
     night, winner, dataset = _contest(tonight, champion, days)
-    if request.learn_last_day:
+    if request.challenger.learn_last_day:
         night = _learn_judged_day(tonight, winner, night)
     forget(dataset)
     return night
@@ -103,7 +103,9 @@ def _contest(tonight: Tonight, champion: Champion, days: Sequence[date]) -> tupl
         tonight.request, [*(logs[day] for day in days), logs[held_out]], held_out=held_out, base=champion.files
     )
     open_run(tonight.run_id).log_params(data_params(dataset))
-    trained = _train(tonight, dataset, champion.files, origin, name="challenger", epochs=tonight.request.nightly_epochs)
+    trained = _train(
+        tonight, dataset, champion.files, origin, name="challenger", epochs=tonight.request.challenger.nightly_epochs
+    )
     files = ModelFiles(trained.directory, dataset.directory / "encoder")
     judgement = _judge(tonight, "judgement", champion.files, files)
     obstacle = _obstacle(tonight, champion, judgement, trained)
@@ -193,7 +195,7 @@ def _train(
         return train_member(
             dataset,
             origin.spec,
-            slowed(origin.hyperparameters, request.learning_rate_share),
+            slowed(origin.hyperparameters, request.challenger.learning_rate_share),
             decision.placement,
             Schedule(max_epochs=epochs, patience=PATIENCE, seed=request.seed),
             directory=state.directory / name,

@@ -34,7 +34,7 @@ def check_graph_request(request: TrainRequest, dataset: Dataset) -> None:
     """
     sides(dataset)
     asked = {
-        "--processes": request.processes > 1,
+        "--processes": request.training.processes > 1,
         "--cluster": getattr(request, "cluster", None) is not None,
         "--min-auc": request.limits.min_auc is not None,
     }
@@ -61,7 +61,7 @@ def train_graph_model(
         default_spec(request.model),
         RankingHyperparameters(),
         placement,
-        Schedule(max_epochs=request.max_epochs, patience=PATIENCE, seed=request.seed),
+        Schedule(max_epochs=request.training.max_epochs, patience=PATIENCE, seed=request.seed),
         directory=directory,
         parent_run_id=run_id,
         should_stop=should_stop,

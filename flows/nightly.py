@@ -54,13 +54,13 @@ def nightly(request: NightlyRequest = NightlyRequest()) -> Night:  # noqa: B008 
     """
     if request.model in GRAPH_FAMILIES:
         raise RequestError(f"A graph model ({request.model}) cannot be retrained nightly: use another --model.")
-    newest = request.day or yesterday(datetime.now(UTC), request.zone)
+    newest = request.days.day or yesterday(datetime.now(UTC), request.days.zone)
     home = Settings().nights_directory / request.register_as
     with StateFolder(home / "state", "night", lock=home / "lock") as state:
         nights = nights_of(request.register_as)
         plan, logs = look_for_days(request, newest, home / "days", sorted(missing_days(nights)))
         earlier = judged(nights, plan.held_out)
-        later = None if request.day else judged_later(nights, plan.held_out)
+        later = None if request.days.day else judged_later(nights, plan.held_out)
         if earlier:
             reason = f"{plan.held_out} is the newest usable day and was judged on before, so nothing has changed."
             night = _unchanged(request, plan, earlier.run_id, reason)
@@ -128,7 +128,7 @@ def _begin(request: NightlyRequest, plan: NightPlan, state: StateFolder) -> Nigh
     identity = NightIdentity(run_id=run_id, day=plan.held_out, champion=found.champion if found else current)
     state.remember("identity", identity)
     open_run(run_id).log_params(request_params(request))
-    log_config(run_id, "request", request)
+    log_config(run_id, "request", request.flat())
     return identity
 
 

@@ -3,13 +3,16 @@
 import inspect
 from collections.abc import Callable, Iterator
 from datetime import date
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from shunter.errors import RequestError
+from shunter.requests import Request
+
+Asked = TypeVar("Asked", bound=Request)
 
 OPTION_NAMES = {"schema_file": "--schema"}  # where the field's own name would not be what one types
 
@@ -19,8 +22,8 @@ def option_name(field: str) -> str:
     return OPTION_NAMES.get(field, "--" + field.replace("_", "-"))
 
 
-def options_of(model: type[BaseModel]) -> list[inspect.Parameter]:
-    """One keyword parameter per field of `model`; the fields of a nested model come under a heading of their own."""
+def options_of(model: type[Request]) -> list[inspect.Parameter]:
+    """One keyword parameter for each option of the request, whatever its group."""
     return [
         inspect.Parameter(
             name,
@@ -28,32 +31,27 @@ def options_of(model: type[BaseModel]) -> list[inspect.Parameter]:
             default=field.default,
             annotation=Annotated[
                 _typed(field.annotation),  # pyright: ignore[reportInvalidTypeForm]
-                typer.Option(option_name(name), help=field.description, rich_help_panel=panel),
+                typer.Option(option_name(name), help=field.description),
             ],
         )
-        for panel, name, field in _flat_fields(model)
+        for name, field in _flat_fields(model)
     ]
 
 
-def build(model: type[BaseModel], values: dict[str, Any]) -> Any:
-    """The model from flat option values.
+def build(model: type[Asked], values: dict[str, Any]) -> Asked:
+    """The request from flat option values.
 
     Raises:
         RequestError: a value is out of range or the values contradict each other.
     """
-    nested = {
-        name: {inner: values[inner] for inner in inner_model.model_fields}
-        for name, inner_model in _nested_models(model).items()
-    }
-    plain = {name: values[name] for name in model.model_fields if name not in nested}
     try:
-        return model.model_validate({**plain, **nested})
+        return model.model_validate(values)
     except ValidationError as error:
         raise RequestError("; ".join(_sentence(problem) for problem in error.errors()) + ".") from error
 
 
 def with_options(
-    model: type[BaseModel], *extra: inspect.Parameter
+    model: type[Request], *extra: inspect.Parameter
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Decorator: give a command that takes `**options` the options of `model` and the `extra` parameters."""
 
@@ -71,26 +69,18 @@ def _typed(annotation: Any) -> Any:
     return str | None if annotation == date | None else annotation
 
 
-def _nested_models(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
-    return {
-        name: field.annotation
-        for name, field in model.model_fields.items()
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
-    }
-
-
-def _flat_fields(model: type[BaseModel], panel: str = "Options") -> Iterator[tuple[str, str, FieldInfo]]:
-    nested = _nested_models(model)
+def _flat_fields(model: type[Request]) -> Iterator[tuple[str, FieldInfo]]:
+    groups = model.groups()
     for name, field in model.model_fields.items():
-        if name in nested:
-            yield from _flat_fields(nested[name], panel=name.capitalize())
+        if name in groups:
+            yield from groups[name].model_fields.items()
         else:
-            yield panel, name, field
+            yield name, field
 
 
 def _sentence(problem: Any) -> str:
     message = str(problem["msg"]).removeprefix("Value error, ").rstrip(".")
-    if not problem["loc"]:
+    if isinstance(problem["input"], dict | BaseModel):  # several options contradict each other, and it names them
         return message
     message = message[0].lower() + message[1:]
     return f"{option_name(str(problem['loc'][-1]))} {problem['input']}: {message}"

@@ -32,11 +32,11 @@ def choose_placement(request: SelectRequest = SelectRequest()) -> Decision:
     """
     check_model(request.model)
     dataset = ingest(request)
-    with requested_cluster(request) as cluster:
+    with requested_cluster(request.nodes) as cluster:
         profiles = profile_cluster(cluster) if cluster else profile_hardware()
         run_id = start_run_tree(request, dataset, flow_run_id=flow_run.get_id(), kind="select")
         with closing(run_id), _free([] if cluster else profiles) as is_free:
-            log_config(run_id, "request", request)
+            log_config(run_id, "request", request.flat())
             log_config(run_id, "profiles", profiles)
             decision = select(
                 dataset,

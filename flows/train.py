@@ -74,7 +74,7 @@ def train_on(request: TrainRequest, dataset: Dataset, clock: "StepClock", *, fre
     """Train on what was ingested, register the result, and go on with an interrupted run; see `train`."""
     if is_graph_model(request):
         check_graph_request(request, dataset)
-    with requested_cluster(request) as cluster:
+    with requested_cluster(request.nodes) as cluster:
         with clock.step("profile"):
             profiles = profile_cluster(cluster) if cluster else profile_hardware()
         with RunState(request, dataset, profiles[0].host, fresh=fresh) as state:
@@ -254,7 +254,7 @@ def _open_tracking(request: TrainRequest, dataset: Dataset, profiles: list[Hardw
         request, dataset, flow_run_id=flow_run.get_id(), parent_run_id=earlier.parent_run_id if earlier else None
     )
     state.remember("identity", RunIdentity(parent_run_id=run_id))
-    log_config(run_id, "request", request)
+    log_config(run_id, "request", request.flat())
     log_config(run_id, "profiles", profiles)
     return run_id
 
@@ -273,20 +273,20 @@ def _train_members(
 ) -> list[TrainedModel]:
     """Train the best settings to the end, each from a seed of its own; when settings are few, they take turns."""
     members = []
-    placement = decision.placement.model_copy(update={"processes": request.processes})
+    placement = decision.placement.model_copy(update={"processes": request.training.processes})
     profile = next(one for one in profiles if one.accelerator.name == placement.accelerator)
-    for position in range(request.ensemble_size):
+    for position in range(request.ensemble.ensemble_size):
         setting = tuned.winners[position % len(tuned.winners)]
         if members and should_stop():
             break  # the first member is trained whatever is left: without it there is no model
-        fixed_threads = request.fixed_threads or cluster is not None
+        fixed_threads = request.training.fixed_threads or cluster is not None
         adaptation = None if fixed_threads else _adaptation(dataset, setting, placement, profile, decision)
         member = train_member(
             dataset,
             setting.spec,
             setting.hyperparameters,
             placement,
-            Schedule(max_epochs=request.max_epochs, patience=PATIENCE, seed=request.seed + position),
+            Schedule(max_epochs=request.training.max_epochs, patience=PATIENCE, seed=request.seed + position),
             directory=directory / "members" / str(position),
             name=f"member-{position}",
             parent_run_id=run_id,
@@ -367,7 +367,7 @@ def budget_of(request: JobRequest, meter: Meter, state: StateFolder) -> Budget:
         max_seconds=None if limits.max_hours is None else limits.max_hours * 3600,
         max_joules=None if limits.max_kwh is None else limits.max_kwh * JOULES_PER_KWH,
         max_cost=_affordable_cost(request),
-        price_per_hour=request.price_per_hour,
+        price_per_hour=request.pricing.price_per_hour,
         used_seconds=spent.energy.seconds if spent else 0.0,
         used_joules=(spent.energy.joules or 0.0) if spent else 0.0,
     )
@@ -375,10 +375,10 @@ def budget_of(request: JobRequest, meter: Meter, state: StateFolder) -> Budget:
 
 def _affordable_cost(request: JobRequest) -> float | None:
     """What may be spent by the exact time, so that with each started unit charged in full the limit is kept."""
-    limit, price = request.limits.max_cost, request.price_per_hour
+    limit, price = request.limits.max_cost, request.pricing.price_per_hour
     if limit is None or price is None:
         return limit
-    return affordable_seconds(limit, price, request.billing) * price / 3600
+    return affordable_seconds(limit, price, request.pricing.billing) * price / 3600
 
 
 @contextmanager

@@ -37,8 +37,10 @@ def tune_only(request: TrainRequest = TrainRequest()) -> TuneResult:
         RequestError: a cluster is asked for.
     """
     check_model(request.model)
-    if request.cluster is not None:
-        raise RequestError(f"Tuning alone works on this machine: leave out the cluster {request.cluster}, or train.")
+    if request.nodes.cluster is not None:
+        raise RequestError(
+            f"Tuning alone works on this machine: leave out the cluster {request.nodes.cluster}, or train."
+        )
     dataset = ingest(request)
     profiles = profile_hardware()
     with RunState(request, dataset, profiles[0].host, purpose="tune") as state, ExitStack() as stack:
@@ -52,7 +54,7 @@ def tune_only(request: TrainRequest = TrainRequest()) -> TuneResult:
                 decision = select(dataset, request, held.of(profiles))
                 state.remember("decision", decision)
             held.keep(decision.placement, together)
-            log_config(run_id, "request", request)
+            log_config(run_id, "request", request.flat())
             log_decision(run_id, decision)
             with limited(decision.placement.accelerator, decision.placement.power_limit_watts):
                 result = tune(
@@ -79,5 +81,5 @@ def _budget(request: TrainRequest, meter: EnergyMeter) -> Budget:
         max_seconds=None if limits.max_hours is None else limits.max_hours * 3600,
         max_joules=None if limits.max_kwh is None else limits.max_kwh * JOULES_PER_KWH,
         max_cost=limits.max_cost,
-        price_per_hour=request.price_per_hour,
+        price_per_hour=request.pricing.price_per_hour,
     )

@@ -153,7 +153,7 @@ def trainings_together(request: TrainRequest, profiles: Sequence[HardwareProfile
         profiles: of the accelerators of this machine.
     """
     gpus = sum(profile.accelerator.kind == "cuda" for profile in profiles)
-    return max(request.processes, min(request.parallel_trials, gpus))
+    return max(request.training.processes, min(request.search.parallel_trials, gpus))
 
 
 def _used_by(accelerator: str, processes: int) -> tuple[str, ...]:

@@ -18,5 +18,5 @@ def ingest_request(request: JobRequest) -> tuple[Dataset, IngestReport]:
     """
     settings = Settings()
     data = with_histories(request.data) if request.model in POSITIONAL else request.data
-    source = open_source(data, request.format, request.schema_file, settings.downloads_directory)
-    return ingest_source(source, settings.cache_directory, request.seed, request.max_bad_share)
+    source = open_source(data, request.source.format, request.source.schema_file, settings.downloads_directory)
+    return ingest_source(source, settings.cache_directory, request.seed, request.source.max_bad_share)

@@ -66,16 +66,16 @@ def choose(
             at all can keep a limit.
     """
     family = representative(request.model, dataset.features)
-    spec = spec_of(family, request.towers)
+    spec = spec_of(family, request.architecture.towers)
     workload = describe(dataset, spec)
-    here = local_offers(profiles, request.price_per_hour)
+    here = local_offers(profiles, request.pricing.price_per_hour)
     absent = catalogue_offers(offers, profiles)
     check_limits(request, [*here, *absent])
     terms = Terms(
         limits=request.limits,
         weights=request.weights,
         job=job_size(dataset, request),
-        billing=request.billing,
+        billing=request.pricing.billing,
     )
     history = history or History()
     local, observations = _local_candidates(
@@ -98,7 +98,7 @@ def choose(
             terms.limits,
             request.objective,
             terms.job,
-            billing=request.billing,
+            billing=request.pricing.billing,
             workload=workload,
             notes=[*_family_notes(request.model, family), *_notes(here, absent), *mentioned, *history.words()],
             observations=observations,

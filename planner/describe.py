@@ -137,19 +137,19 @@ def job_size(dataset: Dataset, request: JobRequest) -> JobSize:
     train, validation = dataset.splits["train"].rows, dataset.splits["validation"].rows
     if request.model in GRAPH_FAMILIES:  # trained once, with the settings of its family
         share = EVALUATION_SHARE * validation / train
-        return JobSize(tuning_epochs=0, final_epochs=request.max_epochs, evaluation_share=share)
-    final_epochs = request.ensemble_size * request.max_epochs
+        return JobSize(tuning_epochs=0, final_epochs=request.training.max_epochs, evaluation_share=share)
+    final_epochs = request.ensemble.ensemble_size * request.training.max_epochs
     evaluation_share = EVALUATION_SHARE * validation / train
-    if request.most_trials is None:
+    if request.search.most_trials is None:
         return JobSize(
             tuning_epochs=0,
             final_epochs=final_epochs,
             evaluation_share=evaluation_share,
-            tuning_seconds=None if request.search_minutes is None else request.search_minutes * 60,
-            tuning_joules=None if request.search_kwh is None else request.search_kwh * JOULES_PER_KWH,
+            tuning_seconds=None if request.search.search_minutes is None else request.search.search_minutes * 60,
+            tuning_joules=None if request.search.search_kwh is None else request.search.search_kwh * JOULES_PER_KWH,
         )
     return JobSize(
-        tuning_epochs=hyperband_epochs(request.most_trials, request.max_epochs),
+        tuning_epochs=hyperband_epochs(request.search.most_trials, request.training.max_epochs),
         final_epochs=final_epochs,
         evaluation_share=evaluation_share,
     )

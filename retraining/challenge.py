@@ -40,7 +40,13 @@ def compare(
     """
     keep = kept_back(log, request.seed) if only_kept_back else None
     before, now = (losses_of(files, log, keep) for files in (champion, challenger))
-    judgement = judge(before, now, margin=request.margin, confidence=request.promotion_confidence, seed=request.seed)
+    judgement = judge(
+        before,
+        now,
+        margin=request.promotion.margin,
+        confidence=request.promotion.promotion_confidence,
+        seed=request.seed,
+    )
     draw_judgement(judgement, resampled_savings(before, now, request.seed), picture)
     return judgement
 

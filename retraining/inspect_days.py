@@ -57,13 +57,13 @@ def look_at(days: Mapping[date, Sequence[Path]], request: NightlyRequest, kept: 
     kinds = {day: found for day, log in opened.items() if (found := _kinds(log, looked)) is not None}
     usual = _usual(kinds)
     for day, found in kinds.items():
-        lacking = _lacking(opened[day], found, usual, request.max_bad_share, looked)
+        lacking = _lacking(opened[day], found, usual, request.source.max_bad_share, looked)
         if lacking is None:
             continue
-        log = open_day(day, files[day], request.format, request.schema_file, without=lacking)
+        log = open_day(day, files[day], request.source.format, request.source.schema_file, without=lacking)
         digest = _digest(file_hashes(log.source.paths, cache), log)
         figures = _attempt(day, lambda log=log, digest=digest: figures_of(log, digest, kept), looked)
-        if figures is not None and _is_readable(figures, request.max_bad_share, looked):
+        if figures is not None and _is_readable(figures, request.source.max_bad_share, looked):
             looked.logs[day], looked.figures[day] = log, figures
     return looked
 
@@ -102,7 +102,7 @@ def _opened(files: Mapping[date, tuple[Path, ...]], request: NightlyRequest, loo
     problem: DataError | None = None
     for day, paths in files.items():
         try:
-            opened[day] = open_day(day, paths, request.format, request.schema_file)
+            opened[day] = open_day(day, paths, request.source.format, request.source.schema_file)
         except DataError as error:
             problem = error
             looked.say(day, "unreadable", f"{day} is left out: {_clause(error)}.")

@@ -46,11 +46,11 @@ def window(days: Collection[date], request: NightlyRequest, newest: date) -> tup
         request: How far to look back.
         newest: The newest day that may be judged on.
     """
-    oldest = newest - timedelta(days=request.train_days + (0 if request.day else request.max_late_days))
+    oldest = newest - timedelta(days=request.days.train_days + (0 if request.days.day else request.days.max_late_days))
     early = [
-        Finding(day=day, kind="not over", words=f"{day} is not over in {request.timezone} and is left for later.")
+        Finding(day=day, kind="not over", words=f"{day} is not over in {request.days.timezone} and is left for later.")
         for day in sorted(days)
-        if day > newest and request.day is None
+        if day > newest and request.days.day is None
     ]
     return sorted(day for day in days if oldest <= day <= newest), early
 
@@ -78,21 +78,21 @@ def plan_night(
     findings = list(found)
     usable = _without_broken_labels(figures, request, findings)
     finished = _without_unfinished(usable, request, findings)
-    if not finished or (request.day is not None and request.day not in finished):
+    if not finished or (request.days.day is not None and request.days.day not in finished):
         raise DataError(_no_day(request, newest, findings))
     held_out = max(finished)
     late_days = (newest - held_out).days
-    if late_days > request.max_late_days:
+    if late_days > request.days.max_late_days:
         raise DataError(
             f"The newest usable day of {request.data} is {held_out}, {late_days} days before {newest}: check what "
             f"writes the log, or name a day with --day."
         )
-    first = held_out - timedelta(days=request.train_days)
+    first = held_out - timedelta(days=request.days.train_days)
     training = tuple(day for day in sorted(usable) if first <= day < held_out)
     if not training:
         raise DataError(
-            f"There is no usable day in the {request.train_days} before {held_out} to learn from: give more days, or "
-            "raise --train-days."
+            f"There is no usable day in the {request.days.train_days} before {held_out} to learn from: give more days, "
+            "or raise --train-days."
         )
     missing = _missing(usable, training[0], newest)
     findings += _absences(missing, {finding.day for finding in findings}, newest, held_out)
@@ -145,9 +145,11 @@ def _without_unfinished(
 
 
 def _no_day(request: NightlyRequest, newest: date, findings: Collection[Finding]) -> str:
-    wanted = request.day or newest
+    wanted = request.days.day or newest
     reason = next((finding.words for finding in findings if finding.day == wanted), f"there is no file of {wanted}")
-    what = f"{wanted} cannot be judged on" if request.day else f"No day of {request.data} up to {newest} can be used"
+    what = (
+        f"{wanted} cannot be judged on" if request.days.day else f"No day of {request.data} up to {newest} can be used"
+    )
     return f"{what} ({reason.rstrip('.')}): mend the log, or name another day with --day."
 
 

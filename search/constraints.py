@@ -59,11 +59,11 @@ class FinalTraining:
             used_seconds: Before the search.
             used_joules: Before the search.
         """
-        limits, price = request.limits, request.price_per_hour
-        seconds = used_seconds + (request.search_minutes or 0.0) * 60
-        joules = used_joules + (request.search_kwh or 0.0) * JOULES_PER_KWH
+        limits, price = request.limits, request.pricing.price_per_hour
+        seconds = used_seconds + (request.search.search_minutes or 0.0) * 60
+        joules = used_joules + (request.search.search_kwh or 0.0) * JOULES_PER_KWH
         return cls(
-            members=request.ensemble_size,
+            members=request.ensemble.ensemble_size,
             seconds=None if limits.max_hours is None else limits.max_hours * 3600 - seconds,
             joules=None if limits.max_kwh is None else limits.max_kwh * JOULES_PER_KWH - joules,
             money=None if limits.max_cost is None or price is None else limits.max_cost - seconds / 3600 * price,

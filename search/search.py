@@ -86,16 +86,18 @@ def search(
     space = space or space_for(dataset, request, placement, directory, parent_run_id)
     check_not_empty(space)
     _check_energy_can_be_measured(request, placement, place)
-    address = storage_address(directory, request.search_storage)
-    cost = COSTS[request.search_cost] if request.search_cost else None
-    is_shared = request.search_storage is not None
-    belongs_to = f"{dataset.fingerprint}|{request.max_epochs}" if is_shared else ""
+    address = storage_address(directory, request.search.search_storage)
+    cost = COSTS[request.search.search_cost] if request.search.search_cost else None
+    is_shared = request.search.search_storage is not None
+    belongs_to = f"{dataset.fingerprint}|{request.training.max_epochs}" if is_shared else ""
     with storage_errors(address), ExitStack() as stack:
         study = open_study(address, space, cost=cost, belongs_to=belongs_to, is_shared=is_shared)
-        slots = stack.enter_context(open_slots(placement, request.parallel_trials, place))
+        slots = stack.enter_context(open_slots(placement, request.search.parallel_trials, place))
         meters = [stack.enter_context(meter) for meter in _meters(slots, place)]
         budget = _budget(request, directory, meters)
-        loop = Loop(study, budget, request.most_trials, should_stop=should_stop or (lambda: None), on_trial=on_trial)
+        loop = Loop(
+            study, budget, request.search.most_trials, should_stop=should_stop or (lambda: None), on_trial=on_trial
+        )
         terms = Terms(
             dataset=dataset,
             space=space,
@@ -114,7 +116,7 @@ def search(
         return summarise(
             study,
             settings,
-            method=request.search_method,
+            method=request.search.search_method,
             cost=cost,
             resumed_trials=loop.resumed,
             stopped_because=loop.stopped_because,
@@ -126,7 +128,9 @@ def search(
 
 def _schedule(dataset: Dataset, request: TrainRequest, checks: tuple[float, ...] | None) -> Schedule:
     by_size = checks_for(dataset.splits["train"].rows)
-    return Schedule(max_epochs=request.max_epochs, seed=request.seed, checks=by_size if checks is None else checks)
+    return Schedule(
+        max_epochs=request.training.max_epochs, seed=request.seed, checks=by_size if checks is None else checks
+    )
 
 
 def _method(request: TrainRequest, terms: Terms, placement: Placement, directory: Path) -> SearchMethod:
@@ -140,21 +144,21 @@ def _method(request: TrainRequest, terms: Terms, placement: Placement, directory
         directory=directory / "method",
         cost=terms.cost,
         seed=request.seed,
-        trials=request.most_trials,
-        past=begin_from_past(terms.dataset, directory, terms.parent_run_id, is_cold=request.cold_start),
+        trials=request.search.most_trials,
+        past=begin_from_past(terms.dataset, directory, terms.parent_run_id, is_cold=request.search.cold_start),
         limits=request.limits,
         run_id=terms.parent_run_id,
         should_stop=terms.should_stop,
     )
-    return build_method(request.search_method, context)
+    return build_method(request.search.search_method, context)
 
 
 def _budget(request: TrainRequest, directory: Path, meters: Sequence[Reading]) -> SearchBudget:
     return SearchBudget(
         directory,
         lambda: _joules(meters),
-        max_seconds=None if request.search_minutes is None else request.search_minutes * 60,
-        max_joules=None if request.search_kwh is None else request.search_kwh * JOULES_PER_KWH,
+        max_seconds=None if request.search.search_minutes is None else request.search.search_minutes * 60,
+        max_joules=None if request.search.search_kwh is None else request.search.search_kwh * JOULES_PER_KWH,
     )
 
 
@@ -178,7 +182,7 @@ def _energy_source(meters: Sequence[Reading]) -> str | None:
 
 
 def _check_energy_can_be_measured(request: TrainRequest, placement: Placement, place: Place | None) -> None:
-    if place is not None or request.search_cost != SearchCost.ENERGY:
+    if place is not None or request.search.search_cost != SearchCost.ENERGY:
         return
     with measure_energy(placement.accelerator) as meter:
         reading = meter.reading

@@ -8,6 +8,7 @@ from typing import Self, TypeVar
 
 from filelock import FileLock, Timeout
 from pydantic import BaseModel
+from pydantic_core import to_json
 
 from engine.checkpoint.storage import write_text
 from engine.data.dataset import Dataset
@@ -17,6 +18,14 @@ from shunter.requests.training import TrainRequest
 from shunter.settings import Settings
 
 State = TypeVar("State", bound=BaseModel)
+
+FREE_TO_CHANGE = "processes"  # any number of them can go on with an interrupted run
+KEY_ORDER = (
+    *("data", "format", "schema_file", "max_bad_share", "model", "towers", "objective", "limits", "price_per_hour"),
+    *("billing", "trials", "search_minutes", "search_kwh", "max_epochs", "ensemble_size", "seed", "explore", "cluster"),
+    *("cluster_resource", "fixed_threads", "tower_partition", "task_weights", "search_method", "cold_start"),
+    *("search_space", "search_cost", "parallel_trials", "search_storage", "register_as"),
+)
 
 
 class StateFolder:
@@ -107,11 +116,17 @@ class RunState(StateFolder):
     def __init__(
         self, request: TrainRequest, dataset: Dataset, host: str, *, fresh: bool = False, purpose: str = "train"
     ) -> None:
-        asked = request.model_dump_json(exclude={"processes"})  # any number of processes can go on
-        key = hashlib.sha256(f"{asked}|{dataset.fingerprint}|{host}".encode()).hexdigest()[:16]
+        key = hashlib.sha256(f"{_key_text(request)}|{dataset.fingerprint}|{host}".encode()).hexdigest()[:16]
         if purpose != "train":
             key = f"{purpose}-{key}"
         super().__init__(Settings().runs_directory / key, "training", fresh=fresh)
+
+
+def _key_text(request: TrainRequest) -> str:
+    """The request as the key of its folder has it, in the order of the first version: what that left goes on, too."""
+    asked = request.flat()
+    names = [*KEY_ORDER, *sorted(asked.keys() - {*KEY_ORDER, FREE_TO_CHANGE})]
+    return to_json({name: asked[name] for name in names}).decode()
 
 
 class RunIdentity(BaseModel):

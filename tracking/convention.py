@@ -60,7 +60,7 @@ class TrainingFigures(Protocol):
 def request_params(request: JobRequest) -> Values:
     """What the user asked for: `request.*`, the limits among it by their own names."""
     flat: dict[str, Any] = {}
-    for name, value in request.model_dump(mode="json").items():
+    for name, value in request.flat().items():
         flat |= value if isinstance(value, dict) else {name: value}
     return _flat("request", flat)
 

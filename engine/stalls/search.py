@@ -37,10 +37,12 @@ def choose_profile(request: ProfileRequest, profiles: Sequence[HardwareProfile])
     Raises:
         HardwareError: there is no such accelerator.
     """
-    wanted = [one for one in profiles if request.accelerator in (None, one.accelerator.kind)]
+    wanted = [one for one in profiles if request.stalls.accelerator in (None, one.accelerator.kind)]
     if not wanted:
         names = ", ".join(one.accelerator.name for one in profiles)
-        raise HardwareError(f"The accelerator {request.accelerator} is not on this machine: choose among {names}.")
+        raise HardwareError(
+            f"The accelerator {request.stalls.accelerator} is not on this machine: choose among {names}."
+        )
     return next((one for one in wanted if one.accelerator.kind == "cuda"), wanted[0])
 
 
@@ -75,7 +77,7 @@ def make_plan(dataset: Dataset, request: ProfileRequest, profile: HardwareProfil
     spec = _spec(request)
     check_spec(spec, dataset.features)
     on_cpu = accelerator.kind == "cpu"
-    devices = request.devices or (min(2, accelerator.cores) if on_cpu else _cuda_devices())
+    devices = request.stalls.devices or (min(2, accelerator.cores) if on_cpu else _cuda_devices())
     return StallPlan(
         dataset=dataset,
         spec=spec,
@@ -83,8 +85,8 @@ def make_plan(dataset: Dataset, request: ProfileRequest, profile: HardwareProfil
         execution=Execution(
             device="cpu" if on_cpu else "cuda",
             threads=max(1, accelerator.cores // devices) if on_cpu else 1,
-            precision=request.precision,
-            batch_size=request.batch_size,
+            precision=request.stalls.precision,
+            batch_size=request.stalls.batch_size,
         ),
         processes=devices,
         sharding=Sharding(
@@ -94,11 +96,11 @@ def make_plan(dataset: Dataset, request: ProfileRequest, profile: HardwareProfil
             )
         ),
         link=Link(
-            bytes_per_second=request.network_gbit * BYTES_PER_GBIT,
+            bytes_per_second=request.stalls.network_gbit * BYTES_PER_GBIT,
             latency_seconds=LATENCY_SECONDS,
             machines=max(2, devices),
         ),
-        seconds=request.seconds,
+        seconds=request.stalls.seconds,
         communication_specs=tuple(
             ModelSpec(family=spec.family, embedding_dim=dim, top_widths=widths) for dim, widths in COMMUNICATION_SHAPES
         ),

@@ -57,7 +57,9 @@ def describe_features(dataset: Dataset, request: JobRequest) -> FeatureSummary:
         return summarise(dataset, {}, {})
     encoder = Encoder.load(folder)
     try:
-        source = open_source(request.data, request.format, request.schema_file, Settings().downloads_directory)
+        source = open_source(
+            request.data, request.source.format, request.source.schema_file, Settings().downloads_directory
+        )
         names = value_names(source, encoder, most_frequent(dataset))
     except ShunterError:  # the log was moved since it was ingested: values are then numbered
         names = {}

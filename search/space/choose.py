@@ -27,8 +27,8 @@ def space_for(
     Raises:
         RequestError: The family or a task with a weight is unknown, or the space is empty.
     """
-    weights = weights_of_tasks(request.task_weights, dataset.features.tasks)
-    if request.space == SearchSpaceName.ARCHITECTURE:
+    weights = weights_of_tasks(request.training.task_weights, dataset.features.tasks)
+    if request.search.space == SearchSpaceName.ARCHITECTURE:
         from search.space.architecture import ArchitectureSpace
 
         return ArchitectureSpace.for_dataset(dataset, task_weights=weights)

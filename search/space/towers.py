@@ -43,9 +43,13 @@ def tower_partitions(
     if request.model != "dmt":
         return {}
     features = dataset.features
-    by_order = towers_of(ModelSpec(family="dmt", towers=request.towers), features)
+    by_order = towers_of(ModelSpec(family="dmt", towers=request.architecture.towers), features)
     names = [field.name for field in features.categorical]
-    ways = list(TowerStrategy)[1:] if request.tower_partition is TowerStrategy.AUTO else [request.tower_partition]
+    ways = (
+        list(TowerStrategy)[1:]
+        if request.search.tower_partition is TowerStrategy.AUTO
+        else [request.search.tower_partition]
+    )
     if len(by_order) in (1, len(names)):
         ways = [TowerStrategy.ORDER]  # there is one division only
     found = {TowerStrategy.ORDER.value: _named(by_order, names)}

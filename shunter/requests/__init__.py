@@ -1,1 +1,56 @@
-"""What a user asks for: one model for the command line, the Prefect form and Python, by concern."""
+"""What a user asks for: one model for the command line, the Prefect form and Python, in groups by concern."""
+
+from shunter.requests.architecture import ModelRequest
+from shunter.requests.cluster import ClusterRequest
+from shunter.requests.effort import Effort, EnsembleRequest, TrainingEffort, parse_task_weights
+from shunter.requests.groups import Group, Request
+from shunter.requests.job import JobRequest
+from shunter.requests.limits import Limits
+from shunter.requests.nightly import DriftLimits, NightlyRequest
+from shunter.requests.objective import Objective, Weights
+from shunter.requests.pricing import Billing, Pricing
+from shunter.requests.profile import ProfileRequest, StallRequest
+from shunter.requests.search import (
+    SearchBudget,
+    SearchCost,
+    SearchMethodName,
+    SearchRequest,
+    SearchSpaceName,
+    TowerStrategy,
+)
+from shunter.requests.selection import ALL_OFFERS, LOCAL_OFFERS, SelectRequest
+from shunter.requests.source import DataFormat, DataRequest
+from shunter.requests.training import TrainRequest
+
+__all__ = [
+    "ALL_OFFERS",
+    "LOCAL_OFFERS",
+    "Billing",
+    "ClusterRequest",
+    "DataFormat",
+    "DataRequest",
+    "DriftLimits",
+    "Effort",
+    "EnsembleRequest",
+    "Group",
+    "JobRequest",
+    "Limits",
+    "ModelRequest",
+    "NightlyRequest",
+    "Objective",
+    "Pricing",
+    "ProfileRequest",
+    "Request",
+    "SearchBudget",
+    "SearchCost",
+    "SearchMethodName",
+    "SearchRequest",
+    "SearchSpaceName",
+    "SelectRequest",
+    "StallRequest",
+    "TowerStrategy",
+    "TrainRequest",
+    "TrainingEffort",
+    "Weights",
+    "parse_task_weights",
+]

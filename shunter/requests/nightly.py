@@ -1,58 +1,33 @@
 """What a user asks of `shunter nightly`: one model for the command line, the Prefect form and Python."""
 
 from datetime import date
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self
 from zoneinfo import ZoneInfo, available_timezones
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
-from shunter.requests.training import JobRequest, TrainRequest
-
-
-class DriftLimits(BaseModel):
-    """From where on a day is told to be unlike the others."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    max_base_rate_ratio: float = Field(
-        default=2.0,
-        gt=1,
-        description="A day whose base rate is so many times the median of all days, or less than one such part of it, "
-        "is set aside.",
-    )
-    min_rows_share: float = Field(
-        default=0.2,
-        ge=0,
-        le=1,
-        description="A newest day with a smaller share of the median day's rows is taken for unfinished.",
-    )
-    max_cardinality_ratio: float = Field(
-        default=3.0, gt=1, description="Distinct values of a field, against the median day's, from which it is told."
-    )
-    max_new_share: float = Field(
-        default=0.2,
-        gt=0,
-        description="By how much the share of values that no other day has may exceed that of the days before.",
-    )
-    max_missing_share: float = Field(
-        default=0.2, gt=0, description="By how much the share of rows without a value may differ from the median day's."
-    )
+from shunter.requests.groups import Group
+from shunter.requests.job import JobRequest
+from shunter.requests.source import DataRequest
+from shunter.requests.training import TrainRequest
 
 
-class NightlyRequest(JobRequest):
-    """One night: the newest day is judged on, the days before it are learned."""
+class DayFiles(DataRequest, frozen=True, title="Data"):
+    """Where the files of the days are."""
 
     data: str = Field(
         default="",
-        description="Where the days lie: a pattern such as logs/day_{date}.parquet or logs/{date:%Y/%m/%d}/*.csv, or a "
+        description="Files of the days: a pattern such as logs/day_{date}.parquet or logs/{date:%Y/%m/%d}/*.csv, or a "
         "folder of files or folders with the date in their names.",
     )
-    register_as: str = Field(
-        default="shunter", pattern=r"^[^/:.][^/:]*$", description="Name of the registered model in MLflow."
-    )
+
+
+class DayChoice(Group, frozen=True, title="Days"):
+    """Which days are learned, and which one is judged on."""
+
     timezone: str = Field(default="UTC", description="Time zone in which a day ends, for instance Europe/Berlin.")
     day: date | None = Field(
-        default=None, description="The day to judge on; yesterday, or the newest before it that is usable, when absent."
+        default=None, description="Day to judge on; if omitted, yesterday, or the newest usable day before it."
     )
     train_days: int = Field(default=7, ge=1, description="Most days before it to learn from.")
     max_late_days: int = Field(
@@ -61,6 +36,23 @@ class NightlyRequest(JobRequest):
     relearn: bool = Field(
         default=False, description="Learn all of these days again, not only those that the champion has not learned."
     )
+
+    @field_validator("timezone")
+    @classmethod
+    def _known_zone(cls, name: str) -> str:
+        if name not in available_timezones():
+            raise ValueError("no such time zone, use a name such as Europe/Berlin or UTC")
+        return name
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """The time zone."""
+        return ZoneInfo(self.timezone)
+
+
+class Promotion(Group, frozen=True, title="Promotion"):
+    """What a challenger must achieve to take the champion's place."""
+
     margin: float = Field(
         default=0.001,
         ge=0,
@@ -71,6 +63,11 @@ class NightlyRequest(JobRequest):
     promotion_confidence: float = Field(
         default=0.95, gt=0.5, lt=1, description="Probability with which the saving must exceed the margin."
     )
+
+
+class ChallengerRequest(Group, frozen=True, title="Challenger"):
+    """How a challenger is trained."""
+
     nightly_epochs: int = Field(
         default=1, ge=1, description="Longest training of a challenger, in passes over the days that it learns."
     )
@@ -85,26 +82,61 @@ class NightlyRequest(JobRequest):
         description="After the judgement let a promoted challenger learn the judged day too, for one pass, if that "
         "does not make it worse on a part of the day kept back.",
     )
-    drift: DriftLimits = Field(default=DriftLimits(), description="From where on a day is told to be unlike others.")
 
-    @field_validator("timezone")
-    @classmethod
-    def _known_zone(cls, name: str) -> str:
-        if name not in available_timezones():
-            raise ValueError("no such time zone, use a name such as Europe/Berlin or UTC")
-        return name
 
-    @property
-    def zone(self) -> ZoneInfo:
-        """The time zone."""
-        return ZoneInfo(self.timezone)
+class DriftLimits(Group, frozen=True, title="Drift"):
+    """How unlike the others a day must be to be reported."""
+
+    max_base_rate_ratio: float = Field(
+        default=2.0,
+        gt=1,
+        description="Factor between the base rate of a day and the median of all days, in either direction, from which "
+        "the day is set aside.",
+    )
+    min_rows_share: float = Field(
+        default=0.2,
+        ge=0,
+        le=1,
+        description="Share of the median day's rows below which the newest day is taken for unfinished.",
+    )
+    max_cardinality_ratio: float = Field(
+        default=3.0,
+        gt=1,
+        description="Distinct values of a field, as a multiple of the median day's, from which they are reported.",
+    )
+    max_new_share: float = Field(
+        default=0.2,
+        gt=0,
+        description="By how much the share of values that no other day has may exceed that of the days before.",
+    )
+    max_missing_share: float = Field(
+        default=0.2, gt=0, description="By how much the share of rows without a value may differ from the median day's."
+    )
+
+
+class NightlyRequest(JobRequest, frozen=True):
+    """One night: the newest day is judged on, the days before it are learned."""
+
+    source: DayFiles = Field(default=DayFiles(), description="Where the files of the days are.")
+    days: DayChoice = Field(default=DayChoice(), description="Which days are learned, and which one is judged on.")
+    challenger: ChallengerRequest = Field(default=ChallengerRequest(), description="How a challenger is trained.")
+    promotion: Promotion = Field(default=Promotion(), description="What a challenger must achieve.")
+    drift: DriftLimits = Field(default=DriftLimits(), description="How unlike the others a day must be to be reported.")
+    register_as: str = Field(
+        default="shunter", pattern=r"^[^/:.][^/:]*$", description="Name of the registered model in MLflow."
+    )
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **options: Any) -> None: ...
 
     def one_training(self) -> Self:
         """What a challenger asks of a machine: one training of few epochs, no search and no ensemble."""
         once = {"trials": 1, "search_minutes": None, "search_kwh": None, "ensemble_size": 1}
-        return self.model_copy(update={**once, "max_epochs": self.nightly_epochs})
+        return self.model_copy(update={**once, "max_epochs": self.challenger.nightly_epochs})
 
     def first_training(self, files: str) -> TrainRequest:
         """What a first night asks for, when there is no champion yet to go on from: a whole training over `files`."""
-        shared = JobRequest.model_fields.keys() | {"register_as"}
-        return TrainRequest.model_validate({**{name: getattr(self, name) for name in shared}, "data": files})
+        asked = self.flat()
+        shared = asked.keys() & TrainRequest().flat().keys()
+        return TrainRequest.model_validate({**{name: asked[name] for name in shared}, "data": files})

@@ -1,42 +1,49 @@
 """What a user asks of `shunter profile`: one model for the command line, the Prefect form and Python."""
 
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from shunter.requests.training import DataFormat
+from shunter.requests.groups import Group, Request
+from shunter.requests.source import DataFormat
 
 
-class ProfileRequest(BaseModel):
+class StallRequest(Group, frozen=True, title="Stalls"):
+    """How the training runs whose stalls are found."""
+
+    accelerator: Literal["cpu", "cuda"] | None = Field(
+        default=None, description="Where to find stalls; if omitted, on the GPUs if there are any."
+    )
+    batch_size: int = Field(default=512, ge=1, description="Samples per step of each device.")
+    precision: Literal["fp32", "bf16"] = Field(default="fp32", description="Precision of the dense part, fp32 or bf16.")
+    devices: int | None = Field(
+        default=None, ge=1, description="Processes that train together; if omitted, all GPUs, or two processes."
+    )
+    network_gbit: float = Field(
+        default=10.0, gt=0, description="Network between simulated machines, in Gbit/s of each machine."
+    )
+    seconds: float = Field(default=45.0, gt=0, description="Seconds after which the runs are not repeated once more.")
+
+
+class ProfileRequest(Request, frozen=True):
     """The machine alone, or beside it the stalls of a training of one model on one data set."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    model: str | None = Field(default=None, description="Model family whose stalls to find; needs --data.")
+    model: str | None = Field(default=None, description="Model family whose stalls to find; requires --data.")
     data: str | None = Field(
         default=None,
         description="Click log to find stalls with: file, folder, glob, or a name that `shunter datasets` lists.",
     )
     format: DataFormat | None = Field(
-        default=None, description="Format of the source; guessed from its name when absent."
+        default=None, description="Format of the source; guessed from its name if omitted."
     )
     schema_file: str | None = Field(
         default=None, description="YAML or JSON file that names the label, numeric, categorical and time columns."
     )
-    accelerator: Literal["cpu", "cuda"] | None = Field(
-        default=None, description="On which to find stalls; the GPUs where there are some when absent."
-    )
-    batch_size: int = Field(default=512, ge=1, description="Samples a step of each device.")
-    precision: Literal["fp32", "bf16"] = Field(default="fp32", description="Of the dense part, fp32 or bf16.")
-    devices: int | None = Field(
-        default=None, ge=1, description="Processes that train together; all GPUs or two processes when absent."
-    )
-    network_gbit: float = Field(
-        default=10.0, gt=0, description="Network between simulated machines, in Gbit/s of each machine."
-    )
-    seconds: float = Field(
-        default=45.0, gt=0, description="Seconds after which the runs of the stalls are not repeated once more."
-    )
+    stalls: StallRequest = Field(default=StallRequest(), description="How the training runs whose stalls are found.")
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **options: Any) -> None: ...
 
     @model_validator(mode="after")
     def _check_data(self) -> Self:

@@ -41,7 +41,7 @@ def ingest_days(
     """Ingest the days of one training; values that the model in `base` knows stay known."""
     encoder = None if base is None else Encoder.load(base.encoder)
     source = DaysSource(request.register_as, tuple(logs), held_out=held_out, base=encoder)
-    dataset, report = ingest_source(source, Settings().cache_directory, request.seed, request.max_bad_share)
+    dataset, report = ingest_source(source, Settings().cache_directory, request.seed, request.source.max_bad_share)
     get_run_logger().info("Ingested %s rows of %s day(s)", f"{report.rows:,}", len(logs))
     return dataset
 

@@ -43,9 +43,11 @@ def test_form_of_train_offers_choices_and_nested_limits_with_their_bounds() -> N
     definitions = form(FLOWS["train"])["definitions"]
     assert definitions["Billing"]["enum"] == list(Billing)
     request = definitions["TrainRequest"]["properties"]
+    source, search = (definitions[name]["properties"] for name in ("DataRequest", "SearchRequest"))
     assert request["limits"]["$ref"] == "#/definitions/Limits"
-    assert {"$ref": "#/definitions/DataFormat"} in request["format"]["anyOf"]
-    assert {"minimum": 1, "type": "integer"} in request["trials"]["anyOf"]
+    assert request["search"]["$ref"] == "#/definitions/SearchRequest"
+    assert {"$ref": "#/definitions/DataFormat"} in source["format"]["anyOf"]
+    assert {"minimum": 1, "type": "integer"} in search["trials"]["anyOf"]
     assert all(quantity in request["objective"]["description"] for quantity in Objective)
     limits = definitions["Limits"]["properties"]
     assert set(limits) == set(Limits.model_fields)
@@ -55,6 +57,14 @@ def test_form_of_train_offers_choices_and_nested_limits_with_their_bounds() -> N
 def test_what_the_form_shows_at_first_is_the_request_of_the_command_without_options() -> None:
     default = form(FLOWS["train"])["properties"]["request"]["default"]
     assert TrainRequest.model_validate(default) == TrainRequest()
+
+
+def test_flat_options_are_accepted_with_the_same_bounds_though_the_form_shows_groups() -> None:
+    definitions = form(FLOWS["train"])["definitions"]
+    accepted = definitions["TrainRequest"]["patternProperties"]
+    for group in ("DataRequest", "SearchRequest", "TrainingEffort", "EnsembleRequest", "ClusterRequest", "Pricing"):
+        for name, field in definitions[group]["properties"].items():
+            assert accepted[f"^{name}$"] == field
 
 
 @pytest.mark.slow
@@ -82,9 +92,22 @@ class TestRegistered:
         register_deployments(tmp_path)
         with get_client(sync_client=True) as client:
             train = client.read_deployment_by_name("train/train")
-            for request in ({"trials": 0}, {"limits": {"max_hours": -1}}, {"no_such_field": 1}):
+            for request in (
+                {"trials": 0},
+                {"search": {"trials": 0}},
+                {"limits": {"max_hours": -1}},
+                {"no_such_field": 1},
+            ):
                 with pytest.raises(PrefectHTTPStatusError, match=r"409|422"):
                     client.create_flow_run_from_deployment(train.id, parameters={"request": request})
+
+    def test_request_is_accepted_in_its_groups_and_flat(self, tmp_path) -> None:
+        register_deployments(tmp_path)
+        with get_client(sync_client=True) as client:
+            train = client.read_deployment_by_name("train/train")
+            for request in ({"data": "mine.csv", "format": "csv", "trials": 2}, {"search": {"trials": 2}}):
+                run = client.create_flow_run_from_deployment(train.id, parameters={"request": request})
+                assert run.parameters["request"] == request
 
     def test_what_a_user_has_set_in_the_ui_outlives_the_next_start(self, tmp_path) -> None:
         from prefect.client.schemas.actions import DeploymentUpdate

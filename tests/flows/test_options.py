@@ -4,16 +4,20 @@ import pytest
 
 from flows.options import build, option_name, options_of
 from shunter.errors import RequestError
-from shunter.requests.training import Limits, Objective, TrainRequest
+from shunter.requests import NightlyRequest, Objective, Request, SelectRequest, TrainRequest
 
 
 def flat_defaults() -> dict[str, object]:
     return {parameter.name: parameter.default for parameter in options_of(TrainRequest)}
 
 
-def test_every_field_of_the_request_and_of_its_limits_is_one_option() -> None:
-    names = set(flat_defaults())
-    assert names == (set(TrainRequest.model_fields) - {"limits"}) | set(Limits.model_fields)
+@pytest.mark.parametrize("request_type", [TrainRequest, SelectRequest, NightlyRequest])
+def test_every_field_of_the_request_and_of_its_groups_is_one_option(request_type: type[Request]) -> None:
+    groups = request_type.groups()
+    options = [parameter.name for parameter in options_of(request_type)]
+    fields = [*request_type.model_fields, *(name for group in groups.values() for name in group.model_fields)]
+    assert sorted(options) == sorted(set(fields) - groups.keys())
+    assert len(fields) == len(set(fields)), "a flat option is of one group"
 
 
 def test_defaults_give_the_default_request() -> None:
@@ -37,6 +41,13 @@ def test_cost_without_a_price_says_which_option_is_missing() -> None:
 
 
 def test_every_option_explains_itself() -> None:
-    for name, field in {**TrainRequest.model_fields, **Limits.model_fields}.items():
+    groups = TrainRequest.groups().values()
+    fields = [TrainRequest.model_fields, *(group.model_fields for group in groups)]
+    for name, field in (item for each in fields for item in each.items()):
         assert field.description, option_name(name)
         assert field.description.endswith("."), option_name(name)
+
+
+def test_a_contradiction_within_a_group_is_said_without_the_group() -> None:
+    with pytest.raises(RequestError, match=r"^--min-auc-probability 0\.9 has no effect without --min-auc\.$"):
+        build(TrainRequest, {**flat_defaults(), "min_auc_probability": 0.9})

@@ -102,7 +102,7 @@ def test_where_an_absent_one_wins_the_explanation_tells_what_this_machine_can_do
 
 class TestLimitsThatNothingCanKeep:
     def message(self, request: TrainRequest | SelectRequest) -> str:
-        offers = [*local_offers(LOCAL, request.price_per_hour), *catalogue_offers("H100 SXM5 80GB, L4", LOCAL)]
+        offers = [*local_offers(LOCAL, request.pricing.price_per_hour), *catalogue_offers("H100 SXM5 80GB, L4", LOCAL)]
         with pytest.raises(RequestError) as raised:
             check_limits(request, offers)
         return str(raised.value)

@@ -41,7 +41,7 @@ def test_newest_learned_days_are_kept_and_fit_into_a_tag() -> None:
 def test_first_training_asks_for_what_the_night_asks_for() -> None:
     request = NightlyRequest(data="logs/{date}.csv", register_as="mine", trials=2, seed=5, model="dcnv2")
     first = request.first_training("a.csv,b.csv")
-    assert (first.data, first.register_as, first.trials, first.seed) == ("a.csv,b.csv", "mine", 2, 5)
+    assert (first.data, first.register_as, first.search.trials, first.seed) == ("a.csv,b.csv", "mine", 2, 5)
     assert first.model == "dcnv2"
 
 

@@ -9,7 +9,7 @@ from engine.data.dataset import Dataset, SplitStatistics
 from hardware.types import EnergyReading
 from models.spec import CategoricalFeature, Features
 from shunter.errors import CheckpointError, RequestError
-from shunter.requests.training import TrainRequest
+from shunter.requests import Limits, TrainRequest
 from tasks.run_state import RunState, Spent, unfinished_runs
 
 SPENT = Spent(energy=EnergyReading.of(7.0, 3.5, "estimated", "a test"))
@@ -50,6 +50,12 @@ def test_another_request_or_machine_has_another_state(dataset: Dataset) -> None:
         directory = state.directory
     assert RunState(TrainRequest(seed=1), dataset, "host").directory != directory
     assert RunState(TrainRequest(), dataset, "other").directory != directory
+
+
+def test_the_folder_is_the_one_that_earlier_versions_left(dataset: Dataset) -> None:
+    asked = TrainRequest(data="a.csv", format="csv", limits=Limits(max_hours=2), price_per_hour=1.25, processes=2)
+    assert RunState(TrainRequest(), dataset, "host").directory.name == "8e5b322861e9bcb5"
+    assert RunState(asked, dataset, "host", purpose="tune").directory.name == "tune-ada38f30fb1bf344"
 
 
 def test_fresh_forgets(dataset: Dataset) -> None:

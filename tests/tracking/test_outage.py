@@ -75,7 +75,7 @@ def test_training_outlives_a_server_that_is_away_at_the_start_and_in_the_middle(
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     monkeypatch.setattr("flows.services.START_SECONDS", 400)  # a busy machine takes its time
     parent = start_run_tree(TrainRequest(), dataset, flow_run_id="flow-1")  # nobody listens there
-    log_config(parent, "request", TrainRequest(trials=4))
+    log_config(parent, "request", TrainRequest(trials=4).flat())
     log_decision(parent, decision())
     away = train(dataset, parent, tmp_path, 0)
     assert undelivered() > 5

@@ -52,7 +52,7 @@ def decision() -> Decision:
 
 
 def test_config_is_kept_as_json(parent: str) -> None:
-    log_config(parent, "request", TrainRequest(trials=4))
+    log_config(parent, "request", TrainRequest(trials=4).flat())
     assert json.loads(artifact(parent, "config/request.json"))["trials"] == 4
 
 

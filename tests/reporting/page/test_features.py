@@ -44,7 +44,7 @@ def shop(tmp_path: Path) -> TrainRequest:
 
 
 def ingest(request: TrainRequest) -> Dataset:
-    source = open_source(request.data, None, request.schema_file, Settings().downloads_directory)
+    source = open_source(request.data, None, request.source.schema_file, Settings().downloads_directory)
     return ingest_source(source, Settings().cache_directory, 0, 0.01)[0]
 
 

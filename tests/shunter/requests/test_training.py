@@ -7,9 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from shunter.requests.training import (
+from shunter.requests import (
     Limits,
+    ModelRequest,
+    NightlyRequest,
     Objective,
+    Request,
     SearchMethodName,
     SearchSpaceName,
     SelectRequest,
@@ -51,9 +54,9 @@ def test_weights_that_mean_nothing_are_named(text: str, message: str) -> None:
 )
 def test_what_concerns_cost_needs_a_price_where_only_this_machine_can_be_chosen(options: dict[str, Any]) -> None:
     here: dict[str, Any] = {**options, "offers": "local"}
-    with pytest.raises(ValidationError, match="needs the price of this machine: add --price-per-hour"):
+    with pytest.raises(ValidationError, match="requires the price of this machine: add --price-per-hour"):
         TrainRequest(**options)
-    with pytest.raises(ValidationError, match="needs the price of this machine: add --price-per-hour"):
+    with pytest.raises(ValidationError, match="requires the price of this machine: add --price-per-hour"):
         SelectRequest(**here)
     TrainRequest(**options, price_per_hour=1)
     SelectRequest(**here, price_per_hour=1)
@@ -68,21 +71,21 @@ def test_a_price_limit_below_the_only_price_is_a_contradiction() -> None:
 
 
 def test_a_probability_without_the_quality_it_is_of_means_nothing() -> None:
-    with pytest.raises(ValidationError, match=r"--min-auc-probability 0\.9 means nothing without --min-auc"):
+    with pytest.raises(ValidationError, match=r"--min-auc-probability 0\.9 has no effect without --min-auc"):
         Limits(min_auc_probability=0.9)
 
 
 def test_the_help_names_every_model_family() -> None:
     from models.registry import FAMILIES
 
-    words = TrainRequest.model_fields["model"].description or ""
+    words = ModelRequest.model_fields["model"].description or ""
     assert all(family in words for family in FAMILIES)
 
 
 def test_a_cluster_is_for_one_process_and_its_resource_for_a_cluster() -> None:
     with pytest.raises(ValidationError, match="leave it out with --cluster auto"):
         TrainRequest(cluster="auto", processes=2)
-    with pytest.raises(ValidationError, match="--cluster-resource gpu means nothing without --cluster"):
+    with pytest.raises(ValidationError, match="--cluster-resource gpu has no effect without --cluster"):
         SelectRequest(cluster_resource="gpu")
 
 
@@ -97,7 +100,7 @@ def test_a_cluster_is_for_one_process_and_its_resource_for_a_cluster() -> None:
     ],
 )
 def test_trials_end_a_search_unless_its_own_budget_does(asked: dict[str, float], trials: int | None) -> None:
-    assert TrainRequest.model_validate(asked).most_trials == trials
+    assert TrainRequest.model_validate(asked).search.most_trials == trials
 
 
 @pytest.mark.parametrize(
@@ -119,6 +122,28 @@ def test_a_search_that_means_nothing_is_refused(asked: dict[str, Any], message: 
 
 
 def test_the_space_follows_the_method_unless_it_is_named() -> None:
-    assert TrainRequest().space == "settings"
-    assert TrainRequest(search_method=SearchMethodName.DNAS).space == "architecture"
-    assert TrainRequest(search_space=SearchSpaceName.ARCHITECTURE).space == "architecture"
+    assert TrainRequest().search.space == "settings"
+    assert TrainRequest(search_method=SearchMethodName.DNAS).search.space == "architecture"
+    assert TrainRequest(search_space=SearchSpaceName.ARCHITECTURE).search.space == "architecture"
+
+
+@pytest.mark.parametrize("request_type", [TrainRequest, SelectRequest, NightlyRequest])
+def test_towers_are_of_one_family_whatever_is_asked_for(request_type: type[Request]) -> None:
+    with pytest.raises(ValidationError, match="--towers 3 has no effect without --model dmt"):
+        request_type.model_validate({"model": "dlrm", "towers": 3})
+
+
+def test_an_option_may_be_given_flat_or_in_its_group() -> None:
+    folded = TrainRequest(search={"trials": 2, "parallel_trials": 3}, limits={"max_hours": 1})
+    assert TrainRequest(trials=2, search={"parallel_trials": 3}, max_hours=1) == folded
+    assert TrainRequest.model_validate(folded.flat()) == folded
+    assert TrainRequest.model_validate_json(folded.model_dump_json()) == folded
+    with pytest.raises(ValidationError, match="no_such_field"):
+        TrainRequest(no_such_field=1)
+
+
+def test_a_changed_copy_is_checked_and_keeps_the_rest() -> None:
+    request = TrainRequest(trials=2, parallel_trials=3)
+    assert request.model_copy(update={"trials": 4}) == TrainRequest(trials=4, parallel_trials=3)
+    with pytest.raises(ValidationError, match="greater than or equal to 1"):
+        request.model_copy(update={"trials": 0})

@@ -1,0 +1,29 @@
+"""A cluster whose nodes serve a request instead of this machine."""
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from shunter.requests.groups import Group
+
+
+class ClusterRequest(Group, frozen=True, title="Cluster"):
+    """Which nodes serve the request instead of this machine."""
+
+    cluster: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Ray cluster whose nodes are profiled and chosen among instead of this machine: host:port, "
+        "ray://host:port, or auto for the one this machine is part of; Shunter must be installed on its nodes.",
+    )
+    cluster_resource: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Only nodes of --cluster that were started with this resource (`ray start --resources`).",
+    )
+
+    @model_validator(mode="after")
+    def _check_resource(self) -> Self:
+        if self.cluster_resource is not None and self.cluster is None:
+            raise ValueError(f"--cluster-resource {self.cluster_resource} has no effect without --cluster")
+        return self

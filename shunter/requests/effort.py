@@ -1,0 +1,66 @@
+"""How much is trained, and by how many processes."""
+
+import math
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from shunter.requests.groups import Group
+
+
+def parse_task_weights(text: str) -> dict[str, float]:
+    """From `click=1,conversion=0.5`.
+
+    Raises:
+        ValueError: a part is no name with a number from 0 on, or a name comes twice.
+    """
+    weights: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, number = (piece.strip() for piece in part.partition("="))
+        try:
+            weight = float(number)
+        except ValueError:
+            weight = -1.0
+        if not (name and math.isfinite(weight) and weight >= 0) or name in weights:
+            raise ValueError(f"{part.strip()!r} is no weight of a label: write each once, such as click=1")
+        weights[name] = weight
+    return weights
+
+
+def _checked_task_weights(text: str | None) -> str | None:
+    if text is not None:
+        parse_task_weights(text)
+    return text
+
+
+class Effort(Group, frozen=True, title="Training"):
+    """How long one setting is trained at most."""
+
+    max_epochs: int = Field(
+        default=9, ge=1, description="Longest training of one setting, in passes over the training part."
+    )
+
+
+class TrainingEffort(Effort, frozen=True, title="Training"):
+    """How the chosen settings are trained."""
+
+    processes: int = Field(
+        default=1,
+        ge=1,
+        description="Processes that train each member of the ensemble together; an interrupted run may change it.",
+    )
+    fixed_threads: bool = Field(
+        default=False,
+        description="Keep the threads that were chosen, whatever the steps take: repetitions are then bitwise equal.",
+    )
+    task_weights: Annotated[str | None, AfterValidator(_checked_task_weights)] = Field(
+        default=None,
+        description="Weights of several labels in the loss, such as click=1,conversion=0.5; 1 for each that is not "
+        "named.",
+    )
+
+
+class EnsembleRequest(Group, frozen=True, title="Ensemble"):
+    """What the result is made of."""
+
+    ensemble_size: int = Field(default=3, ge=1, description="Most models in the ensemble; 1 switches it off.")

@@ -1,0 +1,90 @@
+"""What all requests share: options in groups by concern, accepted in their groups or flat, and written either way."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from pydantic import BaseModel, GetJsonSchemaHandler, model_validator
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+CAPITALS = {"kwh": "kWh", "auc": "AUC", "gib": "GiB", "gbit": "Gbit"}
+
+
+def title_of(name: str, _: FieldInfo | None = None) -> str:
+    """Title of a field in a form: `max_kwh` becomes `Max kWh`."""
+    return " ".join(CAPITALS.get(word, word.capitalize()) for word in name.split("_"))
+
+
+class Group(BaseModel, frozen=True, extra="forbid", field_title_generator=title_of):
+    """Options of one concern: a folded part of the form, plain options on the command line."""
+
+
+class Request(BaseModel, frozen=True, extra="forbid", field_title_generator=title_of):
+    """What a user asks for, in groups by concern.
+
+    An option may be given in its group, `search={"trials": 3}`, or flat, `trials=3`, as the command line, stored
+    requests and scripts give it; no option therefore bears the name of another one or of a group.
+    """
+
+    # Groups that a flat request keeps as they are, for requests were stored so before there were others.
+    unfolded: ClassVar[frozenset[str]] = frozenset({"limits", "drift"})
+
+    if TYPE_CHECKING:  # in each request, or its options could not be given flat
+
+        def __init__(self, **options: Any) -> None: ...
+
+    @classmethod
+    def groups(cls) -> dict[str, type[Group]]:
+        """The groups by their names."""
+        return {
+            name: field.annotation
+            for name, field in cls.model_fields.items()
+            if isinstance(field.annotation, type) and issubclass(field.annotation, Group)
+        }
+
+    def flat(self) -> dict[str, Any]:
+        """Plain values by the names of the options, as requests are stored."""
+        folded = self.groups().keys() - self.unfolded
+        values: dict[str, Any] = {}
+        for name, value in self.model_dump(mode="json").items():
+            values |= value if name in folded else {name: value}
+        return values
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """The request with some options changed, in their groups or flat.
+
+        Raises:
+            ValidationError: a value is out of range, or the values contradict each other.
+        """
+        return type(self).model_validate({**dict(self), **(update or {})})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fold(cls, values: Any) -> Any:
+        """Put flat options into their groups."""
+        if not isinstance(values, dict):
+            return values
+        folded = dict(values)
+        for name, group in cls.groups().items():
+            flat = {option: folded.pop(option) for option in group.model_fields if option in folded}
+            given = folded.get(name, {})
+            if flat and isinstance(given, dict | Group):
+                folded[name] = {**dict(given), **flat}
+        return folded
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """The schema of the form; flat options are accepted, with the same bounds, but not shown."""
+        reference = handler(schema)
+        form = handler.resolve_ref_schema(reference)
+        patterns = form.setdefault("patternProperties", {})
+        for name in cls.groups().keys() - cls.unfolded:
+            group = handler.resolve_ref_schema({"$ref": _reference(form["properties"][name])})
+            patterns |= {f"^{option}$": value for option, value in group["properties"].items()}
+        return reference
+
+
+def _reference(field: dict[str, Any]) -> str:
+    """Where the schema of a group is."""
+    return field["$ref"] if "$ref" in field else field["allOf"][0]["$ref"]

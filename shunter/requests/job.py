@@ -1,0 +1,89 @@
+"""What all requests ask that lead to a training: data, model, limits, effort."""
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from shunter.requests.architecture import ModelRequest
+from shunter.requests.effort import Effort, EnsembleRequest
+from shunter.requests.groups import Request
+from shunter.requests.limits import Limits
+from shunter.requests.objective import ObjectiveText, Weights
+from shunter.requests.pricing import Pricing
+from shunter.requests.search import SearchBudget
+from shunter.requests.source import DataRequest
+
+
+class JobRequest(Request, frozen=True):
+    """What is to be trained, within which limits: what a choice of placement needs to know."""
+
+    source: DataRequest = Field(default=DataRequest(), description="Where the rows come from.")
+    architecture: ModelRequest = Field(default=ModelRequest(), description="The model.")
+    objective: ObjectiveText = Field(
+        default="time",
+        description="What to minimise within the limits: time, energy, cost, or weights such as time=1,energy=0.5.",
+    )
+    limits: Limits = Field(default=Limits(), description="Hard limits.")
+    pricing: Pricing = Field(default=Pricing(), description="What time on this machine costs.")
+    search: SearchBudget = Field(default=SearchBudget(), description="What is tried before the training.")
+    training: Effort = Field(default=Effort(), description="How much is trained.")
+    ensemble: EnsembleRequest = Field(default=EnsembleRequest(), description="What the result is made of.")
+    seed: int = Field(
+        default=0,
+        ge=0,
+        description="Seed of the split, the initial weights, the order of batches and the search.",
+    )
+    explore: bool = Field(
+        default=False,
+        description="Take another batch size now and then, where past runs of this data promise that it needs less; "
+        "set --min-auc with it.",
+    )
+
+    @property
+    def data(self) -> str:
+        """The click log."""
+        return self.source.data
+
+    @property
+    def model(self) -> str:
+        """The model family."""
+        return self.architecture.model
+
+    @property
+    def weights(self) -> Weights:
+        """The objective, with its weights."""
+        return Weights.parse(self.objective)
+
+    @property
+    def needs_price(self) -> str | None:
+        """The first option that requires a price; None when there is none."""
+        if self.limits.max_cost is not None:
+            return "--max-cost"
+        if self.limits.max_cost_per_hour is not None:
+            return "--max-cost-per-hour"
+        return "--objective cost" if self.weights.cost else None
+
+    @model_validator(mode="after")
+    def _check_search_budget(self) -> Self:
+        minutes, hours = self.search.search_minutes, self.limits.max_hours
+        if minutes is not None and hours is not None and minutes > hours * 60:
+            raise ValueError(f"--search-minutes {minutes:g} is more than --max-hours {hours:g}: lower it")
+        kwh, limit = self.search.search_kwh, self.limits.max_kwh
+        if kwh is not None and limit is not None and kwh > limit:
+            raise ValueError(f"--search-kwh {kwh:g} is more than --max-kwh {limit:g}: lower it")
+        return self
+
+    @model_validator(mode="after")
+    def _check_price(self) -> Self:
+        limit, price = self.limits.max_cost_per_hour, self.pricing.price_per_hour
+        if not self._only_local():
+            return self
+        if limit is not None and price is not None and price > limit:
+            raise ValueError(f"--max-cost-per-hour {limit:g} is below the --price-per-hour of {price:g}: raise it")
+        if price is None and self.needs_price:
+            raise ValueError(f"{self.needs_price} requires the price of this machine: add --price-per-hour")
+        return self
+
+    def _only_local(self) -> bool:
+        """Whether this machine alone can be chosen."""
+        return True

@@ -1,0 +1,49 @@
+"""Hard limits of a training."""
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from shunter.requests.groups import Group
+
+LIKELY = 0.5  # more likely than not: what the likeliest figure keeps
+
+
+class Limits(Group, frozen=True, title="Limits"):
+    """Hard limits: a placement that is expected to break one is excluded, a run that reaches one stops."""
+
+    max_hours: float | None = Field(default=None, gt=0, description="Wall-clock hours for tuning and training.")
+    max_kwh: float | None = Field(default=None, gt=0, description="Energy of tuning and training, in kilowatt hours.")
+    max_cost: float | None = Field(default=None, gt=0, description="Money, in the currency of --price-per-hour.")
+    max_cost_per_hour: float | None = Field(
+        default=None, gt=0, description="Price of the accelerators per hour, in the same currency."
+    )
+    max_watts: float | None = Field(
+        default=None, gt=0, description="Mean power while training, in watts, as it is predicted."
+    )
+    max_memory_gib: float | None = Field(default=None, gt=0, description="Memory of the training process, in GiB.")
+    min_auc: float | None = Field(
+        default=None,
+        ge=0.5,
+        lt=1,
+        description="Lowest acceptable AUC on validation: below it nothing is registered.",
+    )
+    min_auc_probability: float = Field(
+        default=LIKELY,
+        gt=0,
+        lt=1,
+        description="Least probability of --min-auc, judged from past runs where there are any.",
+    )
+    confidence: float = Field(
+        default=LIKELY,
+        ge=LIKELY,
+        lt=1,
+        description="Probability with which limits on time, energy and cost must be kept; 0.5: the likeliest figure "
+        "keeps them.",
+    )
+
+    @model_validator(mode="after")
+    def _check_probability(self) -> Self:
+        if self.min_auc is None and self.min_auc_probability != LIKELY:
+            raise ValueError(f"--min-auc-probability {self.min_auc_probability:g} has no effect without --min-auc")
+        return self

@@ -1,0 +1,71 @@
+"""What the chosen placement shall need least of."""
+
+import math
+from enum import StrEnum
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, BaseModel, Field
+
+
+class Objective(StrEnum):
+    """What the chosen placement shall need least of, within the limits."""
+
+    TIME = "time"
+    ENERGY = "energy"
+    COST = "cost"
+
+
+class Weights(BaseModel, frozen=True, extra="forbid"):
+    """How much each quantity counts: the least product of powers, time^a energy^b cost^c, is chosen.
+
+    A product and not a sum, because hours, kilowatt hours and money have no common unit: with `time=1,energy=0.5` one
+    per cent of time is worth two per cent of energy, in whatever unit and whichever other candidates there are.
+    `time=1,energy=1` is the energy-delay product (Gonzalez and Horowitz, IEEE JSSC 31(9), 1996).
+    """
+
+    time: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    energy: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    cost: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """From `energy`, or from `time=1,energy=0.5`.
+
+        Raises:
+            ValueError: a quantity is unknown or given twice, a weight is no positive number, or none is given.
+        """
+        known = ", ".join(Objective)
+        weights: dict[str, float] = {}
+        for part in text.split(","):
+            name, equals, number = (piece.strip() for piece in part.partition("="))
+            if name not in set(Objective):
+                raise ValueError(f"{name!r} is unknown, use one of {known}, or weights such as time=1,energy=0.5")
+            if name in weights:
+                raise ValueError(f"{name} is weighted twice")
+            try:
+                weights[name] = float(number) if equals else 1.0
+            except ValueError:
+                raise ValueError(f"the weight {number!r} of {name} is not a number") from None
+            if not (weights[name] > 0 and math.isfinite(weights[name])):
+                raise ValueError(f"the weight {number} of {name} must be positive")
+        return cls(**weights)
+
+    @property
+    def used(self) -> dict[Objective, float]:
+        """The quantities that count, with their weights."""
+        return {quantity: weight for quantity in Objective if (weight := getattr(self, quantity.value))}
+
+    @property
+    def words(self) -> str:
+        """For instance `time`, or `time=1,energy=0.5`; `parse` reads it back."""
+        used = self.used
+        if len(used) == 1:
+            return str(next(iter(used)))
+        return ",".join(f"{quantity}={weight:g}" for quantity, weight in used.items())
+
+
+def _checked(text: str) -> str:
+    return Weights.parse(text).words
+
+
+ObjectiveText = Annotated[str, AfterValidator(_checked)]

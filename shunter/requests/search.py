@@ -1,0 +1,118 @@
+"""What is tried before a training, and for how long."""
+
+from enum import StrEnum
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from shunter.requests.groups import Group
+
+TRIALS = 9  # of a search without any budget
+
+
+class SearchSpaceName(StrEnum):
+    """What is searched."""
+
+    SETTINGS = "settings"
+    ARCHITECTURE = "architecture"
+
+
+class SearchMethodName(StrEnum):
+    """Who proposes what is tried next."""
+
+    TPE = "tpe"
+    RANDOM = "random"
+    DNAS = "dnas"
+    RL = "rl"
+    TRANSFER = "transfer"
+
+
+class SearchCost(StrEnum):
+    """What the quality is weighed against."""
+
+    TIME = "time"
+    ENERGY = "energy"
+    BYTES = "bytes"
+
+
+class TowerStrategy(StrEnum):
+    """Which fields share a tower of a DMT."""
+
+    AUTO = "auto"
+    COHERENT = "coherent"
+    DIVERSE = "diverse"
+    ORDER = "order"
+
+
+class SearchBudget(Group, frozen=True, title="Search"):
+    """How much is tried."""
+
+    trials: int | None = Field(
+        default=None,
+        ge=1,
+        description=f"Settings to try; if omitted {TRIALS}, or with --search-minutes or --search-kwh as many as fit.",
+    )
+    search_minutes: float | None = Field(
+        default=None, gt=0, description="Longest search, in minutes; it counts against --max-hours too."
+    )
+    search_kwh: float | None = Field(
+        default=None, gt=0, description="Most energy of the search, in kilowatt hours; it counts against --max-kwh too."
+    )
+
+    @property
+    def most_trials(self) -> int | None:
+        """Settings to try; None where only the search's time or energy ends it."""
+        if self.trials is None and self.search_minutes is None and self.search_kwh is None:
+            return TRIALS
+        return self.trials
+
+
+class SearchRequest(SearchBudget, frozen=True, title="Search"):
+    """How much is tried, what, and by which method."""
+
+    search_method: SearchMethodName = Field(
+        default=SearchMethodName.TPE,
+        description="Who proposes what is tried: tpe or random; transfer, which learns from other data sets; or, over "
+        "architectures, dnas, which trains a super-net first, or rl, a policy.",
+    )
+    search_space: SearchSpaceName | None = Field(
+        default=None,
+        description="What is searched: settings of the family, or the architecture of a dlrm, layer by layer and table "
+        "by table; settings if omitted, architecture with --search-method dnas.",
+    )
+    search_cost: SearchCost | None = Field(
+        default=None,
+        description="What the search weighs NE against: time of a step, energy of a sample or bytes of the parameters; "
+        "if omitted, the lowest NE alone counts.",
+    )
+    tower_partition: TowerStrategy = Field(
+        default=TowerStrategy.AUTO,
+        description="Fields that share a tower of --model dmt: by their order, or learned in a brief training: those "
+        "that interact (coherent) or that do not (diverse); auto lets the search try all three.",
+    )
+    cold_start: bool = Field(
+        default=False,
+        description="Search as if nothing had been searched before; else tpe first tries what did best on the same or "
+        "like data, and transfer learns from all, so that the same command may try other settings the next time.",
+    )
+    parallel_trials: int = Field(
+        default=1, ge=1, description="Trials at a time: in processes that share the threads, or on nodes of --cluster."
+    )
+    search_storage: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Database of the search, such as postgresql://... or a path that ends in .db or .journal, which "
+        "several machines or later runs share; if omitted, the run's own folder.",
+    )
+
+    @property
+    def space(self) -> SearchSpaceName:
+        """What is searched."""
+        is_dnas = self.search_method == SearchMethodName.DNAS
+        return self.search_space or (SearchSpaceName.ARCHITECTURE if is_dnas else SearchSpaceName.SETTINGS)
+
+    @model_validator(mode="after")
+    def _check_space(self) -> Self:
+        if self.search_method == SearchMethodName.DNAS and self.space != SearchSpaceName.ARCHITECTURE:
+            raise ValueError("--search-method dnas searches an architecture: leave out --search-space settings")
+        return self

@@ -1,0 +1,34 @@
+"""What a user asks of `shunter select`: one model for the command line, the form and Python."""
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from shunter.requests.cluster import ClusterRequest
+from shunter.requests.job import JobRequest
+
+LOCAL_OFFERS = "local"
+ALL_OFFERS = "all"
+
+
+class SelectRequest(JobRequest, frozen=True):
+    """One choice of a placement, without the training; accelerators that are not here can be asked for."""
+
+    nodes: ClusterRequest = Field(default=ClusterRequest(), description="What is chosen among instead of this machine.")
+    offers: str = Field(
+        default=ALL_OFFERS,
+        min_length=1,
+        description="Accelerators to compare: local, all (the catalogue's too), or names of its rows, with commas.",
+    )
+    probe_seconds: float = Field(
+        default=15.0,
+        ge=0,
+        description="Seconds after which no further measurement on this machine begins; 0 predicts only.",
+    )
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **options: Any) -> None: ...
+
+    def _only_local(self) -> bool:
+        return self.offers.strip().lower() == LOCAL_OFFERS

@@ -1,0 +1,34 @@
+"""The data that a request is about."""
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from shunter.requests.groups import Group
+
+
+class DataFormat(StrEnum):
+    """How the source is written."""
+
+    CRITEO = "criteo"
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+class DataRequest(Group, frozen=True, title="Data"):
+    """Where the rows come from."""
+
+    data: str = Field(
+        default="ml-100k",
+        description="Click log: file, folder, glob, comma-separated list, or a name that `shunter datasets` lists.",
+    )
+    format: DataFormat | None = Field(
+        default=None, description="Format of the source; guessed from its name if omitted."
+    )
+    schema_file: str | None = Field(
+        default=None,
+        description="YAML or JSON file that names the label, numeric, categorical and time columns.",
+    )
+    max_bad_share: float = Field(
+        default=0.01, ge=0, le=1, description="Share of unreadable rows above which ingestion stops."
+    )
