@@ -42,7 +42,7 @@ class Effort(Group, frozen=True, title="Training"):
 
 
 class TrainingEffort(Effort, frozen=True, title="Training"):
-    """How the chosen settings are trained."""
+    """How long, by how many processes and with which weights the chosen settings are trained."""
 
     processes: int = Field(
         default=1,
@@ -61,6 +61,6 @@ class TrainingEffort(Effort, frozen=True, title="Training"):
 
 
 class EnsembleRequest(Group, frozen=True, title="Ensemble"):
-    """What the result is made of."""
+    """The models that are combined."""
 
     ensemble_size: int = Field(default=3, ge=1, description="Most models in the ensemble; 1 switches it off.")

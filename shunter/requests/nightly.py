@@ -13,7 +13,7 @@ from shunter.requests.training import TrainRequest
 
 
 class DayFiles(DataRequest, frozen=True, title="Data"):
-    """Where the files of the days are."""
+    """The files of the days and how they are read."""
 
     data: str = Field(
         default="",
@@ -23,7 +23,7 @@ class DayFiles(DataRequest, frozen=True, title="Data"):
 
 
 class DayChoice(Group, frozen=True, title="Days"):
-    """Which days are learned, and which one is judged on."""
+    """The days that are learned, and the one that is judged on."""
 
     timezone: str = Field(default="UTC", description="Time zone in which a day ends, for instance Europe/Berlin.")
     day: date | None = Field(
@@ -51,7 +51,7 @@ class DayChoice(Group, frozen=True, title="Days"):
 
 
 class Promotion(Group, frozen=True, title="Promotion"):
-    """What a challenger must achieve to take the champion's place."""
+    """What takes the champion's place."""
 
     margin: float = Field(
         default=0.001,
@@ -66,7 +66,7 @@ class Promotion(Group, frozen=True, title="Promotion"):
 
 
 class ChallengerRequest(Group, frozen=True, title="Challenger"):
-    """How a challenger is trained."""
+    """The training of a challenger."""
 
     nightly_epochs: int = Field(
         default=1, ge=1, description="Longest training of a challenger, in passes over the days that it learns."
@@ -85,7 +85,7 @@ class ChallengerRequest(Group, frozen=True, title="Challenger"):
 
 
 class DriftLimits(Group, frozen=True, title="Drift"):
-    """How unlike the others a day must be to be reported."""
+    """Bounds of what is usual: a day beyond them is reported."""
 
     max_base_rate_ratio: float = Field(
         default=2.0,

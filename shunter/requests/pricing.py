@@ -17,7 +17,7 @@ class Billing(StrEnum):
 
 
 class Pricing(Group, frozen=True, title="Pricing"):
-    """What time on this machine costs."""
+    """The price of this machine, and how its time is charged."""
 
     price_per_hour: float | None = Field(
         default=None,

@@ -9,7 +9,7 @@ from shunter.requests.source import DataFormat
 
 
 class StallRequest(Group, frozen=True, title="Stalls"):
-    """How the training runs whose stalls are found."""
+    """The training whose stalls are found."""
 
     accelerator: Literal["cpu", "cuda"] | None = Field(
         default=None, description="Where to find stalls; if omitted, on the GPUs if there are any."

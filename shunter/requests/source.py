@@ -16,7 +16,7 @@ class DataFormat(StrEnum):
 
 
 class DataRequest(Group, frozen=True, title="Data"):
-    """Where the rows come from."""
+    """The click log and how it is read."""
 
     data: str = Field(
         default="ml-100k",
