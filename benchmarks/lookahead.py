@@ -23,7 +23,7 @@ from engine.checkpoint.lookahead import admitted, embedding_cache
 from engine.config import Execution, Hyperparameters
 from engine.data.batch import Batch, make_batch
 from engine.loop.step import applied, build_dense_optimizer, prefetch, train_step
-from models.embeddings.pooled import PooledEmbeddings
+from models.embeddings.role import EmbeddingTables
 from models.embeddings.slots import Admission
 from models.embeddings.tiered import TieredEmbeddings
 from models.registry import Model, build_model
@@ -91,7 +91,7 @@ def train(features: Features, batches: list[Batch], variant: Variant) -> tuple[d
     return figures, model
 
 
-def _slow_down(tables: PooledEmbeddings, rows_per_second: float) -> None:
+def _slow_down(tables: EmbeddingTables, rows_per_second: float) -> None:
     """Simulate a tier that delivers so many rows a second."""
     assert isinstance(tables, TieredEmbeddings)
     move = tables._move

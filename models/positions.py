@@ -26,7 +26,7 @@ class Positions:
 
     Attributes:
         widths: bags of each field: the length of a history, one for any other field.
-        table_of: table of each bag (`models.embeddings.pooled.PooledEmbeddings`).
+        table_of: table of each bag (`models.embeddings.role.EmbeddingTables`).
     """
 
     def __init__(self, features: Features) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from models.embeddings.pooled import PooledEmbeddings
+from models.embeddings.role import EmbeddingTables
 from models.positions import Positions
 from models.spec import Features, ModelSpec
 
@@ -33,7 +33,7 @@ class Recommender(nn.Module):
         self,
         spec: ModelSpec,
         features: Features,
-        embeddings: PooledEmbeddings,
+        embeddings: EmbeddingTables,
         layers: nn.Module,
         positions: Positions | None = None,
     ) -> None:

@@ -1,15 +1,13 @@
 """The model families, by name."""
 
 from collections.abc import Callable
-from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from models.embeddings.mixed import MixedEmbeddings
-from models.embeddings.pooled import Kernel, PooledEmbeddings, build_embeddings
-from models.embeddings.tiered import EmbeddingCache, TieredEmbeddings
+from models.embeddings.kinds import build_tables
+from models.embeddings.request import EmbeddingCache, Kernel, TableRequest
+from models.embeddings.role import EmbeddingTables
 from models.families.dcnv2 import Dcnv2Layers
 from models.families.deepfm import DeepfmLayers
 from models.families.dhen import DhenLayers
@@ -78,8 +76,8 @@ def build_model(
         device: where the model shall lie.
         kernel: of the embeddings; `auto` picks the fastest that is installed.
         cache: keeps the tables in a file and as many rows in memory; None keeps all in memory.
-        embedding_l2: weight decay of the embedding rows that a step touches, see `PooledEmbeddings.l2`.
-        embedding_initial_bound: of the initial embeddings; None gives each table its own, see `PooledEmbeddings`.
+        embedding_l2: weight decay of the embedding rows that a step touches, see `EmbeddingTables.l2`.
+        embedding_initial_bound: of the initial embeddings; None gives each table its own, see `EmbeddingTables`.
 
     Raises:
         RequestError: the family is not known, the embedding width does not suit the kernels, there is no feature, or
@@ -88,34 +86,28 @@ def build_model(
     """
     check_spec(spec, features)
     device = torch.device(device)
-    embeddings = _build_tables(
-        spec, features, cache, learning_rate=embedding_learning_rate, device=device, kernel=kernel
-    )
-    embeddings.l2, embeddings.initial_bound = embedding_l2, embedding_initial_bound
-    return assemble_model(spec, features, embeddings, seed=seed, device=device)
-
-
-def _build_tables(spec: ModelSpec, features: Features, cache: EmbeddingCache | None, **placed: Any) -> PooledEmbeddings:
-    """The tables, in memory or behind a cache; `placed` is what all kinds of them take."""
     if cache is not None and spec.family in POSITIONAL:
         raise RequestError(
             f"The option embedding_cache_rows does not work for a model of family {spec.family!r}, which looks up "
             "positions of histories: leave it out."
         )
-    if cache is not None and spec.has_mixed_tables:
-        raise RequestError(
-            "The option embedding_cache_rows needs tables of one width with a row for each id: leave it out, or "
-            "table_dims and table_shares."
-        )
-    dim, bags = spec.embedding_dim, bag_tables(spec, features)
-    if spec.has_mixed_tables:
-        return MixedEmbeddings(spec.tables(features), dim, table_of=bags, **placed)
-    build = build_embeddings if cache is None else partial(TieredEmbeddings, cache=cache)
-    return build(features.table_rows, dim, table_of=bags, **placed)
+    wanted = TableRequest(
+        shapes=spec.tables(features),
+        dim=spec.embedding_dim,
+        table_of=bag_tables(spec, features),
+        learning_rate=embedding_learning_rate,
+        device=device,
+        kernel=kernel,
+        is_mixed=spec.has_mixed_tables,
+        cache=cache,
+    )
+    embeddings = build_tables(wanted)
+    embeddings.l2, embeddings.initial_bound = embedding_l2, embedding_initial_bound
+    return assemble_model(spec, features, embeddings, seed=seed, device=device)
 
 
 def assemble_model(
-    spec: ModelSpec, features: Features, embeddings: PooledEmbeddings, *, seed: int, device: str | torch.device
+    spec: ModelSpec, features: Features, embeddings: EmbeddingTables, *, seed: int, device: str | torch.device
 ) -> Model:
     """Build a model around tables of any kind, and draw the initial weights; see `build_model`."""
     with torch.random.fork_rng(devices=[]):

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from engine.checkpoint.optimizer_state import optimizer_tensors, restore_optimizer
 from engine.checkpoint.storage import check_file, load_weights, read_json, read_tensors, write_tensors, write_text
-from models.recommender import Recommender
+from models.embeddings.role import EmbeddingTables
 from shunter.errors import CheckpointError, TrainingError
 
 FORMAT = 1
@@ -141,17 +141,18 @@ def _is_finite(tensor: Tensor) -> bool:
     return all(bool(torch.isfinite(part).all()) for part in tensor.reshape(-1).split(VALUES_CHECKED_AT_ONCE))
 
 
-def _device(model: nn.Module) -> torch.device:
-    return model.embeddings.weight.device if isinstance(model, Recommender) else next(model.parameters()).device
+def _embedding_tables(model: nn.Module) -> list[tuple[str, EmbeddingTables]]:
+    """The tables of a model by their path, which keep the state of their own optimiser; a graph model has none."""
+    return [(path, module) for path, module in model.named_modules() if isinstance(module, EmbeddingTables)]
 
 
 def _collect(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
-    if isinstance(model, Recommender):  # a graph model has no optimiser of its own
-        tensors["embeddings.adagrad_sum"] = model.embeddings.adagrad_sum
+    for place, tables in _embedding_tables(model):
+        tensors |= {f"{place}.{name}": tensor for name, tensor in tables.optimizer_tensors().items()}
     tensors |= optimizer_tensors(optimizer)
     tensors["random.cpu"] = torch.get_rng_state()
-    device = _device(model)
+    device = next(model.parameters()).device
     if device.type == "cuda":
         tensors["random.cuda"] = torch.cuda.get_rng_state(device)
     return tensors
@@ -161,10 +162,10 @@ def _distribute(tensors: dict[str, Tensor], model: nn.Module, optimizer: torch.o
     weights = {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
     load_weights(model, weights, path)
     restore_optimizer(optimizer, tensors)
-    device = _device(model)
+    device = next(model.parameters()).device
     try:
-        if isinstance(model, Recommender):
-            model.embeddings.adagrad_sum.copy_(tensors["embeddings.adagrad_sum"])
+        for place, tables in _embedding_tables(model):
+            tables.load_optimizer_tensors({name: tensors[f"{place}.{name}"] for name in tables.optimizer_tensors()})
         torch.set_rng_state(tensors["random.cpu"])
         if device.type == "cuda":
             torch.cuda.set_rng_state(tensors["random.cuda"], device)

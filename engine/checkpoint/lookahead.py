@@ -6,7 +6,7 @@ from pathlib import Path
 
 from engine.config import Execution
 from engine.data.batch import Batch
-from models.embeddings.tiered import EmbeddingCache, TieredEmbeddings
+from models.embeddings.request import EmbeddingCache
 from models.registry import Model
 
 
@@ -28,7 +28,7 @@ def embedding_cache(execution: Execution, directory: Path | None = None) -> Embe
 
 
 def admitted(batches: Iterator[Batch], model: Model) -> Iterator[Batch]:
-    """Admit each training batch to the embedding cache of the model, if it has one.
+    """Admit each training batch to the tables of the model, which may have to fetch its rows.
 
     To be iterated in the background, by `engine.loop.step.prefetch`.
 
@@ -36,9 +36,7 @@ def admitted(batches: Iterator[Batch], model: Model) -> Iterator[Batch]:
         RequestError: the rows of the batches in work are more than the cache holds.
     """
     tables = model.embeddings
-    if not isinstance(tables, TieredEmbeddings):
-        yield from batches
-        return
     tables.begin()
     for batch in batches:
-        yield replace(batch, values=tables.admit(batch.values, batch.offsets))
+        values = tables.admit(batch.values, batch.offsets)
+        yield batch if values is batch.values else replace(batch, values=values)

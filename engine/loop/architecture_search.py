@@ -268,7 +268,7 @@ class SupernetTraining:
 
     def _let_learn(self, part: Part) -> None:
         """Leave all but a part as it is."""
-        self.network.tables.is_frozen = part != "weights"
+        self.network.tables.embeddings.is_frozen = part != "weights"
         self.network.layers.requires_grad_(part == "weights")
         self.network.choices.requires_grad_(part == "theta")
 

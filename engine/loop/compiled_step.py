@@ -57,6 +57,7 @@ class CompiledStep:
         state = [[self._optimizer.state[parameter][name] for parameter in self._parameters] for name in self._states]
         losses, gradient = self._run(self._parameters, state, inputs, batch, weights)
         inputs[1].backward(gradient)  # the tables update themselves
+        self._model.embeddings.after_backward()
         return losses
 
     def warm_up(self, batch: Batch, weights: Tensor | None) -> None:

@@ -16,7 +16,7 @@ from engine.loop.evaluation import evaluate
 from engine.loop.step import train_step
 from engine.memory import check_tables_fit
 from engine.results import Evaluation
-from models.embeddings.tiered import EmbeddingCache
+from models.embeddings.request import EmbeddingCache
 from models.registry import Model, build_model
 from models.spec import Features, ModelSpec
 

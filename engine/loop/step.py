@@ -65,6 +65,7 @@ def train_step(
         logits = model(*batch.inputs)
     losses = mean_losses(logits, batch.labels, batch.shares)
     weighted_sum(losses, weights).backward()
+    model.embeddings.after_backward()
     optimizer.step()
     return losses.detach()
 

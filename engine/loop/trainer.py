@@ -25,7 +25,7 @@ from engine.loop.step import applied, build_dense_optimizer, peak_memory_bytes, 
 from engine.loop.training_run import RunState, TrainingRun
 from engine.metrics import Metrics
 from engine.results import EpochReport, TrainResult
-from models.embeddings.tiered import EmbeddingCache
+from models.embeddings.request import EmbeddingCache
 from models.registry import Model
 from models.spec import ModelSpec
 from shunter.errors import DataError, RequestError, TrainingError

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import torch
 
-from models.embeddings.sharded import Shard, copy_block, overlap
+from models.embeddings.shards import Shard, copy_block, overlap
 from shunter.errors import CheckpointError
 
 

@@ -14,7 +14,7 @@ Blocks say where in their table they belong, so that any number of processes can
 
 import json
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,6 @@ from engine.checkpoint.storage import (
 )
 from engine.parallel.blocks import Block, StoredBlocks, fill_shards
 from engine.parallel.tower_model import HostRecommender
-from engine.parallel.towers import TowerEmbeddings
-from models.embeddings.sharded import Shard, ShardedEmbeddings
 from models.registry import Model
 from models.shampoo import Shampoo
 from shunter.errors import CheckpointError, TrainingError
@@ -146,7 +144,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
     def _own_blocks(self, model: Model) -> dict[str, Tensor]:
         """What this process writes; a table that every process holds is written by the first."""
         tensors: dict[str, Tensor] = {}
-        for shard in _shards(model):
+        for shard in model.embeddings.shards():
             if self.rank == 0 or not shard.replicated:
                 block = Block.of(shard)
                 tensors[block.weight_key], tensors[block.sum_key] = shard.weight, shard.adagrad_sum
@@ -204,7 +202,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         dense = read_tensors(folder / DENSE, index["files"][DENSE]["sha256"])
         layers = {key.removeprefix(LAYERS): value for key, value in dense.items() if key.startswith(LAYERS)}
         load_weights(model.layers, layers, folder / DENSE)
-        fill_shards(_shards(model), StoredBlocks(folder, index["files"]), with_sums=with_sums)
+        fill_shards(model.embeddings.shards(), StoredBlocks(folder, index["files"]), with_sums=with_sums)
         return dense
 
 
@@ -235,18 +233,7 @@ def gather_weights(folder: Path, model: Model) -> None:
     dense = read_tensors(folder / DENSE, index["files"][DENSE]["sha256"])
     layers = {key.removeprefix(LAYERS): value for key, value in dense.items()}
     load_weights(model.layers, layers, folder / DENSE)
-    tables = model.embeddings
-    weights, sums = tables.tables, tables.adagrad_sum.split(tables.rows)
-    shards = [
-        Shard(table=table, first_row=0, first_column=0, weight=weight, adagrad_sum=sums[table], replicated=True)
-        for table, weight in enumerate(weights)
-    ]
-    fill_shards(shards, StoredBlocks(folder, index["files"]), with_sums=False)
-
-
-def _shards(model: Model) -> Iterable[Shard]:
-    assert isinstance(model.embeddings, ShardedEmbeddings | TowerEmbeddings)
-    return model.embeddings.shards()
+    fill_shards(model.embeddings.shards(), StoredBlocks(folder, index["files"]), with_sums=False)
 
 
 def _dense_weights(model: Model) -> dict[str, Tensor]:

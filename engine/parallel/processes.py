@@ -24,8 +24,8 @@ from engine.parallel.loader import BatchShare, ShareLoader
 from engine.parallel.plan import Sharding, make_plan
 from engine.parallel.tower_model import HostRecommender, build_host_model, can_be_divided
 from engine.results import Evaluation
+from models.embeddings.request import EmbeddingCache
 from models.embeddings.sharded import ShardedEmbeddings
-from models.embeddings.tiered import EmbeddingCache
 from models.positions import Positions
 from models.registry import POSITIONAL, Model, assemble_model, bag_tables, check_spec
 from models.spec import Features, ModelSpec
@@ -144,8 +144,7 @@ class ManyProcesses(OneProcess):
         statistics = [buffer for buffer in model.layers.buffers() if buffer.is_floating_point()]
         if statistics:
             _average(statistics, self.count)
-        if isinstance(model.embeddings, ShardedEmbeddings):
-            model.embeddings.update_copies()
+        model.embeddings.after_backward()
         optimizer.step()
         mean = losses.detach() / self.count
         dist.all_reduce(mean)

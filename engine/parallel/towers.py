@@ -25,8 +25,11 @@ import torch
 from torch import Tensor
 
 from engine.parallel.hosts import Hosts, Members, exchange
-from models.embeddings.pooled import Kernel, PooledEmbeddings, build_embeddings, draw_tables
-from models.embeddings.sharded import Shard, copy_block
+from models.embeddings.initial_weights import draw_tables
+from models.embeddings.pooled import build_embeddings
+from models.embeddings.request import Kernel
+from models.embeddings.role import EmbeddingTables
+from models.embeddings.shards import Shard, copy_block
 from models.tower_partitioner import longest_first
 from models.towers import Towers
 
@@ -60,7 +63,7 @@ class TowerLayout:
         return cls(fields=fields, owned=tuple(owned))
 
 
-class TowerEmbeddings(PooledEmbeddings):
+class TowerEmbeddings(EmbeddingTables):
     """Embedding tables divided by tower, with row-wise Adagrad fused in the backward of each process's own.
 
     To be called by every process at the same time, each with a batch of equal size. The gradient of the loss is
@@ -165,9 +168,6 @@ class TowerEmbeddings(PooledEmbeddings):
         parts = zip(self.own, tables.weight.split(tables.rows), tables.adagrad_sum.split(tables.rows), strict=True)
         for table, weight, sums in parts:
             yield Shard(table=table, first_row=0, first_column=0, weight=weight, adagrad_sum=sums, replicated=False)
-
-    def update_copies(self) -> None:
-        """No table is held by several processes."""
 
     def _lookup_own(self, values: Tensor, offsets: Tensor) -> Tensor:
         """Steps 1 and 2: `[processes * batch, own tables, dim]`, the samples of the first process first."""

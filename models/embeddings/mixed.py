@@ -8,16 +8,19 @@ common width, because a super-net masks the columns of one wide table: a net dra
 
 from collections.abc import Sequence
 from itertools import accumulate, groupby
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from models.embeddings.pooled import Kernel, PooledEmbeddings, TorchEmbeddings, choose_kernel, fbgemm_kernel
+from models.embeddings.fbgemm_kernel import choose_kernel, fbgemm_kernel
+from models.embeddings.request import Kernel, TableRequest
+from models.embeddings.role import EmbeddingTables
+from models.embeddings.torch_kernel import TorchEmbeddings
 from models.spec import TableShape
 
 
-class MixedEmbeddings(PooledEmbeddings):
+class MixedEmbeddings(EmbeddingTables):
     """Tables of any width up to that of the vectors, behind the interface of every embedding kernel.
 
     All rows lie in one array, one behind the other, each as long as its table is wide; so a narrow table takes less
@@ -29,7 +32,7 @@ class MixedEmbeddings(PooledEmbeddings):
         learning_rate: of the row-wise Adagrad.
         device: where the tables lie, for good.
         kernel: of the lookups; FBGEMM does all tables in one operator, plain torch each run of equal widths.
-        table_of: see `PooledEmbeddings`.
+        table_of: see `EmbeddingTables`.
 
     Attributes:
         weight: `[numbers of all rows]` float32; `tables` gives each table as a matrix.
@@ -54,6 +57,23 @@ class MixedEmbeddings(PooledEmbeddings):
         self.register_buffer("adagrad_sum", self._kernel[0].adagrad_sum, persistent=False)
         self._bags = MixedBags(shapes, dim, self.table_of).to(device)
 
+    @classmethod
+    def suits(cls, wanted: TableRequest) -> bool:
+        """Whether tables may differ in width or in rows an id."""
+        return wanted.is_mixed
+
+    @classmethod
+    def of(cls, wanted: TableRequest) -> Self:
+        """Build uninitialised tables."""
+        return cls(
+            wanted.shapes,
+            wanted.dim,
+            learning_rate=wanted.learning_rate,
+            device=wanted.device,
+            kernel=wanted.kernel,
+            table_of=wanted.table_of,
+        )
+
     @property
     def tables(self) -> tuple[Tensor, ...]:
         """The weights of each table, `[rows, width]`: views of `weight`."""
@@ -61,7 +81,7 @@ class MixedEmbeddings(PooledEmbeddings):
         return tuple(part.view(shape.rows, shape.width) for part, shape in zip(parts, self.shapes, strict=True))
 
     def forward(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """Look up one batch of ids; see `PooledEmbeddings.forward`."""
+        """Look up one batch of ids; see `EmbeddingTables.forward`."""
         return super().forward(self._bags.rows_of(values, offsets), offsets)
 
     def lookup(self, values: Tensor, offsets: Tensor) -> Tensor:

@@ -17,14 +17,15 @@ so that such a table does not learn exactly as in one process. The other four ty
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
+from models.embeddings.initial_weights import draw_tables
 from models.embeddings.mixed import MixedBags
-from models.embeddings.pooled import EPSILON, PooledEmbeddings, draw_tables
+from models.embeddings.role import EPSILON, EmbeddingTables
+from models.embeddings.shards import Shard, copy_block
 from models.spec import TableShape
 
 if TYPE_CHECKING:
@@ -62,28 +63,7 @@ ROUNDING_ERROR: dict[CommunicationPrecision, float] = {"fp32": 0.0, "fp16": 2.0*
 MakePlan = Callable[["EmbeddingBagCollection", "EmbeddingBagCollectionSharder"], "ShardingPlan"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shard:
-    """A block of a table that this process holds.
-
-    Attributes:
-        table: position of its field.
-        first_row: of the block within the table.
-        first_column: of the block within the table.
-        weight: `[rows, columns]`, the memory that is trained.
-        adagrad_sum: `[rows]`, likewise.
-        replicated: whether every process holds this block.
-    """
-
-    table: int
-    first_row: int
-    first_column: int
-    weight: Tensor
-    adagrad_sum: Tensor
-    replicated: bool
-
-
-class ShardedEmbeddings(PooledEmbeddings):
+class ShardedEmbeddings(EmbeddingTables):
     """TorchRec's distributed embedding bags behind the interface of every embedding kernel.
 
     To be built and called by every process of the default group at the same time, each with batches of equal size. The
@@ -97,7 +77,7 @@ class ShardedEmbeddings(PooledEmbeddings):
         device: of this process.
         make_plan: decides how the tables are divided; equal in every process.
         precision: in which pooled rows and gradients travel.
-        table_of: see `PooledEmbeddings`.
+        table_of: see `EmbeddingTables`.
     """
 
     def __init__(
@@ -136,7 +116,7 @@ class ShardedEmbeddings(PooledEmbeddings):
         self._copies = RowWiseAdagrad(copies, lr=learning_rate, eps=EPSILON) if copies else None
 
     def forward(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """Look up this process's part of a batch; see `PooledEmbeddings.forward`."""
+        """Look up this process's part of a batch; see `EmbeddingTables.forward`."""
         return super().forward(self._bags.rows_of(values, offsets), offsets)
 
     def lookup(self, values: Tensor, offsets: Tensor) -> Tensor:
@@ -146,7 +126,7 @@ class ShardedEmbeddings(PooledEmbeddings):
         pooled = self._sharded[0](KeyedJaggedTensor(keys=self._keys, values=values, offsets=offsets))
         return self._bags.filled_up(torch.cat([pooled[key] for key in self._keys], dim=1))
 
-    def update_copies(self) -> None:
+    def after_backward(self) -> None:
         """Update the tables that every process holds; the others have updated themselves in the backward pass."""
         if self._copies is not None:
             self._copies.step()
@@ -201,27 +181,6 @@ class ShardedEmbeddings(PooledEmbeddings):
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> torch.nn.Module:
         return self  # it is built where it stays
-
-
-def copy_block(source: Tensor, first_row: int, first_column: int, shard: Shard) -> None:
-    """Copy the part of a table that a block and a shard have in common into the shard.
-
-    Args:
-        source: `[rows, columns]` weights.
-        first_row: of the block within the table.
-        first_column: of the block within the table.
-        shard: of the same table; its weights are written, its sums are not.
-    """
-    rows, own_rows = overlap(first_row, len(source), shard.first_row, len(shard.weight))
-    columns, own_columns = overlap(first_column, source.shape[1], shard.first_column, shard.weight.shape[1])
-    shard.weight[own_rows, own_columns] = source[rows, columns].to(shard.weight.device)
-
-
-def overlap(first: int, length: int, own_first: int, own_length: int) -> tuple[slice, slice]:
-    """What two ranges share, counted from the start of either."""
-    start = max(first, own_first)
-    end = max(start, min(first + length, own_first + own_length))
-    return slice(start - first, end - first), slice(start - own_first, end - own_first)
 
 
 def table_collection(

@@ -21,34 +21,22 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from models.embeddings.pooled import Kernel, PooledEmbeddings, build_embeddings
+from models.embeddings.pooled import build_embeddings
+from models.embeddings.request import EmbeddingCache, Kernel, TableRequest
+from models.embeddings.role import EmbeddingTables
+from models.embeddings.shards import Shard
 from models.embeddings.slots import Admission, SlotMap
 from shunter.errors import HardwareError, RequestError
-
-
-@dataclass(frozen=True, kw_only=True)
-class EmbeddingCache:
-    """How tables in a file are cached.
-
-    Attributes:
-        rows: rows of all tables that lie in memory at a time.
-        window_batches: the batch being admitted and those admitted before it that may still be in work.
-        directory: where the file lies; None is the system's folder for temporary files.
-    """
-
-    rows: int
-    window_batches: int
-    directory: Path | None = None
 
 
 @dataclass(kw_only=True)
@@ -70,7 +58,7 @@ class CacheCounts:
     transfer_seconds: float = 0.0
 
 
-class TieredEmbeddings(PooledEmbeddings):
+class TieredEmbeddings(EmbeddingTables):
     """Tables in a file behind an in-memory kernel over the slots of a cache.
 
     In training mode it looks up what `admit` returned, batch by batch in the same order; in evaluation mode it takes
@@ -86,7 +74,7 @@ class TieredEmbeddings(PooledEmbeddings):
         device: the CPU.
         cache: size of the cache and place of the file.
         kernel: of the rows in memory.
-        table_of: see `PooledEmbeddings`.
+        table_of: see `EmbeddingTables`.
 
     Raises:
         RequestError: the cache has no row, or the device is not the CPU.
@@ -128,6 +116,34 @@ class TieredEmbeddings(PooledEmbeddings):
         self.counts = CacheCounts()
         self.register_state_dict_pre_hook(_flush_first)
         self.register_load_state_dict_post_hook(_forget_rows)
+
+    @classmethod
+    def suits(cls, wanted: TableRequest) -> bool:
+        """Whether the tables lie behind a cache.
+
+        Raises:
+            RequestError: they do, and are not of one width with a row for each id.
+        """
+        if wanted.cache is not None and wanted.is_mixed:
+            raise RequestError(
+                "The option embedding_cache_rows needs tables of one width with a row for each id: leave it out, or "
+                "table_dims and table_shares."
+            )
+        return wanted.cache is not None
+
+    @classmethod
+    def of(cls, wanted: TableRequest) -> Self:
+        """Build uninitialised tables."""
+        assert wanted.cache is not None, "without a cache the tables lie in memory"
+        return cls(
+            wanted.rows,
+            wanted.dim,
+            learning_rate=wanted.learning_rate,
+            device=wanted.device,
+            kernel=wanted.kernel,
+            table_of=wanted.table_of,
+            cache=wanted.cache,
+        )
 
     def begin(self) -> None:
         """Start a sequence of batches: those admitted and not trained are dropped, and no earlier one is in work."""
@@ -191,9 +207,24 @@ class TieredEmbeddings(PooledEmbeddings):
             self._write_back(rows, slots)
             self._file_is_current = True
 
+    def optimizer_tensors(self) -> dict[str, Tensor]:
+        """The optimiser's state, in the file."""
+        self.flush()
+        return super().optimizer_tensors()
+
+    def load_optimizer_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Copy the optimiser's state into the file, and forget what the cache holds of it."""
+        super().load_optimizer_tensors(tensors)
+        self.forget_rows()
+
+    def shards(self) -> Iterator[Shard]:
+        """The tables in the file; the cache is flushed first."""
+        self.flush()
+        return super().shards()
+
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
-        """Draw the tables as every kernel does, into the file."""
+        """Draw the tables as every kind does, into the file."""
         super().initialise(generator)
         self.forget_rows()
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from models.embeddings.pooled import Kernel
+from models.embeddings.request import Kernel
 from models.registry import check_spec
 from models.spec import Features
 from models.supernet.costs import CostTable

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from models.embeddings.pooled import Kernel, build_embeddings
+from models.embeddings.pooled import build_embeddings
+from models.embeddings.request import Kernel
 from models.spec import Features, rows_kept
 from models.supernet.masks import Masks
 
@@ -46,7 +47,7 @@ class _Lookup(NamedTuple):
 class SuperTables(nn.Module):
     """The pooled embeddings of every candidate in one lookup, and their mixture.
 
-    The tables update themselves in the backward pass, by the row-wise Adagrad of `models.embeddings.pooled`: a
+    The tables update themselves in the backward pass, by the row-wise Adagrad of `models.embeddings.role`: a
     super-net has no sparse gradients, which few optimisers take.
 
     Args:
@@ -57,9 +58,6 @@ class SuperTables(nn.Module):
         learning_rate: of the row-wise Adagrad.
         device: where the tables lie, for good.
         kernel: of the embeddings.
-
-    Attributes:
-        is_frozen: lets a backward pass leave the tables as they are.
     """
 
     columns: Tensor
@@ -67,7 +65,6 @@ class SuperTables(nn.Module):
     lookup_bags: Tensor
     lookup_tables: Tensor
     lookup_numbers: Tensor
-    is_frozen: bool = False
 
     def __init__(
         self,
@@ -115,13 +112,12 @@ class SuperTables(nn.Module):
             self.register_buffer(name, tensor.to(device), persistent=False)
 
     def forward(self, values: Tensor, offsets: Tensor, masks: Masks) -> Tensor:
-        """Look up one batch, as `models.embeddings.pooled.PooledEmbeddings` does, and mix the candidates.
+        """Look up one batch, as `models.embeddings.role.EmbeddingTables` does, and mix the candidates.
 
         Returns:
             `[batch, bags, dim]`; columns that a width lacks are zero.
         """
-        pooled = self.embeddings(*self.expanded(values, offsets))
-        return self.mixed(pooled.detach() if self.is_frozen else pooled, masks)
+        return self.mixed(self.embeddings(*self.expanded(values, offsets)), masks)
 
     def expanded(self, values: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
         """The ids of each bag once for each number of rows, modulo it; ids and offsets as they came in where none is.

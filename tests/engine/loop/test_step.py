@@ -10,7 +10,7 @@ from engine.config import DenseOptimizer, Hyperparameters
 from engine.data.batch import Batch
 from engine.data.loader import BatchLoader
 from engine.loop.step import build_dense_optimizer, train_step
-from models.embeddings.pooled import Kernel
+from models.embeddings.request import Kernel
 from models.registry import Model, build_model
 from models.spec import ModelSpec
 from tests.engine.synthetic import write_dataset

@@ -9,7 +9,8 @@ from torch import distributed as dist
 
 from engine.parallel.hosts import Hosts, Link, Phase, Traffic
 from engine.parallel.towers import TowerEmbeddings, TowerLayout
-from models.embeddings.pooled import EPSILON, TorchEmbeddings
+from models.embeddings.role import EPSILON
+from models.embeddings.torch_kernel import TorchEmbeddings
 from models.towers import Towers
 from shunter.errors import RequestError
 from tests.engine.parallel.ranks import run

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from engine.checkpoint.storage import load_model, save_model
 from models.embeddings.mixed import MixedEmbeddings
-from models.embeddings.pooled import EPSILON, build_embeddings
-from models.embeddings.tiered import EmbeddingCache
+from models.embeddings.pooled import build_embeddings
+from models.embeddings.request import EmbeddingCache
+from models.embeddings.role import EPSILON
 from models.registry import FAMILIES, build_model, check_spec
 from models.spec import CategoricalFeature, Features, ModelSpec, TableShape, rows_kept
 from shunter.errors import RequestError

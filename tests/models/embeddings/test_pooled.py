@@ -8,7 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.embeddings.pooled import EPSILON, FbgemmEmbeddings, PooledEmbeddings, TorchEmbeddings, build_embeddings
+from models.embeddings.fbgemm_kernel import FbgemmEmbeddings
+from models.embeddings.pooled import build_embeddings
+from models.embeddings.role import EPSILON, EmbeddingTables
+from models.embeddings.torch_kernel import TorchEmbeddings
 from shunter.errors import RequestError
 
 CPU = torch.device("cpu")
@@ -16,7 +19,7 @@ KERNELS = ("fbgemm", "torch")
 DIM = 4
 
 
-def build(rows: list[int], kernel: str, learning_rate: float = 0.1, l2: float = 0.0) -> PooledEmbeddings:
+def build(rows: list[int], kernel: str, learning_rate: float = 0.1, l2: float = 0.0) -> EmbeddingTables:
     tables = build_embeddings(rows, DIM, learning_rate=learning_rate, device=CPU, kernel=kernel)  # type: ignore[arg-type]
     tables.initialise(torch.Generator().manual_seed(3))
     tables.l2 = l2
@@ -32,7 +35,7 @@ def as_tensors(bags: list[list[list[int]]]) -> tuple[torch.Tensor, torch.Tensor]
 
 
 def step_by_hand(
-    tables: PooledEmbeddings, bags: list[list[list[int]]], gradient: np.ndarray, sums: np.ndarray
+    tables: EmbeddingTables, bags: list[list[list[int]]], gradient: np.ndarray, sums: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Forward and one exact row-wise Adagrad update in loops: output, weights and sums after it."""
     weight = tables.weight.double().numpy().copy()
@@ -121,7 +124,7 @@ def test_scoring_without_gradients_changes_nothing(kernel: str) -> None:
 
 def test_a_table_that_is_drawn_in_parts_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = build([50, 3], "torch").weight
-    monkeypatch.setattr("models.embeddings.pooled.ROWS_DRAWN_AT_ONCE", 7)
+    monkeypatch.setattr("models.embeddings.initial_weights.ROWS_DRAWN_AT_ONCE", 7)
     assert torch.equal(build([50, 3], "torch").weight, whole)
 
 

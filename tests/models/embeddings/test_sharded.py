@@ -10,8 +10,9 @@ from torch import distributed as dist
 from torch.nn.functional import embedding_bag
 
 from engine.parallel.plan import Machine, Sharding, allowed_types, build_topology, make_plan
-from models.embeddings.pooled import EPSILON, TorchEmbeddings
+from models.embeddings.role import EPSILON
 from models.embeddings.sharded import EXACT_SHARDING_TYPES, ROUNDING_ERROR, SHARDING_TYPES, ShardedEmbeddings
+from models.embeddings.torch_kernel import TorchEmbeddings
 from models.spec import TableShape
 from tests.engine.parallel.ranks import MACHINE, run, types_of
 
@@ -55,7 +56,7 @@ def one_step(kind: str, precision: str) -> dict[str, Any]:
     tables = build(kind, precision)
     output = tables(*ids_of(dist.get_rank()))
     output.backward(gradient_of(dist.get_rank()))
-    tables.update_copies()
+    tables.after_backward()
     return {"output": output.detach(), "shards": list(tables.shards()), "types": types_of(tables)}
 
 

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from engine.data.prefetch import Prefetcher
-from models.embeddings.pooled import Kernel, PooledEmbeddings, build_embeddings
-from models.embeddings.tiered import EmbeddingCache, TieredEmbeddings
+from models.embeddings.pooled import build_embeddings
+from models.embeddings.request import EmbeddingCache, Kernel
+from models.embeddings.role import EmbeddingTables
+from models.embeddings.tiered import TieredEmbeddings
 from shunter.errors import HardwareError, RequestError
 
 CPU = torch.device("cpu")
@@ -23,7 +25,7 @@ TABLES = [9, 1, 14]
 Batch = tuple[Tensor, Tensor]
 
 
-def build(rows: list[int], kernel: Kernel, cache: EmbeddingCache | None = None) -> PooledEmbeddings:
+def build(rows: list[int], kernel: Kernel, cache: EmbeddingCache | None = None) -> EmbeddingTables:
     tables = (
         build_embeddings(rows, DIM, learning_rate=0.1, device=CPU, kernel=kernel)
         if cache is None
@@ -51,13 +53,13 @@ def draw_batches(rows: list[int], count: int, samples: int, seed: int) -> list[B
     return batches
 
 
-def train_step(tables: PooledEmbeddings, values: Tensor, offsets: Tensor, seed: int) -> Tensor:
+def train_step(tables: EmbeddingTables, values: Tensor, offsets: Tensor, seed: int) -> Tensor:
     output = tables(values, offsets)
     output.backward(torch.randn(output.shape, generator=torch.Generator().manual_seed(seed)))
     return output.detach()
 
 
-def train_in_memory(tables: PooledEmbeddings, batches: list[Batch]) -> list[Tensor]:
+def train_in_memory(tables: EmbeddingTables, batches: list[Batch]) -> list[Tensor]:
     return [train_step(tables, *batch, seed) for seed, batch in enumerate(batches)]
 
 
@@ -69,7 +71,7 @@ def train_tiered(tables: TieredEmbeddings, batches: list[Batch], depth: int, fir
         return [train_step(tables, *batch, seed) for seed, batch in enumerate(admitted, start=first_seed)]
 
 
-def assert_same_tables(tiered: TieredEmbeddings, in_memory: PooledEmbeddings) -> None:
+def assert_same_tables(tiered: TieredEmbeddings, in_memory: EmbeddingTables) -> None:
     assert torch.equal(tiered.state_dict()["weight"], in_memory.weight)
     assert torch.equal(tiered.adagrad_sum, in_memory.adagrad_sum)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from models.counting import count_model
-from models.embeddings.tiered import EmbeddingCache
+from models.embeddings.request import EmbeddingCache
 from models.families.sequence import HistoryEncoder, RecurrentLayer, SequenceLayers
 from models.positions import Positions
 from models.registry import build_model

@@ -94,7 +94,7 @@ def test_a_narrow_table_learns_in_its_own_columns_only() -> None:
 def test_frozen_tables_do_not_learn() -> None:
     network = Supernet(SPACE, FEATURES, seed=0, kernel="torch")
     before = network.tables.embeddings.weight.clone()
-    network.tables.is_frozen = True
+    network.tables.embeddings.is_frozen = True
     network(*batch(64), network.choices.soft(64, 1.0)).sum().backward()
     assert torch.equal(network.tables.embeddings.weight, before)
     assert network.choices.theta.grad is not None

@@ -1,0 +1,121 @@
+"""Pooled lookup of all tables in one operator of FBGEMM, with the optimiser fused into its backward."""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Literal, Self
+
+import torch
+from torch import Tensor
+
+from models.embeddings.request import Kernel, TableRequest
+from models.embeddings.role import EPSILON, EmbeddingTables
+from shunter.errors import RequestError
+
+log = logging.getLogger(__name__)
+
+
+class FbgemmEmbeddings(EmbeddingTables):
+    """FBGEMM's split table-batched embedding bag."""
+
+    def __init__(
+        self,
+        rows: Sequence[int],
+        dim: int,
+        learning_rate: float,
+        device: torch.device,
+        table_of: Sequence[int] | None = None,
+    ) -> None:
+        super().__init__(rows, dim, learning_rate, table_of)
+        kernel, weight, adagrad_sum = fbgemm_kernel(rows, [dim] * len(rows), learning_rate, device, self.table_of)
+        # The kernel itself stays out of the module tree: its many buffers are its own affair, and its weights are no
+        # parameters of the dense optimiser.
+        self._kernel = (kernel,)
+        # Views of the kernel's memory, under the names that every kernel has.
+        self.register_buffer("weight", weight.view(-1, dim))
+        self.register_buffer("adagrad_sum", adagrad_sum, persistent=False)
+
+    @classmethod
+    def suits(cls, wanted: TableRequest) -> bool:
+        """Whether FBGEMM does the lookups."""
+        return choose_kernel(wanted.kernel, wanted.device) == "fbgemm"
+
+    @classmethod
+    def of(cls, wanted: TableRequest) -> Self:
+        """Build uninitialised tables."""
+        return cls(wanted.rows, wanted.dim, wanted.learning_rate, wanted.device, wanted.table_of)
+
+    def lookup(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """Sum the rows of each bag."""
+        return self._kernel[0](values, offsets)
+
+
+def fbgemm_kernel(
+    rows: Sequence[int], widths: Sequence[int], learning_rate: float, device: torch.device, table_of: Sequence[int]
+) -> tuple[Callable[[Tensor, Tensor], Tensor], Tensor, Tensor]:
+    """Build FBGEMM's kernel over tables of any widths.
+
+    Args:
+        rows: of each table.
+        widths: of each table, multiples of 4.
+        learning_rate: of the row-wise Adagrad.
+        device: where the tables lie.
+        table_of: table of each bag.
+
+    Returns:
+        The kernel, from ids and offsets to `[batch, widths of all bags]`; and views of its memory, the tables one
+        behind the other: the weights, `[numbers of all rows]`, and the optimiser's state, `[rows of all tables]`.
+    """
+    from fbgemm_gpu.split_embedding_configs import EmbOptimType
+    from fbgemm_gpu.split_table_batched_embeddings_ops_common import BoundsCheckMode, EmbeddingLocation, PoolingMode
+    from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
+        ComputeDevice,
+        SplitTableBatchedEmbeddingBagsCodegen,
+    )
+
+    on_cpu = device.type == "cpu"
+    location = EmbeddingLocation.HOST if on_cpu else EmbeddingLocation.DEVICE
+    compute = ComputeDevice.CPU if on_cpu else ComputeDevice.CUDA
+    kernel = SplitTableBatchedEmbeddingBagsCodegen(
+        [(table_rows, width, location, compute) for table_rows, width in zip(rows, widths, strict=True)],
+        optimizer=EmbOptimType.EXACT_ROWWISE_ADAGRAD,
+        learning_rate=learning_rate,
+        eps=EPSILON,
+        feature_table_map=list(table_of),
+        pooling_mode=PoolingMode.SUM,
+        # Ids are checked where a batch is made, once, with the name of the field in the message.
+        bounds_check_mode=BoundsCheckMode.NONE,
+        device=device,
+    )
+    weights = getattr(kernel, "weights_host" if on_cpu else "weights_dev")
+    momentum = getattr(kernel, "momentum1_host" if on_cpu else "momentum1_dev")
+    numbers = sum(table_rows * width for table_rows, width in zip(rows, widths, strict=True))
+    return kernel, weights.detach()[:numbers], momentum.detach()[: sum(rows)]
+
+
+def choose_kernel(kernel: Kernel, device: torch.device) -> Literal["fbgemm", "torch"]:
+    """Resolve `auto`: FBGEMM where it is installed with operators for the device, plain torch elsewhere.
+
+    Raises:
+        RequestError: FBGEMM was asked for and is not installed.
+    """
+    if kernel == "torch":
+        return "torch"
+    if _fbgemm_works(device.type):
+        return "fbgemm"
+    if kernel == "fbgemm":
+        raise RequestError(
+            f"The embedding kernel fbgemm has no build for {device.type} here: install fbgemm-gpu or use kernel torch."
+        )
+    return "torch"
+
+
+def _fbgemm_works(device_type: str) -> bool:
+    try:
+        import fbgemm_gpu
+        import fbgemm_gpu.split_table_batched_embeddings_ops_training
+    except ModuleNotFoundError:
+        return False
+    except (ImportError, OSError, RuntimeError, AttributeError) as error:  # a build for another torch
+        log.warning("FBGEMM is installed but cannot be used, so plain torch takes its place: %s", error)
+        return False
+    return device_type == "cpu" or getattr(fbgemm_gpu, "__variant__", "cpu") != "cpu"

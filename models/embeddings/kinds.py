@@ -1,0 +1,46 @@
+"""The kinds of tables that a model may get, and which it gets."""
+
+from typing import Protocol
+
+from models.embeddings.fbgemm_kernel import FbgemmEmbeddings
+from models.embeddings.mixed import MixedEmbeddings
+from models.embeddings.request import TableRequest
+from models.embeddings.role import EmbeddingTables
+from models.embeddings.tiered import TieredEmbeddings
+from models.embeddings.torch_kernel import TorchEmbeddings
+
+
+class Kind(Protocol):
+    """A class of tables that lie in one process."""
+
+    def suits(self, wanted: TableRequest) -> bool:
+        """Whether these tables are what the request asks for, asked in the order of `KINDS`.
+
+        Raises:
+            RequestError: they are, and cannot be built.
+        """
+        ...
+
+    def of(self, wanted: TableRequest) -> EmbeddingTables:
+        """Build uninitialised tables.
+
+        Raises:
+            RequestError: they cannot be built.
+            HardwareError: there is no room for them.
+        """
+        ...
+
+
+# The first that suits a request is built. Tables that are divided over processes ask for more than a `TableRequest` says:
+# they are built in `engine.parallel`.
+KINDS: tuple[Kind, ...] = (TieredEmbeddings, MixedEmbeddings, FbgemmEmbeddings, TorchEmbeddings)
+
+
+def build_tables(wanted: TableRequest) -> EmbeddingTables:
+    """Build uninitialised tables of the kind that a request asks for.
+
+    Raises:
+        RequestError: the tables cannot be built.
+        HardwareError: there is no room for them.
+    """
+    return next(kind for kind in KINDS if kind.suits(wanted)).of(wanted)

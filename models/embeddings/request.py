@@ -1,0 +1,56 @@
+"""What tables a model asks for."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from models.spec import TableShape
+
+Kernel = Literal["auto", "fbgemm", "torch"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingCache:
+    """How tables in a file are cached.
+
+    Attributes:
+        rows: Rows of all tables that lie in memory at a time.
+        window_batches: Batches that may be in work: the one being admitted and those before it.
+        directory: Folder of the file; None is the system's folder for temporary files.
+    """
+
+    rows: int
+    window_batches: int
+    directory: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableRequest:
+    """The tables of one model, whatever kind they will be of.
+
+    Attributes:
+        shapes: Ids, rows and width of each table.
+        dim: Width of the vectors that come out; no table is wider.
+        table_of: Table of each bag of a sample, ascending.
+        learning_rate: Step size of the row-wise Adagrad.
+        device: Device where they lie, for good.
+        kernel: Library that does the lookups; `auto` picks FBGEMM where it is installed.
+        is_mixed: Whether tables may differ in width, or have fewer rows than ids.
+        cache: Cache in front of tables in a file; None keeps all in memory.
+    """
+
+    shapes: tuple[TableShape, ...]
+    dim: int
+    table_of: tuple[int, ...]
+    learning_rate: float
+    device: torch.device
+    kernel: Kernel = "auto"
+    is_mixed: bool = False
+    cache: EmbeddingCache | None = None
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """Rows of each table."""
+        return tuple(shape.rows for shape in self.shapes)

@@ -1,0 +1,209 @@
+"""What every kind of embedding tables can do: the role that training, checkpoints, counting and serving rely on.
+
+A new kind is a file with a class of this role, and a line in `models.embeddings.kinds` where a model chooses it.
+`tests/models/embeddings/test_contract.py` runs over all kinds.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from models.embeddings.initial_weights import draw_tables
+from models.embeddings.shards import Shard
+from models.spec import TableShape
+
+EPSILON = 1e-8
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableBytes:
+    """Memory of some tables.
+
+    Attributes:
+        weights: Bytes of the rows.
+        optimizer: Bytes of what the optimiser keeps of them.
+    """
+
+    weights: int
+    optimizer: int
+
+
+class EmbeddingTables(nn.Module, ABC):
+    """Embedding tables whose rows are summed over each bag of ids.
+
+    The gradient never reaches an optimiser: the backward pass updates the touched rows itself, by exact row-wise
+    Adagrad, `sum += mean(gradient^2); row -= learning_rate * gradient / (sqrt(sum) + epsilon)`, where the gradient of
+    a row is summed over its occurrences in the batch first. That is why the module has buffers and no parameters.
+
+    A table may serve several fields, and a field that is looked up id by id has a bag for each position. A sample has
+    the same bags as every other, those of one table next to each other.
+
+    Who calls what, in the order of time:
+
+        build        the kind's constructor (`models.embeddings.kinds`; divided tables: `engine.parallel`)
+        initialise   once, by `models.registry.assemble_model`; a checkpoint may overwrite what it drew
+        load         `load_state_dict` and `load_optimizer_tensors`, or `shards`, by `engine.checkpoint`
+        begin        before each pass over training batches, in the thread that reads them
+        admit        once for each batch of the pass, in the same thread, some batches ahead of training
+        forward      once for each admitted batch in the same order, in the training thread; then the loss's backward
+                     pass, which updates the rows, outside of every compiled graph
+        after_backward   right after each backward pass, before the optimiser of the layers steps
+        forward in evaluation mode    at any time between two steps, with ids that nobody admitted
+        save         `state_dict` and `optimizer_tensors`, or `shards`, between two steps
+
+    A kind whose tables lie whole in this process sets `weight` and `adagrad_sum`, and inherits all but `lookup`. One
+    that divides them overrides `initialise` and `shards`; one that keeps other state of the optimiser,
+    `optimizer_tensors`, `load_optimizer_tensors` and `count_bytes`.
+
+    Args:
+        rows: Rows of each table.
+        dim: Width of every row.
+        learning_rate: Step size of the row-wise Adagrad.
+        table_of: Table of each bag of a sample, ascending; None is one bag for each table.
+
+    Attributes:
+        weight: `[rows of all tables, dim]` float32, the tables one below the other; only where they lie whole here.
+        adagrad_sum: `[rows of all tables]` float32, the optimiser's state, likewise; not part of the state dict.
+        is_frozen: Whether a backward pass leaves the tables as they are.
+        l2: Weight decay. A row that a step touches has `l2 * row` added to its gradient, however often the batch holds
+            it, so that rare ids are held back most. Of a bag of several ids the sum decays, `l2 * sum / occurrences`
+            with those of its ids averaged. It comes by the gradient of the lookup, for FBGEMM's optimisers have no
+            weight decay on CPUs; where tables are divided, each process adds it for its own samples.
+        initial_bound: Bound of the initial weights, which lie in plus and minus it; None gives each table its own,
+            1 / sqrt(rows), by which the fields of few ids weigh most at first.
+    """
+
+    weight: Tensor
+    adagrad_sum: Tensor
+    is_frozen: bool = False
+    l2: float = 0.0
+    initial_bound: float | None = None
+
+    def __init__(
+        self, rows: Sequence[int], dim: int, learning_rate: float, table_of: Sequence[int] | None = None
+    ) -> None:
+        super().__init__()
+        self.rows = tuple(rows)
+        self.dim = dim
+        self.learning_rate = learning_rate
+        self.table_of = tuple(range(len(rows)) if table_of is None else table_of)
+        assert sorted(set(self.table_of)) == list(range(len(rows))), "every table has a bag"
+        assert list(self.table_of) == sorted(self.table_of), "the bags of a table lie next to each other"
+
+    @property
+    def tables(self) -> tuple[Tensor, ...]:
+        """The weights of each table, `[rows, its width]`: views of `weight`."""
+        return self.weight.split(self.rows)
+
+    @abstractmethod
+    def lookup(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """Sum the rows of each bag, and update them in the backward pass; see `forward`."""
+
+    def forward(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """Look up one batch.
+
+        Args:
+            values: Ids, bag by bag of a sample, and sample by sample for each (the order of a KeyedJaggedTensor); in
+                training mode what `admit` returned.
+            offsets: `[bags of a sample * batch + 1]`, where each bag starts in `values`, and the end.
+
+        Returns:
+            `[batch, bags of a sample, dim]`; zeros for an empty bag.
+        """
+        pooled = self.lookup(values, offsets).view(-1, len(self.table_of), self.dim)
+        if self.is_frozen:
+            return pooled.detach()
+        if self.l2 and pooled.requires_grad:
+            decay = pooled.detach() * (self.l2 * self._rarity(values, offsets))
+            pooled.register_hook(lambda gradient: gradient + decay)
+        return pooled
+
+    def begin(self) -> None:
+        """Start a pass over training batches: those admitted and not trained are dropped. Most kinds need nothing."""
+
+    def admit(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """Make the rows of a batch ready for training; may run in another thread than training.
+
+        Args:
+            values: Ids, as for `forward`.
+            offsets: Bounds of the bags, as for `forward`.
+
+        Returns:
+            What `forward` takes in training mode instead of the ids; the ids themselves where all rows are ready.
+
+        Raises:
+            RequestError: the rows of the batches in work do not fit.
+        """
+        return values
+
+    def after_backward(self) -> None:
+        """Finish the update that a backward pass began. Most kinds have finished it there."""
+
+    @torch.no_grad()
+    def initialise(self, generator: torch.Generator) -> None:
+        """Draw the weights of each table (`draw_tables`), and set the optimiser's state to zero."""
+        tables = self.tables
+        widths = [table.shape[1] for table in tables]
+        for table, first_row, drawn in draw_tables(self.rows, widths, generator, self.initial_bound):
+            tables[table][first_row : first_row + len(drawn)].copy_(drawn)
+        self.adagrad_sum.zero_()
+
+    def optimizer_tensors(self) -> dict[str, Tensor]:
+        """State of the optimiser by name, which the state dict does not hold: what a checkpoint keeps besides."""
+        return {"adagrad_sum": self.adagrad_sum}
+
+    @torch.no_grad()
+    def load_optimizer_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Copy what `optimizer_tensors` gave back, in place; after `load_state_dict`."""
+        for name, tensor in self.optimizer_tensors().items():
+            tensor.copy_(tensors[name])
+
+    def shards(self) -> Iterator[Shard]:
+        """The blocks of tables that lie in this process, with the optimiser's state of their rows: live memory."""
+        for table, (weight, sums) in enumerate(zip(self.tables, self.adagrad_sum.split(self.rows), strict=True)):
+            yield Shard(table=table, first_row=0, first_column=0, weight=weight, adagrad_sum=sums, replicated=True)
+
+    def held_bytes(self) -> TableBytes:
+        """Memory of the rows that lie in this process."""
+        shards = list(self.shards())
+        return TableBytes(
+            weights=sum(shard.weight.nbytes for shard in shards),
+            optimizer=sum(shard.adagrad_sum.nbytes for shard in shards),
+        )
+
+    @classmethod
+    def count_bytes(cls, shapes: Sequence[TableShape]) -> TableBytes:
+        """Memory of whole tables of some shapes, without building them."""
+        rows, numbers = sum(shape.rows for shape in shapes), sum(shape.rows * shape.width for shape in shapes)
+        return TableBytes(weights=numbers * FLOAT_BYTES, optimizer=rows * FLOAT_BYTES)
+
+    def _rarity(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """One over the occurrences in the batch of each id, averaged over a bag: `[batch, bags of a sample, 1]`.
+
+        Like the update of the torch kernel, it has no shape that depends on the ids: a GPU does not wait for the host.
+        """
+        lengths = offsets.diff()
+        bags, device = len(lengths), values.device
+        bag = torch.repeat_interleave(lengths, output_size=len(values))
+        starts = torch.tensor((0, *self.rows[:-1]), device=device).cumsum(0)
+        starts = starts[torch.tensor(self.table_of, device=device)]
+        rows = values.long() + starts[bag // (bags // len(self.table_of))]
+        ordered, order = rows.sort()
+        slot = torch.zeros_like(order)
+        slot[1:] = (ordered[1:] != ordered[:-1]).cumsum(0)
+        occurrences = torch.zeros(len(rows), device=device).index_add_(0, slot, torch.ones(len(rows), device=device))
+        rarity = torch.zeros(bags, device=device).index_add_(0, bag[order], occurrences[slot].reciprocal())
+        return (rarity / lengths.clamp(min=1)).view(len(self.table_of), -1).t().unsqueeze(2)
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> nn.Module:
+        """Refuse to move: the kernel works on the memory it was built with."""
+        before = self.weight
+        super()._apply(fn, recurse)
+        if self.weight.device != before.device or self.weight.dtype != before.dtype:
+            raise RuntimeError("embedding tables cannot be moved or cast: build the model on its device instead")
+        return self

@@ -1,0 +1,102 @@
+"""Pooled lookup of all tables with torch alone, for machines without FBGEMM."""
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from models.embeddings.fbgemm_kernel import choose_kernel
+from models.embeddings.request import TableRequest
+from models.embeddings.role import EPSILON, EmbeddingTables
+
+
+class TorchEmbeddings(EmbeddingTables):
+    """The same with torch alone, for machines without FBGEMM; no synchronisation with the device.
+
+    `memory` is the weight and the optimiser's state where they are part of something larger.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[int],
+        dim: int,
+        learning_rate: float,
+        device: torch.device,
+        table_of: Sequence[int] | None = None,
+        *,
+        memory: tuple[Tensor, Tensor] | None = None,
+    ) -> None:
+        super().__init__(rows, dim, learning_rate, table_of)
+        total = sum(rows)
+        weight, adagrad_sum = memory or (torch.zeros(total, dim, device=device), torch.zeros(total, device=device))
+        self.register_buffer("weight", weight)
+        self.register_buffer("adagrad_sum", adagrad_sum, persistent=False)
+        starts = torch.tensor((0, *rows[:-1]), device=device).cumsum(0)
+        starts = starts[torch.tensor(self.table_of, device=device)]
+        self.register_buffer("bag_starts", starts, persistent=False)
+        # The update happens in the backward pass, which autograd runs only if something asks for a gradient.
+        self.register_buffer("anchor", torch.zeros(0, device=device, requires_grad=True), persistent=False)
+
+    bag_starts: Tensor
+    anchor: Tensor
+
+    @classmethod
+    def suits(cls, wanted: TableRequest) -> bool:
+        """Whether plain torch does the lookups."""
+        return choose_kernel(wanted.kernel, wanted.device) == "torch"
+
+    @classmethod
+    def of(cls, wanted: TableRequest) -> Self:
+        """Build uninitialised tables."""
+        return cls(wanted.rows, wanted.dim, wanted.learning_rate, wanted.device, wanted.table_of)
+
+    def lookup(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """Sum the rows of each bag."""
+        pooled: Tensor = _PooledLookup.apply(self.anchor, self, values, offsets)  # pyright: ignore[reportAssignmentType]
+        by_bag = pooled.view(len(self.table_of), -1, self.dim)
+        return by_bag.transpose(0, 1).flatten(1)
+
+    @torch.no_grad()
+    def update(self, rows: Tensor, gradients: Tensor) -> None:
+        """Sum the gradients of each distinct row, then update it once.
+
+        All shapes are known beforehand, so a GPU never waits for the host: the distinct rows fill the first slots,
+        the slots that remain carry a zero gradient to row 0, which changes nothing.
+
+        Args:
+            rows: `[ids]` row in `weight` of each looked-up id, with repetitions.
+            gradients: `[ids, dim]` gradient of each looked-up id.
+        """
+        ordered, order = rows.sort(stable=True)
+        is_first = torch.ones_like(ordered, dtype=torch.bool)
+        is_first[1:] = ordered[1:] != ordered[:-1]
+        slot = is_first.cumsum(0) - 1
+        distinct = torch.zeros_like(ordered).scatter_(0, slot, ordered)
+        summed = torch.zeros_like(gradients).index_add_(0, slot, gradients[order])
+        self.adagrad_sum.index_add_(0, distinct, summed.square().mean(1))
+        scale = self.learning_rate / (self.adagrad_sum[distinct].sqrt() + EPSILON)
+        self.weight.index_add_(0, distinct, summed * scale.unsqueeze(1), alpha=-1)
+
+
+class _PooledLookup(torch.autograd.Function):
+    """Bag sums forward, the update of the tables backward."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, tables: TorchEmbeddings, values: Tensor, offsets: Tensor) -> Tensor:
+        bags = offsets.numel() - 1
+        bag_of_value = torch.repeat_interleave(offsets.diff(), output_size=values.numel())
+        bag_of_sample = torch.arange(bags, device=values.device) // max(bags // len(tables.table_of), 1)
+        rows = values.long() + tables.bag_starts[bag_of_sample][bag_of_value]
+        ctx.tables = tables
+        ctx.save_for_backward(rows, bag_of_value)
+        if not values.numel():
+            return tables.weight.new_zeros(bags, tables.dim)
+        return nn.functional.embedding_bag(rows, tables.weight, offsets.long(), mode="sum", include_last_offset=True)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, ...]:
+        rows, bag_of_value = ctx.saved_tensors
+        if rows.numel():
+            ctx.tables.update(rows, gradients[0][bag_of_value])
+        return None, None, None, None
