@@ -31,8 +31,8 @@ class Kind(Protocol):
         ...
 
 
-# The first that suits a request is built. Tables that are divided over processes ask for more than a `TableRequest` says:
-# they are built in `engine.parallel`.
+# The first that suits a request is built. Tables divided over processes ask for more than a `TableRequest` holds: they
+# are built in `engine.parallel`.
 KINDS: tuple[Kind, ...] = (TieredEmbeddings, MixedEmbeddings, FbgemmEmbeddings, TorchEmbeddings)
 
 

@@ -1,0 +1,220 @@
+"""What holds for every kind of embedding tables, whole or divided: the role `models.embeddings.role`."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+from engine.parallel.hosts import Hosts
+from engine.parallel.plan import Sharding, make_plan
+from engine.parallel.towers import TowerEmbeddings, TowerLayout
+from models.embeddings.kinds import build_tables
+from models.embeddings.request import EmbeddingCache, Kernel, TableRequest
+from models.embeddings.role import EmbeddingTables
+from models.embeddings.sharded import ShardedEmbeddings
+from models.spec import TableShape
+from tests.engine.parallel.ranks import MACHINE, run
+
+CPU = torch.device("cpu")
+ROWS, DIM, RATE = (9, 4, 14), 8, 0.1
+WHOLE = tuple(TableShape(ids=rows, rows=rows, width=DIM) for rows in ROWS)
+MIXED = (TableShape(ids=9, rows=9, width=4), TableShape(ids=4, rows=4, width=8), TableShape(ids=20, rows=14, width=4))
+# Two samples: bags of two, one, no and three ids.
+BATCH = (torch.tensor([2, 7, 5, 1, 13, 0, 13]).int(), torch.tensor([0, 2, 3, 3, 4, 7, 7]).int())
+TOUCHED = ({2, 7, 5}, {1}, {13, 0})
+Make = Callable[[], EmbeddingTables]
+Blocks = list[tuple[Tensor, Tensor]]
+
+
+def wanted(kernel: Kernel, **options: object) -> TableRequest:
+    values = {"shapes": WHOLE, "dim": DIM, "table_of": (0, 1, 2), "learning_rate": RATE, "device": CPU, **options}
+    return TableRequest(kernel=kernel, **values)  # pyright: ignore[reportArgumentType]
+
+
+def cached(rows: int) -> EmbeddingCache:
+    return EmbeddingCache(rows=rows, window_batches=1)
+
+
+REQUESTS = {
+    f"{name} by {kernel}": wanted(kernel, **options)
+    for kernel in ("torch", "fbgemm")
+    for name, options in {
+        "in memory": {},
+        "mixed": {"shapes": MIXED, "is_mixed": True},
+        "behind a cache of few rows": {"cache": cached(6)},
+        "behind a cache of all rows": {"cache": cached(27)},
+    }.items()
+}
+
+
+@pytest.fixture(params=REQUESTS.values(), ids=REQUESTS.keys())
+def make(request: pytest.FixtureRequest) -> Make:
+    asked: TableRequest = request.param
+    if asked.kernel == "fbgemm":
+        pytest.importorskip("fbgemm_gpu")
+    return lambda: build_tables(asked)
+
+
+def initialised(make: Make, seed: int = 3) -> EmbeddingTables:
+    tables = make()
+    tables.initialise(torch.Generator().manual_seed(seed))
+    return tables.train()
+
+
+def step(tables: EmbeddingTables, seed: int = 0) -> Tensor:
+    """One training step as the engine does it."""
+    values, offsets = BATCH
+    tables.begin()
+    pooled = tables(tables.admit(values, offsets), offsets)
+    if pooled.requires_grad:
+        pooled.backward(torch.randn(pooled.shape, generator=torch.Generator().manual_seed(seed)))
+        tables.after_backward()
+    return pooled.detach()
+
+
+def blocks(tables: EmbeddingTables) -> Blocks:
+    return [(shard.weight.clone(), shard.adagrad_sum.clone()) for shard in tables.shards()]
+
+
+def are_equal(one: Blocks, other: Blocks) -> bool:
+    pairs = zip(one, other, strict=True)
+    return all(torch.equal(a, c) and torch.equal(b, d) for (a, b), (c, d) in pairs)
+
+
+def check_initial_weights(make: Make) -> None:
+    first, again, other = (blocks(initialised(make, seed)) for seed in (3, 3, 4))
+    assert are_equal(first, again)
+    assert not are_equal(first, other)
+    assert not any(sums.any() for _, sums in first)
+
+
+def check_a_step_changes_touched_rows_alone_and_their_state(make: Make) -> None:
+    tables = initialised(make)
+    before = blocks(tables)
+    step(tables)
+    for shard, (weight, sums) in zip(tables.shards(), before, strict=True):
+        rows = range(shard.first_row, shard.first_row + len(weight))
+        expected = [row in TOUCHED[shard.table] for row in rows]
+        assert (shard.weight != weight).any(1).tolist() == expected
+        assert (shard.adagrad_sum > sums).tolist() == expected
+
+
+def check_frozen_tables_stay(make: Make) -> None:
+    tables = initialised(make)
+    before = blocks(tables)
+    tables.is_frozen = True
+    frozen = step(tables)
+    assert are_equal(blocks(tables), before)
+    tables.is_frozen = False
+    assert torch.equal(step(tables), frozen)
+
+
+def check_evaluation_reads_what_was_trained(make: Make) -> None:
+    tables = initialised(make)
+    step(tables)
+    with torch.no_grad():
+        seen = tables.eval()(*BATCH)
+    torch.testing.assert_close(step(tables.train()), seen)
+
+
+CHECKS = (
+    check_initial_weights,
+    check_a_step_changes_touched_rows_alone_and_their_state,
+    check_frozen_tables_stay,
+    check_evaluation_reads_what_was_trained,
+)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_the_contract_of_tables_in_one_process(check: Callable[[Make], None], make: Make) -> None:
+    check(make)
+
+
+def test_what_is_saved_goes_on_bit_by_bit_as_before(make: Make) -> None:
+    tables, loaded = initialised(make), initialised(make, seed=5)
+    step(tables)
+    step(loaded)  # whatever it holds by then is gone after loading
+    weights = {name: tensor.clone() for name, tensor in tables.state_dict().items()}
+    state = {name: tensor.clone() for name, tensor in tables.optimizer_tensors().items()}
+    assert not weights.keys() & state.keys()
+    loaded.load_state_dict(weights)
+    loaded.load_optimizer_tensors(state)
+    assert are_equal(blocks(loaded), blocks(tables))
+    assert torch.equal(step(loaded, seed=1), step(tables, seed=1))
+    assert are_equal(blocks(loaded), blocks(tables))
+
+
+def test_counted_bytes_are_the_bytes_that_are_held(make: Make, request: pytest.FixtureRequest) -> None:
+    shapes = MIXED if "mixed" in request.node.name else WHOLE
+    assert make().held_bytes() == EmbeddingTables.count_bytes(shapes)
+
+
+def test_all_kinds_of_equal_shapes_start_alike() -> None:
+    starts = [
+        blocks(initialised(lambda asked=asked: build_tables(asked)))
+        for asked in REQUESTS.values()
+        if asked.shapes == WHOLE
+    ]
+    assert all(are_equal(start, starts[0]) for start in starts)
+
+
+def sharded(sharding_type: str) -> ShardedEmbeddings:
+    sharding = Sharding(machine=MACHINE, types=(sharding_type,), processes_per_node=2)  # type: ignore[arg-type]
+    return ShardedEmbeddings(
+        WHOLE,
+        DIM,
+        learning_rate=RATE,
+        device=CPU,
+        make_plan=lambda collection, sharder: make_plan(
+            collection, sharder, sharding, CPU, batch_size=2, ids_per_sample=[1.5] * len(ROWS)
+        ),
+    )
+
+
+def by_tower() -> TowerEmbeddings:
+    hosts, layout = Hosts(1), TowerLayout.divide(((0, 2), (1,)), 1, ROWS)
+    return TowerEmbeddings(ROWS, DIM, learning_rate=RATE, device=CPU, hosts=hosts, layout=layout, kernel="torch")
+
+
+DIVIDED: dict[str, Make] = {
+    **{name: lambda name=name: sharded(name) for name in ("data_parallel", "table_wise", "row_wise", "column_wise")},
+    "by tower": by_tower,
+}
+
+
+def keep_the_contract() -> dict[str, tuple[int, int]]:
+    """Check every divided kind in every process; returns the bytes that this one counts of each, copies once."""
+    held = {}
+    for name, make in DIVIDED.items():
+        for check in CHECKS:
+            check(make)
+        check_shards_hold_the_state(make)
+        own = [shard for shard in make().shards() if dist.get_rank() == 0 or not shard.replicated]
+        held[name] = (sum(shard.weight.nbytes for shard in own), sum(shard.adagrad_sum.nbytes for shard in own))
+    return held
+
+
+def check_shards_hold_the_state(make: Make) -> None:
+    tables, loaded = initialised(make), initialised(make, seed=5)
+    step(tables)
+    step(loaded)
+    with torch.no_grad():
+        for shard, (weight, sums) in zip(loaded.shards(), blocks(tables), strict=True):
+            shard.weight.copy_(weight)
+            shard.adagrad_sum.copy_(sums)
+    assert torch.equal(step(loaded, seed=1), step(tables, seed=1))
+    assert are_equal(blocks(loaded), blocks(tables))
+
+
+def test_the_contract_of_tables_divided_over_processes(tmp_path: Path) -> None:
+    pytest.importorskip("torchrec")
+    held = run(2, tmp_path, keep_the_contract)
+    counted = EmbeddingTables.count_bytes(WHOLE)
+    for name in DIVIDED:
+        weights, sums = (sum(of_process) for of_process in zip(*(part[name] for part in held), strict=True))
+        assert weights == counted.weights, name
+        # Divided columns keep a sum of each row in each process.
+        assert sums == counted.optimizer * (2 if name == "column_wise" else 1), name
