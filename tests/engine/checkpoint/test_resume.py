@@ -136,7 +136,7 @@ import sys
 from pathlib import Path
 from engine.data.dataset import Dataset
 from engine.loop.trainer import train
-from tests.engine.test_resume import EXECUTION, RATES, SCHEDULE, SPEC
+from tests.engine.checkpoint.test_resume import EXECUTION, RATES, SCHEDULE, SPEC
 data, checkpoint = map(Path, sys.argv[1:])
 print("started", flush=True)
 train(Dataset.load(data), SPEC, RATES, EXECUTION, SCHEDULE, checkpoint_directory=checkpoint, checkpoint_steps=2,
@@ -146,7 +146,7 @@ train(Dataset.load(data), SPEC, RATES, EXECUTION, SCHEDULE, checkpoint_directory
 
 def start_child(dataset: Dataset, directory: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", CHILD, str(dataset.directory), str(directory)]
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=root)
 
 
