@@ -50,7 +50,7 @@ REQUESTS = {
 }
 
 
-@pytest.fixture(params=REQUESTS.values(), ids=REQUESTS.keys())
+@pytest.fixture(params=list(REQUESTS.values()), ids=list(REQUESTS))
 def make(request: pytest.FixtureRequest) -> Make:
     asked: TableRequest = request.param
     if asked.kernel == "fbgemm":
