@@ -231,6 +231,7 @@ def measure_memory(settings: Sequence[MemorySetting] = MEMORY_SETTINGS) -> list[
 
 def train_once(setting: MemorySetting, folder: Path) -> dict[str, Any]:
     """Train two short epochs and tell the peak of the memory, beside what the process held before."""
+    from engine.job import Checkpointing, TrainingJob
     from engine.loop.trainer import train
     from engine.memory import process_bytes
 
@@ -241,7 +242,10 @@ def train_once(setting: MemorySetting, folder: Path) -> dict[str, Any]:
     execution = Execution(threads=1, precision=setting.precision, batch_size=setting.batch_size)
     before = process_bytes()
     schedule = Schedule(max_epochs=2)
-    result = train(dataset, shape.spec, hyperparameters, execution, schedule, checkpoint_directory=folder / "kept")
+    result = train(
+        TrainingJob(dataset, shape.spec, hyperparameters, execution, schedule),
+        checkpointing=Checkpointing(folder / "kept"),
+    )
     return {
         "process_bytes": before,
         "peak_bytes": int(report.peak_memory_mib() * 2**20),

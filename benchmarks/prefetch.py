@@ -26,6 +26,7 @@ from engine.data.dataset import Dataset
 from engine.data.loader import BatchLoader
 from engine.data.pipeline import ReadAhead
 from engine.data.prefetch import Prefetcher
+from engine.job import TrainingJob
 from engine.loop.step import applied, build_dense_optimizer, train_step
 from engine.loop.trainer import train
 from models.registry import build_model
@@ -135,7 +136,7 @@ def stall(dataset: Dataset, plan: Plan) -> dict[str, Any]:
     shares = []
     for seed in range(plan.epochs):
         execution = Execution(batch_size=plan.batch_size)
-        result = train(dataset, SPEC, Hyperparameters(), execution, Schedule(max_epochs=1, seed=seed))
+        result = train(TrainingJob(dataset, SPEC, Hyperparameters(), execution, Schedule(max_epochs=1, seed=seed)))
         shares.append(result.wait_seconds / (result.wait_seconds + result.compute_seconds))
     return {"shares": shares, "median": median(shares)}
 

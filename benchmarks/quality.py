@@ -133,6 +133,7 @@ def is_current(run: dict[str, Any]) -> bool:
 
 def train_one(dataset: Dataset, data: str, model: str, seed: int, plan: Plan) -> dict[str, Any]:
     """Train one model, and its quality on the part that is reported."""
+    from engine.job import TrainingJob
     from engine.loop.evaluation import evaluate
     from engine.loop.trainer import train
 
@@ -140,7 +141,7 @@ def train_one(dataset: Dataset, data: str, model: str, seed: int, plan: Plan) ->
     recipe: Recipe = study.recipes[model]
     execution = Execution(threads=plan.threads, precision="bf16", batch_size=BATCH_SIZE)
     schedule = Schedule(max_epochs=1 if plan.is_quick else study.max_epochs, patience=study.patience, seed=seed)
-    result = train(dataset, recipe.spec, recipe.hyperparameters, execution, schedule)
+    result = train(TrainingJob(dataset, recipe.spec, recipe.hyperparameters, execution, schedule))
     if study.reported == "test":
         best = evaluate(result.model, dataset, "test", execution).metrics
     else:

@@ -21,11 +21,14 @@ from benchmarks import report
 from benchmarks.optimizers import ingest_planted
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
+from engine.executors.process_group import ProcessGroup
+from engine.job import Checkpointing, TrainingJob
 from engine.loop.trainer import train
-from engine.parallel import Machine, Sharding, train_in_processes
+from engine.parallel import Machine, Sharding
 from engine.results import TrainResult
 from hardware.devices.discovery import host_fingerprint, local_accelerators
 from hardware.probes.accelerator import measure_profile
+from hardware.types import Placement
 from models.embeddings.sharded import EXACT_SHARDING_TYPES, CommunicationPrecision, ShardingType
 from models.spec import ModelSpec
 
@@ -48,8 +51,13 @@ class Trainings:
         self.rates = rates
         rounded = replace(rates, dense_learning_rate=rates.dense_learning_rate * (1 + ROUNDING))
         self.results: dict[str, TrainResult] = {
-            "1 process": train(dataset, SPEC, rates, EXECUTION, schedule, checkpoint_directory=folder / "alone"),
-            "control": train(dataset, SPEC, rounded, EXECUTION, schedule, checkpoint_directory=folder / "control"),
+            "1 process": train(
+                TrainingJob(dataset, SPEC, rates, EXECUTION, schedule), checkpointing=Checkpointing(folder / "alone")
+            ),
+            "control": train(
+                TrainingJob(dataset, SPEC, rounded, EXECUTION, schedule),
+                checkpointing=Checkpointing(folder / "control"),
+            ),
         }
 
     def add(
@@ -60,15 +68,18 @@ class Trainings:
         precision: CommunicationPrecision = "fp32",
     ) -> None:
         """Train in processes, one thread each."""
-        self.results[name] = train_in_processes(
-            self.dataset,
-            SPEC,
-            self.rates,
-            Execution(threads=processes, batch_size=EXECUTION.batch_size),
-            self.schedule,
+        execution = Execution(threads=processes, batch_size=EXECUTION.batch_size)
+        sharding = Sharding(machine=self.machine, types=types, precision=precision)
+        placement = Placement(
+            accelerator="cpu",
+            threads=processes,
+            precision="fp32",
+            batch_size=EXECUTION.batch_size,
             processes=processes,
-            sharding=Sharding(machine=self.machine, types=types, precision=precision),
-            checkpoint_directory=self.folder / name,
+        )
+        self.results[name] = ProcessGroup(placement, sharding).run(
+            TrainingJob(self.dataset, SPEC, self.rates, execution, self.schedule),
+            checkpointing=Checkpointing(self.folder / name),
         )
 
     def gap(self, name: str) -> float:

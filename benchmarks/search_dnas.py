@@ -25,6 +25,7 @@ from benchmarks.search_table import RATES
 from engine.config import Execution, Schedule
 from engine.data.dataset import Dataset
 from engine.data.loader import BatchLoader
+from engine.job import TrainingJob
 from engine.loop.step import build_dense_optimizer, train_step
 from engine.loop.trainer import train
 from models.registry import build_model
@@ -139,7 +140,9 @@ def _train(dataset: Dataset, space: ArchitectureSpace, parameters: Parameters, s
     """One candidate, from scratch."""
     spec, hyperparameters = space.build(parameters)
     began = time.process_time()
-    result = train(dataset, spec, hyperparameters, EXECUTION, Schedule(max_epochs=SCHEDULE.max_epochs, seed=seed))
+    result = train(
+        TrainingJob(dataset, spec, hyperparameters, EXECUTION, Schedule(max_epochs=SCHEDULE.max_epochs, seed=seed))
+    )
     seconds = time.process_time() - began
     costs = {
         "parameter_bytes": space.parameter_bytes(parameters),

@@ -26,6 +26,7 @@ from benchmarks.search_cache import Cache
 from benchmarks.search_data import load
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
+from engine.job import TrainingJob
 from engine.loop.trainer import train
 from search.protocol import Outcome, Parameters
 from search.space.architecture import ArchitectureSpace
@@ -66,7 +67,9 @@ def train_point(dataset: Dataset, space: ArchitectureSpace, parameters: Paramete
     """Train the architecture at a point once."""
     spec, rates = space.build(parameters)
     execution = Execution(threads=1, batch_size=BATCH_SIZE)
-    result = train(dataset, spec, rates, execution, Schedule(max_epochs=EPOCHS, patience=EPOCHS, seed=seed))
+    result = train(
+        TrainingJob(dataset, spec, rates, execution, Schedule(max_epochs=EPOCHS, patience=EPOCHS, seed=seed))
+    )
     return {
         "ne": result.validation.ne,
         "train_seconds": result.train_seconds,

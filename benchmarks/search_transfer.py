@@ -37,6 +37,7 @@ from typing import Any
 from benchmarks import report, search_data
 from engine.config import Execution, Schedule
 from engine.data.dataset import Dataset
+from engine.job import TrainingJob
 from engine.loop.trainer import train
 from search.context import PastStudy, SearchContext
 from search.meta.features import meta_features
@@ -115,7 +116,7 @@ class Trainings:
         spec, hyperparameters = self.space.build(point)
         schedule = Schedule(max_epochs=EPOCHS, patience=EPOCHS, seed=seed)
         try:
-            return train(self.dataset, spec, hyperparameters, EXECUTION, schedule).validation.ne
+            return train(TrainingJob(self.dataset, spec, hyperparameters, EXECUTION, schedule)).validation.ne
         except TrainingError:
             return None
 

@@ -26,6 +26,7 @@ from benchmarks.tower_data import FIELDS_A_GROUP, GROUPS, write_grouped
 from benchmarks.towers_member import BATCH, DIM, FIELDS, SHAPES, WAYS
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
+from engine.job import TrainingJob
 from engine.loop.trainer import train
 from engine.probes.field_interactions import field_interactions
 from hardware.devices.processes import run_group
@@ -198,7 +199,7 @@ def measure_quality(seeds: tuple[int, ...], rows: int) -> dict[str, dict[str, li
             measured["groups found"]["adjusted_rand_index"].append(float(index))
             for run, spec in _specs(dataset, partitions):
                 result = train(
-                    dataset, spec, RATES, EXECUTION, Schedule(max_epochs=6, patience=1, seed=seed)
+                    TrainingJob(dataset, spec, RATES, EXECUTION, Schedule(max_epochs=6, patience=1, seed=seed))
                 ).validation
                 kept = measured.setdefault(run, {"auc": [], "ne": []})
                 kept["auc"].append(float(result.auc))

@@ -279,6 +279,7 @@ def fastest(seconds: dict[str, float], kind: str) -> str:
 def quality_gap(plan: Plan) -> dict[str, Any]:
     """Validation NE in bf16 over that in fp32, minus one: on each data set, from each seed."""
     from benchmarks.optimizers import FRAPPE, ingest_frappe, ingest_planted
+    from engine.job import TrainingJob
     from engine.loop.trainer import train
 
     found = {}
@@ -292,7 +293,7 @@ def quality_gap(plan: Plan) -> dict[str, Any]:
                 schedule = Schedule(max_epochs=2, patience=2, seed=seed)
                 fp32, bf16 = (
                     train(
-                        dataset, ModelSpec(), Hyperparameters(), Execution(precision=precision), schedule
+                        TrainingJob(dataset, ModelSpec(), Hyperparameters(), Execution(precision=precision), schedule)
                     ).validation.ne
                     for precision in ("fp32", "bf16")
                 )

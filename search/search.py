@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from engine.config import Schedule
 from engine.data.dataset import Dataset
 from engine.execution import execution_of
-from engine.executors.role import Place, Reading, Slot
+from engine.executors.role import Executor, Place, Reading
 from hardware.budget import JOULES_PER_KWH
 from hardware.meters.meter import measure_energy
 from hardware.types import Placement
@@ -24,7 +24,7 @@ from search.study.halving import checks_for
 from search.study.loop import Loop, Progress
 from search.study.storage import failures, open_study, storage_address, storage_errors, trials_with_result
 from search.study.trial import Terms
-from search.study.workers import open_slots
+from search.study.workers import open_executors
 from shunter.errors import InfeasibleError, RequestError, TrainingError
 from shunter.requests.training import SearchCost, TrainRequest
 
@@ -92,7 +92,7 @@ def search(
     belongs_to = f"{dataset.fingerprint}|{request.training.max_epochs}" if is_shared else ""
     with storage_errors(address), ExitStack() as stack:
         study = open_study(address, space, cost=cost, belongs_to=belongs_to, is_shared=is_shared)
-        slots = stack.enter_context(open_slots(placement, request.search.parallel_trials, place))
+        slots = stack.enter_context(open_executors(placement, request.search.parallel_trials, place))
         meters = [stack.enter_context(meter) for meter in _meters(slots, place)]
         budget = _budget(request, directory, meters)
         loop = Loop(
@@ -167,7 +167,7 @@ def _joules(meters: Sequence[Reading]) -> float | None:
     return None if None in joules else sum(used for used in joules if used is not None)
 
 
-def _meters(slots: Sequence[Slot], place: Place | None) -> Sequence[AbstractContextManager[Reading]]:
+def _meters(slots: Sequence[Executor], place: Place | None) -> Sequence[AbstractContextManager[Reading]]:
     """Of the whole search: this machine, with what the method does itself, or the nodes that train for it."""
     if place is not None:
         return [slot.meter() for slot in slots]

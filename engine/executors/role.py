@@ -1,15 +1,19 @@
-"""Where placements are carried out: what tuning and training ask of this machine, and of a cluster instead."""
+"""Where a training runs: in this process, in one of its own, in a group of processes, or on a node of a cluster.
 
-from collections.abc import Callable, Sequence
+The flow chooses a placement, a `Place` gives an `Executor` for it, and the executor runs one training after another:
+
+    executor.meter() is entered -> executor.run(job, hooks, checkpointing) -> the meter is read -> executor.close()
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from engine.config import Hyperparameters, Schedule
-from engine.data.dataset import Dataset
+from engine.job import Checkpointing, ClickJob, Hooks
 from engine.results import TrainingFigures, TrainResult
 from hardware.types import EnergyReading, Placement
-from models.spec import ModelSpec
 
 
 class Reading(Protocol):
@@ -21,60 +25,66 @@ class Reading(Protocol):
         ...
 
 
-class Slot(Protocol):
-    """Where one training runs after another, while others run elsewhere; only their figures are wanted."""
+class Executor(ABC):
+    """Runs trainings, one after another, at one placement.
 
-    @property
-    def placement(self) -> Placement:
-        """Where it trains."""
-        ...
+    Wherever that is, the hooks are called in this process: what one raises ends the training and reaches the caller,
+    and so does an error of ours that the training raises there.
 
+    Attributes:
+        placement: Where it trains.
+        eager_because: Why its steps are taken as they are, neither compiled nor with threads that follow them (so
+            without the hook `adapt`); None where both may be.
+    """
+
+    placement: Placement
+    eager_because: str | None = None
+
+    @abstractmethod
+    def run(self, job: ClickJob, hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None) -> TrainResult:
+        """Train to the end, or on from a checkpoint, as `engine.loop.trainer.train` does.
+
+        Interrupted, it saves the state after the current step where there is a checkpointing, and raises.
+
+        Args:
+            job: The training; its execution is that of the placement.
+            hooks: Functions that are called here.
+            checkpointing: Where the state is kept on this machine; None keeps none.
+        """
+
+    @abstractmethod
+    def figures(self, job: ClickJob, hooks: Hooks = Hooks()) -> TrainingFigures:
+        """Train for the figures alone: neither state nor weights are kept, so an interrupt waits for nothing."""
+
+    @abstractmethod
     def meter(self) -> AbstractContextManager[Reading]:
         """Meter of what its trainings draw while it is entered."""
-        ...
-
-    def train(
-        self,
-        dataset: Dataset,
-        spec: ModelSpec,
-        hyperparameters: Hyperparameters,
-        schedule: Schedule,
-        *,
-        should_stop: Callable[[], str | None] | None = None,
-        **options: Any,
-    ) -> TrainingFigures:
-        """Train as `engine.loop.trainer.train` does; `should_stop` and other functions are called in this process.
-
-        What a function raises ends the training and reaches the caller.
-        """
-        ...
 
     def close(self) -> None:
         """End it; a training under way in another thread ends with KeyboardInterrupt there."""
-        ...
+        return
 
 
 class Place(Protocol):
-    """A place to train: the steps that train know no other difference between here and elsewhere."""
+    """Machines to train on: the steps that train know no other difference between this one and a cluster."""
 
-    def training(self, placement: Placement, checkpoints: Path | None) -> Callable[..., TrainResult]:
-        """What trains at a placement, with the arguments and the result of `engine.loop.trainer.train`.
+    def executor(self, placement: Placement, checkpoints: Path | None = None) -> Executor:
+        """The executor of one training.
 
         Args:
-            placement: one of this place.
-            checkpoints: folder of the training's checkpoints; None keeps none.
+            placement: One of this place.
+            checkpoints: Folder of its checkpoints: one that was begun by many processes is gone on with by them.
         """
         ...
 
-    def meter(self, placement: Placement) -> AbstractContextManager[Reading]:
-        """Meter of what a training at the placement draws."""
-        ...
-
-    def slots(self, placement: Placement, count: int) -> Sequence[Slot]:
-        """Slots for several trainings at a time, on accelerators like that of the placement.
+    def executors(self, placement: Placement, count: int) -> Sequence[Executor]:
+        """Executors for several trainings at a time, on accelerators like that of the placement.
 
         Args:
-            placement: one of this place.
-            count: how many.
+            placement: One of this place.
+            count: Number of executors.
+
+        Raises:
+            RequestError: There are fewer such accelerators.
         """
         ...

@@ -5,18 +5,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from engine.checkpoint.directory import CheckpointDirectory
 from engine.checkpoint.lookahead import admitted, embedding_cache
-from engine.checkpoint.warm_start import WarmStart
-from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.batch import Batch
-from engine.data.dataset import Dataset
 from engine.data.pipeline import ReadAhead
+from engine.job import Checkpointing, ClickJob, Hooks
 from engine.loop.interrupt import deferred_interrupt
 from engine.loop.loss import task_weights
 from engine.loop.loss_watch import LossWatch
@@ -27,51 +24,28 @@ from engine.metrics import Metrics
 from engine.results import EpochReport, TrainResult
 from models.embeddings.request import EmbeddingCache
 from models.registry import Model
-from models.spec import ModelSpec
 from shunter.errors import DataError, RequestError, TrainingError
 
 
 def train(
-    dataset: Dataset,
-    spec: ModelSpec,
-    hyperparameters: Hyperparameters,
-    execution: Execution,
-    schedule: Schedule,
+    job: ClickJob,
+    hooks: Hooks = Hooks(),
+    checkpointing: Checkpointing | None = None,
     *,
-    checkpoint_directory: Path | None = None,
-    checkpoint_seconds: float = 300.0,
-    checkpoint_steps: int | None = None,
-    on_epoch: Callable[[EpochReport], None] | None = None,
-    on_step: Callable[[int, int], None] | None = None,
-    should_stop: Callable[[], str | None] | None = None,
-    adapt: Callable[[float], int] | None = None,
     processes: OneProcess | None = None,
-    warm_start: WarmStart | None = None,
 ) -> TrainResult:
     """Train one model to the end, or on from its checkpoint.
 
-    A training that was interrupted and is called again with the same arguments ends with bitwise the same weights as
-    one that was not, on the same machine with the same number of threads. Training stops after `max_epochs`, after
-    `patience` epochs without a lower validation NE, or when `should_stop` says so; then the weights of the best epoch
-    are restored. Stopped by the budget within an epoch, the model is evaluated as it is.
+    A training that was interrupted and is called again with the same job ends with bitwise the same weights as one that
+    was not, on the same machine with the same number of threads. Training stops after `max_epochs`, after `patience`
+    epochs without a lower validation NE, or when `should_stop` says so; then the weights of the best epoch are
+    restored. Stopped by the budget within an epoch, the model is evaluated as it is.
 
     Args:
-        dataset: the data; `train` is learned from and `validation` decides when to stop.
-        spec: the architecture.
-        hyperparameters: what it is learned with.
-        execution: on what it runs.
-        schedule: for how long, and the seed.
-        checkpoint_directory: where the state is saved, a folder of its own; None keeps it in memory only.
-        checkpoint_seconds: longest time between two checkpoints; there is one at the end of each epoch anyway.
-        checkpoint_steps: most steps between two checkpoints; None leaves it to the time.
-        on_epoch: called after each epoch with its report; for an epoch that was interrupted before its end was saved,
-            again. Also called at the schedule's checks. What it raises ends the training and reaches the caller.
-        on_step: called after each step with the steps done and the steps of `max_epochs`.
-        should_stop: called after each step, so it must be cheap; a text ends the training as `budget: <text>`.
-        adapt: called after each step with its seconds, waiting for its batch included; returns the intra-operator
-            threads of the next one. Another number rounds otherwise, so that repetitions are not bitwise equal.
-        processes: those that share this training, each of which calls this function; None is this one alone.
-        warm_start: a trained model to go on from, where one process trains; None starts from random weights.
+        job: The training.
+        hooks: Functions that are called while it goes on.
+        checkpointing: Where the state is saved; None keeps it in memory only.
+        processes: The processes that share this training, each of which calls this function; None is this one alone.
 
     Raises:
         RequestError: the model cannot be built or does not fit into memory, the batch is larger than the data, no
@@ -82,28 +56,25 @@ def train(
         HardwareError: the device cannot be used here, or there is no room for the embedding file.
         KeyboardInterrupt: Ctrl-C; the state after the current step has been saved.
     """
-    _check(dataset, execution, schedule)
-    _check_checks(execution, schedule, processes)
+    _check(job)
+    _check_checks(job, processes)
     processes = processes or OneProcess()
     checkpoint = None
-    if checkpoint_directory is not None:
-        identity = _identity(dataset, spec, hyperparameters, execution, schedule)
-        identity["warm start"] = warm_start.identity if warm_start is not None else None
-        checkpoint = processes.checkpoint(checkpoint_directory, identity)
-    elif execution.embedding_cache_rows is not None:
+    if checkpointing is not None:
+        checkpoint = processes.checkpoint(checkpointing.directory, _identity(job))
+    elif job.execution.embedding_cache_rows is not None:
         raise RequestError(
             "The option embedding_cache_rows needs a checkpoint_directory, for neither the tables nor the best of "
             "them may lie in memory: name one."
         )
-    with applied(execution) as device, seeded(processes.random_seed(schedule.seed), device):
+    with applied(job.execution) as device, seeded(processes.random_seed(job.schedule.seed), device):
         reset_peak_memory(device)
-        cache = embedding_cache(execution, checkpoint_directory)
-        run = _Run(dataset, spec, hyperparameters, execution, schedule, processes=processes, cache=cache)
-        run.on_epoch, run.on_step, run.should_stop, run.adapt = on_epoch, on_step, should_stop, adapt
-        if warm_start is not None:
-            warm_start.apply(run.model)
-        if checkpoint is not None:
-            run.resume_every(checkpoint, checkpoint_seconds, checkpoint_steps)
+        cache = embedding_cache(job.execution, checkpointing.directory if checkpointing else None)
+        run = _Run(job, hooks, processes=processes, cache=cache)
+        if job.warm_start is not None:
+            job.warm_start.apply(run.model)
+        if checkpoint is not None and checkpointing is not None:
+            run.resume(checkpoint, checkpointing)
         with deferred_interrupt() as raise_if_interrupted:
             try:
                 stopped_because = run.to_the_end(raise_if_interrupted)
@@ -113,7 +84,8 @@ def train(
         return run.result(stopped_because, peak_memory_bytes(device))
 
 
-def _check(dataset: Dataset, execution: Execution, schedule: Schedule) -> None:
+def _check(job: ClickJob) -> None:
+    dataset, execution, schedule = job.dataset, job.execution, job.schedule
     if schedule.max_epochs < 1 or schedule.patience < 1:
         raise RequestError(
             f"A training takes at least one epoch and a patience of one, not {schedule.max_epochs} and "
@@ -132,7 +104,8 @@ def _check(dataset: Dataset, execution: Execution, schedule: Schedule) -> None:
         )
 
 
-def _check_checks(execution: Execution, schedule: Schedule, processes: OneProcess | None) -> None:
+def _check_checks(job: ClickJob, processes: OneProcess | None) -> None:
+    execution, schedule = job.execution, job.schedule
     if not schedule.checks:
         return
     if any(not passes > 0 for passes in schedule.checks):
@@ -161,29 +134,19 @@ class _State(RunState):
 class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
     """One training of a click model while it goes on."""
 
-    adapt: Callable[[float], int] | None
-
-    def __init__(
-        self,
-        dataset: Dataset,
-        spec: ModelSpec,
-        hyperparameters: Hyperparameters,
-        execution: Execution,
-        schedule: Schedule,
-        *,
-        processes: OneProcess,
-        cache: EmbeddingCache | None,
-    ) -> None:
-        self.dataset, self.execution, self.processes = dataset, execution, processes
+    def __init__(self, job: ClickJob, hooks: Hooks, *, processes: OneProcess, cache: EmbeddingCache | None) -> None:
+        self.dataset, self.execution, self.processes = job.dataset, job.execution, processes
+        dataset, execution, schedule = job.dataset, job.execution, job.schedule
         model: Model = processes.build_model(
-            spec, dataset.features, hyperparameters, execution, seed=schedule.seed, cache=cache
+            job.spec, dataset.features, job.hyperparameters, execution, seed=schedule.seed, cache=cache
         ).train()
         losses = LossWatch(torch.device(execution.device), dataset.features.outputs)
-        super().__init__(model, build_dense_optimizer(model, hyperparameters), schedule, losses, _State())
+        optimizer = build_dense_optimizer(model, job.hyperparameters)
+        super().__init__(model, optimizer, schedule, losses, _State(), hooks=hooks)
         self.loader = processes.loader(dataset, execution.batch_size, schedule.seed)
         self.read_ahead = ReadAhead(self.loader.read, depth=execution.prefetch_depth, fixed_depth=cache is not None)
         self.tasks = dataset.features.tasks
-        self.task_weights = task_weights(hyperparameters.task_weights, self.tasks, execution.device)
+        self.task_weights = task_weights(job.hyperparameters.task_weights, self.tasks, execution.device)
         self.check_steps = {round(passes * len(self.loader)) for passes in schedule.checks}
         self.state.compile_seconds = (self._compile() or 0.0) if execution.compiled else 0.0
         self.counted_until = time.perf_counter() - self.state.compile_seconds
@@ -193,12 +156,11 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         batch = self.loader.read(next(iter(self.loader.rows_of_batches())))
         return self.processes.compile(self.model, self.optimizer, self.execution, batch, self.task_weights)
 
-    def resume_every(self, checkpoint: CheckpointDirectory[Model], seconds: float, steps: int | None) -> None:
-        """Save to `checkpoint` from now on, after seconds or steps, and go on from what is there."""
+    def resume(self, checkpoint: CheckpointDirectory[Model], checkpointing: Checkpointing) -> None:
+        """Save to `checkpoint` from now on, and go on from what is there; compiling counts in every attempt."""
         compile_seconds = self.state.compile_seconds
-        self.every_steps = steps or math.inf
         is_continued = checkpoint.exists()
-        self.resume(checkpoint, seconds)
+        super().resume(checkpoint, checkpointing)
         if is_continued:
             self.state.compile_seconds += compile_seconds
 
@@ -236,16 +198,16 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
                 busy_before = state.compute_seconds + state.wait_seconds
                 self._train_batch(batch)
                 state.wait_seconds = waited_before + batches.wait_seconds
-                if self.adapt:
-                    _use_threads(self.adapt(state.compute_seconds + state.wait_seconds - busy_before))
-                if self.on_step:
-                    self.on_step(state.step, total_steps)
+                if self.hooks.adapt:
+                    _use_threads(self.hooks.adapt(state.compute_seconds + state.wait_seconds - busy_before))
+                if self.hooks.on_step:
+                    self.hooks.on_step(state.step, total_steps)
                 raise_if_interrupted()
                 if state.step in self.check_steps and state.next_batch < len(self.loader):
-                    self._look()
+                    self._check_quality()
                 if self._checkpoint_is_due():
                     self.save()
-                reason = self.should_stop() if self.should_stop else None
+                reason = self._reason_to_stop()
                 if reason is not None:
                     return f"budget: {reason}"
         return None
@@ -270,11 +232,11 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         super()._begin_epoch()
         self.state.epoch_weights = []
 
-    def _look(self) -> None:
-        """Report the quality within an epoch, and go on as if nobody had looked."""
+    def _check_quality(self) -> None:
+        """Report the quality within an epoch, and go on as if nothing had been measured."""
         report = replace(self._report(self._validate()), is_check=True)
-        if self.on_epoch:
-            self.on_epoch(report)
+        if self.hooks.on_epoch:
+            self.hooks.on_epoch(report)
 
     def _validate(self) -> Metrics:
         self.losses.check(self.state.step)
@@ -326,17 +288,16 @@ def _use_threads(threads: int) -> None:
         torch.set_num_threads(threads)
 
 
-def _identity(
-    dataset: Dataset, spec: ModelSpec, hyperparameters: Hyperparameters, execution: Execution, schedule: Schedule
-) -> dict[str, Any]:
+def _identity(job: ClickJob) -> dict[str, Any]:
     """What must be equal for a checkpoint to be of the same training."""
     return {
-        "data fingerprint": dataset.fingerprint,
-        "features": dataset.features.to_dict(),
-        "architecture": spec.to_dict(),
-        "hyperparameters": hyperparameters.to_dict(),
-        "batch size": execution.batch_size,
-        "precision": execution.precision,
-        "compiled": execution.compiled,
-        "seed": schedule.seed,
+        "data fingerprint": job.dataset.fingerprint,
+        "features": job.dataset.features.to_dict(),
+        "architecture": job.spec.to_dict(),
+        "hyperparameters": job.hyperparameters.to_dict(),
+        "batch size": job.execution.batch_size,
+        "precision": job.execution.precision,
+        "compiled": job.execution.compiled,
+        "seed": job.schedule.seed,
+        "warm start": job.warm_start.identity if job.warm_start is not None else None,
     }

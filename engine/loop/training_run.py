@@ -1,5 +1,6 @@
 """What every training does around its steps: epochs until something says stop, checkpoints, the best weights, time."""
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from engine.checkpoint.directory import CheckpointDirectory
 from engine.config import Schedule
+from engine.job import Checkpointing, Hooks
 from engine.loop.loss_watch import LossWatch
 
 
@@ -50,18 +52,12 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
         optimizer: of the model.
         schedule: for how long.
         losses: watches them.
-        state: at the start.
+        state: State at the start.
+        hooks: Functions that are called while it goes on.
 
     Attributes:
-        on_epoch: called with the report of each epoch.
-        on_step: called after each step with the steps done and the steps of `max_epochs`.
-        should_stop: asked after each step; a text ends the training.
-        may_save: whether the state is one to go on from: not within a step, and not after the budget's end.
+        may_save: Whether the state is one to go on from: not within a step, and not after the budget's end.
     """
-
-    on_epoch: Callable[[Report], None] | None = None
-    on_step: Callable[[int, int], None] | None = None
-    should_stop: Callable[[], str | None] | None = None
 
     def __init__(
         self,
@@ -70,8 +66,11 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
         schedule: Schedule,
         losses: LossWatch,
         state: State,
+        *,
+        hooks: Hooks,
     ) -> None:
         self.model, self.optimizer, self.schedule, self.losses, self.state = model, optimizer, schedule, losses, state
+        self.hooks = hooks
         self.best_weights: dict[str, Tensor] = {}
         self.checkpoint: CheckpointDirectory[Trained] | None = None
         self.may_save = True
@@ -97,9 +96,10 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
     def _enter(self, report: Report) -> bool:
         """Enter a report into the history; returns whether its quality is the best so far, which the state keeps."""
 
-    def resume(self, checkpoint: CheckpointDirectory[Trained], every_seconds: float) -> None:
+    def resume(self, checkpoint: CheckpointDirectory[Trained], checkpointing: Checkpointing) -> None:
         """Save to `checkpoint` from now on, and go on from what is there."""
-        self.checkpoint, self.every_seconds = checkpoint, every_seconds
+        self.checkpoint = checkpoint
+        self.every_seconds, self.every_steps = checkpointing.seconds, checkpointing.steps or math.inf
         if checkpoint.exists():
             self.state = self._read_state(checkpoint.read(self.model, self.optimizer))
             loss = self.state.epoch_loss
@@ -144,8 +144,8 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
         self._begin_epoch()
         self._note(report)
         self.may_save = True
-        if self.on_epoch:
-            self.on_epoch(report)
+        if self.hooks.on_epoch:
+            self.hooks.on_epoch(report)
         self.save()
 
     def _close_unfinished_epoch(self) -> None:
@@ -154,8 +154,8 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
         self.may_save = False
         report = self._report(self._validate())
         self._note(report)
-        if self.on_epoch:
-            self.on_epoch(report)
+        if self.hooks.on_epoch:
+            self.hooks.on_epoch(report)
 
     def _begin_epoch(self) -> None:
         self.state.epoch += 1
@@ -180,6 +180,10 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
             self.checkpoint.restore_best(self.model)
         else:
             self.model.load_state_dict(self.best_weights)
+
+    def _reason_to_stop(self) -> str | None:
+        """Why the training shall end, whatever its schedule says."""
+        return self.hooks.should_stop() if self.hooks.should_stop else None
 
     def _is_late(self) -> bool:
         """Whether the last checkpoint is as long ago as may be."""

@@ -11,7 +11,6 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.checkpoint.directory import CheckpointDirectory
-from engine.config import Execution, Schedule
+from engine.job import Checkpointing, Hooks, TrainingJob
 from engine.loop.interrupt import deferred_interrupt
 from engine.loop.loss_watch import LossWatch
 from engine.loop.step import applied, peak_memory_bytes, reset_peak_memory, seeded
@@ -52,35 +51,19 @@ class RankingData:
         return Interactions.of(self.graph.edge_users, self.graph.edge_items)
 
 
-def train_ranking(
-    data: RankingData,
-    spec: GraphSpec,
-    hyperparameters: RankingHyperparameters,
-    execution: Execution,
-    schedule: Schedule,
-    *,
-    checkpoint_directory: Path | None = None,
-    checkpoint_seconds: float = 300.0,
-    on_epoch: Callable[[RankingReport], None] | None = None,
-    on_step: Callable[[int, int], None] | None = None,
-    should_stop: Callable[[], str | None] | None = None,
-) -> RankingResult:
+GraphJob = TrainingJob[RankingData, GraphSpec, RankingHyperparameters]
+
+
+def train_ranking(job: GraphJob, hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None) -> RankingResult:
     """Train one graph model to the end, or on from its checkpoint.
 
     As `engine.loop.trainer.train`, with the NDCG@20 on validation in the place of its NE: interrupted and called again
-    with the same arguments, it ends with bitwise the same weights, on the same machine with the same number of threads.
+    with the same job, it ends with bitwise the same weights, on the same machine with the same number of threads.
 
     Args:
-        data: the graph, and the validation part.
-        spec: the architecture.
-        hyperparameters: what it is learned with.
-        execution: on what it runs; `batch_size` counts positives.
-        schedule: for how long, and the seed.
-        checkpoint_directory: where the state is saved, a folder of its own; None keeps it in memory only.
-        checkpoint_seconds: longest time between two checkpoints; there is one at the end of each epoch anyway.
-        on_epoch: called after each epoch with its report.
-        on_step: called after each step with the steps done and the steps of `max_epochs`.
-        should_stop: called after each step, so it must be cheap; a text ends the training as `budget: <text>`.
+        job: The training; its batch size counts positives.
+        hooks: Functions that are called while it goes on.
+        checkpointing: Where the state is saved; None keeps it in memory only.
 
     Raises:
         RequestError: the model cannot be built, no epoch is asked for, or bf16 is.
@@ -90,14 +73,12 @@ def train_ranking(
         HardwareError: the device cannot be used here.
         KeyboardInterrupt: Ctrl-C; the state after the current step has been saved.
     """
-    _check(hyperparameters, execution, schedule)
-    with applied(execution) as device, seeded(schedule.seed, device):
+    _check(job)
+    with applied(job.execution) as device, seeded(job.schedule.seed, device):
         reset_peak_memory(device)
-        run = _Run(data, spec, hyperparameters, execution, schedule)
-        run.on_epoch, run.on_step, run.should_stop = on_epoch, on_step, should_stop
-        if checkpoint_directory is not None:
-            identity = _identity(data, spec, hyperparameters, execution, schedule)
-            run.resume(CheckpointDirectory(checkpoint_directory, identity), checkpoint_seconds)
+        run = _Run(job, hooks)
+        if checkpointing is not None:
+            run.resume(CheckpointDirectory(checkpointing.directory, _identity(job)), checkpointing)
         with deferred_interrupt() as raise_if_interrupted:
             try:
                 stopped_because = run.to_the_end(raise_if_interrupted)
@@ -148,18 +129,13 @@ class _State(RunState):
 class _Run(TrainingRun[GraphModel, _State, RankingMetrics, RankingReport]):
     """One training of a graph model while it goes on."""
 
-    def __init__(
-        self,
-        data: RankingData,
-        spec: GraphSpec,
-        hyperparameters: RankingHyperparameters,
-        execution: Execution,
-        schedule: Schedule,
-    ) -> None:
+    def __init__(self, job: GraphJob, hooks: Hooks) -> None:
+        data, hyperparameters, execution, schedule = job.dataset, job.hyperparameters, job.execution, job.schedule
         self.data, self.hyperparameters = data, hyperparameters
         self.device = torch.device(execution.device)
-        model = build_graph_model(spec, data.graph, seed=schedule.seed, device=self.device).train()
-        super().__init__(model, build_optimizer(model, hyperparameters), schedule, LossWatch(self.device), _State())
+        model = build_graph_model(job.spec, data.graph, seed=schedule.seed, device=self.device).train()
+        optimizer = build_optimizer(model, hyperparameters)
+        super().__init__(model, optimizer, schedule, LossWatch(self.device), _State(), hooks=hooks)
         self.batches = TripleBatches(
             data.graph, execution.batch_size, negatives=hyperparameters.negatives, seed=schedule.seed
         )
@@ -191,12 +167,12 @@ class _Run(TrainingRun[GraphModel, _State, RankingMetrics, RankingReport]):
         total_steps = self.schedule.max_epochs * len(self.batches)
         for index in range(self.state.next_batch, len(self.batches)):
             self._train_batch(index)
-            if self.on_step:
-                self.on_step(self.state.step, total_steps)
+            if self.hooks.on_step:
+                self.hooks.on_step(self.state.step, total_steps)
             raise_if_interrupted()
             if self.checkpoint is not None and self._is_late():
                 self.save()
-            reason = self.should_stop() if self.should_stop else None
+            reason = self._reason_to_stop()
             if reason is not None:
                 return f"budget: {reason}"
         return None
@@ -251,7 +227,8 @@ def step_seed(seed: int, epoch: int, index: int) -> int:
     return int(np.random.SeedSequence([seed, epoch, index, 2]).generate_state(1)[0]) & 0x7FFFFFFF
 
 
-def _check(hyperparameters: RankingHyperparameters, execution: Execution, schedule: Schedule) -> None:
+def _check(job: GraphJob) -> None:
+    hyperparameters, execution, schedule = job.hyperparameters, job.execution, job.schedule
     if schedule.max_epochs < 1 or schedule.patience < 1:
         raise RequestError(
             f"A training takes at least one epoch and a patience of one, not {schedule.max_epochs} and "
@@ -266,18 +243,12 @@ def _check(hyperparameters: RankingHyperparameters, execution: Execution, schedu
         )
 
 
-def _identity(
-    data: RankingData,
-    spec: GraphSpec,
-    hyperparameters: RankingHyperparameters,
-    execution: Execution,
-    schedule: Schedule,
-) -> dict[str, Any]:
+def _identity(job: GraphJob) -> dict[str, Any]:
     """What must be equal for a checkpoint to be of the same training."""
     return {
-        "data fingerprint": data.fingerprint,
-        "architecture": spec.to_dict(),
-        "hyperparameters": hyperparameters.to_dict(),
-        "batch size": execution.batch_size,
-        "seed": schedule.seed,
+        "data fingerprint": job.dataset.fingerprint,
+        "architecture": job.spec.to_dict(),
+        "hyperparameters": job.hyperparameters.to_dict(),
+        "batch size": job.execution.batch_size,
+        "seed": job.schedule.seed,
     }

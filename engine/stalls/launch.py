@@ -1,12 +1,12 @@
 """Starts the processes of the stall profiler and takes their result."""
 
-import pickle
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
+from engine.private_files import read_private, write_private
 from engine.stalls.plan import StallMeasurements, StallPlan
 from engine.stalls.worker import PLAN, RESULT
 from hardware.devices.processes import run_group
@@ -37,6 +37,6 @@ def measure_stalls(plan: StallPlan, on_progress: Callable[[str], None] | None = 
 
     with tempfile.TemporaryDirectory(prefix="shunter-") as name:
         folder = Path(name)
-        (folder / PLAN).write_bytes(pickle.dumps(plan))
+        write_private(plan, folder / PLAN)
         run_group(MODULE, folder, plan.processes, threads=plan.execution.threads, on_report=keep)
-        return pickle.loads((folder / RESULT).read_bytes())
+        return read_private(folder / RESULT)

@@ -1,7 +1,6 @@
 """What each process of the stall profiler runs: `python -m engine.stalls.worker FOLDER`."""
 
 import os
-import pickle
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,6 +10,7 @@ import torch
 
 from engine.loop.step import applied
 from engine.parallel.processes import broadcast_number
+from engine.private_files import read_private, write_private
 from engine.stalls.linked import BACKEND, Wire, register_backend
 from engine.stalls.plan import RUNS, CommunicationMeasurement, StallMeasurements, StallPlan
 from engine.stalls.runs import StallRuns
@@ -24,7 +24,7 @@ COMMUNICATION_SHARE = 1.5  # of the time for the runs, after which no more than 
 
 def main(folder: Path, report: Report) -> None:
     """Take part in all runs; the first process leaves the result in the folder."""
-    plan: StallPlan = pickle.loads((folder / PLAN).read_bytes())
+    plan: StallPlan = read_private(folder / PLAN)
     rank = int(os.environ["RANK"])
     on_cpu = plan.execution.device == "cpu"
     wire = Wire() if on_cpu else None
@@ -36,7 +36,7 @@ def main(folder: Path, report: Report) -> None:
         torch.cuda.set_device(rank)
     result = measure(replace(plan, execution=replace(plan.execution, device=device)), wire, report)
     if rank == 0:
-        (folder / RESULT).write_bytes(pickle.dumps(result))
+        write_private(result, folder / RESULT)
 
 
 def measure(

@@ -1,6 +1,6 @@
-"""Python processes of this machine that measure something together: started, watched and ended as one.
+"""Python processes of this machine that work together: started, watched and ended as one.
 
-The one who starts them calls `run_group`; the module that it names ends with
+The one who starts them to measure something calls `run_group`; the module that it names ends with
 
     if __name__ == "__main__":
         run_member(main)
@@ -12,17 +12,17 @@ import json
 import os
 import select
 import signal
-import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 
 import shunter.errors
+from hardware.devices.python_process import PythonProcess
 from shunter.errors import HardwareError, ShunterError
 
 Report = Callable[[str, Any], None]
@@ -33,33 +33,110 @@ REPORT_DESCRIPTOR = "SHUNTER_REPORT_DESCRIPTOR"
 STORE = "store"
 
 
+class Group:
+    """Processes that run one module together; one that fails is a reason to end the others.
+
+    Args:
+        module: Module that each of them runs, with the folder as its argument.
+        folder: An empty one, in which they meet and leave their output and their errors.
+        processes: Number of processes.
+        threads: Threads of each.
+        descriptor: An open file that the first process inherits, to be heard by.
+    """
+
+    def __init__(self, module: str, folder: Path, processes: int, *, threads: int, descriptor: int) -> None:
+        self.module, self.folder = module, folder
+        self.members: list[PythonProcess] = []
+        try:
+            for rank in range(processes):
+                self.members.append(
+                    PythonProcess(
+                        module,
+                        str(folder),
+                        threads=threads,
+                        log=folder / f"log{rank}.txt",
+                        environment=_environment(rank, processes, descriptor),
+                        descriptors=[] if rank else [descriptor],
+                    )
+                )
+        except BaseException:
+            self.end()
+            raise
+
+    @property
+    def codes(self) -> list[int | None]:
+        """Exit code of each; None while it runs."""
+        return [member.code for member in self.members]
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether one of them ended with an error."""
+        return any(self.codes)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all of them have ended."""
+        return None not in self.codes
+
+    def wait(self, seconds: float) -> None:
+        """Wait until all have ended, no longer than this."""
+        deadline = time.monotonic() + seconds
+        for member in self.members:
+            member.wait(max(0.0, deadline - time.monotonic()))
+
+    def end(self) -> None:
+        """End those that still run, by force after a while."""
+        for member in self.members:
+            if member.code is None:
+                member.terminate()
+        self.wait(GRACE_SECONDS)
+        for member in self.members:
+            member.kill()
+
+    def error(self) -> ShunterError | None:
+        """The error of ours that one of them has left."""
+        for path in sorted(self.folder.glob("error*.json")):
+            name, message = json.loads(path.read_text())
+            return getattr(shunter.errors, name)(message)
+        return None
+
+    def culprit(self) -> int | None:
+        """Rank of the one that failed by itself, rather than by losing its connection to it; None where none failed."""
+        failed = [rank for rank, code in enumerate(self.codes) if code and code != -signal.SIGTERM]
+        failed = failed or [rank for rank, code in enumerate(self.codes) if code]
+        return min(failed, key=self._guilt, default=None)
+
+    def _guilt(self, rank: int) -> tuple[bool, bool]:
+        return (self.codes[rank] or 0) >= 0, "gloo" in self.members[rank].last_words()
+
+
 def run_group(module: str, folder: Path, processes: int, *, threads: int, on_report: Report) -> None:
     """Run `python -m module folder` in many processes until all have ended; one that fails ends the others.
 
     Args:
-        module: what each of them runs; see the head of this file.
-        folder: an empty one, in which they meet.
-        processes: how many.
-        threads: of each.
-        on_report: called with the name and the value of what the first process reports.
+        module: Module that each of them runs; see the head of this file.
+        folder: An empty one, in which they meet.
+        processes: Number of processes.
+        threads: Threads of each.
+        on_report: Called with the name and the value of each report of the first process.
 
     Raises:
-        ShunterError: that one of them raised.
-        HardwareError: one of them failed in another way; the message holds its last words.
+        ShunterError: One of them raised it.
+        HardwareError: One of them failed in another way; the message holds its last words.
     """
     reading, writing = os.pipe()
-    started: list[subprocess.Popen[bytes]] = []
     try:
         try:
-            for rank in range(processes):
-                started.append(_start(module, folder, _environment(rank, processes, threads, writing)))
+            group = Group(module, folder, processes, threads=threads, descriptor=writing)
         finally:
             os.close(writing)  # once: its number may be another thread's file from here on
-        _follow(started, reading, on_report)
-        if any(process.returncode for process in started):
-            raise _failure(module, folder, [process.returncode for process in started])
+        try:
+            _follow(group, reading, on_report)
+            if group.has_failed:
+                raise group.error() or _failure(group)
+        finally:
+            group.end()
     finally:
-        _end(started)
         os.close(reading)
 
 
@@ -67,13 +144,23 @@ def run_member(main: Callable[[Path, Report], None]) -> NoReturn:
     """Be one process of a group; never returns.
 
     Args:
-        main: called with the folder and with what reports a name and a value, as JSON, to the one who started it all;
-            only the first process is heard.
+        main: Called with the folder and with a function that reports a name and a value, as JSON, to the one who
+            started it all; only the first process is heard.
     """
     folder, rank = Path(sys.argv[1]), int(os.environ["RANK"])
-    code = 0
+    end_process(folder, rank, lambda: main(folder, _reporter(rank)))
+
+
+def end_process(folder: Path, rank: int, work: Callable[[], int | None]) -> NoReturn:
+    """Do the work of one process of a group, and end the process with what came of it.
+
+    Args:
+        folder: Where the group meets; an error of ours is left there.
+        rank: Number of this process.
+        work: Returns the exit code; None is 0.
+    """
     try:
-        main(folder, _reporter(rank))
+        code = work() or 0
     except ShunterError as error:
         (folder / f"error{rank}.json").write_text(json.dumps([type(error).__name__, str(error)]))
         code = error.exit_code
@@ -82,15 +169,20 @@ def run_member(main: Callable[[Path, Report], None]) -> NoReturn:
         code = 1
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # threads of the communication library would now and then abort an orderly end
+    # Not `sys.exit`: while Python takes itself down, threads of the communication library are now and then found
+    # running, and abort a process that had come to its end.
+    os._exit(code)
 
 
-def join_group(folder: Path, backend: str = "gloo") -> None:
-    """Join torch's default group; all processes that `run_group` has started must.
+def join_group(folder: Path, backend: str = "gloo", timeout: timedelta | None = TIMEOUT) -> None:
+    """Join torch's default group; all processes of the `Group` must.
+
+    They meet by a file in the folder, so that nobody listens for them on the network.
 
     Args:
-        folder: in which they meet.
-        backend: of the group, `gloo` or one that has been registered with torch.
+        folder: Where they meet.
+        backend: Backend of the group, `gloo` or one that has been registered with torch.
+        timeout: Longest time that one waits for the others; None is torch's own.
     """
     from torch import distributed
 
@@ -99,16 +191,12 @@ def join_group(folder: Path, backend: str = "gloo") -> None:
         init_method=f"file://{folder / STORE}",
         rank=int(os.environ["RANK"]),
         world_size=int(os.environ["WORLD_SIZE"]),
-        timeout=TIMEOUT,
+        timeout=timeout,
     )
 
 
-def _environment(rank: int, processes: int, threads: int, report: int) -> dict[str, str]:
-    root = str(Path(shunter.errors.__file__).parents[1])
+def _environment(rank: int, processes: int, report: int) -> dict[str, str]:
     return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])]),
-        "OMP_NUM_THREADS": str(threads),
         "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo"),
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
@@ -118,20 +206,7 @@ def _environment(rank: int, processes: int, threads: int, report: int) -> dict[s
     }
 
 
-def _start(module: str, folder: Path, environment: dict[str, str]) -> "subprocess.Popen[bytes]":
-    with (folder / f"log{environment['RANK']}.txt").open("wb") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", module, str(folder)],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            pass_fds=[int(environment[REPORT_DESCRIPTOR])],
-            start_new_session=True,  # Ctrl-C is for the one who started them, who ends them
-        )
-
-
-def _follow(started: Sequence["subprocess.Popen[bytes]"], reading: int, on_report: Report) -> None:
+def _follow(group: Group, reading: int, on_report: Report) -> None:
     """Pass reports on until all have ended, or one has failed."""
     rest = b""
     while True:
@@ -143,50 +218,21 @@ def _follow(started: Sequence["subprocess.Popen[bytes]"], reading: int, on_repor
                 on_report(*json.loads(line))
             if received:
                 continue
-        codes = [process.poll() for process in started]
-        if any(codes):
-            _wait(started, LAST_WORDS_SECONDS)
+            group.wait(POLL_SECONDS)
+        if group.has_failed:
+            group.wait(LAST_WORDS_SECONDS)
             return
-        if None not in codes:
+        if group.has_ended:
             return
 
 
-def _end(started: Sequence["subprocess.Popen[bytes]"]) -> None:
-    """End those that still run, by force after a while."""
-    for process in started:
-        if process.poll() is None:
-            process.terminate()
-    _wait(started, GRACE_SECONDS)
-    for process in started:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-
-
-def _wait(started: Sequence["subprocess.Popen[bytes]"], seconds: float) -> None:
-    """Wait until all have ended, no longer than this."""
-    deadline = time.monotonic() + seconds
-    for process in started:
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(max(0.0, deadline - time.monotonic()))
-
-
-def _failure(module: str, folder: Path, codes: Sequence[int | None]) -> ShunterError:
-    for path in sorted(folder.glob("error*.json")):
-        name, message = json.loads(path.read_text())
-        return getattr(shunter.errors, name)(message)
-    failed = {rank: _last_words(folder / f"log{rank}.txt") for rank, code in enumerate(codes) if code}
-    # The one that failed by itself, not those who lost their connection to it.
-    rank, last = min(failed.items(), key=lambda one: (codes[one[0]] != -signal.SIGKILL, "gloo" in one[1]))
+def _failure(group: Group) -> ShunterError:
+    rank = group.culprit()
+    assert rank is not None, "one of them has failed"
     return HardwareError(
-        f"Process {rank} of {len(codes)} that ran {module} ended with code {codes[rank]} ({last}): "
-        "free memory and processors, then measure again."
+        f"Process {rank} of {len(group.members)} that ran {group.module} ended with code {group.codes[rank]} "
+        f"({group.members[rank].last_words()}): free memory and processors, then measure again."
     )
-
-
-def _last_words(log: Path) -> str:
-    lines = log.read_text(errors="replace").strip().splitlines()
-    return lines[-1][:300] if lines else "without a message"
 
 
 def _reporter(rank: int) -> Report:

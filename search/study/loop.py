@@ -6,7 +6,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.executors.role import Slot
+from engine.executors.role import Executor
 from search.budget import SearchBudget
 from search.protocol import Parameters, SearchMethod
 from search.study.storage import (
@@ -72,7 +72,7 @@ class Loop:
         self._lock = threading.RLock()
         self._gave_up = threading.Event()
 
-    def run(self, method: SearchMethod, terms: Terms, slots: Sequence[Slot]) -> None:
+    def run(self, method: SearchMethod, terms: Terms, slots: Sequence[Executor]) -> None:
         """Train what a method proposes in all slots until the search ends.
 
         With one slot that is done in this thread, which takes Ctrl-C between steps.
@@ -99,7 +99,7 @@ class Loop:
             raise KeyboardInterrupt
         return self._should_stop() or self.budget.exhausted()
 
-    def _in_slot(self, slot: Slot) -> None:
+    def _in_slot(self, slot: Executor) -> None:
         while (begun := self._begin()) is not None:
             trial, parameters = begun
             outcome = run_trial(trial, parameters, self.terms, slot)

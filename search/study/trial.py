@@ -1,4 +1,4 @@
-"""One trial: a point trained in a slot, followed while it trains, with what came of it in MLflow."""
+"""One trial: a point trained by an executor, followed while it trains, with what came of it in MLflow."""
 
 import contextlib
 import time
@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 from engine.config import Schedule
 from engine.data.dataset import Dataset
-from engine.executors.role import Slot
+from engine.execution import execution_of
+from engine.executors.role import Executor
+from engine.job import Hooks, TrainingJob
 from engine.memory import is_out_of_memory
 from engine.results import EpochReport, TrainingFigures
 from hardware.types import EnergyReading
@@ -62,8 +64,8 @@ class Terms:
     study: "Study"
 
 
-def run_trial(trial: "Trial", parameters: Parameters, terms: Terms, slot: Slot) -> Outcome:
-    """Train a point in a slot; one that fails by itself is an outcome, too.
+def run_trial(trial: "Trial", parameters: Parameters, terms: Terms, executor: Executor) -> Outcome:
+    """Train a point; one that fails by itself is an outcome, too.
 
     Raises:
         RequestError: No point of the space can be trained, for instance since the batch is larger than the data.
@@ -74,7 +76,7 @@ def run_trial(trial: "Trial", parameters: Parameters, terms: Terms, slot: Slot) 
     try:
         with child_run(terms.parent_run_id, f"trial-{trial.number}", "trial") as run:
             trial.set_user_attr("run_id", run.run_id)
-            return _Attempt(trial, parameters, terms, slot, run).outcome()
+            return _Attempt(trial, parameters, terms, executor, run).outcome()
     except Exception as error:
         if not _is_failure_of_point(error):
             raise
@@ -85,8 +87,8 @@ def run_trial(trial: "Trial", parameters: Parameters, terms: Terms, slot: Slot) 
 class _Attempt:
     """The training of a trial while it goes on."""
 
-    def __init__(self, trial: "Trial", parameters: Parameters, terms: Terms, slot: Slot, run: Run) -> None:
-        self.trial, self.terms, self.slot, self.run = trial, terms, slot, run
+    def __init__(self, trial: "Trial", parameters: Parameters, terms: Terms, executor: Executor, run: Run) -> None:
+        self.trial, self.terms, self.executor, self.run = trial, terms, executor, run
         self.parameters = parameters
         self.spec, self.hyperparameters = terms.space.build(parameters)
         self.halving = Halving(terms.study, terms.schedule.checks, terms.schedule.max_epochs)
@@ -104,22 +106,17 @@ class _Attempt:
             {
                 **model_params(self.spec, self.hyperparameters),
                 **schedule_params(terms.schedule),
-                **placement_params(self.slot.placement),
+                **placement_params(self.executor.placement),
             }
         )
         # Until it is known better: what fails has no chance to say so.
         run.set_tags({"trial.state": "failed", **trial_tags(self.parameters, Outcome(state="failed"))})
         started = time.perf_counter()
         figures = None
-        with self.slot.meter() as self.meter, contextlib.suppress(_stopped()):
-            figures = self.slot.train(
-                terms.dataset,
-                self.spec,
-                self.hyperparameters,
-                terms.schedule,
-                on_epoch=self._on_report,
-                should_stop=terms.should_stop,
-            )
+        with self.executor.meter() as self.meter, contextlib.suppress(_stopped()):
+            execution = execution_of(self.executor.placement)
+            job = TrainingJob(terms.dataset, self.spec, self.hyperparameters, execution, terms.schedule)
+            figures = self.executor.figures(job, Hooks(on_epoch=self._on_report, should_stop=terms.should_stop))
         reading = self.meter.reading
         outcome = self._came_to(figures, reading, time.perf_counter() - started)
         if terms.cost is not None and terms.cost not in outcome.costs:

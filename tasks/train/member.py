@@ -15,11 +15,11 @@ from engine.execution import execution_of
 from engine.executors.adaptation import Adaptation, Change
 from engine.executors.compilation import choose_compilation
 from engine.executors.energy import EnergyRecord
-from engine.executors.here import is_shared, training_of
 from engine.executors.role import Place
+from engine.executors.this_machine import ThisMachine
+from engine.job import Checkpointing, Hooks, TrainingJob
 from engine.results import EpochReport
 from engine.trained_model import TrainedModel, describe, read_finished
-from hardware.meters.meter import measure_energy
 from hardware.types import Placement
 from models.spec import ModelSpec
 from tasks.train.progress import TrainingProgress, training_progress
@@ -70,9 +70,10 @@ def train_to_the_end(
         return finished
     directory.mkdir(parents=True, exist_ok=True)
     checkpoints, energy_path = directory / "checkpoint", directory / "energy.json"
+    executor = (place or ThisMachine()).executor(placement, checkpoints)
     with (
         _tracked(parent_run_id, name) as run,
-        place.meter(placement) if place else measure_energy(placement.accelerator) as meter,
+        executor.meter() as meter,
         training_progress(name) as progress,
     ):
         energy = EnergyRecord(energy_path, meter)
@@ -85,7 +86,6 @@ def train_to_the_end(
             if run:
                 run.log_metrics(epoch_metrics(report), step=report.epoch)
 
-        eager_because = _eager_because(placement, checkpoints, place)
         choice = choose_compilation(
             dataset,
             spec,
@@ -93,31 +93,18 @@ def train_to_the_end(
             execution_of(placement),
             schedule,
             directory=checkpoints,
-            eager_because=eager_because,
+            eager_because=executor.eager_because,
         )
         if run:
             run.set_tags({"training.compilation": choice.reason})
-        others = {}
-        if adaptation is not None and not choice.compiled and eager_because is None:
+        hooks = Hooks(on_epoch=on_epoch, on_step=progress.on_step, should_stop=should_stop)
+        if adaptation is not None and not choice.compiled and executor.eager_because is None:
             adaptation.on_change = partial(_log_change, run, progress)
-            others["adapt"] = adaptation.after_step
-        if warm_start is not None:
-            others["warm_start"] = warm_start
+            hooks = replace(hooks, adapt=adaptation.after_step)
+        execution = replace(execution_of(placement), compiled=choice.compiled)
+        job = TrainingJob(dataset, spec, hyperparameters, execution, schedule, warm_start)
         try:
-            training = place.training if place else training_of
-            result = training(placement, checkpoints)(
-                dataset,
-                spec,
-                hyperparameters,
-                replace(execution_of(placement), compiled=choice.compiled),
-                schedule,
-                checkpoint_directory=checkpoints,
-                checkpoint_seconds=checkpoint_seconds,
-                on_epoch=on_epoch,
-                on_step=progress.on_step,
-                should_stop=should_stop,
-                **others,
-            )
+            result = executor.run(job, hooks, Checkpointing(checkpoints, checkpoint_seconds))
         except BaseException:
             energy.save()
             raise
@@ -139,13 +126,6 @@ def train_to_the_end(
     shutil.rmtree(checkpoints)
     energy_path.unlink(missing_ok=True)
     return trained
-
-
-def _eager_because(placement: Placement, checkpoints: Path, place: Place | None) -> str | None:
-    """Why the steps are taken as they are, neither compiled nor with threads that follow; None where both may be."""
-    if place is not None:
-        return "it trains on another machine"
-    return "many processes train together" if is_shared(placement, checkpoints) else None
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from engine.config import Schedule
 from engine.data.dataset import Dataset
 from engine.execution import execution_of
 from engine.executors.energy import EnergyRecord
+from engine.job import Checkpointing, Hooks, TrainingJob
 from engine.loop.interrupt import stopped_between_steps
 from engine.ranking.config import RankingHyperparameters, RankingReport
 from engine.ranking.evaluation import UserFigures, evaluate_users
@@ -88,16 +89,9 @@ def train_ranker_to_the_end(
 
         try:
             result = stopped_between_steps(train_ranking)(
-                data,
-                spec,
-                hyperparameters,
-                execution_of(placement),
-                schedule,
-                checkpoint_directory=checkpoints,
-                checkpoint_seconds=checkpoint_seconds,
-                on_epoch=on_epoch,
-                on_step=progress.on_step,
-                should_stop=should_stop,
+                TrainingJob(data, spec, hyperparameters, execution_of(placement), schedule),
+                Hooks(on_epoch=on_epoch, on_step=progress.on_step, should_stop=should_stop),
+                Checkpointing(checkpoints, checkpoint_seconds),
             )
         except BaseException:
             energy.save()

@@ -12,6 +12,7 @@ from scipy.special import expit
 
 from engine.checkpoint.storage import save_model
 from engine.config import Execution, Hyperparameters, Schedule
+from engine.job import TrainingJob
 from engine.loop.trainer import train
 from ingestion.cache import ingest_source
 from ingestion.sources.days import DaysSource, open_day
@@ -71,7 +72,11 @@ class Log:
         dataset, _ = ingest_source(DaysSource("log", days), Settings().cache_directory, 0, 0.01)
         spec = ModelSpec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,))
         members = [
-            train(dataset, spec, Hyperparameters(), Execution(batch_size=64), Schedule(max_epochs=2, seed=seed)).model
+            train(
+                TrainingJob(
+                    dataset, spec, Hyperparameters(), Execution(batch_size=64), Schedule(max_epochs=2, seed=seed)
+                )
+            ).model
             for seed in (0, 1)
         ]
         save_model(Ensemble(members, [0.5, 0.5]), self.folder / "champion")

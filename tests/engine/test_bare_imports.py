@@ -17,12 +17,13 @@ for name in ("prefect", "mlflow", "optuna", "pydantic", "pydantic_settings", "to
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.probes.steps import time_steps
 from engine.loop.trainer import train
+from engine.job import TrainingJob
 from models.spec import ModelSpec
 from tests.engine.synthetic import write_dataset
 dataset = write_dataset(Path(sys.argv[1]), rows=700)
 execution = Execution(batch_size=64)
 assert time_steps(dataset, ModelSpec(), Hyperparameters(), execution, steps=3).steps == 3
-result = train(dataset, ModelSpec(), Hyperparameters(), execution, Schedule(max_epochs=2))
+result = train(TrainingJob(dataset, ModelSpec(), Hyperparameters(), execution, Schedule(max_epochs=2)))
 print(type(result.model.embeddings).__name__, len(result.history))
 """
 

@@ -15,6 +15,7 @@ SCRIPT = """
 import sys, tempfile
 from pathlib import Path
 from engine.config import Execution, Hyperparameters, Schedule
+from engine.job import TrainingJob
 from engine.libraries import load_libraries
 from engine.loop.trainer import train
 from models.spec import ModelSpec
@@ -24,7 +25,7 @@ dataset = write_dataset(Path(tempfile.mkdtemp()), rows=500)
 before = len(sys.modules)
 load_libraries("cpu")
 loaded = len(sys.modules)
-train(dataset, ModelSpec(), Hyperparameters(), Execution(batch_size=64), Schedule(max_epochs=1))
+train(TrainingJob(dataset, ModelSpec(), Hyperparameters(), Execution(batch_size=64), Schedule(max_epochs=1)))
 print(loaded - before, len(sys.modules) - loaded)
 """
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from prefect import flow
 
 from engine.config import Execution, Hyperparameters, Schedule
+from engine.job import Checkpointing, TrainingJob
 from engine.loop.interrupt import stopped_between_steps
 from engine.loop.trainer import train
 from flows.hooks import notify
@@ -15,12 +16,11 @@ from tests.engine.synthetic import write_dataset
 @flow(name="endless", on_failure=[notify], on_crashed=[notify])
 def endless(folder: str) -> None:
     """Train in `folder`, on from the checkpoint that is there."""
-    stopped_between_steps(train)(
+    job = TrainingJob(
         write_dataset(Path(folder) / "data", rows=2_000),
         ModelSpec(embedding_dim=4),
         Hyperparameters(dense_learning_rate=1e-4, embedding_learning_rate=1e-3),
         Execution(batch_size=64, threads=1),
         Schedule(max_epochs=10**6, patience=10**6),
-        checkpoint_directory=Path(folder) / "checkpoint",
-        checkpoint_steps=200,
     )
+    stopped_between_steps(train)(job, checkpointing=Checkpointing(Path(folder) / "checkpoint", steps=200))

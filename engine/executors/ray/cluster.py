@@ -7,19 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
 from engine.execution import execution_of
-from engine.executors.ledger import Ledger, LedgerMeter
-from engine.executors.ray.checkpoint import read_checkpoint, write_checkpoint
+from engine.executors.checkpoint_files import read_checkpoint, write_checkpoint
+from engine.executors.ledger import Ledger
+from engine.executors.messages import Done, Task
 from engine.executors.ray.data import has_dataset, read_pieces, write_piece
 from engine.executors.ray.energy import FlowMeter
-from engine.executors.ray.node_trainer import Job, Outcome
 from engine.executors.ray.node_work import measure_there, profiles_there
-from engine.executors.ray.slots import ClusterSlot, spread
-from engine.executors.ray.training import Listener, NodeLostError, train_on_node, with_model
+from engine.executors.ray.slots import OnNode, spread
+from engine.executors.ray.training import NodeLostError, train_on_node
+from engine.job import Hooks
 from engine.probes.measurement import Measurement
-from engine.results import EpochReport, TrainResult
 from hardware.devices.nodes import ClusterNode, alive_nodes, cluster_nodes, connected, placed
 from hardware.meters.meter import EnergyMeter
 from hardware.meters.source import first_line
@@ -107,84 +106,47 @@ class Cluster:
         """Say where a training goes on when its node dies: the best placements, best first."""
         self._choices = list(placements)
 
-    def training(self, placement: Placement, checkpoints: Path | None) -> Callable[..., TrainResult]:
-        """What trains on the node of `placement`, and on another one when that dies; see `Place.training`."""
-
-        def train(
-            dataset: Dataset,
-            spec: ModelSpec,
-            hyperparameters: Hyperparameters,
-            execution: Execution,
-            schedule: Schedule,
-            *,
-            checkpoint_directory: Path | None = None,
-            on_epoch: Callable[[EpochReport], None] | None = None,
-            on_step: Callable[[int, int], None] | None = None,
-            should_stop: Callable[[], str | None] | None = None,
-            **options: Any,
-        ) -> TrainResult:
-            assert checkpoint_directory == checkpoints, "one folder for the checkpoints"
-            job = Job(
-                dataset=dataset,
-                spec=spec,
-                hyperparameters=hyperparameters,
-                execution=execution,
-                schedule=schedule,
-                options=options,
-                checkpoint=None,
-            )
-            listener = Listener(
-                on_epoch=on_epoch,
-                on_step=on_step,
-                should_stop=should_stop,
-                on_checkpoint=lambda files: None if checkpoints is None else write_checkpoint(files, checkpoints),
-                on_energy=self.ledger.update,
-            )
-            return with_model(job, self.train(job, placement, listener, self.ledger, checkpoints=checkpoints))
-
-        return train
-
-    def meter(self, placement: Placement) -> LedgerMeter:
-        """Meter of what trainings on nodes draw while it is entered."""
-        return LedgerMeter(self.ledger)
+    def executor(self, placement: Placement, checkpoints: Path | None = None) -> OnNode:
+        """The executor of one training on the node of a placement, see `Place.executor`."""
+        return OnNode(self, placement, self.ledger)
 
     def meter_with(self, here: EnergyMeter) -> FlowMeter:
         """Meter of this process, `here`, and of what the nodes report."""
         return FlowMeter(here, self.ledger)
 
-    def slots(self, placement: Placement, count: int) -> list[ClusterSlot]:
-        """Slots on the nodes with the same accelerator, see `Place.slots`; so that all measure alike.
+    def executors(self, placement: Placement, count: int) -> list[OnNode]:
+        """Executors on the nodes with the same accelerator, see `Place.executors`; so that all measure alike.
 
         Raises:
-            RequestError: there are fewer GPUs of that model than slots.
+            RequestError: There are fewer GPUs of that model than executors.
         """
-        placements = spread(placement, count, self.nodes)
-        return [ClusterSlot(self, one, self.ledger.branch(), shared_by=shared_by) for one, shared_by in placements]
+        places = spread(placement, count, self.nodes)
+        return [OnNode(self, place, self.ledger.branch(), shared_by=shared_by) for place, shared_by in places]
 
-    def train(
-        self, job: Job, placement: Placement, listener: Listener, ledger: Ledger, *, checkpoints: Path | None = None
-    ) -> Outcome:
+    def train(self, task: Task, placement: Placement, hooks: Hooks, ledger: Ledger) -> Done:
         """Train to the end, on another node from the last checkpoint when one is lost.
 
         Args:
-            job: the training.
-            placement: where to begin.
-            listener: who is told.
-            ledger: gets each attempt.
-            checkpoints: folder of the training's checkpoints here; None keeps none.
+            task: The training; its checkpoints come home into their folder here.
+            placement: Where to begin.
+            hooks: Functions that are called here.
+            ledger: Gets each attempt.
         """
         placement = self._alive(placement)
+        checkpoints = task.checkpointing.directory if task.checkpointing else None
         for restart in range(MOST_RESTARTS + 1):
             node = self._node(placement)
             ledger.begin()
-            job = replace(
-                job,
-                execution=execution_of(placement),
-                checkpoint=None if checkpoints is None else read_checkpoint(checkpoints),
-            )
             try:
-                self._bring(job.dataset, node)
-                return train_on_node(node, job, listener)
+                self._bring(task.job.dataset, node)
+                return train_on_node(
+                    node,
+                    replace(task, job=replace(task.job, execution=execution_of(placement))),
+                    {} if checkpoints is None else read_checkpoint(checkpoints),
+                    hooks,
+                    on_energy=ledger.update,
+                    on_checkpoint=lambda files: None if checkpoints is None else write_checkpoint(files, checkpoints),
+                )
             except NodeLostError as error:
                 if restart == MOST_RESTARTS:
                     raise
@@ -193,18 +155,18 @@ class Cluster:
 
     def _move(self, placement: Placement, error: NodeLostError) -> Placement:
         """Where a training goes on whose process was lost."""
-        following = self._alive(placement, but=placement.node)
-        words = f"{error} It goes on at {following.label}."
-        log.warning(words)
-        self.moves.append(words)
+        following = self._alive(placement, exclude=placement.node)
+        move = f"{error} It goes on at {following.label}."
+        log.warning(move)
+        self.moves.append(move)
         return following
 
-    def _alive(self, placement: Placement, but: str | None = None) -> Placement:
+    def _alive(self, placement: Placement, exclude: str | None = None) -> Placement:
         """The placement itself if its node is up, else the same batches and precision on the best node that is.
 
         Args:
             placement: asked for.
-            but: a node to avoid if there is another.
+            exclude: A node to avoid if there is another.
 
         Raises:
             HardwareError: no node is up.
@@ -213,9 +175,9 @@ class Cluster:
         alive = [name for name, node in self.nodes.items() if node.node_id in up]
         if not alive:
             raise HardwareError("No node of the cluster is up any more: train again when one is, to resume.")
-        if placement.node in alive and placement.node != but:
+        if placement.node in alive and placement.node != exclude:
             return placement
-        elsewhere = [name for name in alive if name != but] or alive
+        elsewhere = [name for name in alive if name != exclude] or alive
         others = [one for one in self._choices if one.node in elsewhere and one.precision == placement.precision]
         if others:
             return placement.model_copy(update={"accelerator": others[0].accelerator, "threads": others[0].threads})

@@ -1,19 +1,17 @@
-"""Several trainings at a time: which nodes take them, and the slot that sends them there."""
+"""Several trainings at a time: which nodes take them, and the executor that sends them there."""
 
 import threading
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Protocol
 
-from engine.config import Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from engine.execution import execution_of
 from engine.executors.ledger import Ledger, LedgerMeter
-from engine.executors.ray.node_trainer import Job, Outcome
-from engine.executors.ray.training import Listener
-from engine.results import TrainingFigures
+from engine.executors.messages import Done, Task, with_model
+from engine.executors.role import Executor
+from engine.job import Checkpointing, ClickJob, Hooks
+from engine.results import TrainingFigures, TrainResult
 from hardware.devices.nodes import ClusterNode
 from hardware.types import Placement
-from models.spec import ModelSpec
 from shunter.errors import RequestError
 
 
@@ -55,76 +53,57 @@ def spread(placement: Placement, count: int, nodes: Mapping[str, ClusterNode]) -
 
 
 class _Sender(Protocol):
-    """The cluster, as a slot sees it."""
+    """The cluster, as an executor sees it."""
 
     nodes: dict[str, ClusterNode]
 
-    def train(self, job: Job, placement: Placement, listener: Listener, ledger: Ledger) -> Outcome: ...
+    def train(self, task: Task, placement: Placement, hooks: Hooks, ledger: Ledger) -> Done: ...
 
 
-class ClusterSlot:
-    """Trains on a node of the cluster; a `engine.executors.role.Slot`.
+class OnNode(Executor):
+    """Trains on a node of the cluster, and on another one when that dies.
 
     Args:
-        cluster: that sends the trainings.
-        placement: where they run, and elsewhere when that node dies.
-        ledger: of this slot alone.
-        shared_by: slots that share the node, this one included.
+        cluster: Sends the trainings.
+        placement: Where they run, and elsewhere when that node dies.
+        ledger: Gets what its trainings draw.
+        shared_by: Executors that share the node, this one included.
     """
 
-    def __init__(self, cluster: _Sender, placement: Placement, ledger: Ledger, *, shared_by: int) -> None:
+    eager_because = "it trains on another machine"
+
+    def __init__(self, cluster: _Sender, placement: Placement, ledger: Ledger, *, shared_by: int = 1) -> None:
         self.placement = placement
         self._cluster, self._ledger = cluster, ledger
-        cores = next(one.cores for one in cluster.nodes[str(placement.node)].accelerators if one.kind == "cpu")
+        cores = next(found.cores for found in cluster.nodes[str(placement.node)].accelerators if found.kind == "cpu")
         self._cores = max(1, cores // shared_by) if shared_by > 1 else None
         self._closed = threading.Event()
+
+    def run(self, job: ClickJob, hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None) -> TrainResult:
+        """Train; see `engine.executors.role.Executor.run`.
+
+        Raises:
+            NodeLostError: One node after the other was lost.
+            KeyboardInterrupt: It was closed meanwhile, or Ctrl-C.
+        """
+        return with_model(job, self._train(Task(job=job, checkpointing=checkpointing, cores=self._cores), hooks))
+
+    def figures(self, job: ClickJob, hooks: Hooks = Hooks()) -> TrainingFigures:
+        """Train for the figures alone; raises what `run` does."""
+        return self._train(Task(job=job, wants_model=False, cores=self._cores), hooks).figures
 
     def meter(self) -> LedgerMeter:
         """Meter of what its trainings draw while it is entered."""
         return LedgerMeter(self._ledger)
 
-    def train(
-        self,
-        dataset: Dataset,
-        spec: ModelSpec,
-        hyperparameters: Hyperparameters,
-        schedule: Schedule,
-        *,
-        should_stop: Callable[[], str | None] | None = None,
-        **options: Any,
-    ) -> TrainingFigures:
-        """Train; see `engine.executors.role.Slot.train`.
-
-        Raises:
-            NodeLostError: one node after the other was lost.
-            KeyboardInterrupt: the slot was closed meanwhile.
-        """
-
-        def stop_or_close() -> str | None:
-            if self._closed.is_set():
-                raise KeyboardInterrupt
-            return should_stop() if should_stop else None
-
-        listener = Listener(
-            on_epoch=options.pop("on_epoch", None),
-            on_step=options.pop("on_step", None),
-            should_stop=stop_or_close,
-            on_checkpoint=lambda files: None,
-            on_energy=self._ledger.update,
-        )
-        job = Job(
-            dataset=dataset,
-            spec=spec,
-            hyperparameters=hyperparameters,
-            execution=execution_of(self.placement),
-            schedule=schedule,
-            options=options,
-            checkpoint=None,
-            wants_weights=False,
-            cores=self._cores,
-        )
-        return self._cluster.train(job, self.placement, listener, self._ledger).figures
-
     def close(self) -> None:
         """End the training that is under way."""
         self._closed.set()
+
+    def _train(self, task: Task, hooks: Hooks) -> Done:
+        def should_stop() -> str | None:
+            if self._closed.is_set():
+                raise KeyboardInterrupt
+            return hooks.should_stop() if hooks.should_stop else None
+
+        return self._cluster.train(task, self.placement, replace(hooks, should_stop=should_stop), self._ledger)

@@ -13,6 +13,7 @@ import torch
 
 from engine.checkpoint.storage import load_model, save_model, write_text
 from engine.config import Execution, Hyperparameters, Schedule
+from engine.job import Checkpointing, Hooks, TrainingJob
 from engine.loop.trainer import train
 from models.registry import build_model
 from models.spec import ModelSpec
@@ -51,11 +52,13 @@ def test_model_that_does_not_fit_leaves_the_former_one(tmp_path: Path) -> None:
 
 def test_training_ends_in_one_sentence_and_resumes_from_the_last_checkpoint(tmp_path: Path) -> None:
     dataset = write_dataset(tmp_path / "data", rows=600)
-    spec, settings = ModelSpec(embedding_dim=4), (Hyperparameters(), Execution(batch_size=64), Schedule(max_epochs=3))
-    undisturbed = train(dataset, spec, *settings)
+    spec, schedule = ModelSpec(embedding_dim=4), Schedule(max_epochs=3)
+    job = TrainingJob(dataset, spec, Hyperparameters(), Execution(batch_size=64), schedule)
+    checkpointing = Checkpointing(tmp_path / "checkpoint", seconds=0.0)
+    undisturbed = train(job)
 
     def go_on() -> object:
-        return train(dataset, spec, *settings, checkpoint_directory=tmp_path / "checkpoint", checkpoint_seconds=0.0)
+        return train(job, checkpointing=checkpointing)
 
     def fill_up() -> str | None:
         asked.append(1)
@@ -65,14 +68,7 @@ def test_training_ends_in_one_sentence_and_resumes_from_the_last_checkpoint(tmp_
 
     asked: list[int] = []
     with files_of_at_most(resource.RLIM_INFINITY), pytest.raises(CheckpointError, match="cannot be written") as caught:
-        train(
-            dataset,
-            spec,
-            *settings,
-            checkpoint_directory=tmp_path / "checkpoint",
-            checkpoint_seconds=0.0,
-            should_stop=fill_up,
-        )
+        train(job, Hooks(should_stop=fill_up), checkpointing)
     assert "\n" not in str(caught.value)
     resumed = go_on()
     assert [one.train_logloss for one in resumed.history] == [one.train_logloss for one in undisturbed.history]  # type: ignore[attr-defined]

@@ -12,6 +12,7 @@ import torch
 from engine.checkpoint.storage import load_model, save_model
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
+from engine.job import Checkpointing, Hooks, TrainingJob
 from engine.loop.evaluation import evaluate
 from engine.loop.trainer import train
 from engine.memory import available_memory_bytes, check_tables_fit
@@ -37,7 +38,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 @pytest.fixture(scope="module")
 def in_memory(dataset: Dataset) -> TrainResult:
-    return train(dataset, SPEC, RATES, IN_MEMORY, SCHEDULE)
+    return train(TrainingJob(dataset, SPEC, RATES, IN_MEMORY, SCHEDULE))
 
 
 def train_cached(
@@ -48,14 +49,9 @@ def train_cached(
     checkpoint_steps: int | None = None,
 ) -> TrainResult:
     return train(
-        dataset,
-        SPEC,
-        RATES,
-        execution,
-        SCHEDULE,
-        checkpoint_directory=directory,
-        on_step=on_step,
-        checkpoint_steps=checkpoint_steps,
+        TrainingJob(dataset, SPEC, RATES, execution, SCHEDULE),
+        Hooks(on_step=on_step),
+        Checkpointing(directory, steps=checkpoint_steps),
     )
 
 
@@ -114,7 +110,7 @@ def test_without_fbgemm_they_are_the_same_as_well(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "fbgemm_gpu", None)
-    in_memory = train(dataset, SPEC, RATES, IN_MEMORY, SCHEDULE)
+    in_memory = train(TrainingJob(dataset, SPEC, RATES, IN_MEMORY, SCHEDULE))
     assert type(in_memory.model.embeddings).__name__ == "TorchEmbeddings"
     assert_same(train_cached(dataset, tmp_path), in_memory)
 
@@ -169,7 +165,7 @@ def test_a_cache_smaller_than_the_batches_in_work_is_refused_with_the_sizes(data
 
 def test_a_cache_without_a_place_for_checkpoints_is_refused(dataset: Dataset) -> None:
     with pytest.raises(RequestError, match="embedding_cache_rows needs a checkpoint_directory"):
-        train(dataset, SPEC, RATES, CACHED, SCHEDULE)
+        train(TrainingJob(dataset, SPEC, RATES, CACHED, SCHEDULE))
 
 
 # 1,500 rows of (8 + 1) floats of 4 bytes are 54,000 bytes.
@@ -199,6 +195,6 @@ def test_training_and_probe_refuse_tables_larger_than_this_machine(dataset: Data
     features = Features(dense=(), categorical=(CategoricalFeature(name="user", rows=rows),))
     larger = replace(dataset, features=features)
     with pytest.raises(RequestError, match="the field 'user'"):
-        train(larger, SPEC, RATES, IN_MEMORY, SCHEDULE)
+        train(TrainingJob(larger, SPEC, RATES, IN_MEMORY, SCHEDULE))
     with pytest.raises(RequestError, match="the field 'user'"):
         time_steps(larger, SPEC, RATES, IN_MEMORY)

@@ -13,6 +13,7 @@ from engine.checkpoint.storage import load_model, save_model
 from engine.checkpoint.warm_start import SharedRows, WarmStart, tables_by_name
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
+from engine.job import Checkpointing, Hooks, TrainingJob
 from engine.loop.evaluation import evaluate
 from engine.loop.trainer import train
 from engine.memory import check_tables_fit
@@ -45,15 +46,15 @@ def everything(features: Features) -> dict[str, SharedRows]:
 
 
 def test_an_interrupted_training_ends_bitwise_as_one_that_is_not(dataset: Dataset, tmp_path: Path) -> None:
-    expected = train(dataset, SPEC, RATES, EXECUTION, SCHEDULE)
+    expected = train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE))
 
     def interrupt(step: int, _: int) -> None:
         if step == 20:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(dataset, SPEC, RATES, EXECUTION, SCHEDULE, checkpoint_directory=tmp_path, on_step=interrupt)
-    resumed = train(dataset, SPEC, RATES, EXECUTION, SCHEDULE, checkpoint_directory=tmp_path)
+        train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE), Hooks(on_step=interrupt), Checkpointing(tmp_path))
+    resumed = train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE), checkpointing=Checkpointing(tmp_path))
     assert [report.validation for report in resumed.history] == [report.validation for report in expected.history]
     for name, weight in expected.model.state_dict().items():
         assert torch.equal(resumed.model.state_dict()[name], weight), name
@@ -81,7 +82,7 @@ def test_whatever_is_built_trains_and_scores_the_same_from_its_file(
 ) -> None:
     folder = tmp_path_factory.mktemp("model")
     execution = replace(EXECUTION, batch_size=1_050)
-    trained = train(dataset, spec, RATES, execution, replace(SCHEDULE, max_epochs=1)).model
+    trained = train(TrainingJob(dataset, spec, RATES, execution, replace(SCHEDULE, max_epochs=1))).model
     untrained = build_model(spec, dataset.features, seed=3)
     for now, before in zip(trained.embeddings.tables, untrained.embeddings.tables, strict=True):
         assert not torch.equal(now, before), "every table learns"
@@ -92,7 +93,7 @@ def test_whatever_is_built_trains_and_scores_the_same_from_its_file(
 
 
 def test_a_warm_start_takes_the_rows_of_tables_alike(dataset: Dataset, tmp_path: Path) -> None:
-    former = train(dataset, SPEC, RATES, EXECUTION, SCHEDULE).model
+    former = train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE)).model
     save_model(former, tmp_path)
     alike = build_model(SPEC, dataset.features, seed=9)
     taken = WarmStart(tmp_path, everything(dataset.features)).apply(alike)
@@ -127,4 +128,4 @@ def test_memory_is_asked_for_the_rows_and_widths_there_are(dataset: Dataset) -> 
 def test_a_cache_of_rows_is_refused(dataset: Dataset, tmp_path: Path) -> None:
     cached = replace(EXECUTION, embedding_cache_rows=100)
     with pytest.raises(RequestError, match="embedding_cache_rows needs tables of one width"):
-        train(dataset, SPEC, RATES, cached, SCHEDULE, checkpoint_directory=tmp_path)
+        train(TrainingJob(dataset, SPEC, RATES, cached, SCHEDULE), checkpointing=Checkpointing(tmp_path))

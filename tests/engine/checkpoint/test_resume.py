@@ -12,6 +12,7 @@ import torch
 
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
+from engine.job import Checkpointing, Hooks, TrainingJob
 from engine.loop.trainer import train
 from engine.results import EpochReport, TrainResult
 from models.spec import ModelSpec
@@ -31,7 +32,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 @pytest.fixture(scope="module")
 def undisturbed(dataset: Dataset) -> TrainResult:
-    return train(dataset, SPEC, RATES, EXECUTION, SCHEDULE)
+    return train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE))
 
 
 def assert_same(one: TrainResult, other: TrainResult) -> None:
@@ -48,7 +49,7 @@ def test_interrupted_every_few_steps_the_result_is_bitwise_the_same(
     dataset: Dataset, tmp_path: Path, optimizer: str
 ) -> None:
     rates = Hyperparameters(dense_optimizer=optimizer, dense_learning_rate=0.01, weight_decay=1e-4)  # type: ignore[arg-type]
-    expected = train(dataset, SPEC, rates, EXECUTION, SCHEDULE)
+    expected = train(TrainingJob(dataset, SPEC, rates, EXECUTION, SCHEDULE))
     stops = iter([1, 20, 33, 34, 60, 99])
     stop = next(stops)
 
@@ -58,23 +59,31 @@ def test_interrupted_every_few_steps_the_result_is_bitwise_the_same(
 
     while stop:
         with pytest.raises(KeyboardInterrupt):
-            train(dataset, SPEC, rates, EXECUTION, SCHEDULE, checkpoint_directory=tmp_path, on_step=interrupt)
+            train(
+                TrainingJob(dataset, SPEC, rates, EXECUTION, SCHEDULE),
+                Hooks(on_step=interrupt),
+                Checkpointing(tmp_path),
+            )
         assert json.loads((tmp_path / "checkpoint.json").read_text())["state"]["step"] == stop
         stop = next(stops, 0)
-    assert_same(train(dataset, SPEC, rates, EXECUTION, SCHEDULE, checkpoint_directory=tmp_path), expected)
+    assert_same(
+        train(TrainingJob(dataset, SPEC, rates, EXECUTION, SCHEDULE), checkpointing=Checkpointing(tmp_path)), expected
+    )
 
 
 def test_interrupted_with_two_threads_and_bfloat16_the_result_is_the_same(dataset: Dataset, tmp_path: Path) -> None:
     execution = Execution(threads=2, batch_size=512, precision="bf16")
-    expected = train(dataset, SPEC, RATES, execution, SCHEDULE)
+    expected = train(TrainingJob(dataset, SPEC, RATES, execution, SCHEDULE))
 
     def interrupt(step: int, _: int) -> None:
         if step == 7:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(dataset, SPEC, RATES, execution, SCHEDULE, checkpoint_directory=tmp_path, on_step=interrupt)
-    assert_same(train(dataset, SPEC, RATES, execution, SCHEDULE, checkpoint_directory=tmp_path), expected)
+        train(TrainingJob(dataset, SPEC, RATES, execution, SCHEDULE), Hooks(on_step=interrupt), Checkpointing(tmp_path))
+    assert_same(
+        train(TrainingJob(dataset, SPEC, RATES, execution, SCHEDULE), checkpointing=Checkpointing(tmp_path)), expected
+    )
 
 
 def test_interrupted_at_an_epochs_end_the_result_is_the_same(
@@ -85,8 +94,13 @@ def test_interrupted_at_an_epochs_end_the_result_is_the_same(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(dataset, SPEC, RATES, EXECUTION, SCHEDULE, checkpoint_directory=tmp_path, on_epoch=interrupt)
-    assert_same(train(dataset, SPEC, RATES, EXECUTION, SCHEDULE, checkpoint_directory=tmp_path), undisturbed)
+        train(
+            TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE), Hooks(on_epoch=interrupt), Checkpointing(tmp_path)
+        )
+    assert_same(
+        train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE), checkpointing=Checkpointing(tmp_path)),
+        undisturbed,
+    )
 
 
 def test_an_exception_within_a_step_keeps_the_former_checkpoint(
@@ -104,22 +118,21 @@ def test_an_exception_within_a_step_keeps_the_former_checkpoint(
 
     monkeypatch.setattr(torch.optim.Adam, "step", interrupted_step)
     with pytest.raises(KeyboardInterrupt):
-        train(dataset, SPEC, RATES, EXECUTION, SCHEDULE, checkpoint_directory=tmp_path, checkpoint_steps=20)
+        train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE), checkpointing=Checkpointing(tmp_path, steps=20))
     assert json.loads((tmp_path / "checkpoint.json").read_text())["state"]["step"] < 49
-    assert_same(train(dataset, SPEC, RATES, EXECUTION, SCHEDULE, checkpoint_directory=tmp_path), undisturbed)
+    assert_same(
+        train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE), checkpointing=Checkpointing(tmp_path)),
+        undisturbed,
+    )
 
 
 def test_a_finished_training_is_not_trained_again(dataset: Dataset, undisturbed: TrainResult, tmp_path: Path) -> None:
-    train(dataset, SPEC, RATES, EXECUTION, SCHEDULE, checkpoint_directory=tmp_path)
+    train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE), checkpointing=Checkpointing(tmp_path))
     steps: list[int] = []
     again = train(
-        dataset,
-        SPEC,
-        RATES,
-        EXECUTION,
-        SCHEDULE,
-        checkpoint_directory=tmp_path,
-        on_step=lambda step, _: steps.append(step),
+        TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE),
+        Hooks(on_step=lambda step, _: steps.append(step)),
+        Checkpointing(tmp_path),
     )
     assert steps == []
     assert_same(again, undisturbed)
@@ -127,20 +140,24 @@ def test_a_finished_training_is_not_trained_again(dataset: Dataset, undisturbed:
 
 def test_more_epochs_go_on_where_fewer_ended(dataset: Dataset, undisturbed: TrainResult, tmp_path: Path) -> None:
     shorter = Schedule(max_epochs=2, patience=4, seed=3)
-    train(dataset, SPEC, RATES, EXECUTION, shorter, checkpoint_directory=tmp_path)
-    assert_same(train(dataset, SPEC, RATES, EXECUTION, SCHEDULE, checkpoint_directory=tmp_path), undisturbed)
+    train(TrainingJob(dataset, SPEC, RATES, EXECUTION, shorter), checkpointing=Checkpointing(tmp_path))
+    assert_same(
+        train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE), checkpointing=Checkpointing(tmp_path)),
+        undisturbed,
+    )
 
 
 CHILD = """
 import sys
 from pathlib import Path
 from engine.data.dataset import Dataset
+from engine.job import Checkpointing, Hooks, TrainingJob
 from engine.loop.trainer import train
 from tests.engine.checkpoint.test_resume import EXECUTION, RATES, SCHEDULE, SPEC
 data, checkpoint = map(Path, sys.argv[1:])
 print("started", flush=True)
-train(Dataset.load(data), SPEC, RATES, EXECUTION, SCHEDULE, checkpoint_directory=checkpoint, checkpoint_steps=2,
-      on_step=lambda step, total: print(step, flush=True))
+train(TrainingJob(Dataset.load(data), SPEC, RATES, EXECUTION, SCHEDULE),
+      Hooks(on_step=lambda step, total: print(step, flush=True)), Checkpointing(checkpoint, steps=2))
 """
 
 
@@ -170,7 +187,10 @@ def test_killed_at_any_moment_the_result_is_bitwise_the_same(
         child.communicate()
         assert child.returncode == -signal.SIGKILL
     assert json.loads((tmp_path / "checkpoint.json").read_text())["state"]["step"] > 0
-    assert_same(train(dataset, SPEC, RATES, EXECUTION, SCHEDULE, checkpoint_directory=tmp_path), undisturbed)
+    assert_same(
+        train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE), checkpointing=Checkpointing(tmp_path)),
+        undisturbed,
+    )
     assert not list(tmp_path.glob("*.tmp"))
 
 
@@ -184,7 +204,10 @@ def test_ctrl_c_saves_the_current_step_and_ends_the_process(
     assert "KeyboardInterrupt" in errors
     last_step = int(output.split()[-1]) if output.split() else 21
     assert json.loads((tmp_path / "checkpoint.json").read_text())["state"]["step"] == last_step
-    assert_same(train(dataset, SPEC, RATES, EXECUTION, SCHEDULE, checkpoint_directory=tmp_path), undisturbed)
+    assert_same(
+        train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE), checkpointing=Checkpointing(tmp_path)),
+        undisturbed,
+    )
 
 
 @pytest.fixture
@@ -196,7 +219,7 @@ def interrupted(dataset: Dataset, tmp_path: Path) -> Path:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(dataset, SPEC, RATES, EXECUTION, SCHEDULE, checkpoint_directory=tmp_path, on_step=interrupt)
+        train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE), Hooks(on_step=interrupt), Checkpointing(tmp_path))
     return tmp_path
 
 
@@ -212,27 +235,23 @@ def test_a_damaged_file_is_named(dataset: Dataset, interrupted: Path, name: str,
     else:
         path.write_bytes(b"")
     with pytest.raises(CheckpointError, match=name):
-        train(dataset, SPEC, RATES, EXECUTION, SCHEDULE, checkpoint_directory=interrupted)
+        train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE), checkpointing=Checkpointing(interrupted))
 
 
 def test_a_missing_file_is_named(dataset: Dataset, interrupted: Path) -> None:
     (interrupted / "state-50.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"state-50\.safetensors cannot be read"):
-        train(dataset, SPEC, RATES, EXECUTION, SCHEDULE, checkpoint_directory=interrupted)
+        train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE), checkpointing=Checkpointing(interrupted))
 
 
 def test_a_checkpoint_of_another_training_is_refused_with_the_difference(dataset: Dataset, interrupted: Path) -> None:
     wider = ModelSpec(embedding_dim=16)
     with pytest.raises(CheckpointError, match=r"checkpoint\.json belongs to another training.*architecture"):
-        train(dataset, wider, RATES, EXECUTION, SCHEDULE, checkpoint_directory=interrupted)
+        train(TrainingJob(dataset, wider, RATES, EXECUTION, SCHEDULE), checkpointing=Checkpointing(interrupted))
     with pytest.raises(CheckpointError, match=r"batch size, seed"):
         train(
-            dataset,
-            SPEC,
-            RATES,
-            Execution(threads=1, batch_size=32),
-            Schedule(seed=9),
-            checkpoint_directory=interrupted,
+            TrainingJob(dataset, SPEC, RATES, Execution(threads=1, batch_size=32), Schedule(seed=9)),
+            checkpointing=Checkpointing(interrupted),
         )
 
 

@@ -13,6 +13,7 @@ from engine.checkpoint.storage import save_model
 from engine.checkpoint.warm_start import SharedRows, WarmStart, tables_by_name
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
+from engine.job import Checkpointing, Hooks, TrainingJob
 from engine.loop.evaluation import evaluate
 from engine.loop.trainer import train
 from models.ensemble import Ensemble
@@ -41,7 +42,7 @@ def test_predictions_before_training_are_those_of_the_former_model(
 ) -> None:
     assert family in FAMILIES
     spec = replace(SPEC, family=family)
-    former = train(dataset, spec, Hyperparameters(), EXECUTION, SCHEDULE).model
+    former = train(TrainingJob(dataset, spec, Hyperparameters(), EXECUTION, SCHEDULE)).model
     save_model(former, tmp_path / "former")
     model = build_model(spec, dataset.features, seed=5)
     taken = WarmStart(tmp_path / "former", everything(dataset.features)).apply(model)
@@ -101,9 +102,9 @@ def test_member_of_an_ensemble_is_taken_and_a_missing_one_is_said(dataset: Datas
 def test_interrupted_warm_training_goes_on_and_a_cold_one_does_not_take_its_checkpoint(
     dataset: Dataset, tmp_path: Path
 ) -> None:
-    save_model(train(dataset, SPEC, Hyperparameters(), EXECUTION, SCHEDULE).model, tmp_path / "former")
+    save_model(train(TrainingJob(dataset, SPEC, Hyperparameters(), EXECUTION, SCHEDULE)).model, tmp_path / "former")
     start = WarmStart(tmp_path / "former", everything(dataset.features))
-    expected = train(dataset, SPEC, Hyperparameters(), EXECUTION, SCHEDULE, warm_start=start).model
+    expected = train(TrainingJob(dataset, SPEC, Hyperparameters(), EXECUTION, SCHEDULE, warm_start=start)).model
 
     def stop(step: int, _: int) -> None:
         if step == 4:
@@ -111,26 +112,19 @@ def test_interrupted_warm_training_goes_on_and_a_cold_one_does_not_take_its_chec
 
     with pytest.raises(KeyboardInterrupt):
         train(
-            dataset,
-            SPEC,
-            Hyperparameters(),
-            EXECUTION,
-            SCHEDULE,
-            warm_start=start,
-            checkpoint_directory=tmp_path / "checkpoint",
-            on_step=stop,
+            TrainingJob(dataset, SPEC, Hyperparameters(), EXECUTION, SCHEDULE, warm_start=start),
+            Hooks(on_step=stop),
+            Checkpointing(tmp_path / "checkpoint"),
         )
     with pytest.raises(CheckpointError, match="warm start"):
-        train(dataset, SPEC, Hyperparameters(), EXECUTION, SCHEDULE, checkpoint_directory=tmp_path / "checkpoint")
+        train(
+            TrainingJob(dataset, SPEC, Hyperparameters(), EXECUTION, SCHEDULE),
+            checkpointing=Checkpointing(tmp_path / "checkpoint"),
+        )
     resumed = train(
-        dataset,
-        SPEC,
-        Hyperparameters(),
-        EXECUTION,
-        SCHEDULE,
-        warm_start=start,
-        checkpoint_directory=tmp_path / "checkpoint",
+        TrainingJob(dataset, SPEC, Hyperparameters(), EXECUTION, SCHEDULE, warm_start=start),
+        checkpointing=Checkpointing(tmp_path / "checkpoint"),
     ).model
-    cold = train(dataset, SPEC, Hyperparameters(), EXECUTION, SCHEDULE).model
+    cold = train(TrainingJob(dataset, SPEC, Hyperparameters(), EXECUTION, SCHEDULE)).model
     assert torch.equal(resumed.embeddings.weight, expected.embeddings.weight)
     assert not torch.equal(resumed.embeddings.weight, cold.embeddings.weight)

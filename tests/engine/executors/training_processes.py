@@ -10,6 +10,6 @@ def training_processes() -> list[psutil.Process]:
     found = []
     for child in psutil.Process().children():
         with contextlib.suppress(psutil.Error):  # it has just ended
-            if "engine.executors.training_process" in child.cmdline():
+            if "engine.executors.own_process_worker" in child.cmdline():
                 found.append(child)
     return sorted(found, key=psutil.Process.create_time)

@@ -10,6 +10,7 @@ import torch
 
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset, SplitStatistics
+from engine.job import TrainingJob
 from engine.loop.architecture_search import Learned, SupernetSchedule, SupernetTraining, held_out
 from engine.loop.trainer import train
 from models.spec import ModelSpec
@@ -148,7 +149,7 @@ def test_what_is_drawn_does_as_well_as_the_best_of_all(planted: Dataset) -> None
         spec = space.spec(
             Architecture(bottom=(), top=(), interaction="dot", dims=(a, b, WIDE, WIDE), shares=(1.0,) * 4)
         )
-        return train(planted, spec, RATES, EXECUTION, Schedule(max_epochs=4)).validation.ne
+        return train(TrainingJob(planted, spec, RATES, EXECUTION, Schedule(max_epochs=4))).validation.ne
 
     every = {dims: validation_ne(*dims) for dims in product(widths, widths)}
     training, costs = trained(planted, space, SupernetSchedule(warmup_epochs=2, rounds=3))

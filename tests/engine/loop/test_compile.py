@@ -12,6 +12,7 @@ import torch
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
 from engine.data.loader import BatchLoader
+from engine.job import Checkpointing, Hooks, TrainingJob
 from engine.loop.compile import compile_layers, may_pay, pays
 from engine.loop.step import autocast
 from engine.loop.trainer import train
@@ -20,6 +21,7 @@ from engine.results import TrainResult
 from models.registry import build_model
 from models.spec import ModelSpec
 from shunter.errors import CheckpointError
+from shunter.settings import PROJECT_ROOT
 from tests.engine.synthetic import write_dataset
 
 SPEC = ModelSpec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,))
@@ -27,14 +29,15 @@ RATES = Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate=0.1)
 COMPILED = Execution(threads=1, batch_size=64, compiled=True)
 SCHEDULE = Schedule(max_epochs=2, seed=3)
 
-ROOT = Path(__file__).parents[2]
+
 WITHOUT_COMPILER = """
 import sys
 from pathlib import Path
 from engine.data.dataset import Dataset
+from engine.job import TrainingJob
 from engine.loop.trainer import train
-from tests.engine.test_compile import COMPILED, RATES, SCHEDULE, SPEC
-result = train(Dataset.load(Path(sys.argv[1])), SPEC, RATES, COMPILED, SCHEDULE)
+from tests.engine.loop.test_compile import COMPILED, RATES, SCHEDULE, SPEC
+result = train(TrainingJob(Dataset.load(Path(sys.argv[1])), SPEC, RATES, COMPILED, SCHEDULE))
 print(result.compile_seconds, repr(result.validation.ne))
 """
 
@@ -51,8 +54,8 @@ def weights_of(result: TrainResult) -> list[torch.Tensor]:
 @pytest.mark.slow
 def test_compiled_training_equals_eager_training_within_rounding(dataset: Dataset) -> None:
     # In bf16 whole trainings are not comparable: the optimisers turn the rounding of a small gradient into a full step.
-    compiled = train(dataset, SPEC, RATES, COMPILED, SCHEDULE)
-    eager = train(dataset, SPEC, RATES, replace(COMPILED, compiled=False), SCHEDULE)
+    compiled = train(TrainingJob(dataset, SPEC, RATES, COMPILED, SCHEDULE))
+    eager = train(TrainingJob(dataset, SPEC, RATES, replace(COMPILED, compiled=False), SCHEDULE))
     assert compiled.train_seconds > compiled.compile_seconds > 0
     assert eager.compile_seconds == 0
     for one, other in zip(weights_of(compiled), weights_of(eager), strict=True):
@@ -80,17 +83,20 @@ def test_compiled_logits_and_gradients_equal_eager_ones(dataset: Dataset, precis
 @pytest.mark.slow
 def test_an_interrupted_compiled_training_resumes_bitwise_and_only_compiled(dataset: Dataset, tmp_path: Path) -> None:
     spec = replace(SPEC, dropout=0.3)
-    expected = train(dataset, spec, RATES, COMPILED, SCHEDULE)
+    expected = train(TrainingJob(dataset, spec, RATES, COMPILED, SCHEDULE))
 
     def interrupt(step: int, _: int) -> None:
         if step == 7:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(dataset, spec, RATES, COMPILED, SCHEDULE, checkpoint_directory=tmp_path, on_step=interrupt)
+        train(TrainingJob(dataset, spec, RATES, COMPILED, SCHEDULE), Hooks(on_step=interrupt), Checkpointing(tmp_path))
     with pytest.raises(CheckpointError, match="compiled"):
-        train(dataset, spec, RATES, replace(COMPILED, compiled=False), SCHEDULE, checkpoint_directory=tmp_path)
-    resumed = train(dataset, spec, RATES, COMPILED, SCHEDULE, checkpoint_directory=tmp_path)
+        train(
+            TrainingJob(dataset, spec, RATES, replace(COMPILED, compiled=False), SCHEDULE),
+            checkpointing=Checkpointing(tmp_path),
+        )
+    resumed = train(TrainingJob(dataset, spec, RATES, COMPILED, SCHEDULE), checkpointing=Checkpointing(tmp_path))
     assert all(map(torch.equal, weights_of(resumed), weights_of(expected)))
     assert resumed.compile_seconds > 0
 
@@ -109,10 +115,10 @@ def test_compiling_leaves_weights_gradients_and_random_state(dataset: Dataset) -
 def test_without_a_working_compiler_training_goes_on_eagerly(dataset: Dataset, tmp_path: Path) -> None:
     environment = {**os.environ, "CXX": "no-such-compiler", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, "-c", WITHOUT_COMPILER, str(dataset.directory)]
-    finished = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
+    finished = subprocess.run(command, capture_output=True, text=True, cwd=PROJECT_ROOT, env=environment, check=False)
     assert finished.returncode == 0, finished.stderr
     assert "stays uncompiled" in finished.stderr
-    eager = train(dataset, SPEC, RATES, replace(COMPILED, compiled=False), SCHEDULE)
+    eager = train(TrainingJob(dataset, SPEC, RATES, replace(COMPILED, compiled=False), SCHEDULE))
     assert finished.stdout.split() == ["0.0", repr(eager.validation.ne)]
 
 

@@ -10,6 +10,7 @@ import torch
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import SPLITS, Dataset, SplitStatistics
 from engine.data.loader import mean_ids_per_sample
+from engine.job import Checkpointing, Hooks, TrainingJob
 from engine.loop.compile import compile_layers
 from engine.loop.evaluation import evaluate
 from engine.loop.trainer import train
@@ -80,7 +81,7 @@ def test_the_order_of_the_last_items_is_learned_and_pooled_items_do_not_show_it(
     schedule = Schedule(max_epochs=8, patience=3, seed=0)
     auc = {}
     for spec in (SPEC, ModelSpec(family="dnn", embedding_dim=8, top_widths=(32, 16))):
-        model = train(sessions, spec, RATES, EXECUTION, schedule).model
+        model = train(TrainingJob(sessions, spec, RATES, EXECUTION, schedule)).model
         auc[spec.family] = evaluate(model, sessions, "test", EXECUTION).metrics.auc
     assert auc["sequence"] > BEST_AUC - 0.03
     assert auc["dnn"] < 0.6
@@ -88,15 +89,17 @@ def test_the_order_of_the_last_items_is_learned_and_pooled_items_do_not_show_it(
 
 def test_interrupted_and_resumed_the_result_is_bitwise_the_same(sessions: Dataset, tmp_path: Path) -> None:
     schedule = Schedule(max_epochs=2, patience=2, seed=3)
-    expected = train(sessions, SPEC, RATES, EXECUTION, schedule)
+    expected = train(TrainingJob(sessions, SPEC, RATES, EXECUTION, schedule))
 
     def interrupt(step: int, _: int) -> None:
         if step == 40:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(sessions, SPEC, RATES, EXECUTION, schedule, checkpoint_directory=tmp_path, on_step=interrupt)
-    resumed = train(sessions, SPEC, RATES, EXECUTION, schedule, checkpoint_directory=tmp_path)
+        train(
+            TrainingJob(sessions, SPEC, RATES, EXECUTION, schedule), Hooks(on_step=interrupt), Checkpointing(tmp_path)
+        )
+    resumed = train(TrainingJob(sessions, SPEC, RATES, EXECUTION, schedule), checkpointing=Checkpointing(tmp_path))
     for name, value in expected.model.state_dict().items():
         assert torch.equal(value, resumed.model.state_dict()[name]), name
     assert [one.validation for one in expected.history] == [one.validation for one in resumed.history]
@@ -138,7 +141,7 @@ def test_two_processes_train_what_one_does(sessions: Dataset, tmp_path: Path) ->
     from tests.engine.parallel.ranks import run
 
     schedule = Schedule(max_epochs=1, seed=3)
-    alone = train(sessions, SPEC, RATES, EXECUTION, schedule)
+    alone = train(TrainingJob(sessions, SPEC, RATES, EXECUTION, schedule))
     assert 2 < mean_ids_per_sample(sessions)["seen"] < LENGTH
     together = run(2, tmp_path / "group", _train, sessions, tmp_path / "checkpoints", schedule)
     for found in together:

@@ -16,6 +16,7 @@ from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.batch import Targets, make_batch
 from engine.data.dataset import Dataset
 from engine.data.loader import BatchLoader
+from engine.job import Checkpointing, Hooks, TrainingJob
 from engine.loop.evaluation import evaluate
 from engine.loop.loss import mean_losses, task_weights, weighted_sum
 from engine.loop.trainer import train
@@ -104,7 +105,7 @@ def test_a_batch_without_any_label_of_a_task_has_no_loss_and_no_gradient() -> No
 
 
 def test_both_tasks_are_learned_and_judged_as_scikit_learn_judges(several: Dataset) -> None:
-    result = train(several, SPEC, RATES, EXECUTION, SCHEDULE)
+    result = train(TrainingJob(several, SPEC, RATES, EXECUTION, SCHEDULE))
     found = evaluate(result.model, several, "test", EXECUTION)
     labels, weights = read_targets(several, "test")
     assert found.logits.shape == labels.shape
@@ -121,7 +122,7 @@ def test_both_tasks_are_learned_and_judged_as_scikit_learn_judges(several: Datas
 
 
 def test_the_main_task_alone_chooses_the_epoch(several: Dataset) -> None:
-    result = train(several, SPEC, RATES, EXECUTION, replace(SCHEDULE, max_epochs=4))
+    result = train(TrainingJob(several, SPEC, RATES, EXECUTION, replace(SCHEDULE, max_epochs=4)))
     assert result.best_epoch == min(result.history, key=lambda report: report.validation.ne).epoch
 
 
@@ -129,7 +130,9 @@ def test_weights_of_one_are_no_weights(tmp_path: Path) -> None:
     plain = write_dataset(tmp_path / "data")
     for split, part in plain.splits.items():
         np.save(plain.directory / f"{split}.weight.npy", np.ones(part.rows, dtype=np.float32))
-    results = [train(one, SPEC, RATES, EXECUTION, SCHEDULE) for one in (plain, replace(plain, is_weighted=True))]
+    results = [
+        train(TrainingJob(one, SPEC, RATES, EXECUTION, SCHEDULE)) for one in (plain, replace(plain, is_weighted=True))
+    ]
     first, second = (result.history[-1] for result in results)
     assert second.train_logloss == pytest.approx(first.train_logloss, abs=1e-5)
     assert second.validation.auc == pytest.approx(first.validation.auc, abs=1e-4)
@@ -154,9 +157,9 @@ def test_whole_weights_are_so_many_copies_of_a_sample(tmp_path: Path) -> None:
 
 def test_a_task_of_weight_zero_leaves_the_main_one_as_if_alone(tmp_path: Path) -> None:
     several = with_tasks(write_dataset(tmp_path / "data"), missing_share=0.0)
-    alone = train(several, SPEC, replace(RATES, task_weights=(1.0, 0.0)), EXECUTION, SCHEDULE)
-    both = train(several, SPEC, RATES, EXECUTION, SCHEDULE)
-    equal = train(several, SPEC, replace(RATES, task_weights=(1.0, 1.0)), EXECUTION, SCHEDULE)
+    alone = train(TrainingJob(several, SPEC, replace(RATES, task_weights=(1.0, 0.0)), EXECUTION, SCHEDULE))
+    both = train(TrainingJob(several, SPEC, RATES, EXECUTION, SCHEDULE))
+    equal = train(TrainingJob(several, SPEC, replace(RATES, task_weights=(1.0, 1.0)), EXECUTION, SCHEDULE))
     assert alone.history[-1].validation.others["conversion"].ne > both.history[-1].validation.others["conversion"].ne
     assert equal.history[-1].validation.ne == pytest.approx(both.history[-1].validation.ne, abs=1e-6)
 
@@ -165,11 +168,13 @@ def test_a_task_of_weight_zero_leaves_the_main_one_as_if_alone(tmp_path: Path) -
 def test_an_interrupted_training_goes_on_bit_by_bit(several: Dataset, tmp_path: Path, stop_at: int) -> None:
     spec = replace(SPEC, task_tower_width=4)
     rates = replace(RATES, task_weights=(1.0, 0.3))
-    expected = train(several, spec, rates, EXECUTION, SCHEDULE)
+    expected = train(TrainingJob(several, spec, rates, EXECUTION, SCHEDULE))
 
     def go_on(on_step: Callable[[int, int], None] | None = None) -> TrainResult:
         return train(
-            several, spec, rates, EXECUTION, SCHEDULE, checkpoint_directory=tmp_path / "checkpoint", on_step=on_step
+            TrainingJob(several, spec, rates, EXECUTION, SCHEDULE),
+            Hooks(on_step=on_step),
+            Checkpointing(tmp_path / "checkpoint"),
         )
 
     def interrupt(step: int, _: int) -> None:

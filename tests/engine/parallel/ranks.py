@@ -23,6 +23,7 @@ from engine.parallel.processes import ManyProcesses
 from engine.results import EpochReport
 from models.embeddings.sharded import ShardedEmbeddings
 from models.spec import ModelSpec
+from tests.engine.parts import parts_of
 
 SPEC = ModelSpec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,))
 EXECUTION = Execution(threads=1, batch_size=97)  # neither divisible by 2 nor a divisor of the rows
@@ -80,7 +81,7 @@ def train_here(dataset: Dataset, directory: Path, **options: Any) -> dict[str, A
     sharding = Sharding(machine=MACHINE, **options.pop("sharding", {}))
     arguments = {"spec": SPEC, "hyperparameters": RATES, "execution": EXECUTION, "schedule": SCHEDULE, **options}
     processes = KeptProcesses(dataset, sharding)
-    result = train(dataset, checkpoint_directory=directory, processes=processes, **arguments)
+    result = train(*parts_of(dataset, checkpoint_directory=directory, **arguments), processes=processes)
     assert isinstance(result.model.embeddings, ShardedEmbeddings)
     shards = list(result.model.embeddings.shards())
     return {

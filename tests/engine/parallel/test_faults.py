@@ -1,6 +1,7 @@
 """Processes that are killed, files that are damaged, losses that are no numbers: one clear error and a way on."""
 
 import json
+import os
 import random
 import shutil
 import signal
@@ -15,13 +16,16 @@ import torch
 import shunter.errors
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
+from engine.executors.process_group import KEPT_LOG, WORKER, ProcessGroup, group_failure
+from engine.job import Checkpointing, Hooks, TrainingJob
 from engine.loop.evaluation import evaluate
 from engine.loop.trainer import train
-from engine.parallel import Sharding, holds_sharded_checkpoint, train_in_processes
+from engine.parallel import Sharding, holds_sharded_checkpoint
 from engine.parallel.checkpoint import latest_checkpoint
-from engine.parallel.launch import FAILURES, KEPT_LOG, LOG, launch_failure
+from hardware.devices.processes import Group
+from hardware.types import Placement
 from models.spec import ModelSpec
-from shunter.errors import CheckpointError, HardwareError, RequestError, ShunterError, TrainingError
+from shunter.errors import HardwareError, RequestError, ShunterError, TrainingError
 from tests.engine.parallel.ranks import (
     EXECUTION,
     MACHINE,
@@ -42,6 +46,11 @@ KILLS = 20
 LONG = Schedule(max_epochs=25, patience=25, seed=3)
 ROW_WISE = {"sharding": {"types": ("row_wise",)}}
 SHARDING = Sharding(machine=MACHINE)
+PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=97)
+
+
+def group_of(processes: int) -> ProcessGroup:
+    return ProcessGroup(PLACEMENT.model_copy(update={"processes": processes}), SHARDING)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +118,10 @@ def test_a_checkpoint_of_another_training_is_refused(dataset: Dataset, checkpoin
 
 
 def test_a_checkpoint_of_a_single_process_is_refused(dataset: Dataset, tmp_path: Path) -> None:
-    train(dataset, SPEC, RATES, EXECUTION, Schedule(max_epochs=1), checkpoint_directory=tmp_path / "checkpoint")
+    train(
+        TrainingJob(dataset, SPEC, RATES, EXECUTION, Schedule(max_epochs=1)),
+        checkpointing=Checkpointing(tmp_path / "checkpoint"),
+    )
     assert not holds_sharded_checkpoint(tmp_path / "checkpoint")
     for name, message in run(2, tmp_path, error_of, dataset, tmp_path / "checkpoint"):
         assert name == "CheckpointError"
@@ -136,18 +148,8 @@ def test_a_launched_training_survives_a_dead_process_and_an_interrupt(dataset: D
     schedule = Schedule(max_epochs=3, patience=4, seed=3)
 
     def launch(processes: int, **callbacks: Any) -> Any:
-        return train_in_processes(
-            dataset,
-            SPEC,
-            RATES,
-            EXECUTION,
-            schedule,
-            processes=processes,
-            sharding=SHARDING,
-            checkpoint_directory=directory,
-            checkpoint_steps=5,
-            **callbacks,
-        )
+        job = TrainingJob(dataset, SPEC, RATES, EXECUTION, schedule)
+        return group_of(processes).run(job, Hooks(**callbacks), Checkpointing(directory, steps=5))
 
     def kill_second(step: int, _: int) -> None:
         if step == 8:
@@ -156,8 +158,7 @@ def test_a_launched_training_survives_a_dead_process_and_an_interrupt(dataset: D
     with pytest.raises(TrainingError, match=r"^Process 1 of 2 was ended by SIGKILL.* train again to resume from it\.$"):
         launch(2, on_step=kill_second)
     assert step_of(directory) >= 5
-    # Of which process the log speaks depends on which end is seen first: the survivor fails in its next exchange.
-    assert "exitcode: " in (directory / KEPT_LOG).read_text()
+    assert "process 1, exit code -9" in (directory / KEPT_LOG).read_text()
 
     def interrupt(step: int, _: int) -> None:
         if step >= 20:
@@ -170,7 +171,7 @@ def test_a_launched_training_survives_a_dead_process_and_an_interrupt(dataset: D
 
     epochs: list[int] = []
     result = launch(3, on_epoch=lambda report: epochs.append(report.epoch))
-    expected = train(dataset, SPEC, RATES, EXECUTION, schedule)
+    expected = train(TrainingJob(dataset, SPEC, RATES, EXECUTION, schedule))
     assert curve(result.history) == pytest.approx(curve(expected.history), abs=1e-5)
     assert result.stopped_because == "max_epochs"
     assert epochs[-1] == 3
@@ -181,7 +182,7 @@ def test_a_launched_training_survives_a_dead_process_and_an_interrupt(dataset: D
 
 def workers() -> list[psutil.Process]:
     descendants = psutil.Process().children(recursive=True)
-    return [process for process in descendants if "engine.parallel.worker" in " ".join(process.cmdline())]
+    return [process for process in descendants if WORKER in " ".join(process.cmdline())]
 
 
 def worker_of_rank(rank: int) -> psutil.Process:
@@ -194,19 +195,29 @@ def step_of(directory: Path) -> int:
     return json.loads((latest / "index.json").read_text())["state"]["step"]
 
 
+def failure_of(folder: Path, behaviour: str) -> ShunterError:
+    """What is said of two processes of which the second fails."""
+    (folder / "behaviour").write_text(behaviour)
+    reading, writing = os.pipe()
+    group = Group("tests.hardware.group_member", folder, 2, threads=1, descriptor=writing)
+    try:
+        group.members[1].wait(120)
+        return group_failure(group)
+    finally:
+        group.end()
+        os.close(reading)
+        os.close(writing)
+
+
 def test_the_error_of_a_process_is_the_error_of_the_training(tmp_path: Path) -> None:
-    (tmp_path / LOG).write_text("")
-    (tmp_path / "error1.json").write_text(json.dumps(["CheckpointError", "The file x is damaged."]))
-    error = launch_failure(tmp_path, 2)
-    assert (type(error), str(error)) == (CheckpointError, "The file x is damaged.")
+    error = failure_of(tmp_path, "refuse")
+    assert (type(error), str(error)) == (RequestError, "process 1 does not like it")
 
 
 def test_a_process_that_fails_unexpectedly_is_named_with_its_last_words(tmp_path: Path) -> None:
-    (tmp_path / LOG).write_text("[rank1]: Traceback\n[rank1]: OSError: [Errno 28] No space left on device\nbye\n")
-    (tmp_path / FAILURES).write_text(json.dumps({"1": 1, "0": -signal.SIGTERM}))
-    error = launch_failure(tmp_path, 2)
+    error = failure_of(tmp_path, "crash")
     assert isinstance(error, TrainingError)
-    assert "Process 1 of 2 failed (OSError: [Errno 28] No space left on device)" in str(error)
+    assert "Process 1 of 2 failed (ValueError: out of luck)" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -222,13 +233,8 @@ def test_what_cannot_run_in_processes_is_refused_at_once(
 ) -> None:
     arguments: dict[str, Any] = {"execution": EXECUTION, **changes}
     with pytest.raises(kind, match=words):
-        train_in_processes(
-            dataset,
-            SPEC,
-            RATES,
-            schedule=SCHEDULE,
-            sharding=SHARDING,
-            checkpoint_directory=tmp_path / "checkpoint",
-            **arguments,
+        group_of(arguments["processes"]).run(
+            TrainingJob(dataset, SPEC, RATES, arguments["execution"], SCHEDULE),
+            checkpointing=Checkpointing(tmp_path / "checkpoint"),
         )
     assert issubclass(kind, shunter.errors.ShunterError)

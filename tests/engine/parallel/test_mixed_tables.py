@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from engine.data.dataset import Dataset
+from engine.job import TrainingJob
 from engine.loop.trainer import train
 from engine.parallel.checkpoint import gather_weights
 from engine.results import TrainResult
@@ -28,7 +29,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 @pytest.fixture(scope="module")
 def alone(dataset: Dataset) -> TrainResult:
-    return train(dataset, MIXED, RATES, EXECUTION, SCHEDULE)
+    return train(TrainingJob(dataset, MIXED, RATES, EXECUTION, SCHEDULE))
 
 
 def cases(dataset: Dataset, folder: Path) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from engine.data.dataset import Dataset
+from engine.job import TrainingJob
 from engine.loop.trainer import train
 from tests.engine.parallel.ranks import EXECUTION, RATES, SCHEDULE, SPEC, run, train_and_stop, train_here
 from tests.engine.several_labels import with_tasks, with_weights
@@ -35,7 +36,7 @@ def both(dataset: Dataset, folder: Path) -> dict[str, Any]:
 
 def test_two_processes_learn_as_one_and_resume_bit_by_bit(tmp_path: Path) -> None:
     dataset = with_weights(with_tasks(write_dataset(tmp_path / "data", rows=2_000)))
-    expected = curves(train(dataset, SPEC, RATES, EXECUTION, SCHEDULE).history)
+    expected = curves(train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE)).history)
     for rank in run(2, tmp_path / "group", both, dataset, tmp_path / "checkpoints"):
         assert curves(rank["whole"]["history"]) == pytest.approx(expected, abs=1e-5)
         assert curves(rank["resumed"]["history"]) == curves(rank["whole"]["history"])

@@ -12,6 +12,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
 from engine.data.loader import BatchLoader
+from engine.job import Checkpointing, Hooks, TrainingJob
 from engine.loop.trainer import train
 from engine.parallel.checkpoint import gather_weights
 from engine.parallel.loader import BatchShare, ShareLoader
@@ -80,13 +81,9 @@ def train_here(dataset: Dataset, directory: Path, stop_at: int | None = None) ->
 
     try:
         result = train(
-            dataset,
-            SPEC,
-            RATES,
-            EXECUTION,
-            SCHEDULE,
-            checkpoint_directory=directory,
-            on_step=interrupt,
+            TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE),
+            Hooks(on_step=interrupt),
+            Checkpointing(directory),
             processes=processes,
         )
     except KeyboardInterrupt:
@@ -123,7 +120,7 @@ def group(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> list[An
 
 @pytest.fixture(scope="module")
 def alone(dataset: Dataset) -> TrainResult:
-    return train(dataset, SPEC, RATES, EXECUTION, SCHEDULE)
+    return train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE))
 
 
 def test_the_gradient_is_that_of_one_process(group: list[Any]) -> None:

@@ -12,6 +12,7 @@ import torch
 
 from engine.config import Hyperparameters
 from engine.data.dataset import Dataset
+from engine.job import TrainingJob
 from engine.loop.trainer import train
 from engine.parallel.checkpoint import gather_weights
 from engine.parallel.plan import Sharding, with_link
@@ -46,7 +47,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 def alone(dataset: Dataset) -> TrainResult:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    result = train(dataset, SPEC, RATES, EXECUTION, SCHEDULE)
+    result = train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE))
     torch.set_num_threads(threads)
     return result
 
@@ -138,7 +139,7 @@ def test_reduced_precision_on_the_way_changes_the_losses_little(group: list[Any]
 
 def test_shampoo_divided_over_the_processes_is_shampoo_in_one(group: list[Any], dataset: Dataset) -> None:
     rates = Hyperparameters(dense_optimizer="shampoo", dense_learning_rate=5e-3)
-    alone = train(dataset, SPEC, rates, EXECUTION, SCHEDULE)
+    alone = train(TrainingJob(dataset, SPEC, rates, EXECUTION, SCHEDULE))
     for rank in group:
         assert_close(rank["shampoo"]["history"], alone)
         assert curve(rank["shampoo resumed"]["history"]) == curve(rank["shampoo"]["history"])

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from engine.config import Execution, Schedule
+from engine.job import Checkpointing, Hooks, TrainingJob
 from engine.ranking.config import RankingHyperparameters
 from engine.ranking.probe import time_ranking_steps
 from engine.ranking.storage import StoredRanker, is_ranker, load_ranker, save_ranker
@@ -33,7 +34,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> RankingData:
 
 @pytest.mark.parametrize("family", GRAPH_FAMILIES)
 def test_every_family_ranks_what_its_users_like_first(family: str, data: RankingData) -> None:
-    result = train_ranking(data, spec_of(family), LEARNED_WITH, EXECUTION, Schedule(max_epochs=15, patience=15))
+    result = train_ranking(
+        TrainingJob(data, spec_of(family), LEARNED_WITH, EXECUTION, Schedule(max_epochs=15, patience=15))
+    )
     untrained = Ranker.of(build_graph_model(spec_of(family), data.graph))
     assert result.history[-1].train_loss < 0.8 * result.history[0].train_loss
     users, items = data.graph.edge_users[0], data.graph.edge_items
@@ -52,7 +55,7 @@ def test_interrupted_anywhere_it_ends_bit_by_bit_as_if_it_had_not_been(
     family: str, data: RankingData, tmp_path: Path
 ) -> None:
     schedule = Schedule(max_epochs=3, patience=3, seed=5)
-    whole = train_ranking(data, spec_of(family), LEARNED_WITH, EXECUTION, schedule)
+    whole = train_ranking(TrainingJob(data, spec_of(family), LEARNED_WITH, EXECUTION, schedule))
 
     def interrupt(step: int, _: int) -> None:
         if step in (3, 8):
@@ -61,15 +64,13 @@ def test_interrupted_anywhere_it_ends_bit_by_bit_as_if_it_had_not_been(
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             train_ranking(
-                data,
-                spec_of(family),
-                LEARNED_WITH,
-                EXECUTION,
-                schedule,
-                checkpoint_directory=tmp_path,
-                on_step=interrupt,
+                TrainingJob(data, spec_of(family), LEARNED_WITH, EXECUTION, schedule),
+                Hooks(on_step=interrupt),
+                Checkpointing(tmp_path),
             )
-    resumed = train_ranking(data, spec_of(family), LEARNED_WITH, EXECUTION, schedule, checkpoint_directory=tmp_path)
+    resumed = train_ranking(
+        TrainingJob(data, spec_of(family), LEARNED_WITH, EXECUTION, schedule), checkpointing=Checkpointing(tmp_path)
+    )
     assert [one.validation for one in resumed.history] == [one.validation for one in whole.history]
     assert [one.train_loss for one in resumed.history] == [one.train_loss for one in whole.history]
     for name, tensor in whole.ranker.state_dict().items():
@@ -83,9 +84,9 @@ def test_without_dgl_torch_trains_the_same_model(
     pytest.importorskip("dgl")
     schedule = Schedule(max_epochs=2, patience=2)
     spec = replace(spec_of(family), neighbours=100)  # all there are, so that both samplers draw the same
-    by_dgl = train_ranking(data, spec, LEARNED_WITH, EXECUTION, schedule)
+    by_dgl = train_ranking(TrainingJob(data, spec, LEARNED_WITH, EXECUTION, schedule))
     monkeypatch.setitem(sys.modules, "dgl", None)  # to an import, a package that is not installed
-    by_torch = train_ranking(data, spec, LEARNED_WITH, EXECUTION, schedule)
+    by_torch = train_ranking(TrainingJob(data, spec, LEARNED_WITH, EXECUTION, schedule))
     losses = [[report.train_loss for report in one.history] for one in (by_dgl, by_torch)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     torch.testing.assert_close(by_torch.ranker.item_vectors, by_dgl.ranker.item_vectors, atol=1e-3, rtol=1e-2)
@@ -93,17 +94,22 @@ def test_without_dgl_torch_trains_the_same_model(
 
 def test_a_checkpoint_of_other_settings_is_refused(data: RankingData, tmp_path: Path) -> None:
     schedule = Schedule(max_epochs=1)
-    train_ranking(data, spec_of("lightgcn"), LEARNED_WITH, EXECUTION, schedule, checkpoint_directory=tmp_path)
+    train_ranking(
+        TrainingJob(data, spec_of("lightgcn"), LEARNED_WITH, EXECUTION, schedule), checkpointing=Checkpointing(tmp_path)
+    )
     other = RankingHyperparameters(learning_rate=0.5)
     with pytest.raises(CheckpointError, match="it differs in hyperparameters"):
-        train_ranking(data, spec_of("lightgcn"), other, EXECUTION, schedule, checkpoint_directory=tmp_path)
+        train_ranking(
+            TrainingJob(data, spec_of("lightgcn"), other, EXECUTION, schedule), checkpointing=Checkpointing(tmp_path)
+        )
 
 
 def test_it_stops_by_patience_and_keeps_the_best_epoch(data: RankingData, tmp_path: Path) -> None:
     wild = RankingHyperparameters(learning_rate=0.5, weight_decay=0.0)
-    for folder in (None, tmp_path):
+    for checkpointing in (None, Checkpointing(tmp_path)):
         result = train_ranking(
-            data, spec_of("lightgcn"), wild, EXECUTION, Schedule(max_epochs=40, patience=2), checkpoint_directory=folder
+            TrainingJob(data, spec_of("lightgcn"), wild, EXECUTION, Schedule(max_epochs=40, patience=2)),
+            checkpointing=checkpointing,
         )
         assert result.stopped_because == "patience"
         assert len(result.history) == result.best_epoch + 2
@@ -113,13 +119,8 @@ def test_it_stops_by_patience_and_keeps_the_best_epoch(data: RankingData, tmp_pa
 def test_a_budget_ends_it_within_an_epoch_and_what_there_is_is_validated(data: RankingData) -> None:
     steps = []
     result = train_ranking(
-        data,
-        spec_of("lightgcn"),
-        LEARNED_WITH,
-        EXECUTION,
-        Schedule(max_epochs=3),
-        on_step=lambda step, _: steps.append(step),
-        should_stop=lambda: "enough" if len(steps) == 2 else None,
+        TrainingJob(data, spec_of("lightgcn"), LEARNED_WITH, EXECUTION, Schedule(max_epochs=3)),
+        Hooks(on_step=lambda step, _: steps.append(step), should_stop=lambda: "enough" if len(steps) == 2 else None),
     )
     assert result.stopped_because == "budget: enough"
     assert (result.samples_seen, len(result.history)) == (128, 1)
@@ -128,7 +129,7 @@ def test_a_budget_ends_it_within_an_epoch_and_what_there_is_is_validated(data: R
 def test_a_loss_that_is_no_number_is_said(data: RankingData) -> None:
     huge = RankingHyperparameters(learning_rate=1e30, weight_decay=0.0)
     with pytest.raises(TrainingError, match="lower the learning rates"):
-        train_ranking(data, spec_of("lightgcn"), huge, EXECUTION, Schedule(max_epochs=5))
+        train_ranking(TrainingJob(data, spec_of("lightgcn"), huge, EXECUTION, Schedule(max_epochs=5)))
 
 
 @pytest.mark.parametrize(
@@ -140,7 +141,7 @@ def test_a_loss_that_is_no_number_is_said(data: RankingData) -> None:
 )
 def test_what_makes_no_sense_is_refused(data: RankingData, execution, schedule, message: str) -> None:
     with pytest.raises(RequestError, match=message):
-        train_ranking(data, GraphSpec(), LEARNED_WITH, execution, schedule)
+        train_ranking(TrainingJob(data, GraphSpec(), LEARNED_WITH, execution, schedule))
 
 
 def test_the_loss_is_that_of_bpr_pair_by_pair(data: RankingData) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from engine.config import DenseOptimizer, Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
+from engine.job import Checkpointing, TrainingJob
 from engine.loop.step import peak_memory_bytes, reset_peak_memory
 from engine.loop.trainer import train
 from engine.memory import process_bytes
@@ -89,5 +90,8 @@ def train_once(
     device = torch.device("cpu")
     before = process_bytes()
     reset_peak_memory(device)
-    result = train(dataset, spec, hyperparameters, execution, Schedule(max_epochs=2), checkpoint_directory=directory)
+    result = train(
+        TrainingJob(dataset, spec, hyperparameters, execution, Schedule(max_epochs=2)),
+        checkpointing=Checkpointing(directory),
+    )
     return before, peak_memory_bytes(device), result.best_epoch < len(result.history)

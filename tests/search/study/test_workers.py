@@ -10,11 +10,12 @@ import torch
 from mlflow import MlflowClient
 
 from engine.data.dataset import Dataset
-from engine.executors.process_slot import ProcessSlot
+from engine.executors.here import Here
+from engine.executors.own_process import OwnProcess
+from engine.executors.this_machine import ThisMachine
 from hardware.types import Placement
 from search.search import search
 from search.study.loop import Progress
-from search.study.workers import HereSlot, local_slots
 from shunter.errors import RequestError
 from shunter.requests.training import TrainRequest
 from tests.engine.executors.training_processes import training_processes
@@ -31,16 +32,16 @@ def no_process_is_left() -> Iterator[None]:
 
 
 def test_one_trial_at_a_time_trains_here_with_all_threads() -> None:
-    [slot] = local_slots(PLACEMENT, 1)
-    assert isinstance(slot, HereSlot)
-    assert slot.placement == PLACEMENT
+    [executor] = ThisMachine().executors(PLACEMENT, 1)
+    assert isinstance(executor, Here)
+    assert executor.placement == PLACEMENT
 
 
 @pytest.mark.parametrize(("count", "threads"), [(2, 2), (3, 1), (9, 1)])
 def test_threads_are_divided_and_nobody_gets_none(count: int, threads: int) -> None:
-    slots = local_slots(PLACEMENT, count)
-    assert all(isinstance(slot, ProcessSlot) for slot in slots)
-    assert [slot.placement.threads for slot in slots] == [threads] * count
+    executors = ThisMachine().executors(PLACEMENT, count)
+    assert all(isinstance(executor, OwnProcess) for executor in executors)
+    assert [executor.placement.threads for executor in executors] == [threads] * count
 
 
 @pytest.mark.gpu
@@ -49,7 +50,7 @@ def test_a_gpu_takes_one_trial_at_a_time() -> None:
     placement = PLACEMENT.model_copy(update={"accelerator": "cuda:0"})
     count = torch.cuda.device_count() + 1
     with pytest.raises(RequestError, match=rf"{count} trials at a time want a GPU each"):
-        local_slots(placement, count)
+        ThisMachine().executors(placement, count)
 
 
 def test_trials_in_two_processes_are_one_search_and_one_that_dies_is_one_failure(
@@ -82,7 +83,7 @@ def test_trials_in_two_processes_are_one_search_and_one_that_dies_is_one_failure
     assert all("SIGKILL" in run.data.tags["run.reason"] for run in failed)
 
 
-def test_a_mistake_of_the_request_ends_all_slots(dataset: Dataset, parent: str, tmp_path: Path) -> None:
+def test_a_mistake_of_the_request_ends_all_executors(dataset: Dataset, parent: str, tmp_path: Path) -> None:
     too_large = PLACEMENT.model_copy(update={"batch_size": 100_000})
     request = TrainRequest(trials=4, max_epochs=1, parallel_trials=2)
     with pytest.raises(RequestError, match="batch size"):

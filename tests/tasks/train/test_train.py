@@ -16,7 +16,7 @@ from engine.data.dataset import Dataset
 from engine.execution import execution_of
 from engine.executors.adaptation import Adaptation
 from engine.executors.energy import add_readings
-from engine.executors.here import machine_of
+from engine.executors.this_machine import machine_of
 from engine.loop.evaluation import evaluate
 from engine.trained_model import TrainedModel
 from hardware.types import EnergyReading, Placement, PowerSample

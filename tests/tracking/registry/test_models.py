@@ -16,6 +16,7 @@ from scipy.special import expit
 from engine.checkpoint.storage import load_model, save_model
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
+from engine.job import TrainingJob
 from engine.loop.evaluation import evaluate
 from engine.loop.trainer import train
 from ingestion.request import ingest_request
@@ -72,7 +73,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SHUNTER_HOME", str(folder / "home"))
         dataset, _ = ingest_request(request)
-    result = train(dataset, SPEC, Hyperparameters(), Execution(batch_size=64), Schedule(max_epochs=1))
+    result = train(TrainingJob(dataset, SPEC, Hyperparameters(), Execution(batch_size=64), Schedule(max_epochs=1)))
     save_model(result.model, folder / "model")
     return Trained(request, frame, dataset, folder / "model")
 

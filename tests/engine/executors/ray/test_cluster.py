@@ -1,6 +1,6 @@
 """Training on a real Ray cluster of nodes on this machine: chosen by label, followed, lost, moved elsewhere."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from engine.execution import execution_of
 from engine.executors.ray.cluster import Cluster, open_cluster
 from engine.executors.ray.data import copy_directory, find_dataset, read_pieces, write_piece
 from engine.executors.ray.training import NodeLostError
+from engine.job import TrainingJob
 from engine.loop.trainer import train
 from engine.results import EpochReport, TrainResult
 from hardware.devices.nodes import placed
@@ -26,6 +27,7 @@ from search.space.settings import SearchSpace
 from search.study.loop import Progress
 from shunter.errors import HardwareError, RequestError, TrainingError
 from shunter.requests.training import TrainRequest
+from tests.engine.parts import parts_of
 from tests.engine.synthetic import write_dataset
 from tracking.runs import start_run_tree
 from tracking.store import tracking_uri
@@ -77,14 +79,14 @@ def at(node: str) -> Placement:
 
 
 def run(cluster: Cluster, dataset: Dataset, node: str, checkpoints: Path | None = None, **options: Any) -> TrainResult:
-    if checkpoints is not None:
-        options["checkpoint_directory"] = checkpoints
-    training: Callable[..., TrainResult] = cluster.training(at(node), checkpoints)
-    return training(dataset, SPEC, LEARNED_WITH, execution_of(at(node)), SCHEDULE, **options)
+    job, hooks, checkpointing = parts_of(
+        dataset, SPEC, LEARNED_WITH, execution_of(at(node)), SCHEDULE, checkpoint_directory=checkpoints, **options
+    )
+    return cluster.executor(at(node), checkpoints).run(job, hooks, checkpointing)
 
 
 def run_here(dataset: Dataset) -> TrainResult:
-    return train(dataset, SPEC, LEARNED_WITH, execution_of(at("here")), SCHEDULE)
+    return train(TrainingJob(dataset, SPEC, LEARNED_WITH, execution_of(at("here")), SCHEDULE))
 
 
 def assert_same_weights(one: TrainResult, other: TrainResult) -> None:
@@ -106,7 +108,7 @@ def test_nodes_are_chosen_by_label_and_an_unknown_label_names_the_others(cluster
 def test_a_training_on_a_node_equals_one_here(cluster: Cluster, dataset: Dataset) -> None:
     epochs: list[EpochReport] = []
     steps: list[tuple[int, int]] = []
-    with cluster.meter(at("steady")) as meter:
+    with cluster.executor(at("steady")).meter() as meter:
         result = run(
             cluster, dataset, "steady", on_epoch=epochs.append, on_step=lambda done, total: steps.append((done, total))
         )
@@ -143,8 +145,9 @@ def test_data_that_a_node_cannot_see_reach_its_own_cache(cluster: Cluster, datas
 
 def test_what_fails_there_is_raised_here(cluster: Cluster, dataset: Dataset) -> None:
     placement = at("steady").model_copy(update={"batch_size": 10_000})
+    job = TrainingJob(dataset, SPEC, LEARNED_WITH, execution_of(placement), SCHEDULE)
     with pytest.raises(RequestError, match="batch size"):
-        cluster.training(placement, None)(dataset, SPEC, LEARNED_WITH, execution_of(placement), SCHEDULE)
+        cluster.executor(placement).run(job)
 
 
 def test_a_budget_here_ends_the_training_there(cluster: Cluster, dataset: Dataset) -> None:
@@ -177,8 +180,8 @@ def test_trials_of_one_search_run_on_two_nodes_at_a_time(
     parent = start_run_tree(TrainRequest(), dataset)
     under_way: set[str] = set()
     with open_cluster(address, "training") as cluster:
-        slots = cluster.slots(at("steady"), 2)
-        assert {slot.placement.accelerator for slot in slots} == {"cpu@steady", "cpu@second"}
+        executors = cluster.executors(at("steady"), 2)
+        assert {executor.placement.accelerator for executor in executors} == {"cpu@steady", "cpu@second"}
 
         def look(progress: Progress) -> None:
             under_way.update(f"{run.info.status}" for run in trial_runs(parent))
@@ -232,7 +235,7 @@ def test_a_process_that_dies_again_and_again_is_given_up(
 ) -> None:
     attempts = []
 
-    def lose(node: Any, job: Any, listener: Any) -> TrainResult:
+    def lose(node: Any, *_: Any, **__: Any) -> TrainResult:
         attempts.append(node.name)
         raise NodeLostError("gone")
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from optuna import TrialPruned
 from engine.config import Hyperparameters, Schedule
 from engine.data.dataset import Dataset
 from engine.execution import execution_of
-from engine.executors.process_slot import ProcessSlot
+from engine.executors.own_process import OwnProcess
+from engine.job import ClickJob, Hooks, TrainingJob
 from engine.loop.trainer import train
 from engine.results import EpochReport, TrainingFigures
 from hardware.types import Placement
@@ -37,14 +39,18 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 
 @pytest.fixture(scope="module")
-def slot() -> Iterator[ProcessSlot]:
-    made = ProcessSlot(PLACEMENT, cores=1)
+def executor() -> Iterator[OwnProcess]:
+    made = OwnProcess(PLACEMENT, cores=1)
     yield made
     made.close()
 
 
-def run(slot: ProcessSlot, dataset: Dataset, schedule: Schedule = SCHEDULE, **options: Any) -> TrainingFigures:
-    return slot.train(dataset, SPEC, LEARNED_WITH, schedule, **options)
+def job_of(dataset: Dataset, schedule: Schedule = SCHEDULE) -> ClickJob:
+    return TrainingJob(dataset, SPEC, LEARNED_WITH, execution_of(PLACEMENT), schedule)
+
+
+def run(executor: OwnProcess, dataset: Dataset, schedule: Schedule = SCHEDULE, **hooks: Any) -> TrainingFigures:
+    return executor.figures(job_of(dataset, schedule), Hooks(**hooks))
 
 
 def child() -> psutil.Process:
@@ -53,15 +59,15 @@ def child() -> psutil.Process:
 
 
 def test_figures_and_reports_are_those_of_a_training_here(
-    slot: ProcessSlot, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+    executor: OwnProcess, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     reports: list[EpochReport] = []
-    with slot.meter() as meter:
-        figures = run(slot, dataset, on_epoch=reports.append)
+    with executor.meter() as meter:
+        figures = run(executor, dataset, on_epoch=reports.append)
         assert meter.reading.joules is None or meter.reading.joules > 0
         assert meter.reading.seconds > 0
-    expected = train(dataset, SPEC, LEARNED_WITH, execution_of(PLACEMENT), SCHEDULE)
+    expected = train(job_of(dataset))
     assert figures.validation == expected.validation
     assert [report.is_check for report in reports] == [True, False, False]
     assert [report.validation for report in reports[1:]] == [report.validation for report in expected.history]
@@ -70,60 +76,66 @@ def test_figures_and_reports_are_those_of_a_training_here(
     assert child().environ()["OMP_NUM_THREADS"] == "1", "the threads of the placement"
 
 
-def test_what_a_callback_raises_ends_the_training_and_the_process_goes_on(slot: ProcessSlot, dataset: Dataset) -> None:
+def test_what_a_callback_raises_ends_the_training_and_the_process_goes_on(
+    executor: OwnProcess, dataset: Dataset
+) -> None:
     def prune(report: EpochReport) -> None:
         raise TrialPruned
 
     reports: list[EpochReport] = []
-    run(slot, dataset, on_epoch=reports.append)
+    run(executor, dataset, on_epoch=reports.append)
     process = child().pid
     with pytest.raises(TrialPruned):
-        run(slot, dataset, LONG, on_epoch=prune)
+        run(executor, dataset, LONG, on_epoch=prune)
     assert child().pid == process
-    assert run(slot, dataset).history
+    assert run(executor, dataset).history
 
 
-def test_a_budget_here_ends_the_training_there(slot: ProcessSlot, dataset: Dataset) -> None:
-    assert run(slot, dataset, LONG, should_stop=lambda: "enough").stopped_because == "budget: enough"
+def test_a_budget_here_ends_the_training_there(executor: OwnProcess, dataset: Dataset) -> None:
+    assert run(executor, dataset, LONG, should_stop=lambda: "enough").stopped_because == "budget: enough"
 
 
-def test_a_mistake_there_is_raised_here_as_itself_and_the_slot_goes_on(slot: ProcessSlot, dataset: Dataset) -> None:
-    run(slot, dataset)
+def test_a_mistake_there_is_raised_here_as_itself_and_the_executor_goes_on(
+    executor: OwnProcess, dataset: Dataset
+) -> None:
+    run(executor, dataset)
     process = child().pid
     with pytest.raises(RequestError, match="at least one epoch"):
-        run(slot, dataset, Schedule(max_epochs=0))
+        run(executor, dataset, Schedule(max_epochs=0))
+    diverging = replace(job_of(dataset), hyperparameters=Hyperparameters(dense_learning_rate=1e38))
     with pytest.raises(TrainingError, match="loss"):
-        slot.train(dataset, SPEC, Hyperparameters(dense_learning_rate=1e38), Schedule(max_epochs=3))
+        executor.figures(diverging)
     assert child().pid == process
-    with pytest.raises(TypeError, match="unknown_option"):
-        run(slot, dataset, unknown_option=1)
+    strange = replace(job_of(dataset), schedule="soon")  # type: ignore[arg-type]
+    with pytest.raises(AttributeError, match="max_epochs"):
+        executor.figures(strange)
     assert not psutil.pid_exists(process), "who knows what else is wrong with it"
-    assert run(slot, dataset).history
+    assert run(executor, dataset).history
 
 
 def test_a_process_that_is_killed_is_a_failed_training_and_the_next_one_gets_another(
-    slot: ProcessSlot, dataset: Dataset
+    executor: OwnProcess, dataset: Dataset
 ) -> None:
-    with slot.meter() as meter, pytest.raises(TrainingError, match=r"SIGKILL.*memory"):
-        run(slot, dataset, LONG, on_epoch=lambda report: child().kill())
+    with executor.meter() as meter, pytest.raises(TrainingError, match=r"SIGKILL.*memory"):
+        run(executor, dataset, LONG, on_epoch=lambda report: child().kill())
     assert meter.reading.joules is None or meter.reading.joules > 0, "nothing unknown is counted as nothing"
-    assert run(slot, dataset).history
+    assert run(executor, dataset).history
     idle = child()
     idle.kill()
     idle.wait(60)
-    assert run(slot, dataset).history, "one that ends while it waits is nobody's failure"
+    assert run(executor, dataset).history, "one that ends while it waits is nobody's failure"
 
 
 def test_a_process_that_cannot_start_says_why(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONHOME", "/nowhere")
-    broken = ProcessSlot(PLACEMENT, cores=1)
+    broken = OwnProcess(PLACEMENT, cores=1)
     with broken.meter() as meter, pytest.raises(TrainingError, match="ended by itself with code 1"):
         run(broken, dataset)
     assert meter.reading.method == "unavailable"
     broken.close()
 
 
-def test_arrays_are_mapped_from_their_files_and_not_copied(slot: ProcessSlot, dataset: Dataset) -> None:
+def test_arrays_are_mapped_from_their_files_and_not_copied(executor: OwnProcess, dataset: Dataset) -> None:
     """Pages of a file that nobody writes are shared by all processes that map it."""
     private: dict[str, int] = {}
 
@@ -132,13 +144,13 @@ def test_arrays_are_mapped_from_their_files_and_not_copied(slot: ProcessSlot, da
             if region.path.startswith(str(dataset.directory)):
                 private[Path(region.path).name] = region.anonymous
 
-    run(slot, dataset, on_epoch=look)
+    run(executor, dataset, on_epoch=look)
     assert {"train.label.npy", "train.categorical.npy", "train.dense.npy"} <= set(private)
     assert set(private.values()) == {0}
 
 
 def test_closing_ends_a_training_under_way_in_another_thread(dataset: Dataset) -> None:
-    closing = ProcessSlot(PLACEMENT, cores=1)
+    closing = OwnProcess(PLACEMENT, cores=1)
     began, raised = threading.Event(), []
 
     def work() -> None:
@@ -163,9 +175,9 @@ def test_no_process_is_left_when_this_one_is_killed(dataset: Dataset) -> None:
     script = f"""
 from pathlib import Path
 from engine.data.dataset import Dataset
-from tests.tasks.test_process_slot import *
-slot = ProcessSlot(PLACEMENT, cores=1)
-run(slot, Dataset.load(Path({str(dataset.directory)!r})), LONG, on_epoch=lambda report: print("began", flush=True))
+from tests.engine.executors.test_own_process import *
+executor = OwnProcess(PLACEMENT, cores=1)
+run(executor, Dataset.load(Path({str(dataset.directory)!r})), LONG, on_epoch=lambda report: print("began", flush=True))
 """
     command = [sys.executable, "-c", script]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=PROJECT_ROOT) as parent:

@@ -1,0 +1,167 @@
+"""Trainings one after another in a process of their own on this machine, which may die without harm."""
+
+import threading
+from collections.abc import Callable, Sequence
+from multiprocessing import Pipe
+
+from engine.executors.follow import Followed, LostError
+from engine.executors.ledger import Ledger, LedgerMeter
+from engine.executors.messages import Done, Message, Order, Task, receive, send, with_model
+from engine.executors.role import Executor
+from engine.job import Checkpointing, ClickJob, Hooks
+from engine.results import TrainingFigures, TrainResult
+from hardware.devices.python_process import PythonProcess
+from hardware.types import EnergyReading, Placement
+from shunter.errors import ShunterError, TrainingError
+
+POLL_SECONDS = 0.1
+WORKER = "engine.executors.own_process_worker"
+
+
+class OwnProcess(Executor):
+    """Trains in a process of its own.
+
+    Starting the process takes seconds, so it is kept from one training to the next, unless something strange failed in
+    it. It ends with this process, whatever ends that.
+
+    Args:
+        placement: Where it trains, with the threads that are this process's share.
+        cores: Cores of the machine whose idle power counts as this training's, where energy is estimated.
+    """
+
+    eager_because = "it shares the machine with others"
+
+    def __init__(self, placement: Placement, *, cores: int) -> None:
+        self.placement = placement
+        self._cores = cores
+        self._ledger = Ledger()
+        self._process: _Process | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def run(self, job: ClickJob, hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None) -> TrainResult:
+        """Train; see `engine.executors.role.Executor.run`.
+
+        Raises:
+            TrainingError: The loss is not a number any more, or the process died.
+            ShunterError: See `engine.loop.trainer.train`.
+            KeyboardInterrupt: It was closed meanwhile, or Ctrl-C.
+        """
+        task = Task(job=job, checkpointing=checkpointing, wants_steps=hooks.on_step is not None, cores=self._cores)
+        return with_model(job, self._train(task, hooks))
+
+    def figures(self, job: ClickJob, hooks: Hooks = Hooks()) -> TrainingFigures:
+        """Train for the figures alone; raises what `run` does."""
+        task = Task(job=job, wants_model=False, wants_steps=hooks.on_step is not None, cores=self._cores)
+        return self._train(task, hooks).figures
+
+    def meter(self) -> LedgerMeter:
+        """Meter of what its trainings draw while it is entered."""
+        return LedgerMeter(self._ledger)
+
+    def close(self) -> None:
+        """End the process; a training under way in another thread ends with KeyboardInterrupt there."""
+        with self._lock:
+            self._closed = True
+        self._end()
+
+    def _train(self, task: Task, hooks: Hooks) -> Done:
+        process = self._started()
+        self._ledger.begin()
+        try:
+            return process.train(task, hooks, self._ledger.update)
+        except BaseException as error:
+            self._ledger.close("the process of the training ended before it said what it used")
+            if not process.is_idle:
+                self._end()
+            if self._closed:
+                raise KeyboardInterrupt from error
+            raise
+
+    def _started(self) -> "_Process":
+        with self._lock:
+            if self._closed:
+                raise KeyboardInterrupt
+            if self._process is not None and self._process.has_ended:  # while nobody wanted anything of it
+                self._process.kill()
+                self._process = None
+            if self._process is None:
+                self._process = _Process(self.placement.threads)
+            return self._process
+
+    def _end(self) -> None:
+        with self._lock:
+            process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+
+
+class _Process:
+    """A running worker, and the `engine.executors.follow.Line` to it.
+
+    Args:
+        threads: Threads of the libraries that ask the environment.
+
+    Attributes:
+        is_idle: Whether it waits for a training: none is under way in it, and nothing strange has failed.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.is_idle = True
+        self._connection, theirs = Pipe()
+        with theirs:
+            descriptor = theirs.fileno()
+            self._process = PythonProcess(WORKER, str(descriptor), threads=threads, descriptors=[descriptor])
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is gone."""
+        return self._process.code is not None
+
+    def train(self, task: Task, hooks: Hooks, on_energy: Callable[[EnergyReading], None]) -> Done:
+        """Let it train, call the hooks here, and return the result."""
+        self.is_idle = False
+        training = Followed(self, hooks, on_energy=on_energy)
+        saves = task.checkpointing is not None
+        try:
+            try:
+                self._send(task)
+            except LostError as lost:
+                raise lost.error from None
+            done = training.to_the_end(ends_it=lambda error: saves or isinstance(error, Exception))
+        except BaseException as error:
+            self.is_idle = training.has_ended and (training.was_interrupted or isinstance(error, ShunterError))
+            raise
+        self.is_idle = True
+        return done
+
+    def receive(self) -> Sequence[Message]:
+        """What it has said, or nothing for a moment."""
+        try:
+            return [receive(self._connection)] if self._connection.poll(POLL_SECONDS) else []
+        except (EOFError, OSError):
+            raise LostError(self._death()) from None
+
+    def order(self, order: Order) -> None:
+        """Tell it something."""
+        self._send(order)
+
+    def kill(self) -> None:
+        """End it now, whatever it does."""
+        self._process.kill()
+
+    def _send(self, value: Task | Order) -> None:
+        try:
+            send(self._connection, value)
+        except OSError:
+            raise LostError(self._death()) from None
+
+    def _death(self) -> TrainingError:
+        """Says how it ended."""
+        ending, last_words = self._process.ending(), self._process.last_words()
+        if self._process.was_killed:
+            return TrainingError(
+                "The process of the trial was ended by SIGKILL, as the kernel does where memory runs out: train fewer "
+                "at a time, or a smaller model."
+            )
+        return TrainingError(f"The process of the trial {ending} ({last_words}): look into what it trained.")

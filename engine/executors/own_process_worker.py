@@ -1,0 +1,118 @@
+"""The side of a training in a process of its own: one training after another, until its connection ends.
+
+Run as `python -m engine.executors.own_process_worker DESCRIPTOR`, with the descriptor of a connection that it inherits.
+The data are not sent: their arrays are mapped from the files, whose pages all processes of a machine share.
+"""
+
+import contextlib
+import os
+import queue
+import sys
+import threading
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from engine.executors.messages import (
+    EnergyUsed,
+    EpochEnded,
+    GoOn,
+    Message,
+    Progress,
+    Stop,
+    Task,
+    attended,
+    receive,
+    send,
+)
+from engine.job import Hooks
+from engine.libraries import load_libraries
+from engine.loop.trainer import train
+from engine.results import EpochReport
+from hardware.meters.meter import EnergyMeter, measure_energy
+
+NEWS_SECONDS = 0.5  # between two messages about energy
+# Where memory runs out the kernel ends the process with the highest score (`man 5 proc`): one trial, not the search.
+FIRST_VICTIM = "500"
+
+
+class Worker:
+    """Trains what comes along a connection.
+
+    Args:
+        connection: Gets tasks, and orders for the task at hand. It ends with the process on the other side, and then
+            nothing here is worth a moment more.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[GoOn | Stop] = queue.SimpleQueue()
+        self._stop: Stop | None = None
+        self._told_at = 0.0
+
+    def serve(self) -> None:
+        """Train one task after another, for ever."""
+        threading.Thread(target=self._listen, name="listener", daemon=True).start()
+        while True:
+            self._carry_out(self._tasks.get())
+
+    def _carry_out(self, task: Task) -> None:
+        device = task.job.execution.device
+        load_libraries(device)
+        with measure_energy(device, scope="process", cores=task.cores) as meter:
+            hooks = self._hooks(task, meter)
+            last = attended(lambda: train(task.job, hooks, task.checkpointing), wants_model=task.wants_model)
+        self._tell(EnergyUsed(meter.reading))
+        self._tell(last)
+
+    def _listen(self) -> None:
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                received = receive(self._connection)
+                if isinstance(received, Task):
+                    self._stop = None  # here, in the order of the messages: a stop may follow at once
+                    self._answers = queue.SimpleQueue()
+                    self._tasks.put(received)
+                    continue
+                if isinstance(received, Stop):
+                    self._stop = received
+                if isinstance(received, GoOn) or received.because is None:
+                    self._answers.put(received)
+        os._exit(1)
+
+    def _hooks(self, task: Task, meter: EnergyMeter) -> Hooks:
+        def on_step(done: int, total: int) -> None:
+            self._tell(Progress(done, total))
+
+        def on_epoch(report: EpochReport) -> None:
+            """Wait for what the other side makes of it: it may end the training."""
+            self._tell(EpochEnded(report))
+            if isinstance(self._answers.get(), Stop):
+                raise KeyboardInterrupt
+
+        def should_stop() -> str | None:
+            if time.monotonic() - self._told_at >= NEWS_SECONDS:
+                self._tell(EnergyUsed(meter.reading.model_copy(update={"power": ()})))
+                self._told_at = time.monotonic()
+            if self._stop is None:
+                return None
+            if self._stop.because is None:
+                raise KeyboardInterrupt
+            return self._stop.because
+
+        return Hooks(on_epoch=on_epoch, on_step=on_step if task.wants_steps else None, should_stop=should_stop)
+
+    def _tell(self, message: Message) -> None:
+        send(self._connection, message)
+
+
+def main(descriptor: int) -> None:
+    """Serve the connection."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(FIRST_VICTIM)
+    Worker(Connection(descriptor)).serve()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

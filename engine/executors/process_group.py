@@ -1,0 +1,164 @@
+"""Training in a group of processes of this machine, which share each batch and the embedding tables."""
+
+import tempfile
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import torch
+
+from engine.config import Execution
+from engine.executors.follow import GRACE_SECONDS, Followed, LostError
+from engine.executors.messages import Done, Message, Order, Task, receive, send
+from engine.executors.role import Executor, Reading
+from engine.job import Checkpointing, ClickJob, Hooks
+from engine.parallel.checkpoint import gather_weights
+from engine.parallel.plan import Sharding
+from engine.private_files import write_private
+from engine.results import TrainingFigures, TrainResult
+from hardware.devices.processes import LAST_WORDS_SECONDS, Group
+from hardware.meters.meter import measure_energy
+from hardware.types import Placement
+from models.registry import build_model
+from shunter.errors import HardwareError, RequestError, ShunterError, TrainingError
+
+TASK, KEPT_LOG = "task.pickle", "processes.log"
+POLL_SECONDS = 0.1
+WORKER = "engine.executors.process_group_worker"
+
+
+class ProcessGroup(Executor):
+    """Trains in many processes of this machine.
+
+    Called again after an interruption, also with another number of processes, it goes on from the checkpoint. Dropout
+    aside, which every process draws for itself, the losses are those of one process but for the order of additions.
+
+    Args:
+        placement: Where it trains, and in how many processes. The `threads` of a job are divided over them, its
+            `batch_size` is that of all together. On `cuda` each process takes a device of its own.
+        sharding: How the tables may be divided over them.
+    """
+
+    eager_because = "many processes train together"
+
+    def __init__(self, placement: Placement, sharding: Sharding) -> None:
+        self.placement = placement
+        self._sharding = sharding
+
+    def run(self, job: ClickJob, hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None) -> TrainResult:
+        """Train; see `engine.executors.role.Executor.run`.
+
+        Raises:
+            TrainingError: A process died, and with it the training; the last good checkpoint is kept, and beside it
+                `processes.log`.
+            ShunterError: See `engine.loop.trainer.train`.
+            KeyboardInterrupt: Ctrl-C; the state has been saved.
+        """
+        with tempfile.TemporaryDirectory(prefix="shunter-") as name:
+            kept = checkpointing or Checkpointing(Path(name) / "checkpoint")
+            done = self._train(job, hooks, kept, Path(name))
+            assert isinstance(done.weights, Path), "they lie in parts in the checkpoint"
+            on_gpu = job.execution.device.startswith("cuda")
+            device = "cuda:0" if on_gpu else job.execution.device
+            model = build_model(job.spec, job.dataset.features, device=device)
+            gather_weights(done.weights, model)
+        return TrainResult(model=model.eval(), **vars(done.figures))
+
+    def figures(self, job: ClickJob, hooks: Hooks = Hooks()) -> TrainingFigures:
+        """Train for the figures alone; raises what `run` does."""
+        with tempfile.TemporaryDirectory(prefix="shunter-") as name:
+            return self._train(job, hooks, Checkpointing(Path(name) / "checkpoint"), Path(name)).figures
+
+    def meter(self) -> AbstractContextManager[Reading]:
+        """Meter of this machine."""
+        return measure_energy(self.placement.accelerator)
+
+    def _train(self, job: ClickJob, hooks: Hooks, checkpointing: Checkpointing, folder: Path) -> Done:
+        processes = self.placement.processes
+        _check(job.execution, processes)
+        job = replace(job, execution=replace(job.execution, threads=max(1, job.execution.threads // processes)))
+        write_private((Task(job=job, checkpointing=checkpointing), self._sharding), folder / TASK)
+        ours, theirs = Pipe()
+        with ours:
+            with theirs:
+                group = Group(WORKER, folder, processes, threads=job.execution.threads, descriptor=theirs.fileno())
+            training = Followed(_GroupLine(ours, group), hooks)
+            try:
+                done = training.to_the_end(ends_it=lambda error: True)
+                group.wait(GRACE_SECONDS)
+                if group.has_failed:
+                    raise group_failure(group)
+                return done
+            except ShunterError:
+                _keep_log(group, checkpointing.directory)
+                raise
+            finally:
+                if training.was_interrupted:
+                    group.wait(GRACE_SECONDS)
+                group.end()
+
+
+class _GroupLine:
+    """To the first process; the `engine.executors.follow.Line` of a group."""
+
+    def __init__(self, connection: Connection, group: Group) -> None:
+        self._connection, self._group = connection, group
+
+    def receive(self) -> Sequence[Message]:
+        try:
+            if self._connection.poll(POLL_SECONDS):
+                return [receive(self._connection)]
+        except (EOFError, OSError):
+            self._group.wait(LAST_WORDS_SECONDS)  # whoever lost a connection may end before the one who caused it
+            raise LostError(group_failure(self._group)) from None
+        if self._group.has_failed or self._group.has_ended:
+            self._group.wait(LAST_WORDS_SECONDS)
+            raise LostError(group_failure(self._group))
+        return []
+
+    def order(self, order: Order) -> None:
+        try:
+            send(self._connection, order)
+        except OSError:
+            return  # what became of them is found out when they are asked
+
+
+def group_failure(group: Group) -> ShunterError:
+    """The one error that says why the processes of a training ended without a result."""
+    error = group.error()
+    if error is not None:
+        return error
+    count, culprit = len(group.members), group.culprit()
+    if culprit is None:
+        what = f"The {count} processes ended without a result ({group.members[0].last_words()})"
+    elif (group.codes[culprit] or 0) < 0:
+        what = f"Process {culprit} of {count} {group.members[culprit].ending()}"
+    else:
+        what = f"Process {culprit} of {count} failed ({group.members[culprit].last_words()})"
+    return TrainingError(
+        f"{what}, so the training stopped: the last good checkpoint is kept, train again to resume from it."
+    )
+
+
+def _keep_log(group: Group, directory: Path) -> None:
+    """Leave what the processes have written beside the checkpoint."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / KEPT_LOG).open("w") as kept:
+        for rank, member in enumerate(group.members):
+            kept.write(f"process {rank}, exit code {member.code}\n")
+            if member.code is not None:
+                kept.write(member.output())
+
+
+def _check(execution: Execution, processes: int) -> None:
+    if processes < 1:
+        raise RequestError(f"A training takes at least one process, not {processes}: raise it.")
+    if execution.embedding_cache_rows is not None:
+        raise RequestError("The option embedding_cache_rows works in one process: leave it out or use one process.")
+    if execution.device.startswith("cuda") and processes > torch.cuda.device_count():
+        raise HardwareError(
+            f"{processes} processes want a CUDA device each, and torch sees {torch.cuda.device_count()}: use fewer."
+        )

@@ -1,0 +1,135 @@
+"""What each process of a training in many runs: `python -m engine.executors.process_group_worker FOLDER`.
+
+The first process talks to the one that started the training, through a connection that it inherits.
+"""
+
+import faulthandler
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed as dist
+
+from engine.config import Execution
+from engine.executors.messages import Done, EpochEnded, Failed, Message, Progress, Stop, Task, receive, send
+from engine.executors.process_group import TASK
+from engine.job import Hooks
+from engine.loop.trainer import train
+from engine.parallel.checkpoint import ShardedCheckpoint
+from engine.parallel.plan import Sharding, with_link
+from engine.parallel.processes import ManyProcesses, broadcast_number
+from engine.private_files import read_private
+from hardware.devices.processes import REPORT_DESCRIPTOR, end_process, join_group
+from shunter.errors import ShunterError
+
+GO_ON, STOP, INTERRUPT = range(3)
+
+
+def main(folder: Path, rank: int) -> int:
+    """Take part in the training whose task lies in `folder`; returns the exit code."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # interrupts come as orders, to all processes at once
+    task: Task
+    sharding: Sharding
+    task, sharding = read_private(folder / TASK)
+    connection = Connection(int(os.environ[REPORT_DESCRIPTOR])) if rank == 0 else None
+    try:
+        with _group(folder, task.job.execution):
+            last = _train(task, sharding, connection)
+    except KeyboardInterrupt as error:  # the state has been saved
+        last = Failed(error)
+    except ShunterError as error:
+        _tell(connection, Failed(error))
+        raise
+    _tell(connection, last)
+    return 0
+
+
+@contextmanager
+def _group(folder: Path, execution: Execution) -> Iterator[None]:
+    """Join the process group: gloo between processors, beside it NCCL between GPUs."""
+    on_gpu = execution.device.startswith("cuda")
+    if on_gpu:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    join_group(folder, "cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=None)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def _train(task: Task, sharding: Sharding, connection: Connection | None) -> Done:
+    """Train, telling whoever started it what happens."""
+    job, checkpointing = task.job, task.checkpointing
+    assert checkpointing is not None, "the weights come home as files"
+    on_gpu = job.execution.device.startswith("cuda")
+    device = f"cuda:{os.environ['LOCAL_RANK']}" if on_gpu else job.execution.device
+    processes = _KeptProcesses(job.dataset, with_link(sharding, torch.device(device), checkpointing.directory))
+    hooks = Hooks(should_stop=_Orders(connection))
+    if connection is not None:
+        hooks = replace(
+            hooks,
+            on_epoch=lambda report: _tell(connection, EpochEnded(report)),
+            on_step=lambda done, total: _tell(connection, Progress(done, total)),
+        )
+    job = replace(job, execution=replace(job.execution, device=device))
+    result = train(job, hooks, checkpointing, processes=processes)
+    memory = torch.tensor([result.peak_memory_bytes])
+    dist.all_reduce(memory)
+    assert processes.kept is not None, "it was made when the training began"
+    return Done(replace(result.figures, peak_memory_bytes=int(memory)), processes.kept.best)
+
+
+class _KeptProcesses(ManyProcesses):
+    """Remembers the checkpoint, which knows where the best weights lie."""
+
+    kept: ShardedCheckpoint | None = None
+
+    def checkpoint(self, directory: Path, identity: dict[str, Any]) -> ShardedCheckpoint:
+        self.kept = super().checkpoint(directory, identity)
+        return self.kept
+
+
+class _Orders:
+    """What the one who started the training wants, asked after each step: the first process reads, all obey."""
+
+    def __init__(self, connection: Connection | None) -> None:
+        self._connection = connection
+
+    def __call__(self) -> str | None:
+        order, reason = self._read()
+        agreed = broadcast_number(order)
+        if agreed == INTERRUPT:
+            raise KeyboardInterrupt
+        return reason if agreed == STOP else None
+
+    def _read(self) -> tuple[int, str]:
+        if self._connection is None:
+            return GO_ON, "stopped by the first process"
+        try:
+            while self._connection.poll():
+                order = receive(self._connection)
+                if isinstance(order, Stop):
+                    return (INTERRUPT, "") if order.because is None else (STOP, order.because)
+        except (EOFError, OSError):  # it is gone, so nobody waits for a result
+            return INTERRUPT, ""
+        return GO_ON, ""
+
+
+def _tell(connection: Connection | None, message: Message) -> None:
+    """Tell the one who started the training; that it has gone is found out at the next order."""
+    if connection is not None:
+        with suppress(OSError):
+            send(connection, message)
+
+
+if __name__ == "__main__":
+    faulthandler.enable()
+    own_rank = int(os.environ["RANK"])
+    end_process(Path(sys.argv[1]), own_rank, lambda: main(Path(sys.argv[1]), own_rank))

@@ -1,0 +1,64 @@
+"""This machine as a place to train."""
+
+from pathlib import Path
+
+from engine.executors.here import Here
+from engine.executors.own_process import OwnProcess
+from engine.executors.process_group import ProcessGroup
+from engine.executors.role import Executor
+from engine.parallel import Machine, Sharding, holds_sharded_checkpoint
+from engine.profiling.profiles import local_profiles
+from hardware.devices.discovery import usable_cores
+from hardware.types import HardwareProfile, Placement
+from shunter.errors import RequestError
+
+
+class ThisMachine:
+    """A `engine.executors.role.Place`."""
+
+    def executor(self, placement: Placement, checkpoints: Path | None = None) -> Executor:
+        """A group of processes where many are asked for, or have begun: one process resumes what many have left."""
+        is_begun_by_many = checkpoints is not None and holds_sharded_checkpoint(checkpoints)
+        if placement.processes == 1 and not is_begun_by_many:
+            return Here(placement)
+        profile = next(found for found in local_profiles() if found.accelerator.name == placement.accelerator)
+        return ProcessGroup(placement, Sharding(machine=machine_of(profile, placement.processes)))
+
+    def executors(self, placement: Placement, count: int) -> list[Executor]:
+        """This process for one training at a time, else a process each: they share a processor, but no GPU.
+
+        Raises:
+            RequestError: There are fewer GPUs of the chosen model.
+        """
+        if count == 1:
+            return [Here(placement)]
+        cores = max(1, usable_cores() // count)
+        if placement.device == "cpu":
+            shared = placement.model_copy(update={"threads": max(1, placement.threads // count)})
+            return [OwnProcess(shared, cores=cores) for _ in range(count)]
+        _check_gpus(placement.device, count)
+        names = [f"cuda:{index}" for index in range(count)]  # those that `hardware.reservation` keeps
+        return [OwnProcess(placement.model_copy(update={"accelerator": name}), cores=cores) for name in names]
+
+
+def machine_of(profile: HardwareProfile, processes: int) -> Machine:
+    """What the planner of the tables is told: processes share a CPU's memory, and have a GPU each."""
+    shared_by = processes if profile.accelerator.kind == "cpu" else 1
+    return Machine(
+        memory_bytes=profile.accelerator.memory_bytes // shared_by,
+        memory_bytes_per_second=profile.copy_bytes_per_second.value,
+    )
+
+
+def _check_gpus(device: str, count: int) -> None:
+    """Raise when so many trials would share a GPU, or run on others than the chosen, which nobody could compare."""
+    import torch
+
+    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    model = torch.cuda.get_device_name(device)
+    alike = next((index for index, name in enumerate(names) if name != model), len(names))
+    if count > alike:
+        raise RequestError(
+            f"{count} trials at a time want a GPU each, and of the GPUs {', '.join(names)} the first {alike} are of "
+            f"the chosen model {model}: lower --parallel-trials to {max(1, alike)}."
+        )

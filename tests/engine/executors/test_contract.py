@@ -1,0 +1,181 @@
+"""What every executor promises: the same training, wherever it runs."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from engine.config import Hyperparameters, Schedule
+from engine.data.dataset import Dataset
+from engine.execution import execution_of
+from engine.executors.here import Here
+from engine.executors.own_process import OwnProcess
+from engine.executors.process_group import ProcessGroup
+from engine.executors.role import Executor
+from engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
+from engine.loop.trainer import train
+from engine.parallel import Machine, Sharding
+from engine.results import EpochReport, TrainResult
+from hardware.types import Placement
+from models.spec import ModelSpec
+from shunter.errors import RequestError
+from tests.engine.synthetic import write_dataset
+
+PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=128)
+RATES = Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate=0.1)
+SCHEDULE = Schedule(max_epochs=2)
+LONG = Schedule(max_epochs=10_000, patience=10_000)
+CLOSE = 1e-5  # many processes add in another order
+
+
+class StrangeError(Exception):
+    """Not one of ours, and known to nobody but the hook."""
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Executor]:
+    """On a node of a real cluster on this machine."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    from ray.cluster_utils import Cluster as RayCluster
+
+    from engine.executors.ray.cluster import open_cluster
+
+    memory = 80 * 2**20
+    made = RayCluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": memory})
+    with open_cluster(str(made.address)) as cluster:
+        name = next(iter(cluster.nodes))
+        yield cluster.executor(PLACEMENT.model_copy(update={"accelerator": f"cpu@{name}"}))
+    made.shutdown()
+    patch.undo()
+
+
+def group() -> ProcessGroup:
+    machine = Machine(memory_bytes=2 << 30, memory_bytes_per_second=1e10, link_bytes_per_second=1e9)
+    return ProcessGroup(PLACEMENT.model_copy(update={"processes": 2}), Sharding(machine=machine))
+
+
+EXECUTORS: dict[str, Callable[[], Executor]] = {
+    "here": lambda: Here(PLACEMENT),
+    "own process": lambda: OwnProcess(PLACEMENT, cores=1),
+    "process group": group,
+}
+
+
+@pytest.fixture(scope="module", params=[*EXECUTORS, pytest.param("node", marks=pytest.mark.slow)])
+def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
+    if request.param == "process group":
+        pytest.importorskip("torchrec")
+    made = request.getfixturevalue("node") if request.param == "node" else EXECUTORS[request.param]()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return write_dataset(tmp_path_factory.mktemp("data"), rows=1_000)
+
+
+def job_of(dataset: Dataset, schedule: Schedule = SCHEDULE, placement: Placement = PLACEMENT) -> ClickJob:
+    return TrainingJob(dataset, ModelSpec(embedding_dim=8), RATES, execution_of(placement), schedule)
+
+
+@pytest.fixture(scope="module")
+def plain(dataset: Dataset) -> TrainResult:
+    return train(job_of(dataset))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(executor: Executor, dataset: Dataset) -> tuple[TrainResult, list[EpochReport], list[tuple[int, int]]]:
+    """A whole training there, and what its hooks were told."""
+    epochs: list[EpochReport] = []
+    steps: list[tuple[int, int]] = []
+    hooks = Hooks(on_epoch=epochs.append, on_step=lambda done, total: steps.append((done, total)))
+    with executor.meter() as meter:
+        result = executor.run(job_of(dataset), hooks)
+    assert meter.reading.seconds > 0
+    return result, epochs, steps
+
+
+def assert_same_weights(left: TrainResult, right: TrainResult, tolerance: float = 0.0) -> None:
+    for name, weight in left.model.state_dict().items():
+        torch.testing.assert_close(weight, right.model.state_dict()[name], rtol=0.0, atol=tolerance)
+
+
+def test_it_is_the_training_of_one_process_and_its_hooks_are_called_in_order(
+    executor: Executor, undisturbed: tuple[TrainResult, list[EpochReport], list[tuple[int, int]]], plain: TrainResult
+) -> None:
+    result, epochs, steps = undisturbed
+    tolerance = CLOSE if isinstance(executor, ProcessGroup) else 0.0
+    assert_same_weights(result, plain, tolerance)
+    assert result.validation.ne == pytest.approx(plain.validation.ne, abs=tolerance, rel=0)
+    assert result.stopped_because == plain.stopped_because
+    assert result.history == tuple(epochs)
+    assert [report.epoch for report in epochs] == [1, 2]
+    assert steps == sorted(steps)
+    assert steps[-1] == (plain.history[-1].step, plain.history[-1].step)
+    assert result.peak_memory_bytes > 0
+
+
+def test_a_reason_to_stop_ends_it_with_that_reason(executor: Executor, dataset: Dataset) -> None:
+    figures = executor.figures(job_of(dataset, LONG), Hooks(should_stop=lambda: "enough"))
+    assert figures.stopped_because == "budget: enough"
+    assert not hasattr(figures, "model"), "nobody asked for the weights"
+
+
+def test_what_a_hook_raises_ends_it_and_reaches_the_caller(executor: Executor, dataset: Dataset) -> None:
+    def refuse(report: EpochReport) -> None:
+        raise StrangeError(report.epoch)
+
+    with pytest.raises(StrangeError):
+        executor.figures(job_of(dataset, LONG), Hooks(on_epoch=refuse))
+
+
+def test_an_error_of_ours_arrives_as_itself(executor: Executor, dataset: Dataset) -> None:
+    placement = PLACEMENT.model_copy(update={"batch_size": 100_000, "accelerator": executor.placement.accelerator})
+    here = executor.placement
+    executor.placement = placement  # a cluster takes the batch from it
+    try:
+        with pytest.raises(RequestError, match="batch size 100000"):
+            executor.figures(job_of(dataset, placement=placement))
+    finally:
+        executor.placement = here
+
+
+def test_interrupted_it_saves_its_state_and_goes_on_from_there_bit_by_bit(
+    executor: Executor,
+    dataset: Dataset,
+    undisturbed: tuple[TrainResult, list[EpochReport], list[tuple[int, int]]],
+    tmp_path: Path,
+) -> None:
+    checkpointing = Checkpointing(tmp_path / "checkpoint", steps=1)
+
+    def interrupt(report: EpochReport) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        executor.run(job_of(dataset), Hooks(on_epoch=interrupt), checkpointing)
+    assert any(checkpointing.directory.iterdir())
+    steps: list[int] = []
+    resumed = executor.run(job_of(dataset), Hooks(on_step=lambda done, total: steps.append(done)), checkpointing)
+    assert min(steps) > 1, "it did not begin anew"
+    assert_same_weights(resumed, undisturbed[0])
+
+
+def test_nobody_listens_to_other_machines(executor: Executor, dataset: Dataset) -> None:
+    if "@" in executor.placement.accelerator:
+        pytest.skip("a cluster is there for other machines")
+    addresses: set[str] = set()
+
+    def inspect_listeners(report: EpochReport) -> None:
+        for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+            if process.pid == psutil.Process().pid or "engine.executors" not in " ".join(process.cmdline()):
+                continue
+            found = [at for at in process.net_connections("inet") if at.status == psutil.CONN_LISTEN]
+            addresses.update(at.laddr.ip for at in found)
+
+    executor.figures(job_of(dataset), Hooks(on_epoch=inspect_listeners))
+    assert addresses <= {"127.0.0.1", "::1"}
