@@ -32,7 +32,7 @@ import numpy as np
 import torch
 
 from benchmarks import report
-from benchmarks.train_step import SEED, Shunter, batches
+from benchmarks.train_step.benchmark import SEED, Shunter, batches
 from hardware.budget import Budget
 from hardware.meters.component import Component
 from hardware.meters.meter import MOST_SAMPLING_SHARE, EnergyMeter, measure_energy

@@ -3,7 +3,7 @@
 The rule is expected improvement (Jones, Schonlau and Welch, "Efficient Global Optimization", 1998, equation 15),
 counted from the lowest expected value instead of the lowest observed one, which under noise is a lucky draw. An option
 is tried while that promises a saving worth having, else the best one is used. Thompson sampling, optimism and greed
-stand beside it; `benchmarks/select.py` measures all four on recorded trainings.
+stand beside it; `benchmarks/select/benchmark.py` measures all four on recorded trainings.
 """
 
 from collections.abc import Sequence

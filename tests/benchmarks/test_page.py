@@ -12,7 +12,7 @@ from benchmarks.page import (
     read_results,
     render,
 )
-from benchmarks.quality_recipes import FRAPPE
+from benchmarks.quality.recipes import FRAPPE
 
 MACHINE = {"processor": "P", "usable_cores": 2, "memory_gib": 8.0, "python": "3.11"}
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from benchmarks.search_planted import ACTIONS, history_of, outcome_at, tables
 from search.protocol import BudgetLeft, Outcome, Parameters
 from search.reinforce.actions import Actions
 from search.reinforce.controller import Controller
+from tests.search.reinforce.planted import ACTIONS, history_of, outcome_at, tables
 
 LEFT = BudgetLeft()
 TABLE, PAST = tables(3)

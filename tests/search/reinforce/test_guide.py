@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import search_planted as planted
-from benchmarks.search_planted import ACTIONS, POINTS, family, history_of, outcome_at, tables
 from search.protocol import Outcome
 from search.reinforce.actions import Actions
 from search.reinforce.experience import History, levels_of, predicted_reward
@@ -14,6 +12,8 @@ from search.reinforce.inverse import INITIAL_ENTROPY
 from search.reinforce.learner import Tried, standardised
 from search.reinforce.policy import entropy, log_probabilities, most_entropy
 from search.reinforce.surrogate import rank_correlation
+from tests.search.reinforce import planted
+from tests.search.reinforce.planted import ACTIONS, POINTS, family, history_of, outcome_at, tables
 
 EVERY = np.array(POINTS)
 TABLE, PAST = tables(5)

@@ -7,10 +7,10 @@ import pytest
 import torch
 from scipy.stats import mannwhitneyu
 
-from benchmarks import search_planted as planted
-from benchmarks.search_planted import ACTIONS, history_of, outcome_at, over_seeds, tables
 from search.protocol import BudgetLeft
 from search.reinforce.controller import Controller
+from tests.search.reinforce import planted
+from tests.search.reinforce.planted import ACTIONS, history_of, outcome_at, over_seeds, tables
 
 SEEDS = range(20)
 
@@ -40,7 +40,7 @@ def test_a_warm_start_takes_at_most_half_of_the_evaluations():
 
 
 def test_a_past_of_shuffled_labels_costs_at_most_a_fifth_more():
-    some = range(8)  # all are in benchmarks/search_planted.py
+    some = range(8)  # all are in tests/search/reinforce/planted.py
     assert np.mean(over_seeds(planted.shuffled, some)) <= 1.2 * np.mean(cold()[some])
 
 

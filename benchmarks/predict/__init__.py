@@ -1,0 +1,1 @@
+"""How well steps and memory are predicted before they are run, and whether the predictions choose rightly."""

@@ -1,0 +1,5 @@
+"""Runs the benchmark."""
+
+from benchmarks.predict.benchmark import main
+
+main()

@@ -1,0 +1,1 @@
+"""Quality of every model family on two click logs, beside what is published and the gates that a release must pass."""

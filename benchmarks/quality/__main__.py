@@ -1,0 +1,5 @@
+"""Runs the benchmark."""
+
+from benchmarks.quality.benchmark import main
+
+main()

@@ -1,0 +1,5 @@
+"""Runs the benchmark."""
+
+from benchmarks.search.benchmark import main
+
+main()

@@ -1,0 +1,1 @@
+"""Learning which accelerator and which settings to take, replayed on recorded trainings."""

@@ -1,0 +1,5 @@
+"""Runs the benchmark."""
+
+from benchmarks.select.benchmark import main
+
+main()

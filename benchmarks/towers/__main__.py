@@ -1,0 +1,5 @@
+"""Runs the benchmark."""
+
+from benchmarks.towers.benchmark import main
+
+main()

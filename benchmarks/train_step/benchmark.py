@@ -1,0 +1,388 @@
+"""One training step against plain PyTorch and TorchRec, and against what the machine can do.
+
+A DLRM in the shape of Criteo Kaggle: 13 dense columns, 26 tables of up to a million rows, width 16, layers
+13-512-256-64-16 and 367-512-256-1. All contestants get the same batches, already in memory, and take blocks of steps in
+turn, in an order that rotates; so a busy machine slows all of them. A contestant's time is the median of its blocks.
+Each race is run with all cores and with one, and with waiting threads that spin or sleep; the speed-ups set our fastest
+against the fastest rival of each kind, each in the race that suits it best. Rivals: plain PyTorch with SGD and with
+Adagrad (sparse gradients), TorchRec as in its training examples (fused row-wise Adagrad) and as bare modules
+with `torch.optim.Adagrad`; and DeepCTR-Torch's DeepFM. Only the last two need more than torch, numpy and pandas; each
+is left out where it is missing, as DeepCTR-Torch is in this project's environment.
+
+    python -m benchmarks.train_step [--quick]
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import fmean, median, stdev
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from benchmarks import report
+from benchmarks.train_step import rivals
+from benchmarks.train_step.rivals import Prepare, Step
+from engine.config import DenseOptimizer, Execution, Hyperparameters, Schedule
+from engine.data.batch import Batch, make_batch
+from engine.loop.compiled_step import compile_step
+from engine.loop.step import build_dense_optimizer, train_step
+from models.counting import count_model
+from models.registry import build_model
+from models.spec import CategoricalFeature, Features, ModelSpec
+
+# Rows of the 26 fields in the Criteo Kaggle data, those above a million cut to it.
+TABLE_ROWS = (
+    *(1460, 583, 1_000_000, 1_000_000, 305, 24, 12517, 633, 3, 93145, 5683, 1_000_000, 3194),
+    *(27, 14992, 1_000_000, 10, 5652, 2173, 4, 1_000_000, 18, 15, 286181, 105, 142572),
+)
+SPEC = ModelSpec(embedding_dim=16, bottom_widths=(512, 256, 64), top_widths=(512, 256))
+FEATURES = Features(
+    dense=tuple(f"I{number}" for number in range(1, 14)),
+    categorical=tuple(CategoricalFeature(name=f"C{i}", rows=rows) for i, rows in enumerate(TABLE_ROWS, start=1)),
+)
+SEED = 0
+DENSE_GRADIENTS = ("torchrec bare", "deepctr-torch DeepFM")  # of all rows: a hundred times as slow, so run less often
+BATCHES = 8  # distinct ones, so that no contestant finds the rows of its last step in the cache
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How much is run.
+
+    Attributes:
+        sizes: Samples a batch.
+        rounds: Blocks of each contestant and size.
+        block_samples: Samples of a block, at least one batch.
+        quality_seeds: Trainings in each precision and on each data set.
+        quality_rows: Rows of the generated data set.
+        compiled: Whether compiled steps take part; each size takes a compilation.
+    """
+
+    sizes: tuple[int, ...] = (128, 512, 2048, 8192)
+    rounds: int = 15
+    block_samples: int = 4096
+    quality_seeds: int = 20
+    quality_rows: int = 200_000
+    compiled: bool = True
+
+
+QUICK = Plan(sizes=(128, 2048), rounds=3, quality_seeds=1, quality_rows=20_000, compiled=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What a race is run with: threads, and whether OpenMP's threads sleep or spin while they wait."""
+
+    device: str
+    threads: int
+    wait_policy: Literal["PASSIVE", "ACTIVE"]
+
+    @property
+    def label(self) -> str:
+        """Short text for titles."""
+        return f"{self.device}, {self.threads} threads, waiting threads {self.wait_policy.lower()}"
+
+
+class Shunter:
+    """The engine's own step; compiling, where asked for, is done before the clock runs.
+
+    Attributes:
+        compile_seconds: Seconds of the compilation, by batch size; None where no compiler worked, and the steps are not
+            compiled.
+    """
+
+    def __init__(
+        self,
+        device: torch.device,
+        precision: Literal["fp32", "bf16"],
+        *,
+        compiled: bool = False,
+        dense: DenseOptimizer = "adam",
+    ) -> None:
+        """Build the model."""
+        self._execution = Execution(device=str(device), precision=precision, compiled=compiled)
+        self._model = build_model(SPEC, FEATURES, seed=SEED, device=device).train()
+        self._optimizer = build_dense_optimizer(self._model, Hyperparameters(dense_optimizer=dense))
+        self.compile_seconds: dict[int, float | None] = {}
+
+    def __call__(self, batch: Batch) -> Step:
+        """Prepare a step; compiled ones are for the size of the batch that came last."""
+        size = len(batch)
+        if self._execution.compiled and size not in self.compile_seconds:
+            self.compile_seconds[size] = compile_step(
+                self._model, self._optimizer, replace(self._execution, batch_size=size), batch
+            )
+        return partial(train_step, self._model, self._optimizer, batch, self._execution.precision)
+
+
+def contestants(device: torch.device, plan: Plan) -> dict[str, Callable[[], Prepare]]:
+    """Everyone who can take part here, by name; ours begin with `shunter`."""
+    named: dict[str, Callable[[], Prepare]] = {
+        "shunter fp32": partial(Shunter, device, "fp32"),
+        "shunter bf16": partial(Shunter, device, "bf16"),
+        "shunter bf16 compiled": partial(Shunter, device, "bf16", compiled=True),
+        "shunter bf16 compiled, SGD": partial(Shunter, device, "bf16", compiled=True, dense="sgd"),
+        "plain SGD": partial(rivals.plain, SPEC, FEATURES, device, "sgd"),
+        "plain Adagrad": partial(rivals.plain, SPEC, FEATURES, device, "adagrad"),
+    }
+    if not plan.compiled:
+        named = {name: prepare for name, prepare in named.items() if "compiled" not in name}
+    if find_spec("torchrec") is not None:
+        named["torchrec fused"] = partial(rivals.torchrec, SPEC, FEATURES, device, fused=True)
+        named["torchrec bare"] = partial(rivals.torchrec, SPEC, FEATURES, device, fused=False)
+    if find_spec("deepctr_torch") is not None:
+        named["deepctr-torch DeepFM"] = partial(rivals.deepctr, SPEC, FEATURES, device)
+    return named
+
+
+def batches(size: int, device: torch.device) -> list[Batch]:
+    """Random samples with Zipf-like ids."""
+    random = np.random.default_rng(SEED)
+    return [
+        make_batch(
+            FEATURES,
+            dense=random.normal(size=(size, len(FEATURES.dense))).astype(np.float32),
+            categorical=np.stack([_zipf(random, size, rows) for rows in TABLE_ROWS], axis=1),
+            labels=(random.random(size) < 0.25).astype(np.float32),
+        ).to(device)
+        for _ in range(BATCHES)
+    ]
+
+
+def _zipf(random: np.random.Generator, size: int, rows: int) -> np.ndarray:
+    """Ids whose frequency falls with their rank to the power of 1.2; the tail is spread over the table."""
+    return ((random.zipf(1.2, size) - 1) % rows).astype(np.int32)
+
+
+def race(setting: Setting, plan: Plan) -> dict[str, Any]:
+    """Race at every size.
+
+    Returns:
+        `times`, seconds a step of each block by batch size, contestant and clock (`wall_seconds`, `processor_seconds`);
+        and `compile_seconds` by batch size.
+    """
+    torch.set_num_threads(setting.threads)
+    torch.manual_seed(SEED)
+    device = torch.device(setting.device)
+    field = {name: build() for name, build in contestants(device, plan).items()}
+    times = {size: _race_at(field, batches(size, device), plan) for size in plan.sizes}
+    compiling = [one.compile_seconds for one in field.values() if isinstance(one, Shunter) and one.compile_seconds]
+    return {"times": times, "compile_seconds": compiling[0] if compiling else {}}
+
+
+def _race_at(field: dict[str, Prepare], given: Sequence[Batch], plan: Plan) -> dict[str, dict[str, list[float]]]:
+    steps = {name: [prepare(batch) for batch in given] for name, prepare in field.items()}
+    for own in steps.values():
+        _run(own, 2, given[0].labels.device)
+    taken = {name: {"wall_seconds": [], "processor_seconds": []} for name in field}
+    names = list(field)
+    for turn in range(plan.rounds):
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            count = max(1, plan.block_samples // len(given[0]))
+            if name in DENSE_GRADIENTS:
+                if turn % 3:
+                    continue
+                count = 1
+            watch = report.Stopwatch()
+            _run(steps[name], count, given[0].labels.device)
+            for clock, seconds in watch.read().items():
+                taken[name][clock].append(seconds / count)
+    return taken
+
+
+def _run(steps: Sequence[Step], count: int, device: torch.device) -> None:
+    for number in range(count):
+        steps[number % len(steps)]()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def limits(setting: Setting) -> dict[str, float]:
+    """What the machine does at best: matrix products of 2048 rows by precision, and reading random embedding rows."""
+    torch.set_num_threads(setting.threads)
+    device = torch.device(setting.device)
+    found = {}
+    for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        left, right = (torch.randn(2048, 2048, dtype=dtype, device=device) for _ in range(2))
+        found[f"{name}_flops_per_second"] = 2 * 2048**3 / _shortest(partial(torch.mm, left, right), device)
+    table = torch.randn(sum(TABLE_ROWS), SPEC.embedding_dim, device=device)
+    rows = torch.randint(len(table), (1 << 19,), device=device)
+    bytes_read = len(rows) * SPEC.embedding_dim * 4
+    found["gather_bytes_per_second"] = bytes_read / _shortest(partial(torch.index_select, table, 0, rows), device)
+    return found
+
+
+def _shortest(work: Callable[[], Any], device: torch.device, repeats: int = 15) -> float:
+    seconds = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        seconds.append(time.perf_counter() - started)
+    return min(seconds[2:])
+
+
+def shares_of_limits(name: str, size: int, seconds: float, limit: dict[str, float]) -> tuple[float, float]:
+    """Achieved share of the matrix rate in the contestant's precision, and of the gather rate.
+
+    A looked-up row is read forward, and read and written backward.
+    """
+    counts = count_model(SPEC, FEATURES)
+    precision = "bf16" if "bf16" in name else "fp32"
+    matrix = counts.matmul_flops_per_sample * size / limit[f"{precision}_flops_per_second"]
+    gather = 3 * counts.lookup_bytes_per_sample * size / limit["gather_bytes_per_second"]
+    return matrix / seconds, gather / seconds
+
+
+def show(setting: Setting, times: dict[str, Any], limit: dict[str, float]) -> None:
+    """Print one race."""
+    for size, field in times.items():
+        rows = []
+        for name, taken in field.items():
+            seconds = median(taken["wall_seconds"])
+            matrix, gather = shares_of_limits(name, int(size), seconds, limit)
+            rows.append(
+                (
+                    name,
+                    f"{int(size) / seconds:,.0f}",
+                    f"{1e3 * seconds:.2f}",
+                    f"{1e3 * min(taken['wall_seconds']):.2f}",
+                    f"{1e3 * median(taken['processor_seconds']):.2f}",
+                    f"{matrix:.0%}",
+                    f"{gather:.1%}",
+                )
+            )
+        columns = ("contestant", "samples/s", "ms", "least", "CPU ms", "GEMM", "gather")
+        report.table(f"Batch {size} ({setting.label})", columns, rows)
+
+
+def best_seconds(races: Sequence[dict[str, Any]], size: int) -> dict[str, float]:
+    """Median step of each contestant on the processor, in the race that suited it best."""
+    fields = [race["times"][str(size)] for race in races if race["setting"]["device"] == "cpu"]
+    return {name: min(median(field[name]["wall_seconds"]) for field in fields) for name in fields[0]}
+
+
+def fastest(seconds: dict[str, float], kind: str) -> str:
+    """The fastest contestant whose name begins with `kind`."""
+    return min((name for name in seconds if name.startswith(kind)), key=lambda name: seconds[name])
+
+
+def quality_gap(plan: Plan) -> dict[str, Any]:
+    """Validation NE in bf16 over that in fp32, minus one: on each data set, from each seed."""
+    from benchmarks.optimizers import FRAPPE, ingest_frappe, ingest_planted
+    from engine.job import TrainingJob
+    from engine.loop.trainer import train
+
+    found = {}
+    with TemporaryDirectory() as folder:
+        datasets = {"planted": ingest_planted(plan.quality_rows, Path(folder))}
+        if FRAPPE.exists():
+            datasets["frappe"] = ingest_frappe(Path(folder))
+        for name, dataset in datasets.items():
+            gaps = []
+            for seed in range(plan.quality_seeds):
+                schedule = Schedule(max_epochs=2, patience=2, seed=seed)
+                fp32, bf16 = (
+                    train(
+                        TrainingJob(dataset, ModelSpec(), Hyperparameters(), Execution(precision=precision), schedule)
+                    ).validation.ne
+                    for precision in ("fp32", "bf16")
+                )
+                gaps.append(bf16 / fp32 - 1)
+            error = stdev(gaps) / len(gaps) ** 0.5 if len(gaps) > 1 else None
+            found[name] = {"rows": dataset.rows, "gaps": gaps, "mean": fmean(gaps), "standard_error": error}
+    report.table(
+        "Validation NE in bf16 over fp32, minus one",
+        ("data", "seeds", "mean", "standard error"),
+        [
+            (
+                name,
+                str(len(gap["gaps"])),
+                f"{gap['mean']:+.4%}",
+                "unknown" if gap["standard_error"] is None else f"{gap['standard_error']:.4%}",
+            )
+            for name, gap in found.items()
+        ],
+    )
+    return found
+
+
+def settings() -> list[Setting]:
+    """What is raced: the GPU where there is one, all cores in both wait policies, and one core."""
+    cores = len(os.sched_getaffinity(0))
+    found = [Setting(device="cuda:0", threads=1, wait_policy="PASSIVE")] if torch.cuda.is_available() else []
+    found += [Setting(device="cpu", threads=cores, wait_policy=policy) for policy in ("ACTIVE", "PASSIVE")]
+    return [*found, Setting(device="cpu", threads=1, wait_policy="PASSIVE")]
+
+
+def measure(setting: Setting, plan: Plan) -> dict[str, Any]:
+    """Race in a fresh process: the wait policy is read when OpenMP starts."""
+    os.environ["OMP_WAIT_POLICY"] = setting.wait_policy
+    return report.measure("benchmarks.train_step", "race", json.dumps([asdict(setting), asdict(plan)]))
+
+
+def run_race(arguments: str) -> None:
+    """Race in this process and print what was measured."""
+    values, sizes = json.loads(arguments)
+    setting, plan = Setting(**values), Plan(**{**sizes, "sizes": tuple(sizes["sizes"])})
+    print(json.dumps({"limits": limits(setting), **race(setting, plan)}))
+
+
+def main() -> None:
+    """Measure and publish."""
+    quick = report.parse_arguments(__doc__).quick
+    plan = QUICK if quick else Plan()
+    races = []
+    for number, setting in enumerate(settings()[: 1 if quick else None]):
+        measured = measure(setting, plan if number == 0 else replace(plan, sizes=QUICK.sizes))
+        show(setting, measured["times"], measured["limits"])
+        for size, seconds in measured["compile_seconds"].items():
+            print(f"Compiling for batch {size} took {seconds} s, much less where an earlier run has left its cache.")
+        races.append({"setting": asdict(setting), **measured})
+    if find_spec("deepctr_torch") is None:
+        print("DeepCTR-Torch is not installed, so its row stays empty.")
+    if not torch.cuda.is_available():
+        print("There is no CUDA device here, so the GPU's row stays empty.")
+    gaps = quality_gap(plan)
+    report.publish(
+        "train_step",
+        headline(races, gaps),
+        {"plan": asdict(plan), "races": races, "quality": gaps},
+        seeds=[SEED],
+        quick=quick,
+    )
+
+
+def headline(races: Sequence[dict[str, Any]], gaps: dict[str, Any]) -> dict[str, Any]:
+    """The published figures: those of the processor, a GPU's stand beside them."""
+    small, large = best_seconds(races, 128), best_seconds(races, 2048)
+    limit = next(race["limits"] for race in races if race["setting"]["device"] == "cpu")
+    ours = fastest(large, "shunter")
+
+    def speedup(seconds: dict[str, float], rival: str) -> float:
+        return seconds[fastest(seconds, rival)] / seconds[fastest(seconds, "shunter")]
+
+    figures = {
+        "speedup_vs_plain_b128": speedup(small, "plain"),
+        "speedup_vs_plain_b2048": speedup(large, "plain"),
+        "speedup_vs_plain_adagrad_b128": speedup(small, "plain Adagrad"),
+        "speedup_vs_plain_adagrad_b2048": speedup(large, "plain Adagrad"),
+        "speedup_vs_torchrec_b2048": speedup(large, "torchrec") if "torchrec fused" in large else None,
+        "gemm_fraction": shares_of_limits(ours, 2048, large[ours], limit)[0],
+        "ne_gap_bf16": max((gap["mean"] for gap in gaps.values()), key=abs),
+    }
+    return {
+        **{name: None if value is None else round(value, 5) for name, value in figures.items()},
+        "setting_b128": fastest(small, "shunter"),
+        "setting_b2048": ours,
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }

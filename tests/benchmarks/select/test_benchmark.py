@@ -1,0 +1,249 @@
+"""The replays: optima as published, strategies as described, and no strategy that sees what was not revealed."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.select.benchmark import choose_informed, play_game
+from benchmarks.select.gavel import (
+    GPUS,
+    Table,
+    choose_type,
+    complete,
+    hold_out,
+    load_table,
+    prices_of,
+    regrets,
+)
+from benchmarks.select.strategies import Grid, Shunter, Zeus
+from benchmarks.select.zeus import Arm, Game, Menu, Objective, Order, Outcome, load_game, load_games
+from hardware.catalogue.rows import load_catalogue
+from planner.history import Situation, Traits
+
+TRAITS = {gpu: Traits.of(load_catalogue().find_accelerator(gpu)) for gpu in ("V100", "P100")}
+CAPS = (100, 150)
+
+
+@pytest.fixture(scope="session")
+def zeus_folder(shared_data: Path) -> Path:
+    folder = shared_data / "clusters" / "zeus_nsdi23"
+    if not folder.is_dir():
+        pytest.skip(f"Zeus' recorded trainings are not at {folder}")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def gavel_table(shared_data: Path) -> Table:
+    path = shared_data / "clusters" / "gavel" / "simulation_throughputs.json"
+    if not path.is_file():
+        pytest.skip(f"Gavel's table is not at {path}")
+    catalogue = load_catalogue()
+    return load_table(path, {gpu: catalogue.find_accelerator(gpu) for gpu in GPUS})
+
+
+@pytest.mark.parametrize(
+    ("gpu", "objective", "cap", "amount", "default"),
+    [
+        ("V100", "energy", 150, 1079, 3229),
+        ("V100", "time", 175, 30.9, 84.9),
+        ("P100", "energy", 250, 1751, 5890),
+        ("P100", "time", 250, 52.0, 172.4),
+    ],
+)
+def test_full_information_gives_the_published_optimum_of_ncf(
+    zeus_folder: Path, *, gpu: str, objective: Objective, cap: int, amount: float, default: float
+) -> None:
+    game = load_game(zeus_folder, "NCF", gpu, objective)
+    assert choose_informed(game) == (Arm(gpu, 16384), cap)
+    costs = game.expected_costs()
+    assert costs[Arm(gpu, 16384), cap] == pytest.approx(amount, rel=2e-3)
+    assert costs[Arm(gpu, 1024), 250] == pytest.approx(default, rel=1e-3)
+
+
+def test_target_that_no_batch_size_always_reaches_is_infeasible(zeus_folder: Path) -> None:
+    game = load_game(zeus_folder, "NCF", "V100", "energy", target_metric=0.42)
+    assert game.expected_costs() == {}
+    shares = {size: game.success_probability(size) for size in game.epochs}
+    assert max(shares.values()) == 0.8
+    assert [size for size, share in shares.items() if share == 0.8] == [128, 256]
+
+
+def test_full_information_gives_the_optimum_of_every_game(zeus_folder: Path) -> None:
+    games = load_games(zeus_folder)
+    assert len(games) == 54
+    for game in games:
+        arm, cap = choose_informed(game)
+        best = min(
+            cost * game.epochs[one.batch_size].mean()
+            for one, costs in game.epoch_costs.items()
+            for cost in costs.values()
+            if not np.isnan(game.epochs[one.batch_size]).any()
+        )
+        assert game.epoch_costs[arm][cap] * game.epochs[arm.batch_size].mean() == pytest.approx(best)
+        assert game.regret(Order(arm, cap)) == pytest.approx(0)
+
+
+def small_game(epochs: dict[int, Sequence[float]], seconds: dict[int, float], default: int) -> Game:
+    """A workload on one GPU whose higher cap takes nine tenths of the lower one's time."""
+    costs = {Arm("V100", size): {100: value, 150: 0.9 * value} for size, value in seconds.items()}
+    menu = Menu(dict.fromkeys(sorted(costs), CAPS), Arm("V100", default))
+    return Game("small", "time", costs, {size: np.array(one, float) for size, one in epochs.items()}, 50, menu)
+
+
+GAME = small_game(
+    {32: [10, 10], 64: [10, 12], 128: [12, 12], 256: [20, 22], 512: [np.nan, np.nan]},
+    {32: 40, 64: 21, 128: 11, 256: 10, 512: 9},
+    default=256,
+)
+
+
+def test_run_costs_what_it_spends() -> None:
+    random = np.random.default_rng(0)
+    arm = Arm("V100", 128)
+    whole = GAME.play(Order(arm, 100), False, random)
+    assert (whole.spent, whole.epochs, whole.reached) == (132, 12, True)
+    sliced = GAME.play(Order(arm), False, random)
+    assert sliced.spent == pytest.approx(12 * 9.9 + (10.45 - 9.9))
+    assert GAME.play(Order(arm), True, random).spent == pytest.approx(12 * 9.9)
+    stopped = GAME.play(Order(arm, 100, stop=60), False, random)
+    assert (stopped.spent, stopped.reached) == (pytest.approx(60), False)
+    before_the_epoch = GAME.play(Order(arm, 100, stop=60, whole_epochs=True), False, random)
+    assert (before_the_epoch.spent, before_the_epoch.epochs) == (55, 5)
+    missed = GAME.play(Order(Arm("V100", 512), 100), False, random)
+    assert (missed.epochs, missed.reached) == (50, False)
+
+
+def test_regret_of_a_miss_is_what_it_spent_and_the_optimum_once_more() -> None:
+    assert GAME.optimum == (Arm("V100", 128), 150, pytest.approx(118.8))
+    assert GAME.regret(Order(Arm("V100", 512), 150, stop=118.8)) == pytest.approx(1.0)
+    assert GAME.regret(Order(Arm("V100", 64), 150)) == pytest.approx(11 * 18.9 / 118.8 - 1)
+
+
+def test_zeus_explores_down_then_up_until_a_miss_twice_and_then_draws_among_the_survivors() -> None:
+    def reaching(cost_of: dict[int, float | None]) -> list[int]:
+        player, asked = Zeus(GAME.menu, np.random.default_rng(0)), []
+        for _ in range(14):
+            size = player.choose().arm.batch_size
+            asked.append(size)
+            cost = cost_of[size]
+            player.observe(Outcome(Arm("V100", size), cost or 500.0, 10, cost is not None, {150: 1.0}))
+        return asked
+
+    # Down from 256 until 32 misses, up to 512, which misses; then around the best, 128, among the survivors.
+    asked = reaching({32: None, 64: 230.0, 128: 120.0, 256: 200.0, 512: None})
+    assert asked[:8] == [256, 128, 64, 32, 512, 128, 64, 256]
+    assert set(asked[8:]) == {128}  # whose costs do not vary, so that each draw is its mean
+    # Down from 256, where the first below misses: nothing smaller is tried.
+    assert reaching({32: 1.0, 64: 1.0, 128: None, 256: 200.0, 512: 300.0})[:5] == [256, 128, 512, 256, 512]
+
+
+def test_zeus_does_not_start_what_cannot_pay_for_an_epoch() -> None:
+    player = Zeus(GAME.menu, np.random.default_rng(0))
+    player.observe(Outcome(player.choose().arm, 10.0, 1, True, {150: 10.0}))
+    order = player.choose()
+    assert order.stop == 20.0
+    refused = GAME.play(Order(Arm("V100", 32), 100, order.stop, whole_epochs=True), False, np.random.default_rng(0))
+    assert (refused.spent, refused.epochs, refused.reached) == (0, 0, False)
+
+
+@pytest.mark.parametrize("make", [Zeus, Grid, partial(Shunter, traits=TRAITS)])
+def test_strategy_ends_at_the_optimum_of_a_plain_game(make: partial[Shunter]) -> None:
+    regrets_15, _ = play_game(GAME, make, seed=0)
+    assert regrets_15[-1] == pytest.approx(0)
+    assert play_game(GAME, make, seed=0)[0] == regrets_15
+
+
+class Recorder(Shunter):
+    """Notes what was asked for."""
+
+    asked: list[Order]
+
+    def choose(self) -> Order:
+        order = super().choose()
+        self.asked = [*getattr(self, "asked", []), order]
+        return order
+
+
+def orders(game: Game) -> list[Order]:
+    made: list[Recorder] = []
+
+    def make(menu: Menu, random: np.random.Generator) -> Recorder:
+        made.append(Recorder(menu, random, traits=TRAITS))
+        return made[0]
+
+    play_game(game, make, seed=3)
+    return made[0].asked
+
+
+def test_what_was_never_run_does_not_matter_and_what_was_run_does(zeus_folder: Path) -> None:
+    game = load_game(zeus_folder, "NCF", "V100", "energy")
+    asked = orders(game)
+    tried = {order.arm for order in asked}
+    hidden = set(game.epoch_costs) - tried
+    assert hidden
+    assert len(tried) > 1
+
+    def altered(arms: set[Arm], factor: float) -> Game:
+        costs = {
+            arm: {cap: cost * (factor if arm in arms else 1) for cap, cost in one.items()}
+            for arm, one in game.epoch_costs.items()
+        }
+        return replace(game, epoch_costs=costs)
+
+    assert orders(altered(hidden, 1e-6)) == asked
+    assert orders(altered({asked[0].arm}, 1e-6)) != asked
+
+
+def test_hidden_pair_does_not_matter_and_a_revealed_one_does(gavel_table: Table) -> None:
+    hidden = hold_out(gavel_table, 1 / 3, seed=0)
+    assert hidden.sum() == round(gavel_table.fits.sum() / 3)
+    prices = prices_of("time")
+
+    def chosen(seconds: np.ndarray) -> np.ndarray:
+        revealed = np.where(hidden, np.nan, seconds)
+        return choose_type(complete(gavel_table.situations, revealed, gavel_table.fits), prices)
+
+    honest = chosen(gavel_table.seconds)
+    assert (chosen(np.where(hidden, 1e-9, gavel_table.seconds)) == honest).all()
+    shown = (~hidden & gavel_table.fits).argmax(axis=1) == 0
+    altered = gavel_table.seconds.copy()
+    altered[shown & ~hidden[:, 0], 0] = 1e-9
+    assert (chosen(altered) != honest).any()
+    assert regrets(gavel_table.seconds, prices, gavel_table.seconds.argmin(axis=1)).max() == 0
+
+
+def test_hidden_pairs_are_predicted_from_the_others(gavel_table: Table) -> None:
+    hidden = hold_out(gavel_table, 1 / 3, seed=1)
+    revealed = np.where(hidden, np.nan, gavel_table.seconds)
+    completed = complete(gavel_table.situations, revealed, gavel_table.fits)
+    errors = np.abs(np.log(completed[hidden] / gavel_table.seconds[hidden]))
+    assert np.median(errors) < 0.25
+    assert (completed[~hidden & gavel_table.fits] == gavel_table.seconds[~hidden & gavel_table.fits]).all()
+
+
+def test_faults_of_gavels_table_are_named_and_not_on_offer(gavel_table: Table) -> None:
+    assert gavel_table.seconds.shape == (83, 3)
+    assert (~gavel_table.fits).sum() == len(gavel_table.faults) == 3
+    assert all("ResNet-50 (batch size 128)" in fault and "K80" in fault for fault in gavel_table.faults)
+    completed = complete(gavel_table.situations, gavel_table.seconds, gavel_table.fits)
+    assert np.isinf(completed[~gavel_table.fits]).all()
+
+
+def test_recommendation_jobs_are_faster_on_the_older_gpu(gavel_table: Table) -> None:
+    own = gavel_table.seconds[gavel_table.is_recommendation]
+    assert len(own) == 5
+    assert (own.argmin(axis=1) == GPUS.index("P100")).all()
+    assert all(
+        one[0].family == "Recommendation" for one in np.array(gavel_table.situations)[gavel_table.is_recommendation]
+    )
+
+
+def test_situation_of_a_job_is_its_name_taken_apart(gavel_table: Table) -> None:
+    first = gavel_table.situations[0][2]
+    assert (first.family, first.batch_size, first.count) == ("ResNet-18", 16, 1)
+    assert isinstance(first, Situation)
+    assert "V100" in first.accelerator.name
