@@ -11,7 +11,7 @@ from engine.checkpoint.storage import read_json
 from engine.config import Hyperparameters
 from ingestion.sources.days import DayLog
 from models.spec import ModelSpec
-from retraining.score import losses_of
+from retraining.losses import losses_of
 from shunter.errors import CheckpointError
 from tracking.convention import model_params
 from tracking.history import TrackedRun, read_runs

@@ -5,16 +5,16 @@ from datetime import date
 from pathlib import Path
 
 from ingestion.sources.days import DayLog
-from retraining.find import find_days
-from retraining.inspect_days import look_at
+from retraining.day_files import find_days
+from retraining.inspection import inspect_days
 from retraining.plan import NightPlan, plan_night, window
 from shunter.requests.nightly import NightlyRequest
 
 
-def look(
+def choose_days(
     request: NightlyRequest, newest: date, kept: Path, missing_before: Sequence[date] = ()
 ) -> tuple[NightPlan, dict[date, DayLog]]:
-    """Find the days, look at each once, and choose which to learn and which to judge on.
+    """Find the days, inspect each once, and choose which to learn and which to judge on.
 
     Raises:
         RequestError: The pattern of the days is wrong.
@@ -22,9 +22,11 @@ def look(
     """
     found = find_days(request.data)
     days, early = window(found.days, request, newest)
-    looked = look_at({day: found.days[day] for day in days}, request, kept)
+    inspected = inspect_days({day: found.days[day] for day in days}, request, kept)
     if found.undated:
-        words = f"{len(found.undated)} files bear no date and were passed over, such as {found.undated[0]}."
-        looked.say(None, "undated", words)
-    plan = plan_night(looked.figures, [*early, *looked.findings], request, newest, missing_before=set(missing_before))
-    return plan, looked.logs
+        text = f"{len(found.undated)} files bear no date and were passed over, such as {found.undated[0]}."
+        inspected.report(None, "undated", text)
+    plan = plan_night(
+        inspected.figures, [*early, *inspected.findings], request, newest, missing_before=set(missing_before)
+    )
+    return plan, inspected.logs

@@ -22,7 +22,7 @@ class Finding(Frozen):
     Attributes:
         day: The day it is about; None for several.
         kind: Kind of the finding.
-        words: One sentence.
+        words: The finding in one sentence.
         column: The column it is about, where it is about one.
     """
 
@@ -39,11 +39,11 @@ def base_rate_finding(figures: DayFigures, usual: float, limits: DriftLimits) ->
         return None
     if 0 < figures.positives < figures.rows and usual / ratio <= rate <= usual * ratio:
         return None
-    words = (
+    sentence = (
         f"Of {figures.day} {rate:.2%} of the labels are positive, of the median day {usual:.2%}: the day is set aside, "
         f"neither learned nor judged on, until most days are like it or --max-base-rate-ratio allows it."
     )
-    return Finding(day=figures.day, kind="base rate", words=words)
+    return Finding(day=figures.day, kind="base rate", words=sentence)
 
 
 def drift_findings(newest: DayFigures, before: Sequence[DayFigures], limits: DriftLimits) -> list[Finding]:
@@ -59,8 +59,8 @@ def drift_findings(newest: DayFigures, before: Sequence[DayFigures], limits: Dri
     found: list[Finding] = []
     for name, field in newest.fields.items():
         others = [day.fields[name] for day in before if name in day.fields]
-        for kind, words in _differences(name, field, others, newest, limits):
-            found.append(Finding(day=newest.day, kind=kind, words=words, column=name))
+        for kind, sentence in _differences(name, field, others, newest, limits):
+            found.append(Finding(day=newest.day, kind=kind, words=sentence, column=name))
     return found
 
 

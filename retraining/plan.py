@@ -32,18 +32,18 @@ def yesterday(now: datetime, zone: ZoneInfo) -> date:
     """The newest day that is over.
 
     Args:
-        now: With a time zone.
+        now: Present time, with a time zone.
         zone: Time zone in which the days end.
     """
     return now.astimezone(zone).date() - timedelta(days=1)
 
 
 def window(days: Collection[date], request: NightlyRequest, newest: date) -> tuple[list[date], list[Finding]]:
-    """The days worth looking at, ascending, and a word on those that are not over yet.
+    """The days worth inspecting, ascending, and a finding on each that is not over yet.
 
     Args:
         days: All that were found.
-        request: How far to look back.
+        request: Request that says how far to look back.
         newest: The newest day that may be judged on.
     """
     oldest = newest - timedelta(days=request.days.train_days + (0 if request.days.day else request.days.max_late_days))
@@ -135,11 +135,11 @@ def _without_unfinished(
         newest = finished[max(finished)]
         if newest.rows >= request.drift.min_rows_share * usual:
             break
-        words = (
+        sentence = (
             f"{newest.day} has {newest.rows:,} rows, the median day {usual:,.0f}: it is taken for unfinished and not "
             "judged on."
         )
-        findings.append(Finding(day=newest.day, kind="unfinished", words=words))
+        findings.append(Finding(day=newest.day, kind="unfinished", words=sentence))
         del finished[newest.day]
     return finished
 
@@ -150,7 +150,7 @@ def _no_day(request: NightlyRequest, newest: date, findings: Collection[Finding]
     what = (
         f"{wanted} cannot be judged on" if request.days.day else f"No day of {request.data} up to {newest} can be used"
     )
-    return f"{what} ({reason.rstrip('.')}): mend the log, or name another day with --day."
+    return f"{what} ({reason.rstrip('.')}): fix the log, or name another day with --day."
 
 
 def _missing(usable: Collection[date], first: date, newest: date) -> tuple[date, ...]:
@@ -159,11 +159,13 @@ def _missing(usable: Collection[date], first: date, newest: date) -> tuple[date,
 
 
 def _absences(missing: Collection[date], told: Collection[date | None], newest: date, held_out: date) -> list[Finding]:
-    """A word on each day that is missing for no other reason that was told."""
-    words = {
+    """A finding on each day that is missing for no other reason that was told."""
+    consequences = {
         True: f"is missing, so {held_out} is judged on in its place; it is used when it comes.",
         False: "is missing and is used when it comes.",
     }
     return [
-        Finding(day=day, kind="missing", words=f"{day} {words[day > held_out]}") for day in missing if day not in told
+        Finding(day=day, kind="missing", words=f"{day} {consequences[day > held_out]}")
+        for day in missing
+        if day not in told
     ]

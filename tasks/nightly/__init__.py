@@ -12,8 +12,8 @@ from ingestion.cache import ingest_source
 from ingestion.encoding.encoder import Encoder
 from ingestion.sources.days import DayLog, DaysSource
 from retraining.bootstrap import Judgement
-from retraining.challenge import compare
-from retraining.days import look
+from retraining.comparison import compare
+from retraining.days import choose_days
 from retraining.plan import NightPlan
 from shunter.requests.nightly import NightlyRequest
 from shunter.settings import Settings
@@ -27,7 +27,7 @@ def look_for_days(
     request: NightlyRequest, newest: date, kept: Path, missing_before: Sequence[date]
 ) -> tuple[NightPlan, dict[date, DayLog]]:
     """Find the days, look at each once, and choose which to learn and which to judge on; what is unusual is told."""
-    plan, logs = look(request, newest, kept, missing_before)
+    plan, logs = choose_days(request, newest, kept, missing_before)
     logger = get_run_logger()
     for finding in plan.findings:
         logger.warning(finding.words)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retraining.find import find_days
+from retraining.day_files import find_days
 from shunter.errors import DataError, RequestError
 
 days = st.dates(min_value=date(2001, 1, 1), max_value=date(2098, 12, 31))

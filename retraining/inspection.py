@@ -1,4 +1,4 @@
-"""Looking at the files of the days: opening each with the columns it has, dropping copies, describing what is left."""
+"""The inspection of the days: each is opened with the columns it has, copies are dropped, and the rest is described."""
 
 import hashlib
 from collections import Counter
@@ -21,26 +21,26 @@ Found = TypeVar("Found")
 
 
 @dataclass
-class Looked:
+class InspectedDays:
     """The days that can be read.
 
     Attributes:
         logs: The days, opened.
-        figures: What each looks like.
-        findings: What is unusual about these days and those that are left out.
+        figures: Description of each.
+        findings: Everything unusual about these days and those that are left out.
     """
 
     logs: dict[date, DayLog] = field(default_factory=dict)
     figures: dict[date, DayFigures] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
-    def say(self, day: date | None, kind: FindingKind, words: str, column: str | None = None) -> None:
+    def report(self, day: date | None, kind: FindingKind, words: str, column: str | None = None) -> None:
         """Add a finding."""
         self.findings.append(Finding(day=day, kind=kind, words=words, column=column))
 
 
-def look_at(days: Mapping[date, Sequence[Path]], request: NightlyRequest, kept: Path) -> Looked:
-    """Open and describe days; one that cannot be used is left out and told.
+def inspect_days(days: Mapping[date, Sequence[Path]], request: NightlyRequest, kept: Path) -> InspectedDays:
+    """Open and describe days; one that cannot be used is left out, with a finding.
 
     Args:
         days: Files of each day.
@@ -50,25 +50,27 @@ def look_at(days: Mapping[date, Sequence[Path]], request: NightlyRequest, kept: 
     Raises:
         DataError: The schema is missing or wrong.
     """
-    looked = Looked()
+    inspected = InspectedDays()
     cache = Settings().cache_directory
-    files = _without_copies(days, cache, looked)
-    opened = _opened(files, request, looked)
-    kinds = {day: found for day, log in opened.items() if (found := _kinds(log, looked)) is not None}
+    files = _without_copies(days, cache, inspected)
+    opened = _opened(files, request, inspected)
+    kinds = {day: found for day, log in opened.items() if (found := _kinds(log, inspected)) is not None}
     usual = _usual(kinds)
     for day, found in kinds.items():
-        lacking = _lacking(opened[day], found, usual, request.source.max_bad_share, looked)
+        lacking = _lacking(opened[day], found, usual, request.source.max_bad_share, inspected)
         if lacking is None:
             continue
         log = open_day(day, files[day], request.source.format, request.source.schema_file, without=lacking)
         digest = _digest(file_hashes(log.source.paths, cache), log)
-        figures = _attempt(day, lambda log=log, digest=digest: figures_of(log, digest, kept), looked)
-        if figures is not None and _is_readable(figures, request.source.max_bad_share, looked):
-            looked.logs[day], looked.figures[day] = log, figures
-    return looked
+        figures = _attempt(day, lambda log=log, digest=digest: figures_of(log, digest, kept), inspected)
+        if figures is not None and _is_readable(figures, request.source.max_bad_share, inspected):
+            inspected.logs[day], inspected.figures[day] = log, figures
+    return inspected
 
 
-def _without_copies(days: Mapping[date, Sequence[Path]], cache: Path, looked: Looked) -> dict[date, tuple[Path, ...]]:
+def _without_copies(
+    days: Mapping[date, Sequence[Path]], cache: Path, inspected: InspectedDays
+) -> dict[date, tuple[Path, ...]]:
     """Leave out empty files, copies within a day, and days that are copies of an earlier one."""
     seen: dict[tuple[str, ...], date] = {}
     files: dict[date, tuple[Path, ...]] = {}
@@ -77,26 +79,30 @@ def _without_copies(days: Mapping[date, Sequence[Path]], cache: Path, looked: Lo
         names = {path.name for path in paths}
         for path in paths:
             if path.stat().st_size == 0:
-                looked.say(day, "empty", f"{path} is empty and was passed over.")
+                inspected.report(day, "empty", f"{path} is empty and was passed over.")
             elif path.suffix == ".gz" and path.name.removesuffix(".gz") in names:
-                looked.say(day, "duplicated", f"{path} lies there decompressed as well and was passed over.")
+                inspected.report(day, "duplicated", f"{path} lies there decompressed as well and was passed over.")
             else:
                 digest = file_hashes((path,), cache)[0]
                 if digest in distinct:
-                    looked.say(day, "duplicated", f"{path} is a copy of {distinct[digest].name} and was passed over.")
+                    inspected.report(
+                        day, "duplicated", f"{path} is a copy of {distinct[digest].name} and was passed over."
+                    )
                 distinct.setdefault(digest, path)
         content = tuple(sorted(distinct))
         if not content:
             continue
         if content in seen:
-            looked.say(day, "duplicated", f"{day} holds the same bytes as {seen[content]} and is left out.")
+            inspected.report(day, "duplicated", f"{day} holds the same bytes as {seen[content]} and is left out.")
             continue
         seen[content] = day
         files[day] = tuple(distinct.values())
     return files
 
 
-def _opened(files: Mapping[date, tuple[Path, ...]], request: NightlyRequest, looked: Looked) -> dict[date, DayLog]:
+def _opened(
+    files: Mapping[date, tuple[Path, ...]], request: NightlyRequest, inspected: InspectedDays
+) -> dict[date, DayLog]:
     """Open each day; the schema is that of the request, so a mistake in it is not the fault of a day."""
     opened: dict[date, DayLog] = {}
     problem: DataError | None = None
@@ -105,22 +111,22 @@ def _opened(files: Mapping[date, tuple[Path, ...]], request: NightlyRequest, loo
             opened[day] = open_day(day, paths, request.source.format, request.source.schema_file)
         except DataError as error:
             problem = error
-            looked.say(day, "unreadable", f"{day} is left out: {_clause(error)}.")
+            inspected.report(day, "unreadable", f"{day} is left out: {_clause(error)}.")
     if problem is not None and not opened:
         raise problem
     return opened
 
 
-def _kinds(log: DayLog, looked: Looked) -> dict[str, Kind] | None:
-    return _attempt(log.day, lambda: column_kinds(log.source), looked)
+def _kinds(log: DayLog, inspected: InspectedDays) -> dict[str, Kind] | None:
+    return _attempt(log.day, lambda: column_kinds(log.source), inspected)
 
 
-def _attempt(day: date, work: Callable[[], Found], looked: Looked) -> Found | None:
+def _attempt(day: date, work: Callable[[], Found], inspected: InspectedDays) -> Found | None:
     """What `work` finds, None and a finding where the day cannot be read."""
     try:
         return work()
     except DataError as error:
-        looked.say(day, "unreadable", f"{day} is left out: {_clause(error)}.")
+        inspected.report(day, "unreadable", f"{day} is left out: {_clause(error)}.")
         return None
 
 
@@ -134,40 +140,44 @@ def _usual(kinds: Mapping[date, Mapping[str, Kind]]) -> dict[str, Kind]:
 
 
 def _lacking(
-    log: DayLog, kinds: Mapping[str, Kind], usual: Mapping[str, Kind], max_bad_share: float, looked: Looked
+    log: DayLog, kinds: Mapping[str, Kind], usual: Mapping[str, Kind], max_bad_share: float, inspected: InspectedDays
 ) -> set[str] | None:
     """Features that are to be read as missing in this day; None when the day cannot be used at all."""
     if not kinds:  # the format has no header
         return set()
     day, schema = log.day, log.schema
     if schema.label.column not in kinds:
-        looked.say(day, "column gone", f"{day} has no column {schema.label.column}, the label, and is left out.")
+        inspected.report(day, "column gone", f"{day} has no column {schema.label.column}, the label, and is left out.")
         return None
     gone = {name for name in schema.features if name not in kinds}
     for name in sorted(gone):
-        looked.say(day, "column gone", f"{day} has no column {name}: its values count as missing there.", name)
+        inspected.report(day, "column gone", f"{day} has no column {name}: its values count as missing there.", name)
     for name in sorted(kinds.keys() - usual.keys() - set(schema.columns)):
-        looked.say(
+        inspected.report(
             day, "column new", f"{day} has the column {name}, which the schema does not name: it is not learned."
         )
     multi = {field.column for field in schema.multi_valued}
     for name in sorted(set(schema.features) - gone):
         kind = kinds[name]
         if name in usual and kind != usual[name]:
-            looked.say(day, "type changed", f"{name} is {_noun(kind)} on {day}, usually it is {_noun(usual[name])}.")
+            inspected.report(
+                day, "type changed", f"{name} is {_noun(kind)} on {day}, usually it is {_noun(usual[name])}."
+            )
         is_wrong = kind == "other" or (kind == "list" and name not in multi)
         if name in schema.numeric and kind not in {"number", "list", "other"}:
             is_wrong = unreadable_share(log.source, name) > max_bad_share
         if is_wrong:
             gone.add(name)
-            looked.say(day, "type changed", f"{name} cannot be read on {day}: its values count as missing there.", name)
+            inspected.report(
+                day, "type changed", f"{name} cannot be read on {day}: its values count as missing there.", name
+            )
     return gone
 
 
-def _is_readable(figures: DayFigures, max_bad_share: float, looked: Looked) -> bool:
+def _is_readable(figures: DayFigures, max_bad_share: float, inspected: InspectedDays) -> bool:
     day = figures.day
     if figures.rejected_share > max_bad_share:
-        looked.say(
+        inspected.report(
             day,
             "unreadable",
             f"{figures.rejected} rows ({figures.rejected_share:.1%}) of {day} cannot be read, such as "
@@ -175,7 +185,7 @@ def _is_readable(figures: DayFigures, max_bad_share: float, looked: Looked) -> b
         )
         return False
     if not figures.rows:
-        looked.say(day, "empty", f"{day} holds no row and is left out.")
+        inspected.report(day, "empty", f"{day} holds no row and is left out.")
         return False
     return True
 

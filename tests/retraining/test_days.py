@@ -8,15 +8,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from retraining.days import look
+from retraining.days import choose_days
 from retraining.plan import NightPlan, yesterday
 from shunter.errors import DataError
 from tests.retraining.conftest import Log, clicks, day
 
 
-def looked(log: Log, number: int, kept: str = "kept", **options: object) -> NightPlan:
+def planned(log: Log, number: int, kept: str = "kept", **options: object) -> NightPlan:
     request = log.request(**options)  # pyright: ignore[reportArgumentType]
-    return look(request, day(number), log.folder / kept)[0]
+    return choose_days(request, day(number), log.folder / kept)[0]
 
 
 def told(plan: NightPlan, number: int | None) -> list[tuple[str, str]]:
@@ -26,7 +26,7 @@ def told(plan: NightPlan, number: int | None) -> list[tuple[str, str]]:
 
 def test_newest_day_judges_and_the_days_before_it_teach(log: Log) -> None:
     log.write(1, 2, 3, 4, 5)
-    plan = looked(log, 5, train_days=3)
+    plan = planned(log, 5, train_days=3)
     assert plan.held_out == day(5)
     assert plan.training == (day(2), day(3), day(4))
     assert plan.findings == ()
@@ -35,7 +35,7 @@ def test_newest_day_judges_and_the_days_before_it_teach(log: Log) -> None:
 
 def test_missing_newest_day_is_replaced_by_the_one_before_until_it_is_too_late(log: Log) -> None:
     log.write(1, 2, 4)
-    plan = looked(log, 6, max_late_days=2)
+    plan = planned(log, 6, max_late_days=2)
     assert plan.held_out == day(4)
     assert plan.missing == (day(3), day(5), day(6))
     assert told(plan, 6) == [
@@ -43,19 +43,19 @@ def test_missing_newest_day_is_replaced_by_the_one_before_until_it_is_too_late(l
     ]
     assert told(plan, 3) == [("missing", f"{day(3)} is missing and is used when it comes.")]
     with pytest.raises(DataError, match="3 days before 2026-05-07"):
-        looked(log, 7, max_late_days=2)
+        planned(log, 7, max_late_days=2)
 
 
 def test_day_that_was_missing_last_night_is_told_when_it_comes(log: Log) -> None:
     log.write(1, 2, 3, 4)
-    plan, _ = look(log.request(), day(4), log.folder / "kept", [day(2)])
+    plan, _ = choose_days(log.request(), day(4), log.folder / "kept", [day(2)])
     assert told(plan, 2) == [("late", f"{day(2)} came late: it was missing last time and is used from now on.")]
 
 
 def test_day_that_is_not_over_and_files_without_a_date_are_left(log: Log) -> None:
     log.write(1, 2, 3, 4)
     (log.folder / "days" / "latest.parquet").write_text("")
-    plan = looked(log, 3)
+    plan = planned(log, 3)
     assert plan.held_out == day(3)
     assert [kind for kind, _ in told(plan, 4)] == ["not over"]
     assert [kind for kind, _ in told(plan, None)] == ["undated"]
@@ -66,7 +66,7 @@ def test_empty_truncated_and_rowless_days_are_left_out(log: Log) -> None:
     log.path(3).write_bytes(b"")
     log.path(4).write_bytes(log.path(2).read_bytes()[:500])
     log.write(5, change=lambda frame: frame.head(0))
-    plan = looked(log, 7)
+    plan = planned(log, 7)
     assert plan.training == (day(1), day(2), day(6))
     assert [kind for kind, _ in told(plan, 3)] == ["empty"]
     assert [kind for kind, _ in told(plan, 4)] == ["unreadable"]
@@ -78,7 +78,7 @@ def test_copies_within_a_day_and_of_a_day_are_read_once(log: Log) -> None:
     log.path(3).write_bytes(log.path(2).read_bytes())
     copy = log.path(4).with_name(f"{day(4)} (1).parquet")
     copy.write_bytes(log.path(4).read_bytes())
-    plan, logs = look(log.request(), day(4), log.folder / "kept")
+    plan, logs = choose_days(log.request(), day(4), log.folder / "kept")
     assert plan.training == (day(1), day(2))
     assert [kind for kind, _ in told(plan, 3)] == ["duplicated"]
     assert [kind for kind, _ in told(plan, 4)] == ["duplicated"]
@@ -88,18 +88,18 @@ def test_copies_within_a_day_and_of_a_day_are_read_once(log: Log) -> None:
 def test_newest_day_with_few_rows_is_taken_for_unfinished_but_learned_later(log: Log) -> None:
     log.write(1, 2, 3)
     log.write(4, change=lambda frame: frame.head(40))
-    plan = looked(log, 4)
+    plan = planned(log, 4)
     assert plan.held_out == day(3)
     assert [kind for kind, _ in told(plan, 4)] == ["unfinished"]
     log.write(5)
-    assert day(4) in looked(log, 5).training
+    assert day(4) in planned(log, 5).training
 
 
 def test_columns_that_go_and_come_and_a_label_that_goes(log: Log) -> None:
     log.write(1, 2)
     log.write(3, change=lambda frame: frame.drop("click"))
     log.write(4, change=lambda frame: frame.drop("price", "tags").with_columns(colour=pl.lit("red")))
-    plan, logs = look(log.request(), day(4), log.folder / "kept")
+    plan, logs = choose_days(log.request(), day(4), log.folder / "kept")
     assert plan.training == (day(1), day(2))
     assert [kind for kind, _ in told(plan, 3)] == ["column gone"]
     kinds = [kind for kind, _ in told(plan, 4)]
@@ -113,7 +113,7 @@ def test_types_that_change_are_read_where_they_can_be_and_else_count_as_missing(
     log.write(1, 2, 3)
     log.write(4, change=lambda frame: frame.with_columns(pl.col("price").cast(pl.String), user=pl.lit([1, 2])))
     log.write(5, change=lambda frame: frame.with_columns(price=pl.lit("cheap"), user=pl.col("user").cast(pl.String)))
-    plan, logs = look(log.request(), day(5), log.folder / "kept")
+    plan, logs = choose_days(log.request(), day(5), log.folder / "kept")
     assert plan.held_out == day(5)
     four, five = (next(logs[day(number)].batches()).columns for number in (4, 5))
     assert not np.isnan(four.numeric).any()
@@ -127,13 +127,13 @@ def test_types_that_change_are_read_where_they_can_be_and_else_count_as_missing(
 def test_day_with_broken_labels_is_set_aside_until_most_days_are_like_it(log: Log) -> None:
     log.write(1, 2, 3)
     log.write(4, change=lambda frame: frame.with_columns(click=pl.lit(0)))
-    plan = looked(log, 4)
+    plan = planned(log, 4)
     assert plan.held_out == day(3)
     assert [kind for kind, _ in told(plan, 4)] == ["base rate"]
     for number in range(5, 10):
         clicks(number, base_rate=0.9).write_parquet(log.path(number))
-    assert looked(log, 5).held_out == day(3)
-    settled = looked(log, 9)
+    assert planned(log, 5).held_out == day(3)
+    settled = planned(log, 9)
     assert settled.held_out == day(9)
     assert set(settled.training) == {day(number) for number in range(5, 9)}
 
@@ -146,7 +146,7 @@ def test_fields_that_drift_are_told_and_used(log: Log) -> None:
         price=pl.when(pl.col("price") > 15).then(None).otherwise(pl.col("price")),
     )
     changed.write_parquet(log.path(5))
-    plan = looked(log, 5)
+    plan = planned(log, 5)
     assert plan.held_out == day(5)
     about = [(kind, words.split(" on ")[0]) for kind, words in told(plan, 5)]
     assert {kind for kind, _ in about} == {"cardinality", "new values", "missing values"}
@@ -156,35 +156,35 @@ def test_fields_that_drift_are_told_and_used(log: Log) -> None:
 
 def test_days_like_each_other_are_not_told_of(log: Log) -> None:
     log.write(*range(1, 9))
-    assert looked(log, 8).findings == ()
+    assert planned(log, 8).findings == ()
 
 
 def test_known_figures_are_not_computed_again_but_a_changed_day_is(log: Log) -> None:
     log.write(1, 2, 3)
-    first = looked(log, 3)
+    first = planned(log, 3)
     kept = {path.name: path.stat().st_mtime_ns for path in (log.folder / "kept").iterdir()}
     assert len(kept) == 3
-    assert looked(log, 3) == first
+    assert planned(log, 3) == first
     assert {path.name: path.stat().st_mtime_ns for path in (log.folder / "kept").iterdir()} == kept
     log.write(2, change=lambda frame: frame.head(300))
-    looked(log, 3)
+    planned(log, 3)
     assert len(list((log.folder / "kept").iterdir())) == 4
 
 
 def test_day_that_was_named_is_judged_on_or_refused_with_the_reason(log: Log) -> None:
     log.write(1, 2, 3, 4)
     log.path(3).write_bytes(b"")
-    assert look(log.request(2), day(2), log.folder / "kept")[0].held_out == day(2)
+    assert choose_days(log.request(2), day(2), log.folder / "kept")[0].held_out == day(2)
     with pytest.raises(DataError, match=r"2026-05-03 cannot be judged on \(.*is empty"):
-        look(log.request(3), day(3), log.folder / "kept")
+        choose_days(log.request(3), day(3), log.folder / "kept")
     with pytest.raises(DataError, match="no usable day in the 7 before 2026-05-01"):
-        look(log.request(1), day(1), log.folder / "kept")
+        choose_days(log.request(1), day(1), log.folder / "kept")
 
 
 def test_csv_days_are_read_like_parquet_days(log: Log, tmp_path: Path) -> None:
     log.write(1, 2)
     clicks(3).drop("shop").write_csv(log.path(3, "csv"))
-    plan, logs = look(log.request(), day(3), log.folder / "kept")
+    plan, logs = choose_days(log.request(), day(3), log.folder / "kept")
     assert plan.held_out == day(3)
     assert [kind for kind, _ in told(plan, 3)] == ["column gone"]
     assert next(logs[day(3)].batches()).columns.rows == 400

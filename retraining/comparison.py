@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from ingestion.batch import RawBatch
 from ingestion.sources.days import DayLog, DaysSource
 from retraining.bootstrap import Judgement, judge, resampled_savings
+from retraining.losses import Keep, losses_of
 from retraining.picture import draw_judgement
-from retraining.score import Keep, losses_of
 from shunter.requests.nightly import NightlyRequest
 from tracking.registry.versions import ModelFiles
 
