@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from engine.config import Hyperparameters
+from engine.pareto import non_dominated
 from models.spec import ModelSpec
 from search.constraints import breaks_a_measured_limit
-from search.pareto import non_dominated
 from search.protocol import Cost, Space
 from search.reward import COST_WEIGHT
 from search.study.storage import failures, outcome_of, trials_with_result

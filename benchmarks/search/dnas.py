@@ -28,10 +28,10 @@ from engine.data.loader import BatchLoader
 from engine.job import TrainingJob
 from engine.loop.step import build_dense_optimizer, train_step
 from engine.loop.trainer import train
+from engine.pareto import hypervolume
 from models.registry import build_model
 from search.context import SearchContext
 from search.methods.registry import build_method
-from search.pareto import hypervolume
 from search.protocol import BudgetLeft, Cost, Outcome, Parameters, SearchMethod
 from search.space.architecture import ArchitectureSpace
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.pareto import on_front
 from planner.assessment import Assessment, Candidate, Interval, Miss
 from planner.rank.checks import MEMORY_OF, Check, checks_of
-from planner.rank.pareto import front
 from planner.totals import Column, Terms, Totals, scores_of, totals_of
 
 MOST_ROWS = 1_000
@@ -50,10 +50,10 @@ def rank(candidates: Sequence[Candidate], terms: Terms) -> Ranking:
     is_excluded: NDArray[np.bool_] = np.any(broken, axis=0)
     ties = (totals.label_order, totals.memory_gib, totals.threads, totals.machines, totals.hours)
     order = np.lexsort((*ties, scores, excess, is_excluded))
-    on_front = np.zeros(len(candidates), dtype=bool)
+    is_on_front = np.zeros(len(candidates), dtype=bool)
     feasible = np.flatnonzero(~is_excluded)
-    on_front[feasible] = front(np.stack([totals.hours, totals.kwh, totals.cost], axis=1)[feasible])
-    rows = _Rows(candidates, totals, checks, broken, on_front)
+    is_on_front[feasible] = on_front(np.stack([totals.hours, totals.kwh, totals.cost], axis=1)[feasible])
+    rows = _Rows(candidates, totals, checks, broken, is_on_front)
     # Excluded ones are in the order of their excess, so the first that would do better is the nearest.
     barred = np.flatnonzero(is_excluded[order] & (scores[order] < scores[order[0]]))
     return Ranking(
@@ -88,9 +88,9 @@ class _Rows:
         totals: Totals,
         checks: Sequence[Check],
         broken: NDArray[np.bool_],
-        on_front: NDArray[np.bool_],
+        is_on_front: NDArray[np.bool_],
     ) -> None:
-        self._candidates, self._totals, self._on_front = candidates, totals, on_front
+        self._candidates, self._totals, self._is_on_front = candidates, totals, is_on_front
         self._checks = [(check, row, check.values, check.bounds) for check, row in zip(checks, broken, strict=True)]
 
     def row(self, place: int, index: int) -> Assessment:
@@ -115,7 +115,7 @@ class _Rows:
             cost_interval=(float(totals.cost_low[index]), float(totals.cost_high[index]))
             if has_cost_interval
             else None,
-            on_front=bool(self._on_front[index]),
+            on_front=bool(self._is_on_front[index]),
         )
 
     def _misses(self, index: int) -> tuple[Miss, ...]:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from engine.checkpoint.storage import write_text
+from engine.pareto import hypervolume
 from reporting.front_figure import front_figure
 from search.front import AXES, all_rows, front_rows
-from search.pareto import hypervolume
 from search.result import TuneResult
 from tracking.reports import log_files
 

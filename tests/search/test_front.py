@@ -1,59 +1,25 @@
-"""The front of a search: against brute force, as rows, as a picture, and where it is kept."""
+"""The front of a search: as rows, as a picture, and where it is kept."""
 
 import csv
 import json
 import math
-from itertools import product
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from mlflow import MlflowClient
 
 from engine.config import Hyperparameters
 from engine.data.dataset import Dataset
+from engine.pareto import hypervolume
 from models.spec import ModelSpec
 from reporting.front_figure import front_figure
 from search.front import format_setting, front_rows
-from search.pareto import Point, hypervolume, non_dominated
 from search.result import Setting, TuneResult, front_settings
 from shunter.requests.training import TrainRequest
 from tasks.tune.front_report import front_markdown, publish_front
 from tests.engine.synthetic import write_dataset
 from tracking.runs import start_run_tree
 from tracking.store import tracking_uri
-
-# Few distinct values, so that points often tie or are equal.
-GRID = st.integers(0, 6)
-POINTS = st.lists(st.tuples(GRID, GRID).map(lambda pair: (float(pair[0]), float(pair[1]))), max_size=12)
-
-
-def beats(one: Point, other: Point) -> bool:
-    return one[0] <= other[0] and one[1] <= other[1] and one != other
-
-
-@given(POINTS)
-def test_front_is_what_nobody_beats_each_point_once(points: list[Point]) -> None:
-    found = [points[index] for index in non_dominated(points)]
-    assert found == sorted({one for one in points if not any(beats(other, one) for other in points)})
-
-
-@given(POINTS, st.tuples(GRID, GRID))
-def test_hypervolume_is_the_number_of_unit_cells_that_a_point_dominates(
-    points: list[Point], corner: tuple[int, int]
-) -> None:
-    cells = sum(
-        any(x <= column and y <= row for x, y in points) for column, row in product(range(corner[0]), range(corner[1]))
-    )
-    assert hypervolume(points, (float(corner[0]), float(corner[1]))) == cells
-
-
-@given(POINTS.filter(bool), st.tuples(GRID, GRID))
-def test_hypervolume_never_falls_with_another_point_and_knows_no_order(points: list[Point], new: Point) -> None:
-    reference = (7.0, 7.0)
-    assert hypervolume([*points, new], reference) >= hypervolume(points, reference)
-    assert hypervolume(points[::-1], reference) == hypervolume(points, reference)
 
 
 def setting(number: int, ne: float, milliseconds: float | None, *, pruned: bool = False, over: float = -1.0) -> Setting:

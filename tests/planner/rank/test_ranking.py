@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.assessment import Candidate
-from planner.rank.pareto import front
 from planner.rank.ranking import rank
 from planner.rank.relaxation import nearest_relaxations
 from planner.totals import Terms, affordable_seconds, billed_seconds
@@ -150,17 +149,6 @@ def test_of_very_many_candidates_the_table_keeps_what_is_told_of_them(
         ]
         assert found[0] == found[1]
         assert min(one.hours for one in short.table) == min(one.hours for one in everything.table)
-
-
-figure = st.sampled_from([0.0, 1.0, 2.0, 3.0, math.inf, math.nan])
-
-
-@given(st.lists(st.tuples(figure, figure, figure), max_size=25))
-def test_front_is_what_nobody_beats_in_everything(rows: list[tuple[float, float, float]]) -> None:
-    figures = np.array(rows, dtype=float).reshape(-1, 3)
-    known = np.where(np.isnan(figures), np.inf, figures)
-    beaten = [any((other <= row).all() and (other < row).any() for other in known) for row in known]
-    assert front(figures).tolist() == [not one for one in beaten]
 
 
 @given(st.floats(0.01, 100), st.floats(0.01, 100), st.sampled_from(Billing))

@@ -1,0 +1,78 @@
+"""Pareto fronts of two or three objectives, all minimised, and the area that a front of two dominates."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Point = tuple[float, float]
+
+
+def on_front(points: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Mark the rows that no other row matches in all columns and beats in one; less is better, NaN is worst.
+
+    Rows are taken in the order of the first column. Of the other two, a staircase is kept: no step of it is beaten by
+    another, so the step at or before a row's second value has the least third value so far, and says whether the row is
+    beaten (Kung, Luccio and Preparata, JACM 22(4), 1975). n log n for n rows.
+
+    Args:
+        points: n rows of two or three columns.
+
+    Returns:
+        bool `[n]`; of equal rows all are marked, or none.
+    """
+    known = np.where(np.isnan(points), np.inf, points)
+    if known.shape[1] == 2:  # a third objective in which all are equal changes nothing
+        known = np.column_stack([known, np.zeros(len(known))])
+    marked = np.zeros(len(known), dtype=bool)
+    seconds: list[float] = []  # ascending
+    thirds: list[float] = []  # descending
+    previous, previous_marked = None, False
+    for index in np.lexsort((known[:, 2], known[:, 1], known[:, 0])).tolist():
+        row = tuple(known[index].tolist())
+        if row == previous:  # equal rows do not beat each other
+            marked[index] = previous_marked
+            continue
+        _, second, third = row
+        step = bisect_right(seconds, second) - 1
+        marked[index] = step < 0 or thirds[step] > third
+        previous, previous_marked = row, bool(marked[index])
+        if marked[index]:
+            start = bisect_left(seconds, second)
+            end = start
+            while end < len(thirds) and thirds[end] >= third:
+                end += 1
+            seconds[start:end], thirds[start:end] = [second], [third]
+    return marked
+
+
+def non_dominated(points: Sequence[Point]) -> list[int]:
+    """Indices of the points that no other one beats, by the first objective.
+
+    Of points that are equal in both the first one counts.
+    """
+    marked = on_front(np.array(points, dtype=float).reshape(-1, 2))
+    first_of: dict[Point, int] = {}
+    for index in np.flatnonzero(marked).tolist():
+        first_of.setdefault(points[index], index)
+    return [first_of[point] for point in sorted(first_of)]
+
+
+def hypervolume(points: Sequence[Point], reference: Point) -> float:
+    """Area that the points dominate below a reference point; larger is better.
+
+    Zitzler and Thiele, "Multiobjective Evolutionary Algorithms: A Comparative Case Study and the Strength Pareto
+    Approach", IEEE Transactions on Evolutionary Computation 3(4), 1999, section III.
+
+    Args:
+        points: Points in any order; those that do not beat the reference in both objectives add nothing.
+        reference: A point worse than what is of interest; only volumes below the same one can be compared.
+    """
+    inside = [point for point in points if point[0] < reference[0] and point[1] < reference[1]]
+    area, ceiling = 0.0, reference[1]
+    for index in non_dominated(inside):
+        first, second = inside[index]
+        area += (reference[0] - first) * (ceiling - second)
+        ceiling = second
+    return area
