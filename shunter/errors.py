@@ -55,3 +55,8 @@ class TrackingError(ShunterError):
     """The tracking store cannot be reached, read or written."""
 
     exit_code = 8
+
+
+def first_line(error: Exception) -> str:
+    """What a library says first, without the full stop; its name where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")

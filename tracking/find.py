@@ -8,7 +8,6 @@ from shunter.settings import Settings
 from tracking.store import EXPERIMENT, is_file_store, open_store, tracking_errors
 
 if TYPE_CHECKING:
-    from mlflow import MlflowClient
     from mlflow.entities import Run as MlflowRun
 
 LATEST = "latest"
@@ -54,7 +53,7 @@ def _all_runs() -> list["MlflowRun"]:
     """All of Shunter's runs, newest first; none where there is no store yet."""
     if is_file_store() and not (Settings().tracking_root / "mlflow.db").exists():
         return []
-    client: MlflowClient = open_store()
+    client = open_store().mlflow
     found: list[MlflowRun] = []
     with tracking_errors():
         experiment = client.get_experiment_by_name(EXPERIMENT)

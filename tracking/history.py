@@ -46,7 +46,7 @@ def list_runs(limit: int = 20) -> pd.DataFrame:
     runs = []
     # Looking at an empty history must not create a database.
     if not is_file_store() or (Settings().tracking_root / "mlflow.db").exists():
-        client = open_store()
+        client = open_store().mlflow
         with tracking_errors():
             experiment = client.get_experiment_by_name(EXPERIMENT)
             if experiment is not None:
@@ -107,7 +107,7 @@ def read_runs(kinds: Sequence[RunKind] = ("train", "member"), *, limit: int = 1_
     """
     if is_file_store() and not (Settings().tracking_root / "mlflow.db").exists():
         return []
-    client = open_store()
+    client = open_store().mlflow
     with tracking_errors():
         experiment = client.get_experiment_by_name(EXPERIMENT)
         if experiment is None:
@@ -128,10 +128,11 @@ def read_children(parent_run_id: str, kind: RunKind, *, limit: int = 1_000) -> l
         TrackingError: the store cannot be read, or holds no such run.
     """
     client = open_store()
+    parent_run_id = client.real_id(parent_run_id)
     with tracking_errors():
-        experiment_id = client.get_run(parent_run_id).info.experiment_id
+        experiment_id = client.mlflow.get_run(parent_run_id).info.experiment_id
         below = f"tags.mlflow.parentRunId = '{parent_run_id}'"
-        return list(map(tracked_run, _newest(client, experiment_id, kind, limit, also=below)))
+        return list(map(tracked_run, _newest(client.mlflow, experiment_id, kind, limit, also=below)))
 
 
 def tracked_run(run: "MlflowRun") -> TrackedRun:

@@ -4,13 +4,13 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal
 
 from engine.data.dataset import Dataset
 from hardware.types import EnergyReading
 from shunter.errors import TrackingError
 from shunter.requests.training import JobRequest
-from tracking.client import AWAY, TrackingClient
+from tracking.client import TrackingClient
 from tracking.convention import (
     SCHEMA_VERSION,
     RunKind,
@@ -21,11 +21,9 @@ from tracking.convention import (
     is_number,
     request_params,
 )
-from tracking.outbox import LOCAL, Outbox
-from tracking.store import experiment_id, open_store, tracking_errors, tracking_uri
-
-if TYPE_CHECKING:
-    from mlflow import MlflowClient
+from tracking.entries import AWAY
+from tracking.outbox import LOCAL
+from tracking.store import open_store, tracking_errors, tracking_uri
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 LONGEST_TAG = 5_000  # characters that every store of MLflow takes
@@ -37,10 +35,11 @@ class Run:
 
     Attributes:
         run_id: MLflow's id of the run.
+        client: Client of the store that holds it.
     """
 
     run_id: str
-    client: "MlflowClient" = field(repr=False, compare=False)
+    client: TrackingClient = field(repr=False, compare=False)
 
     def log_params(self, values: Mapping[str, Any]) -> None:
         """Write parameters; every number among them is written as a metric too, because text cannot be filtered on.
@@ -48,11 +47,8 @@ class Run:
         Raises:
             TrackingError: the store fails, or a parameter of that name already has another value.
         """
-        from mlflow.entities import Param
-
-        params = [Param(name, str(value)) for name, value in values.items()]
         with tracking_errors():
-            self.client.log_batch(self.run_id, params=params)
+            self.client.log_params(self.run_id, {name: str(value) for name, value in values.items()})
         self.log_metrics({name: value for name, value in values.items() if is_number(value)})
 
     def log_metrics(self, values: Mapping[str, Any], step: int | None = None) -> None:
@@ -73,19 +69,15 @@ class Run:
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
         """Write tags; one that is there is replaced."""
-        from mlflow.entities import RunTag
-
         with tracking_errors():
-            self.client.log_batch(self.run_id, tags=[RunTag(name, text[:LONGEST_TAG]) for name, text in tags.items()])
+            self.client.set_tags(self.run_id, {name: text[:LONGEST_TAG] for name, text in tags.items()})
 
     def _log(self, points: Sequence[tuple[str, float, int]]) -> None:
-        from mlflow.entities import Metric
-
         now_milliseconds = int(time.time() * 1000)
-        metrics = [Metric(name, float(value), now_milliseconds, step) for name, value, step in points]
+        metrics = [(name, float(value), now_milliseconds, step) for name, value, step in points]
         with tracking_errors():
             for start in range(0, len(metrics), 1000):  # the most that MLflow takes at once
-                self.client.log_batch(self.run_id, metrics=metrics[start : start + 1000])
+                self.client.log_metrics(self.run_id, metrics[start : start + 1000])
 
 
 def open_run(run_id: str) -> Run:
@@ -203,7 +195,7 @@ def system_metrics(run_id: str, interval_seconds: int = 5) -> Iterator[None]:
 
     These samples are many and explain nothing by themselves: while the store is away they are not kept.
     """
-    run_id = Outbox(tracking_uri()).real_id(run_id)
+    run_id = open_store().real_id(run_id)
     if run_id.startswith(LOCAL):
         yield
         return
@@ -219,36 +211,37 @@ def system_metrics(run_id: str, interval_seconds: int = 5) -> Iterator[None]:
         monitor.finish()
 
 
-def _create(client: "MlflowClient", name: str, kind: RunKind, parent_run_id: str | None = None) -> Run:
+def _create(client: TrackingClient, name: str, kind: RunKind, parent_run_id: str | None = None) -> Run:
     tags = {"run.kind": kind, "schema.version": SCHEMA_VERSION}
     if parent_run_id is not None:
         tags["mlflow.parentRunId"] = parent_run_id
     with tracking_errors():
-        return Run(cast("TrackingClient", client).open_run(experiment_id, name, tags), client)
+        return Run(client.create_run(name, tags), client)
 
 
-def _reopen(client: "MlflowClient", run_id: str) -> bool:
+def _reopen(client: TrackingClient, run_id: str) -> bool:
     """Set a run to RUNNING again; False when it is not there any more."""
     from mlflow.exceptions import MlflowException
 
-    if Outbox(tracking_uri()).real_id(run_id).startswith(LOCAL):
+    run_id = client.real_id(run_id)
+    if run_id.startswith(LOCAL):
         return True  # the store does not know it yet
     try:
-        info = client.get_run(run_id).info
+        info = client.mlflow.get_run(run_id).info
     except MlflowException as error:
         return error.error_code in AWAY
     if info.lifecycle_stage == "deleted":
         return False
     with tracking_errors():
-        left_open = client.search_runs(
+        left_open = client.mlflow.search_runs(
             [info.experiment_id],
             f"tags.mlflow.parentRunId = '{run_id}' and attributes.status = 'RUNNING'",
             max_results=1000,
         )
         for child in left_open:
             client.set_terminated(child.info.run_id, "KILLED")
-        client.update_run(run_id, status="RUNNING")
-        if "run.reason" in client.get_run(run_id).data.tags:
+        client.reopen_run(run_id)
+        if "run.reason" in client.mlflow.get_run(run_id).data.tags:
             client.delete_tag(run_id, "run.reason")  # why an earlier attempt ended
     return True
 

@@ -4,9 +4,9 @@ import contextlib
 import logging
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from shunter.errors import TrackingError
+from shunter.errors import TrackingError, first_line
 from shunter.secrets import without_secrets
 from shunter.settings import Settings
 from tracking.client import TrackingClient
@@ -28,21 +28,21 @@ def artifact_root() -> str:
     return str(Settings().tracking_root.resolve() / "artifacts")
 
 
-def open_store() -> "MlflowClient":
+def open_store() -> TrackingClient:
     """Client of the store; the first call ever creates the database, which takes a few seconds.
 
-    Nothing of MLflow's global state is used anywhere in this step: every call names its run, so that threads and
-    tasks do not write into each other's runs.
+    Nothing of MLflow's global state is used anywhere: every call names its run, so that threads and tasks do not write
+    into each other's runs.
 
     Raises:
-        TrackingError: the store cannot be reached or created.
+        TrackingError: The store cannot be reached or created.
     """
     with tracking_errors():
         if is_file_store():
             Settings().tracking_root.mkdir(parents=True, exist_ok=True)
             # A first start would otherwise tell on the terminal how it creates its tables.
             logging.getLogger("mlflow.store.db").setLevel(logging.WARNING)
-        return cast("MlflowClient", TrackingClient(tracking_uri()))
+        return TrackingClient(tracking_uri(), experiment_id)
 
 
 def is_file_store() -> bool:
@@ -90,9 +90,8 @@ def tracking_errors() -> Iterator[None]:
     try:
         yield
     except (MlflowException, SQLAlchemyError, OSError, ModuleNotFoundError) as error:  # the last: no such driver
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise TrackingError(
-            f"The tracking store {without_secrets(tracking_uri())} failed ({without_secrets(reason)}): "
+            f"The tracking store {without_secrets(tracking_uri())} failed ({without_secrets(first_line(error))}): "
             "check that it can be reached and written, or name another with MLFLOW_TRACKING_URI."
         ) from error
 
@@ -103,9 +102,9 @@ def deliver() -> Delivery:
     Raises:
         TrackingError: the store cannot be opened.
     """
-    client = cast("TrackingClient", open_store())
+    client = open_store()
     with tracking_errors():
-        return client.deliver(experiment_id)
+        return client.deliver()
 
 
 def undelivered() -> int:

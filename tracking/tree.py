@@ -46,9 +46,10 @@ def read_tree(run_id: str) -> RunTree:
     Raises:
         TrackingError: the store cannot be read, or holds no such run.
     """
-    client = open_store()
+    store = open_store()
+    client = store.mlflow
     with tracking_errors():
-        run = client.get_run(run_id)
+        run = client.get_run(store.real_id(run_id))
         above = run.data.tags.get("mlflow.parentRunId")
         if above:
             run = client.get_run(above)
@@ -60,7 +61,7 @@ def read_tree(run_id: str) -> RunTree:
             order_by=["attributes.start_time ASC"],
         )
         children = tuple(map(tracked_run, found))
-        curves = {one.run_id: _curves(client, one) for one in (parent, *children)}
+        curves = {run.run_id: _curves(client, run) for run in (parent, *children)}
         texts = _texts(client, parent.run_id)
     return RunTree(parent, children, curves, texts)
 
@@ -74,15 +75,16 @@ def read_artifact(run_id: str, path: str) -> str | None:
     client = open_store()
     folder = path.rpartition("/")[0]
     with tracking_errors():
-        there = {one.path for one in client.list_artifacts(run_id, folder or None)}
-        return _text(client, run_id, path) if path in there else None
+        there = {file.path for file in client.list_artifacts(run_id, folder or None)}
+        return _text(client.mlflow, client.real_id(run_id), path) if path in there else None
 
 
 def _curves(client: "MlflowClient", run: TrackedRun) -> dict[str, tuple[Point, ...]]:
     curves = {}
     for name in CURVES:
         if name in run.metrics:
-            points = sorted(client.get_metric_history(run.run_id, name), key=lambda one: (one.step, one.timestamp))
+            points = client.get_metric_history(run.run_id, name)
+            points = sorted(points, key=lambda point: (point.step, point.timestamp))
             curves[name] = tuple((point.step, point.value) for point in points)
     return curves
 
@@ -91,10 +93,10 @@ def _texts(client: "MlflowClient", run_id: str) -> dict[str, str]:
     """The artifacts that are text and small: tables, configuration, words."""
     texts = {}
     for folder in (None, "config", "model_card"):
-        for one in client.list_artifacts(run_id, folder):
-            is_text = Path(one.path).suffix in {".json", ".md", ".txt", ".svg"}
-            if is_text and not one.is_dir and (one.file_size or 0) <= LARGEST_ARTIFACT_BYTES:
-                texts[one.path] = _text(client, run_id, one.path)
+        for file in client.list_artifacts(run_id, folder):
+            is_text = Path(file.path).suffix in {".json", ".md", ".txt", ".svg"}
+            if is_text and not file.is_dir and (file.file_size or 0) <= LARGEST_ARTIFACT_BYTES:
+                texts[file.path] = _text(client, run_id, file.path)
     return texts
 
 

@@ -9,8 +9,8 @@ take their place.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hardware.catalogue.design_power import IDLE_SHARE
 from hardware.catalogue.rows import AcceleratorRow, CpuIdentity, load_catalogue
-from hardware.meters.cpu import IDLE_SHARE
 from hardware.types import Accelerator, CollectiveCost, Figure, HardwareProfile, Precision, Source
 
 HOST = "catalogue"  # in place of a fingerprint: no machine was measured

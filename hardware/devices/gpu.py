@@ -4,8 +4,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hardware.meters.source import first_line
-from shunter.errors import HardwareError
+from shunter.errors import HardwareError, first_line
 
 if TYPE_CHECKING:
     from zeus.device.gpu.common import GPU

@@ -1,4 +1,4 @@
-"""The machines of a Ray cluster: what each of them has, and what each of them draws while work runs on it.
+"""The machines of a Ray cluster, and what each of them has.
 
 Shunter must be installed on every node, in the same version. Ray is imported where it is used: it takes a second.
 """
@@ -9,17 +9,13 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from pydantic import Field
 
 from hardware.devices.discovery import local_accelerators
-from hardware.meters.meter import EnergyMeter, measure_energy
-from hardware.meters.source import first_line
-from hardware.meters.streams import MergedPower, PowerStream, merge_streams
-from hardware.types import Accelerator, EnergyReading
-from shunter.errors import HardwareError
+from hardware.types import Accelerator
+from shunter.errors import HardwareError, first_line
 from shunter.frozen import Frozen
 
 log = logging.getLogger(__name__)
@@ -38,21 +34,6 @@ class ClusterNode(Frozen):
     host: str = Field(description="Name of the machine, which two nodes may share.")
     accelerators: tuple[Accelerator, ...]
     resources: dict[str, float] = Field(default={}, description="What Ray may give out on it, labels included.")
-
-
-class NodeReading(Frozen):
-    """Energy of one machine of a cluster."""
-
-    node: ClusterNode
-    started_at: float
-    reading: EnergyReading
-
-    @property
-    def stream(self) -> PowerStream | None:
-        """Power over the time of day; None where nothing could count it."""
-        if not self.reading.power:
-            return None
-        return PowerStream.of_reading(self.node.address, self.started_at, self.reading)
 
 
 @contextmanager
@@ -100,70 +81,10 @@ def cluster_nodes(address: str, resource: str | None = None) -> list[ClusterNode
                 f"No node of the Ray cluster at {address} has the resource {resource!r}: use one of "
                 f"{', '.join(known)}, or start a node with it (`ray start --resources`)."
             )
-        answers = _on_every_node(local_accelerators, records)
+        answers = _on_everynode_of(local_accelerators, records)
         if not answers:
             raise HardwareError(f"No node of the Ray cluster at {address} answers: see `ray status` there.")
-        return [_node(node, accelerators) for node, accelerators in answers]
-
-
-class ClusterMeter:
-    """Energy of every machine of a cluster while a block runs, whoever works on them.
-
-    Example:
-        with connected("auto"), ClusterMeter() as meter:
-            work()
-        for one in meter.readings: print(one.node.address, one.reading.joules)
-        print(meter.merged().total.joules)
-
-    Needs a connection (`connected`). A node that dies meanwhile is missing from the readings and named in the log.
-    """
-
-    def __init__(self) -> None:
-        self._actors: list[tuple[dict[str, Any], Any]] = []
-        self._readings: list[NodeReading] = []
-
-    def __enter__(self) -> Self:
-        """Start a meter on every node."""
-        import ray
-
-        actor = ray.remote(num_cpus=0)(_NodeMeter)
-        self._readings = []
-        self._actors = [(node, actor.options(**placed(node["NodeID"])).remote()) for node in alive_nodes()]
-        started = [(node, handle.start.remote()) for node, handle in self._actors]
-        alive = {node["NodeID"] for node, _ in _gather(started)}
-        self._actors = [(node, handle) for node, handle in self._actors if node["NodeID"] in alive]
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Take the final readings, also when the work failed."""
-        import ray
-
-        stopped = _gather([(node, handle.stop.remote()) for node, handle in self._actors])
-        self._readings = [
-            NodeReading(node=_node(node, accelerators), started_at=started_at, reading=reading)
-            for node, (accelerators, started_at, reading) in stopped
-        ]
-        for _, handle in self._actors:
-            ray.kill(handle)
-
-    @property
-    def readings(self) -> list[NodeReading]:
-        """One for each node that was there from the start to the end."""
-        return self._readings
-
-    def merged(self) -> MergedPower:
-        """Power of all nodes together, by time of day.
-
-        Raises:
-            HardwareError: nothing could count the energy of one of the nodes, so that the sum is unknown.
-        """
-        unknown = [one.node.address for one in self._readings if one.stream is None]
-        if unknown or not self._readings:
-            names = ", ".join(unknown) or "every node"
-            raise HardwareError(f"The energy of the cluster is unknown, since nothing counts that of {names}.")
-        return merge_streams([stream for one in self._readings if (stream := one.stream) is not None], "cluster")
+        return [node_of(node, accelerators) for node, accelerators in answers]
 
 
 def _check_answers(address: str) -> None:
@@ -183,37 +104,15 @@ def _no_cluster(address: str, error: Exception) -> HardwareError:
     )
 
 
-class _NodeMeter:
-    """Runs on one node: a meter of all that it has."""
-
-    def __init__(self) -> None:
-        self._accelerators: list[Accelerator] = []
-        self._meter: EnergyMeter | None = None
-        self._started_at = 0.0
-
-    def start(self) -> bool:
-        """Find the accelerators and begin to count."""
-        self._accelerators = local_accelerators()
-        self._meter = measure_energy(*(one.name for one in self._accelerators), scope="node").__enter__()
-        self._started_at = time.time()
-        return True
-
-    def stop(self) -> tuple[list[Accelerator], float, EnergyReading]:
-        """Stop counting."""
-        assert self._meter is not None, "start first"
-        self._meter.__exit__(None, None, None)
-        return self._accelerators, self._started_at, self._meter.reading
-
-
-def _on_every_node(work: Callable[[], Any], nodes: Sequence[dict[str, Any]]) -> list[tuple[dict[str, Any], Any]]:
+def _on_everynode_of(work: Callable[[], Any], nodes: Sequence[dict[str, Any]]) -> list[tuple[dict[str, Any], Any]]:
     """What `work` returns on each of the nodes that answers."""
     import ray
 
     remote = ray.remote(num_cpus=0)(work)
-    return _gather([(node, remote.options(**placed(node["NodeID"])).remote()) for node in nodes])
+    return gather([(node, remote.options(**placed(node["NodeID"])).remote()) for node in nodes])
 
 
-def _gather(pending: Sequence[tuple[dict[str, Any], Any]]) -> list[tuple[dict[str, Any], Any]]:
+def gather(pending: Sequence[tuple[dict[str, Any], Any]]) -> list[tuple[dict[str, Any], Any]]:
     """The answers that come in time; a node without one is named in the log."""
     import ray
     from ray.exceptions import RayError
@@ -245,7 +144,8 @@ def placed(node_id: str) -> dict[str, Any]:
     return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node_id=node_id, soft=False)}
 
 
-def _node(node: dict[str, Any], accelerators: Sequence[Accelerator]) -> ClusterNode:
+def node_of(node: dict[str, Any], accelerators: Sequence[Accelerator]) -> ClusterNode:
+    """Ray's record of a node as a value, with its accelerators."""
     return ClusterNode(
         node_id=node["NodeID"],
         name=_name(node),

@@ -15,8 +15,7 @@ from typing import Protocol, TypeVar
 import psutil
 
 from hardware.devices.gpu import zeus_gpu
-from hardware.meters.source import first_line
-from shunter.errors import HardwareError, RequestError
+from shunter.errors import HardwareError, RequestError, first_line
 from shunter.settings import Settings
 
 log = logging.getLogger(__name__)

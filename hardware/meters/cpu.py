@@ -9,17 +9,13 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from hardware.catalogue.design_power import IDLE_SHARE, IDLE_SHARE_BOUNDS
 from hardware.catalogue.rows import CpuIdentity, load_catalogue
-from hardware.meters.source import SENSOR_SHARE, EnergySource, Uncertainty, first_line
-from shunter.errors import HardwareError
+from hardware.meters.source import SENSOR_SHARE, EnergySource, Uncertainty
+from shunter.errors import HardwareError, first_line
 
 if TYPE_CHECKING:
     from zeus.device.cpu.common import CPU
-
-# A server processor at rest draws somewhat less than a third of its peak: Barroso and Hoelzle, "The Case for
-# Energy-Proportional Computing", IEEE Computer 40(12), 2007. Servers of today lie between the two bounds.
-IDLE_SHARE = 0.3
-IDLE_SHARE_BOUNDS = (0.1, 0.5)
 
 
 class RaplCounter(EnergySource):

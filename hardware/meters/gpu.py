@@ -2,8 +2,8 @@
 
 from hardware.catalogue.rows import load_catalogue
 from hardware.devices.gpu import zeus_gpu
-from hardware.meters.source import SENSOR_SHARE, EnergySource, PowerIntegral, Uncertainty, first_line
-from shunter.errors import HardwareError, RequestError
+from hardware.meters.source import SENSOR_SHARE, EnergySource, PowerIntegral, Uncertainty
+from shunter.errors import HardwareError, RequestError, first_line
 
 # The counter moves on every 20 to 100 ms, depending on the generation: Yang, Adamek and Armour, "Part-time Power
 # Measurements: nvidia-smi's Lack of Attention", SC 2024, section 4. The longest is assumed at one end of a window.

@@ -144,11 +144,6 @@ class PowerIntegral(EnergySource):
         return Uncertainty(SENSOR_SHARE * joules + integration + gaps, words)
 
 
-def first_line(error: Exception) -> str:
-    """What a library says first, without the full stop."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-
-
 def _trapezoid(first: tuple[float, float], second: tuple[float, float]) -> float:
     """Joules between two pairs of seconds and watts."""
     return (second[0] - first[0]) * (first[1] + second[1]) / 2

@@ -39,7 +39,7 @@ def log_decision(parent_run_id: str, decision: Decision) -> None:
             columns.setdefault(name, []).append(value)
     with tracking_errors():
         # MLflow appends to a table that is there, which would double the rows of a run that is resumed.
-        if DECISION_TABLE not in {artifact.path for artifact in run.client.list_artifacts(parent_run_id)}:
+        if DECISION_TABLE not in {file.path for file in run.client.list_artifacts(parent_run_id)}:
             run.client.log_table(parent_run_id, data=columns, artifact_file=DECISION_TABLE)
         notes = "".join(f"\n- {note}" for note in decision.notes)
         text = f"{decision.reason}\n\n{decision.explanation}\n{notes}\n"

@@ -88,7 +88,7 @@ def test_training_outlives_a_server_that_is_away_at_the_start_and_in_the_middle(
         assert (came.refused, came.waiting) == (0, 0)
         assert undelivered() == 0
         during = train(dataset, parent, tmp_path, 1)  # the id of our own still serves
-        real = open_run(parent).client.get_run(parent).info.run_id
+        real = open_run(parent).client.real_id(parent)
         assert real != parent
 
     after = train(dataset, parent, tmp_path, 2)

@@ -108,7 +108,7 @@ def test_parent_is_closed_as_its_block_ended(parent: str) -> None:
 
 
 def test_interrupted_parent_is_reopened_and_its_open_children_closed(parent: str, dataset: Dataset) -> None:
-    client = open_run(parent).client
+    client = open_run(parent).client.mlflow
     left_open = client.create_run(
         read(parent).info.experiment_id, tags={"mlflow.parentRunId": parent, "run.kind": "trial"}
     )
@@ -120,7 +120,7 @@ def test_interrupted_parent_is_reopened_and_its_open_children_closed(parent: str
 
 
 def test_parent_deleted_meanwhile_is_replaced(parent: str, dataset: Dataset) -> None:
-    open_run(parent).client.delete_run(parent)
+    open_run(parent).client.mlflow.delete_run(parent)
     again = start_run_tree(TrainRequest(), dataset, parent_run_id=parent)
     assert again != parent
     assert start_run_tree(TrainRequest(), dataset, parent_run_id="0" * 32) not in {parent, again}
@@ -145,7 +145,7 @@ def test_energy_comes_with_its_uncertainty_and_with_watts_by_the_second(parent: 
     run = read(parent)
     assert run.data.metrics["energy.uncertainty_joules"] == 4.0
     assert run.data.tags["energy.uncertainty"] == "processor: 5 %"
-    history = open_run(parent).client.get_metric_history(parent, "energy.watts")
+    history = open_run(parent).client.mlflow.get_metric_history(parent, "energy.watts")
     assert [(point.step, point.value) for point in history] == [(1, 20.0), (2, 40.0), (3, 35.0)]
 
 

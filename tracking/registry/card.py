@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from tracking.registry.client import open_registry
 from tracking.registry.models import RegisteredModel
 from tracking.runs import open_run
 from tracking.store import open_store, tracking_errors
@@ -27,7 +28,7 @@ def artifact_link(run_id: str, path: str) -> str:
     """
     client = open_store()
     with tracking_errors():
-        experiment = client.get_run(run_id).info.experiment_id
+        experiment = client.mlflow.get_run(client.real_id(run_id)).info.experiment_id
     return f"#/experiments/{experiment}/runs/{run_id}/artifacts/{path}"
 
 
@@ -37,6 +38,6 @@ def describe_model(model: RegisteredModel, markdown: str) -> None:
     Raises:
         TrackingError: the store cannot be written, or holds no such version.
     """
-    client = open_store()
+    registry = open_registry()
     with tracking_errors():
-        client.update_model_version(model.name, str(model.version), markdown)
+        registry.describe_version(model.name, model.version, markdown)

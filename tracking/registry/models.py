@@ -14,13 +14,13 @@ from engine.ranking.storage import is_ranker
 from shunter.errors import RequestError, TrackingError
 from shunter.frozen import Frozen
 from tracking.convention import SCHEMA_VERSION
+from tracking.registry.client import RegistryClient
 from tracking.registry.trusted import LOADER_MODULE, check_model_folder
 from tracking.registry.versions import CHAMPION, make_champion
-from tracking.runs import Run, open_run
+from tracking.runs import open_run
 from tracking.store import open_store, tracking_errors, tracking_uri
 
 if TYPE_CHECKING:
-    from mlflow import MlflowClient
     from mlflow.entities import LoggedModel
     from mlflow.models import ModelSignature
     from mlflow.pyfunc import PyFuncModel
@@ -71,20 +71,15 @@ def register_model(
     if not name.strip() or any(character in name for character in "/:"):
         raise RequestError(f"The name {name!r} does not suit a registered model: use one without `/` and `:`.")
     run = open_run(parent_run_id)
+    run_id, registry = run.client.real_id(parent_run_id), RegistryClient(run.client.mlflow)
     with tracking_errors():
-        registered = _version_of_run(run, name)
+        registered = _version_of_run(registry, run_id, name)
         if registered is None:
-            logged = _log_model(run, dataset, model_directory, metrics, example)
-            _ensure_registered(run.client, name)
-            created = run.client.create_model_version(
-                name,
-                source=logged.artifact_location,
-                run_id=parent_run_id,
-                tags={"schema.version": SCHEMA_VERSION, "data.name": dataset.name, **(tags or {})},
-                model_id=logged.model_id,
-            )
-            registered = int(created.version)
-        make_champion(run.client, name, registered)
+            logged = _log_model(registry, run_id, dataset, model_directory, metrics=metrics, example=example)
+            registry.ensure_registered_model(name, "Scores raw rows; trained by Shunter.")
+            own_tags = {"schema.version": SCHEMA_VERSION, "data.name": dataset.name}
+            registered = registry.create_version(name, logged, run_id, {**own_tags, **(tags or {})})
+        make_champion(registry, name, registered)
     run.set_tags({"model.registered": f"{name}/{registered}"})
     return RegisteredModel(name=name, version=registered, uri=f"models:/{name}/{registered}")
 
@@ -99,7 +94,7 @@ def load_champion(name: str = "shunter") -> "PyFuncModel":
     from mlflow.artifacts import download_artifacts
     from mlflow.exceptions import MlflowException
 
-    client = open_store()
+    client = open_store().mlflow
     try:
         champion = client.get_model_version_by_alias(name, CHAMPION)
     except MlflowException as error:
@@ -114,15 +109,19 @@ def load_champion(name: str = "shunter") -> "PyFuncModel":
 
 
 def _log_model(
-    run: Run, dataset: Dataset, model_directory: Path, metrics: Mapping[str, float], example: pd.DataFrame | None
+    registry: RegistryClient,
+    run_id: str,
+    dataset: Dataset,
+    model_directory: Path,
+    *,
+    metrics: Mapping[str, float],
+    example: pd.DataFrame | None,
 ) -> "LoggedModel":
     """Write MLflow's model format and attach it to the run."""
     import mlflow.pyfunc
     from mlflow.models import Model
 
-    client = run.client
-    experiment = client.get_run(run.run_id).info.experiment_id
-    logged = client.create_logged_model(experiment, name="model", source_run_id=run.run_id, model_type="recommender")
+    logged = registry.create_logged_model(run_id)
     with tempfile.TemporaryDirectory() as folder:
         data, model = Path(folder, "recommender"), Path(folder, "model")
         shutil.copytree(model_directory, data / "model", ignore=_all_but("model.json", "model.safetensors"))
@@ -136,13 +135,10 @@ def _log_model(
             input_example=example,  # pyright: ignore[reportArgumentType] - None is MLflow's own default
             metadata={"shunter_version": version("shunter")},
             mlflow_model=Model(
-                run_id=run.run_id, model_id=logged.model_id, artifact_path=logged.artifact_location, name="model"
+                run_id=run_id, model_id=logged.model_id, artifact_path=logged.artifact_location, name="model"
             ),
         )
-        client.log_model_artifacts(logged.model_id, str(model))
-    for metric, value in metrics.items():
-        client.log_metric(run.run_id, metric, value, model_id=logged.model_id)
-    return client.finalize_logged_model(logged.model_id, "READY")
+        return registry.finish_logged_model(logged.model_id, run_id, model, metrics)
 
 
 def raw_signature(dataset: Dataset, output: str = "probability") -> "ModelSignature":
@@ -165,19 +161,9 @@ def _requirements() -> list[str]:
     return [f"{name}=={version(name).partition('+')[0]}" for name in names]
 
 
-def _version_of_run(run: Run, name: str) -> int | None:
-    found = run.client.search_model_versions(f"run_id = '{run.run_id}'")
-    return max((int(one.version) for one in found if one.name == name), default=None)
-
-
-def _ensure_registered(client: "MlflowClient", name: str) -> None:
-    from mlflow.exceptions import MlflowException
-
-    try:
-        client.create_registered_model(name, description="Scores raw rows; trained by Shunter.")
-    except MlflowException as error:
-        if error.error_code != "RESOURCE_ALREADY_EXISTS":
-            raise
+def _version_of_run(registry: RegistryClient, run_id: str, name: str) -> int | None:
+    found = registry.mlflow.search_model_versions(f"run_id = '{run_id}'")
+    return max((int(version.version) for version in found if version.name == name), default=None)
 
 
 def _all_but(*kept: str) -> Any:

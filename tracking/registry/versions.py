@@ -12,6 +12,7 @@ from urllib.parse import urlparse
 
 from engine.checkpoint.storage import load_model
 from shunter.errors import RequestError, TrackingError
+from tracking.registry.client import RegistryClient, open_registry
 from tracking.store import open_store, tracking_errors, tracking_uri
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def champion_of(name: str) -> Version | None:
     Raises:
         TrackingError: the store cannot be read.
     """
-    return _by_alias(open_store(), name, CHAMPION)
+    return _by_alias(open_store().mlflow, name, CHAMPION)
 
 
 def version_by_number(name: str, number: int) -> Version:
@@ -69,7 +70,7 @@ def version_by_number(name: str, number: int) -> Version:
         RequestError: there is none.
         TrackingError: the store cannot be read.
     """
-    client = open_store()
+    client = open_store().mlflow
     with tracking_errors():
         return _by_number(client, name, number)
 
@@ -78,8 +79,9 @@ def version_of_run(name: str, run_id: str) -> Version | None:
     """The version that a run registered, None where it registered none."""
     client = open_store()
     with tracking_errors():
-        found = [one for one in client.search_model_versions(f"run_id = '{run_id}'") if one.name == name]
-    return _version(max(found, key=lambda one: int(one.version))) if found else None
+        there = client.mlflow.search_model_versions(f"run_id = '{client.real_id(run_id)}'")
+    versions = [version for version in there if version.name == name]
+    return _version(max(versions, key=lambda version: int(version.version))) if versions else None
 
 
 def download(version: Version, folder: Path) -> ModelFiles:
@@ -94,7 +96,7 @@ def download(version: Version, folder: Path) -> ModelFiles:
     """
     from mlflow.artifacts import download_artifacts
 
-    client = open_store()
+    client = open_store().mlflow
     with tracking_errors():
         source = client.get_model_version_download_uri(version.name, str(version.version))
         is_here = urlparse(source).scheme in {"", "file"}
@@ -111,16 +113,16 @@ def download(version: Version, folder: Path) -> ModelFiles:
     return files
 
 
-def make_champion(client: "MlflowClient", name: str, version: int) -> None:
+def make_champion(registry: RegistryClient, name: str, version: int) -> None:
     """Put the alias `champion` on a version and `previous` on the one it replaces; a second call changes nothing."""
-    now = _by_alias(client, name, CHAMPION)
+    now = _by_alias(registry.mlflow, name, CHAMPION)
     if now is not None and now.version == version:
         return
     if now is not None:
         if now.version < version:  # what was before always has a smaller number, so that steps back come to an end
-            client.set_model_version_tag(name, str(version), BEFORE, str(now.version))
-        client.set_registered_model_alias(name, PREVIOUS, str(now.version))
-    client.set_registered_model_alias(name, CHAMPION, str(version))
+            registry.set_version_tag(name, version, BEFORE, str(now.version))
+        registry.set_alias(name, PREVIOUS, now.version)
+    registry.set_alias(name, CHAMPION, version)
 
 
 def tag_version(version: Version, tags: Mapping[str, str], note: str | None = None) -> None:
@@ -129,12 +131,12 @@ def tag_version(version: Version, tags: Mapping[str, str], note: str | None = No
     Raises:
         TrackingError: the store fails.
     """
-    client = open_store()
+    registry = open_registry()
     with tracking_errors():
         for key, text in tags.items():
-            client.set_model_version_tag(version.name, str(version.version), key, text)
+            registry.set_version_tag(version.name, version.version, key, text)
         if note is not None:
-            client.update_model_version(version.name, str(version.version), note)
+            registry.describe_version(version.name, version.version, note)
 
 
 def roll_back(name: str, to: int | None = None) -> tuple[Version, Version]:
@@ -156,7 +158,8 @@ def roll_back(name: str, to: int | None = None) -> tuple[Version, Version]:
         CheckpointError: the version's weights are missing or damaged; the champion stays.
         TrackingError: the store fails.
     """
-    client = open_store()
+    registry = open_registry()
+    client = registry.mlflow
     with tracking_errors():
         now = _by_alias(client, name, CHAMPION)
         if now is None:
@@ -173,11 +176,11 @@ def roll_back(name: str, to: int | None = None) -> tuple[Version, Version]:
     with tracking_errors():
         before = now if to is not None else _former(client, back)
         # In this order: were it cut short, the same command again would do the same.
-        client.set_registered_model_alias(name, CHAMPION, str(back.version))
+        registry.set_alias(name, CHAMPION, back.version)
         if before is None:
-            client.delete_registered_model_alias(name, PREVIOUS)
+            registry.delete_alias(name, PREVIOUS)
         else:
-            client.set_registered_model_alias(name, PREVIOUS, str(before.version))
+            registry.set_alias(name, PREVIOUS, before.version)
     return now, back
 
 
@@ -197,7 +200,7 @@ def _former(client: "MlflowClient", version: Version) -> Version | None:
 def _by_number(client: "MlflowClient", name: str, number: int) -> Version:
     found = _version_if_there(client, name, str(number))
     if found is None:
-        there = sorted(int(one.version) for one in client.search_model_versions(f"name = '{name}'"))
+        there = sorted(int(version.version) for version in client.search_model_versions(f"name = '{name}'"))
         raise RequestError(f"There is no version {number} of {name!r}: use one of {', '.join(map(str, there))}.")
     return found
 

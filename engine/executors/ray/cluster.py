@@ -21,11 +21,10 @@ from engine.job import Hooks
 from engine.probes.measurement import Measurement
 from hardware.devices.nodes import ClusterNode, alive_nodes, cluster_nodes, connected, placed
 from hardware.meters.meter import EnergyMeter
-from hardware.meters.source import first_line
 from hardware.types import HardwareProfile, Placement
 from models.graph import GraphSpec
 from models.spec import ModelSpec
-from shunter.errors import HardwareError
+from shunter.errors import HardwareError, first_line
 from shunter.requests.training import ClusterRequest
 
 log = logging.getLogger(__name__)

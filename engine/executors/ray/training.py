@@ -10,9 +10,8 @@ from engine.executors.messages import Done, Message, Order, Task
 from engine.executors.ray.node_trainer import ANSWER_SECONDS, NodeTrainer
 from engine.job import Hooks
 from hardware.devices.nodes import ClusterNode, placed
-from hardware.meters.source import first_line
 from hardware.types import EnergyReading
-from shunter.errors import TrainingError
+from shunter.errors import TrainingError, first_line
 
 
 class NodeLostError(TrainingError):

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from hardware.devices.discovery import local_accelerators
-from hardware.devices.nodes import ClusterMeter, cluster_nodes, connected
+from hardware.devices.nodes import cluster_nodes, connected
+from hardware.meters.cluster import ClusterMeter
 from shunter.errors import HardwareError
 
 pytestmark = pytest.mark.slow

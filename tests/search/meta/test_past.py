@@ -147,14 +147,14 @@ def test_a_second_search_starts_where_the_first_ended(dataset: Dataset, tmp_path
     _, cold = searched("cold", cold_start=True)
     assert first[0] == cold[0] == SMALL.default()
     assert second == first_points(SMALL, [past])[:3]
-    taught = open_run(run_id).client.get_run(run_id).data.tags[TAUGHT]
+    taught = open_run(run_id).client.mlflow.get_run(run_id).data.tags[TAUGHT]
     assert "synthetic (3 trials, distance 0.00)" in taught
 
 
 def test_no_number_in_the_figures_is_infinite(dataset: Dataset) -> None:
     run_id = start_run_tree(TrainRequest(), dataset)
     log_meta_features(run_id, dataset)
-    kept = open_run(run_id).client.get_run(run_id).data.metrics
+    kept = open_run(run_id).client.mlflow.get_run(run_id).data.metrics
     figures = {name: value for name, value in kept.items() if name.startswith(PREFIX)}
     assert len(figures) > 10
     assert all(map(math.isfinite, figures.values()))

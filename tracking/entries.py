@@ -1,0 +1,145 @@
+"""Writes to runs as plain entries: what the outbox keeps of them, and how MLflow takes them."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from shunter.errors import TrackingError, first_line
+from shunter.secrets import without_secrets
+from tracking.outbox import Entry, StoreAwayError
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import DatasetInput
+
+AWAY = {"INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "REQUEST_LIMIT_EXCEEDED"}
+Point = tuple[str, float, int, int]
+"""Name of a metric, its value, milliseconds since 1970, and the step."""
+
+
+def create_run(name: str, tags: Mapping[str, str]) -> Entry:
+    """Open a run."""
+    return {"call": "create_run", "name": without_secrets(name), "tags": dict(tags), "start_time": _now()}
+
+
+def log_batch(
+    run_id: str,
+    points: Sequence[Point] = (),
+    params: Mapping[str, str] = MappingProxyType({}),
+    tags: Mapping[str, str] = MappingProxyType({}),
+) -> Entry:
+    """Write metrics, parameters and tags at once."""
+    return {
+        "call": "log_batch",
+        "run_id": run_id,
+        "metrics": [list(point) for point in points],
+        "params": {name: without_secrets(text) for name, text in params.items()},
+        "tags": {name: without_secrets(text) for name, text in tags.items()},
+    }
+
+
+def log_text(run_id: str, text: str, path: str) -> Entry:
+    """Write a text as an artifact."""
+    return {"call": "log_text", "run_id": run_id, "text": without_secrets(text), "path": path}
+
+
+def log_artifact(run_id: str, file: str, folder: str | None) -> Entry:
+    """Write a file as an artifact."""
+    return {"call": "log_artifact", "run_id": run_id, "file": file, "folder": folder}
+
+
+def log_inputs(run_id: str, datasets: Sequence["DatasetInput"]) -> Entry:
+    """Name the data of a run."""
+    inputs = [{**dict(data.dataset), "tags": {tag.key: tag.value for tag in data.tags}} for data in datasets]
+    return {"call": "log_inputs", "run_id": run_id, "inputs": inputs}
+
+
+def set_terminated(run_id: str, status: str) -> Entry:
+    """Close a run, now."""
+    return {"call": "set_terminated", "run_id": run_id, "status": status, "end_time": _now()}
+
+
+def hand_over(client: "MlflowClient", entry: Entry, experiment_id: Callable[[], str], directory: Path) -> str | None:
+    """Let MLflow take an entry.
+
+    Args:
+        client: MLflow's client.
+        entry: The write, with the store's own ids of runs.
+        experiment_id: Finds the experiment of a run that is opened.
+        directory: Folder of the outbox, where files of waiting entries lie.
+
+    Returns:
+        The store's id of a run that was opened; None for other writes.
+
+    Raises:
+        StoreAwayError: The store does not answer; what it says about the write itself passes.
+    """
+    return or_away(client, lambda: _hand_over(client, entry, experiment_id, directory))
+
+
+def _hand_over(client: "MlflowClient", entry: Entry, experiment_id: Callable[[], str], directory: Path) -> str | None:
+    from mlflow.entities import Metric, Param, RunTag
+
+    run_id = entry.get("run_id", "")
+    match entry["call"]:
+        case "create_run":
+            run = client.create_run(
+                experiment_id(), start_time=entry["start_time"], run_name=entry["name"], tags=entry["tags"]
+            )
+            return run.info.run_id
+        case "log_batch":
+            metrics = [Metric(*point) for point in entry["metrics"]]
+            params = [Param(key, text) for key, text in entry["params"].items()]
+            tags = [RunTag(key, text) for key, text in entry["tags"].items()]
+            client.log_batch(run_id, metrics=metrics, params=params, tags=tags)
+        case "log_text":
+            client.log_text(run_id, entry["text"], entry["path"])
+        case "log_artifact":
+            client.log_artifact(run_id, str(directory / entry["file"]), entry["folder"])  # an absolute path stays
+        case "log_inputs":
+            client.log_inputs(run_id, list(map(_dataset_input, entry["inputs"])))
+        case "set_terminated":
+            client.set_terminated(run_id, entry["status"], entry["end_time"])
+    return None
+
+
+def _dataset_input(values: Mapping[str, Any]) -> "DatasetInput":
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    dataset = Dataset(**{name: value for name, value in values.items() if name != "tags"})
+    return DatasetInput(dataset, [InputTag(key, text) for key, text in values["tags"].items()])
+
+
+def or_away(client: "MlflowClient", call: Callable[[], Any]) -> Any:
+    """What `call` gives.
+
+    Raises:
+        StoreAwayError: The store does not answer; what it says about the call itself passes.
+    """
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return call()
+    except (MlflowException, TrackingError) as error:
+        cause = error if isinstance(error, MlflowException) else error.__cause__
+        if isinstance(cause, MlflowException) and cause.error_code in AWAY and not _answers(client):
+            raise StoreAwayError(first_line(cause)[:200]) from error
+        raise
+
+
+def _answers(client: "MlflowClient") -> bool:
+    """Whether the store answers anything at all."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        client.search_experiments(max_results=1)
+    except MlflowException:
+        return False
+    return True
+
+
+def _now() -> int:
+    """Milliseconds since 1970."""
+    return int(time.time() * 1000)
