@@ -49,16 +49,16 @@ def choose(
     is predicted from the catalogue.
 
     Args:
-        dataset: the data.
-        request: limits, objective, model family and size of the search.
-        profiles: of the accelerators of this machine.
-        offers: what else can be chosen: `local` nothing, `all` or names from the catalogue. With `local`, a better one
-            in the catalogue is only mentioned.
-        probe_seconds: time after which no further measurement begins, except the first of each kind: on a crowded
+        dataset: Data to train on.
+        request: Limits, objective, model family and size of the search.
+        profiles: Profiles of the accelerators of this machine.
+        offers: Further accelerators to choose from: `local` none, `all` or names from the catalogue. With `local`, a
+            better one in the catalogue is only mentioned.
+        probe_seconds: Time after which no further measurement begins, except the first of each kind: on a crowded
             machine a step on many threads can take a hundred times as long as on one, and only measuring shows it.
             0 measures nothing.
-        history: what past runs teach about times and quality; None knows of none.
-        take: measures the training at a placement for some steps.
+        history: Past runs, which teach about times and quality; None knows of none.
+        take: Measurement of the training at a placement for some steps.
 
     Raises:
         NoFeasiblePlacementError: no placement keeps the limits.

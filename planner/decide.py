@@ -63,10 +63,10 @@ class NoFeasiblePlacementError(InfeasibleError):
     """No candidate keeps the limits.
 
     Attributes:
-        table: all candidates, the nearest first.
-        relaxations: what it would take, one limit at a time where that suffices.
-        fastest: the candidate of the least time, whatever it breaks.
-        shortfall_seconds: by which it exceeds the limit on time; None where that is not what it breaks.
+        table: All candidates, the nearest first.
+        relaxations: Limits that would have to be relaxed, one at a time where that suffices.
+        fastest: Candidate of the least time, whatever it breaks.
+        shortfall_seconds: Time by which it exceeds the limit on time; None where that is not what it breaks.
     """
 
     def __init__(self, message: str, table: Sequence[Assessment], relaxations: Sequence[Relaxation]) -> None:
@@ -100,14 +100,14 @@ def decide(
     Ties go to the faster, then to fewer machines, fewer threads, less memory.
 
     Args:
-        candidates: placements with their predictions, at least one.
-        limits: hard limits of the whole job.
-        objective: what to minimise: time, energy, cost, or weights as `Weights.parse` reads them.
-        job: how many epochs the whole job takes.
-        billing: how time is charged.
-        workload: kept in the decision for the record.
-        notes: kept in the decision, to be shown beside its explanation.
-        observations: kept in the decision, for later choices to learn from.
+        candidates: Placements with their predictions, at least one.
+        limits: Hard limits of the whole job.
+        objective: Quantity to minimise: time, energy, cost, or weights as `Weights.parse` reads them.
+        job: Size of the whole job.
+        billing: Way in which time is charged.
+        workload: Demand, kept in the decision for the record.
+        notes: Sentences kept in the decision, to be shown beside its explanation.
+        observations: Measured steps, kept in the decision for later choices to learn from.
 
     Raises:
         NoFeasiblePlacementError: no candidate keeps the limits; the message names the nearest ones.

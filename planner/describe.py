@@ -30,11 +30,11 @@ class JobSize(Frozen):
     """How much training the whole job asks for, estimated upwards, so that limits are not promised away.
 
     Attributes:
-        tuning_epochs: of the search, where a number of trials ends it.
-        final_epochs: of the members of the ensemble.
-        evaluation_share: what a validation costs, as a share of an epoch.
-        tuning_seconds: of the search, where its own time ends it and not a number of trials.
-        tuning_joules: of the search, where its own energy does.
+        tuning_epochs: Epochs of the search, where a number of trials ends it.
+        final_epochs: Epochs of the members of the ensemble.
+        evaluation_share: Cost of a validation, as a share of an epoch.
+        tuning_seconds: Time of the search, where its own time ends it and not a number of trials.
+        tuning_joules: Energy of the search, where its own energy ends it.
     """
 
     tuning_epochs: float
@@ -57,9 +57,9 @@ def describe(
     """Demand of one sample of `dataset` through the model `spec`; a sample of a graph model is a positive.
 
     Args:
-        dataset: the data.
-        spec: the architecture.
-        hyperparameters: which optimiser keeps how much state.
+        dataset: Data to train on.
+        spec: Architecture of the model.
+        hyperparameters: Settings, which tell the optimiser's state.
 
     Raises:
         RequestError: the model family is unknown, or cannot take these features.
@@ -102,9 +102,9 @@ def access_curve(
     rows, the curve of the ids is taken for that of the rows.
 
     Args:
-        dataset: with the curves of its fields.
-        spec: rows and width of each table.
-        ids_per_sample: mean number of ids of each field.
+        dataset: Data with the curves of its fields.
+        spec: Architecture, with rows and width of each table.
+        ids_per_sample: Mean number of ids of each field.
     """
     tables = iter(spec.tables(dataset.features))
     curves = {field.name: field.access_curve for field in dataset.fields}

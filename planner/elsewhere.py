@@ -14,9 +14,9 @@ def better_elsewhere(best: Assessment, absent: Sequence[Candidate], terms: Terms
     """One sentence on the best absent candidate that needs clearly less of the objective; none when there is none.
 
     Args:
-        best: of this machine.
-        absent: candidates on accelerators of the catalogue.
-        terms: limits and objective; an absent one that breaks a limit is not named.
+        best: Best candidate of this machine.
+        absent: Candidates on accelerators of the catalogue.
+        terms: Limits and objective; an absent one that breaks a limit is not named.
     """
     if not absent:
         return []

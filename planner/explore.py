@@ -22,10 +22,10 @@ def explored(decision: Decision, history: History, *, data: str, family: str) ->
     """The decision, or one for another placement that keeps all limits and is worth taking after what past runs needed.
 
     Args:
-        decision: by plan, its best first.
-        history: past runs.
-        data: which data, by `data_key`.
-        family: of the model.
+        decision: Decision by plan, its best first.
+        history: Past runs.
+        data: Key of the data, by `data_key`.
+        family: Family of the model.
     """
     weights = Weights.parse(decision.objective)
     table = decision.table

@@ -18,9 +18,9 @@ def probe_observations(
     """The probes that found the memory to suffice, in the order in which they were made.
 
     Args:
-        found: what was measured.
-        workload: what was probed.
-        profiles: of the accelerators on which it was.
+        found: Measurements by placement.
+        workload: Demand of what was probed.
+        profiles: Profiles of the accelerators on which it was.
     """
     by_name = {profile.accelerator.name: profile for profile in profiles}
     return [
@@ -36,11 +36,11 @@ def step_observation(
     """One training's mean step beside the cost model's prediction.
 
     Args:
-        dataset: what was trained on.
-        spec: the architecture.
-        placement: where.
-        profile: of the accelerator there.
-        measured_seconds: mean wall clock of a step, waiting for its batch included.
+        dataset: Data of the training.
+        spec: Architecture of the model.
+        placement: Placement of the training.
+        profile: Profile of the accelerator there.
+        measured_seconds: Mean wall clock of a step, waiting for its batch included.
     """
     return _observation(describe(dataset, spec), placement, profile, measured_seconds)
 
@@ -55,11 +55,11 @@ def expected_step(
     """What one architecture is expected to take at a placement, set right by the probes of another.
 
     Args:
-        dataset: what is trained on.
-        spec: the architecture.
-        placement: where.
-        profile: of the accelerator there.
-        observations: of steps on this machine.
+        dataset: Data of the training.
+        spec: Architecture of the model.
+        placement: Placement of the training.
+        profile: Profile of the accelerator there.
+        observations: Observations of steps on this machine.
     """
     workload = describe(dataset, spec)
     prediction = predict(workload, placement, profile)

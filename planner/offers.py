@@ -54,10 +54,11 @@ def catalogue_offers(
     """The catalogue's accelerators that are asked for and are not here.
 
     Args:
-        asked: `local` for none, `all` for those of the kinds that are trained on, or names with commas.
-        profiles: of this machine; `all` leaves out what is here already.
-        catalogue: where to look; the shipped one with the user's rows when None.
-        today: the day to judge the age of a row by; the current one when None.
+        asked: Accelerators to offer: `local` for none, `all` for those of the kinds that are trained on, or names with
+            commas.
+        profiles: Profiles of this machine; `all` leaves out what is here already.
+        catalogue: Catalogue to look in; if None, the shipped one with the user's rows.
+        today: Day to judge the age of a row by; if None, the current one.
 
     Raises:
         RequestError: a name is unknown, the message suggests the nearest; or the user's catalogue is damaged.

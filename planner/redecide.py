@@ -33,9 +33,9 @@ def redecide(decision: Decision, placement: Placement, step_seconds: Mapping[Pla
     one, the fastest is taken.
 
     Args:
-        decision: before the training.
-        placement: in force.
-        step_seconds: measured now, for `placement` and others that are in the decision's table.
+        decision: Decision before the training.
+        placement: Placement in force.
+        step_seconds: Times measured now, for `placement` and others that are in the decision's table.
     """
     rows = {one.candidate.placement: one.candidate for one in decision.table}
     candidates = [_measured(rows[one], seconds) for one, seconds in step_seconds.items() if one in rows]

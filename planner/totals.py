@@ -23,10 +23,10 @@ class Terms:
     """On what candidates are compared.
 
     Attributes:
-        limits: hard limits of the whole job.
-        weights: what to minimise.
-        job: how many epochs the whole job takes.
-        billing: how time is charged.
+        limits: Hard limits of the whole job.
+        weights: Quantities to minimise.
+        job: Size of the whole job.
+        billing: Way in which time is charged.
     """
 
     limits: Limits

@@ -32,7 +32,7 @@ class TrackingClient:
 
     Args:
         uri: Address of the store.
-        experiment_id: Finds the id of the experiment that holds the runs, given MLflow's client.
+        experiment_id: Function that finds the id of the experiment that holds the runs, given MLflow's client.
 
     Attributes:
         mlflow: MLflow's own client, for reading; it knows runs by the ids that `real_id` gives.

@@ -66,8 +66,8 @@ def hand_over(client: "MlflowClient", entry: Entry, experiment_id: Callable[[], 
 
     Args:
         client: MLflow's client.
-        entry: The write, with the store's own ids of runs.
-        experiment_id: Finds the experiment of a run that is opened.
+        entry: Write, with the store's own ids of runs.
+        experiment_id: Function that finds the experiment of a run that is opened.
         directory: Folder of the outbox, where files of waiting entries lie.
 
     Returns:

@@ -19,7 +19,7 @@ def find_run(text: str = LATEST) -> str:
     """Id of the run that is meant.
 
     Args:
-        text: an id, the beginning of one (at least `SHORTEST_PREFIX` characters), the name of a run (the newest of that
+        text: An id, the beginning of one (at least `SHORTEST_PREFIX` characters), the name of a run (the newest of that
             name), or `latest` for the newest training.
 
     Raises:

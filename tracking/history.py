@@ -35,7 +35,7 @@ def list_runs(limit: int = 20) -> pd.DataFrame:
     """Past trainings, newest first; what a run did not come to is missing.
 
     Args:
-        limit: most runs.
+        limit: Most runs.
 
     Returns:
         One row a training: `run_id`, `started` (UTC), `status`, and the names in `COLUMNS`.
@@ -73,15 +73,15 @@ class TrackedRun:
     """One run as the store holds it.
 
     Attributes:
-        run_id: of MLflow.
+        run_id: MLflow's id of the run.
         kind: `train`, `member`, `trial`, ...; empty when the run is not one of Shunter's.
-        parent_run_id: of the run that it belongs to; None for a parent.
+        parent_run_id: Id of the run that it belongs to; None for a parent.
         status: `FINISHED`, `FAILED`, `KILLED`, `RUNNING`, ...
-        started_at: seconds since 1970.
-        ended_at: the same; None while it runs.
-        params: as text.
-        metrics: the last value of each.
-        tags: as text.
+        started_at: Seconds since 1970.
+        ended_at: Seconds since 1970; None while it runs.
+        params: Parameters, as text.
+        metrics: Last value of each metric.
+        tags: Tags, as text.
     """
 
     run_id: str
@@ -99,8 +99,8 @@ def read_runs(kinds: Sequence[RunKind] = ("train", "member"), *, limit: int = 1_
     """Past runs kind by kind, newest first; none where there is no store yet.
 
     Args:
-        kinds: of run.
-        limit: most runs of each kind.
+        kinds: Kinds of run.
+        limit: Most runs of each kind.
 
     Raises:
         TrackingError: the store cannot be read.
@@ -120,9 +120,9 @@ def read_children(parent_run_id: str, kind: RunKind, *, limit: int = 1_000) -> l
     """The runs of one kind below a run, newest first.
 
     Args:
-        parent_run_id: full id.
-        kind: of the runs below.
-        limit: most runs.
+        parent_run_id: Full id of the parent.
+        kind: Kind of the runs below.
+        limit: Most runs.
 
     Raises:
         TrackingError: the store cannot be read, or holds no such run.

@@ -48,7 +48,7 @@ class Outbox:
     """The writes that wait for one store.
 
     Args:
-        store: address of the store.
+        store: Address of the store.
     """
 
     def __init__(self, store: str) -> None:
@@ -117,8 +117,9 @@ class Outbox:
         """Hand the writes to the store in their order, until all are or it is away again.
 
         Args:
-            deliver: takes a write; returns the store's id of a run that it opened. Raises `StoreAwayError` when the
-                store is away, any other error when it refuses the write, which is then set aside.
+            deliver: Function that takes a write and returns the store's id of a run that it opened. Raises
+                `StoreAwayError` when the store is away, any other error when it refuses the write, which is then set
+                aside.
         """
         if self.is_empty:
             return Delivery(0, 0, 0)

@@ -46,8 +46,8 @@ def log_training_curve(parent_run_id: str, histories: Mapping[str, Sequence[Epoc
     """Keep one figure with the curves of several trainings, as the artifact `training_curve.html`.
 
     Args:
-        parent_run_id: the run that shows it.
-        histories: reports of each training, by the name it shall bear in the legend.
+        parent_run_id: Run that shows it.
+        histories: Reports of each training, by the name it shall bear in the legend.
 
     Raises:
         TrackingError: the store fails.

@@ -96,12 +96,12 @@ def start_run_tree(
     """Open the parent run of one flow run, with the request and the data in it.
 
     Args:
-        request: what the user asked for.
-        dataset: what came out of ingestion.
-        flow_run_id: of Prefect, kept as a tag, so that one finds the other.
-        parent_run_id: a run that was interrupted, to go on writing to; when it has been deleted since, a new one is
+        request: Request of the user.
+        dataset: Data that came out of ingestion.
+        flow_run_id: Prefect's id of the flow run, kept as a tag, so that one finds the other.
+        parent_run_id: Run that was interrupted, to go on writing to; when it has been deleted since, a new one is
             opened. Runs below it that a kill left open are closed as KILLED.
-        kind: what the flow does.
+        kind: Kind of the run.
 
     Returns:
         Id of the parent run.
@@ -126,10 +126,10 @@ def start_run(name: str, kind: RunKind, *, flow_run_id: str | None = None, run_i
     """Open a run that belongs to no training, for instance the profile of a machine.
 
     Args:
-        name: what the run is called.
-        kind: of the run.
-        flow_run_id: of Prefect, kept as a tag, so that one finds the other.
-        run_id: a run that was interrupted, to go on writing to, as `parent_run_id` of `start_run_tree`.
+        name: Name of the run.
+        kind: Kind of the run.
+        flow_run_id: Prefect's id of the flow run, kept as a tag, so that one finds the other.
+        run_id: Run that was interrupted, to go on writing to, as `parent_run_id` of `start_run_tree`.
 
     Returns:
         Id of the run.
@@ -149,9 +149,9 @@ def finish(run_id: str, status: Status = "FINISHED", reason: str | None = None) 
     """Close a run.
 
     Args:
-        run_id: of a parent or a child.
-        status: how it ended.
-        reason: one sentence, kept as the tag `run.reason`.
+        run_id: Id of a parent or a child.
+        status: State in which it ended.
+        reason: Sentence kept as the tag `run.reason`.
 
     Raises:
         TrackingError: the store cannot be reached or written.

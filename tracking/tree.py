@@ -21,10 +21,10 @@ class RunTree:
     """A parent and its children.
 
     Attributes:
-        parent: the run of the flow.
-        children: trials, members, ensemble, in the order in which they started.
-        curves: by run id and metric name, (step, value) in the order of the steps; only metrics of `CURVES`.
-        artifacts: text of the parent's small artifacts, by path.
+        parent: Run of the flow.
+        children: Trials, members, ensemble, in the order in which they started.
+        curves: Points (step, value) by run id and metric name, in the order of the steps; only metrics of `CURVES`.
+        artifacts: Text of the parent's small artifacts, by path.
     """
 
     parent: TrackedRun
@@ -41,7 +41,7 @@ def read_tree(run_id: str) -> RunTree:
     """Read a run and what belongs to it; for the run of a trial or a member, the tree that it is in.
 
     Args:
-        run_id: full id.
+        run_id: Full id.
 
     Raises:
         TrackingError: the store cannot be read, or holds no such run.

@@ -27,10 +27,10 @@ class ReachedShares:
     """What a training reaches of the published peaks.
 
     Attributes:
-        matmul: of the arithmetic of a large product.
-        copy: of the memory's bandwidth in a large copy.
-        gather: of the memory's bandwidth in payload of random 64-byte rows.
-        words: where the shares come from.
+        matmul: Share of the arithmetic of a large product.
+        copy: Share of the memory's bandwidth in a large copy.
+        gather: Share of the memory's bandwidth in payload of random 64-byte rows.
+        words: Origin of the shares, in words.
     """
 
     matmul: float
@@ -48,8 +48,8 @@ def measured_shares(profile: HardwareProfile, row: AcceleratorRow) -> ReachedSha
     """What a measured accelerator reaches of its own published peaks; of a processor, by the cores in use.
 
     Args:
-        profile: measured here.
-        row: of the same accelerator.
+        profile: Profile that was measured here.
+        row: Row of the accelerator.
     """
     part = 1.0 if row.kind != "cpu" else min(1.0, profile.accelerator.cores / row_cores(row))
     matmul = profile.matmul_flops_per_second["fp32"].value / (peak_flops(row, "fp32")[0] * part)
@@ -69,8 +69,8 @@ def catalogue_profile(
     """What an accelerator of the catalogue is expected to do.
 
     Args:
-        row: its row.
-        local: measured profiles with their own rows; those of the same kind tell which share of the peaks is reached.
+        row: Row of the accelerator.
+        local: Measured profiles with their own rows; those of the same kind tell which share of the peaks is reached.
     """
     alike = [(profile, its_row) for profile, its_row in local if (its_row.kind == "cpu") == (row.kind == "cpu")]
     shares = measured_shares(*alike[0]) if alike else ASSUMED

@@ -79,7 +79,7 @@ class AcceleratorRow(Frozen):
         """What of the row is too old to rely on, in words; None while it is fresh.
 
         Args:
-            today: the day to judge by.
+            today: Day to judge by.
         """
         if self.price_date is not None and today - self.price_date > MAX_PRICE_AGE:
             return f"the price of {self.name} is of {self.price_date}, more than {MAX_PRICE_AGE.days} days old"
@@ -184,7 +184,7 @@ def load_catalogue(user_file: Path | None = None) -> Catalogue:
     """The shipped catalogue, with the user's rows merged in by name.
 
     Args:
-        user_file: the user's file; the one that the settings name when None, which need not exist.
+        user_file: The user's file; if None, the one that the settings name, which need not exist.
 
     Raises:
         RequestError: a file cannot be read, or a row of it is wrong; the message names file, row and field.

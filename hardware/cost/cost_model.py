@@ -22,8 +22,8 @@ class CostModel:
     """Predicts placements on one accelerator; for many of them, make it once.
 
     Args:
-        profile: measured rates of the accelerator, or a catalogue's (`hardware.catalogue.offers`).
-        power: its power; what the profile tells when None.
+        profile: Measured rates and power of the accelerator, or a catalogue's (`hardware.catalogue.offers`).
+        power: Power of the accelerator; if None, what the profile tells.
     """
 
     def __init__(self, profile: HardwareProfile, power: PowerModel | None = None) -> None:
@@ -70,10 +70,10 @@ def predict(workload: Workload, placement: Placement, profile: HardwareProfile, 
     """What one epoch of `workload` is expected to take at `placement`; every figure is an estimate.
 
     Args:
-        workload: demand of one sample and of one step.
-        placement: on the accelerator that `profile` describes.
-        profile: its measured rates and power.
-        process_bytes: memory that the process holds before training, counted for a CPU.
+        workload: Demand of one sample and of one step.
+        placement: Placement on the accelerator that `profile` describes.
+        profile: Measured rates and power of the accelerator, or a catalogue's (`hardware.catalogue.offers`).
+        process_bytes: Memory that the process holds before training, counted for a CPU.
     """
     return CostModel(profile).predict(workload, placement, process_bytes)
 

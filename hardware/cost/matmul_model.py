@@ -23,11 +23,11 @@ class MatmulModel:
     """What one product costs with all cores of an accelerator.
 
     Attributes:
-        seconds_per_flop: arithmetic.
-        seconds_per_byte: traffic of both operands and the result.
-        start_seconds: whatever the size.
-        together: whether arithmetic and traffic add up, as fitted, or overlap, as a roofline has it.
-        item_bytes: of one number.
+        seconds_per_flop: Time of the arithmetic.
+        seconds_per_byte: Time of the traffic of both operands and the result.
+        start_seconds: Time that any product takes, whatever its size.
+        together: Whether arithmetic and traffic add up, as fitted, or overlap, as a roofline has it.
+        item_bytes: Bytes of one number.
     """
 
     seconds_per_flop: float
@@ -73,11 +73,11 @@ class MatmulModel:
         """Seconds of `count` products of one size that are started together.
 
         Args:
-            count: how many.
-            m: rows of the left side.
-            n: columns of the right side.
-            k: what is summed over.
-            share: of the accelerator's cores that work on it. Half of them reach the full rate of the memory.
+            count: Number of products.
+            m: Rows of the left side.
+            n: Columns of the right side.
+            k: Length of the sums.
+            share: Share of the accelerator's cores at work. Half of them reach the full rate of the memory.
         """
         arithmetic = count * 2.0 * m * n * k * self.seconds_per_flop / share
         traffic = count * product_bytes(m, n, k, self.item_bytes) * self.seconds_per_byte / min(1.0, 2 * share)

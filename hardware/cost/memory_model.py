@@ -27,11 +27,11 @@ def predict_memory_bytes(
     weights may lie there all the time.
 
     Args:
-        workload: demand of one sample and of one step.
-        placement: on the accelerator that `profile` describes.
-        profile: tells the kind of the accelerator.
-        process_bytes: memory that the process holds before training, counted for a CPU.
-        restores: whether the best epoch is not the last, so that its weights are read back; nobody knows beforehand.
+        workload: Demand of one sample and of one step.
+        placement: Placement on the accelerator that `profile` describes.
+        profile: Profile that tells the kind of the accelerator.
+        process_bytes: Memory that the process holds before training, counted for a CPU.
+        restores: Whether the best epoch is not the last, so that its weights are read back; nobody knows beforehand.
     """
     samples = math.ceil(placement.batch_size / placement.processes)
     state = workload.parameter_bytes + workload.optimizer_bytes

@@ -25,8 +25,8 @@ class OperatorTimes(Generic[Key]):
     """What some operators take.
 
     Attributes:
-        seconds: of each, measured.
-        watts: mean power meanwhile, measured or estimated as its source says; None where nothing can tell it.
+        seconds: Measured time of each.
+        watts: Mean power meanwhile, measured or estimated as its source says; None where nothing can tell it.
     """
 
     seconds: "dict[Key, Figure]"
@@ -39,10 +39,10 @@ def measure_operators(
     """Repeat each piece of work and take its median time, and the power meanwhile.
 
     Args:
-        works: such as `linear_work`.
-        accelerator: torch device on which they run.
-        thread_count: intra-operator threads.
-        seconds_each: after which a measurement stops repeating; each repeats at least three times.
+        works: Work to time, such as `linear_work`.
+        accelerator: Torch device on which they run.
+        thread_count: Intra-operator threads.
+        seconds_each: Time after which a measurement stops repeating; each repeats at least three times.
     """
     # Imported here, so that the engine can be imported where torch and numpy are all there is.
     from hardware.meters.meter import measure_energy
@@ -65,11 +65,11 @@ def linear_work(
     """A linear layer with its ReLU, forward and backward.
 
     Args:
-        batch_size: samples.
-        inputs: width of the input.
-        outputs: width of the output.
-        device: where.
-        is_first: nothing below it learns, so that the gradient of its input is not computed.
+        batch_size: Samples of a batch.
+        inputs: Width of the input.
+        outputs: Width of the output.
+        device: Device of the tensors.
+        is_first: Whether nothing below it learns, so that the gradient of its input is not computed.
     """
     layer = nn.Linear(inputs, outputs, device=device)
     return module_work(nn.Sequential(layer, nn.ReLU()), (batch_size, inputs), device, is_first=is_first)

@@ -32,12 +32,12 @@ class PowerModel(Frozen):
     """Watts as a sum of what rests and what works.
 
     Attributes:
-        idle_watts: at rest.
-        watts_per_core: for each busy core.
-        joules_per_flop: of arithmetic.
-        joules_per_byte: of memory traffic.
-        deviation_watts: root mean square error over the samples; None where they are as few as the coefficients.
-        source: measured where every sample was.
+        idle_watts: Power at rest.
+        watts_per_core: Power of each busy core.
+        joules_per_flop: Energy of the arithmetic.
+        joules_per_byte: Energy of the memory traffic.
+        deviation_watts: Root mean square error over the samples; None where they are as few as the coefficients.
+        source: `measured` where every sample was.
     """
 
     idle_watts: float
@@ -65,7 +65,8 @@ class PowerModel(Frozen):
         """Fit samples that differ in what is busy, by least squares without negative coefficients.
 
         Args:
-            samples: at least two; arithmetic and traffic are fitted only when there are enough to tell them apart.
+            samples: At least two samples; arithmetic and traffic are fitted only when there are enough to tell them
+                apart.
 
         Raises:
             HardwareError: the samples cannot tell rest from work.

@@ -49,7 +49,7 @@ class Residual:
     """Corrects predictions by what was observed; made by `fit`.
 
     Attributes:
-        observations: how many it has learned from.
+        observations: Number of observations that it has learned from.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Residual:
         """Learn from past steps; without any, predictions stay as they are, in a wide interval.
 
         Args:
-            observations: of any workloads, placements and accelerators; the order does not matter.
+            observations: Observations of any workloads, placements and accelerators; the order does not matter.
         """
         if not observations:
             return cls(None, (), 0)
@@ -95,10 +95,10 @@ class Residual:
         """The prediction with corrected times, and the interval that holds the step time with 90 % probability.
 
         Args:
-            workload: what runs.
-            placement: where.
-            prediction: of the cost model, uncorrected; a measured one is returned as it is.
-            accelerator_model: what the vendor calls the accelerator; the placement's own name when None.
+            workload: Demand of the training.
+            placement: Placement of the training.
+            prediction: The cost model's prediction, uncorrected; a measured one is returned as it is.
+            accelerator_model: The vendor's name of the accelerator; if None, the placement's own.
         """
         return self.correct_all(workload, [(placement, prediction, accelerator_model or placement.accelerator)])[0]
 

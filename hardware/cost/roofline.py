@@ -86,10 +86,10 @@ def measure_products(
     """Seconds of matrix products one after the other, each measured alone, with all cores.
 
     Args:
-        profile: of the accelerator to measure on.
-        precision: data type of the operands.
-        products: what is measured.
-        seconds_each: time after which a measurement stops repeating.
+        profile: Profile of the accelerator to measure on.
+        precision: Data type of the operands.
+        products: Products to measure.
+        seconds_each: Time after which a measurement stops repeating.
     """
     accelerator, total = profile.accelerator, 0.0
     with threads(accelerator.cores if accelerator.kind == "cpu" else 1), torch.random.fork_rng():
@@ -107,8 +107,8 @@ def rate_at_width(curve: Sequence[RowRate], row_bytes: int) -> float:
     """Bytes a second of rows of a width: that of the nearest width measured, on a logarithmic scale.
 
     Args:
-        curve: measured, not empty.
-        row_bytes: width of a row.
+        curve: Measured rates, not empty.
+        row_bytes: Width of a row.
     """
     nearest = min(curve, key=lambda point: abs(point.row_bytes.bit_length() - row_bytes.bit_length()))
     return nearest.bytes_per_second.value

@@ -20,11 +20,11 @@ class TableTime:
     """One measured pass over tables, forward and backward with the update.
 
     Attributes:
-        bags: pooled in it.
-        lookups: rows that were read and updated.
-        row_bytes: width of a row.
-        cached: whether the rows came from the caches.
-        seconds: that it took.
+        bags: Bags that were pooled.
+        lookups: Rows that were read and updated.
+        row_bytes: Width of a row.
+        cached: Whether the rows came from the caches.
+        seconds: Time of the pass.
     """
 
     bags: int
@@ -38,8 +38,8 @@ def fit_table_costs(threads: int, times: Sequence[TableTime]) -> StepCosts:
     """Fit the costs of bags, rows and bytes; those of the step itself are left at nothing.
 
     Args:
-        threads: with which all was measured.
-        times: passes over tables of at least four shapes.
+        threads: Threads with which all was measured.
+        times: Passes over tables of at least four shapes.
     """
     seconds = np.array([one.seconds for one in times])
     design = np.array(
@@ -69,9 +69,9 @@ def fit_start(measured: Sequence[float], arithmetic: Sequence[float], memory: Se
     """Fit `measured = arithmetic + start + factor memory` over some steps.
 
     Args:
-        measured: seconds of each step.
-        arithmetic: what of it is predicted for large products and for operators.
-        memory: what is predicted for tables, traffic and small products.
+        measured: Seconds of each step.
+        arithmetic: Seconds predicted for large products and for operators.
+        memory: Seconds predicted for tables, traffic and small products.
 
     Returns:
         The start in seconds, and the factor, which is at least 1.

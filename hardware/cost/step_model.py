@@ -65,10 +65,10 @@ class RawParts:
     """Seconds of what is done in a step, each kind of work as if it were alone.
 
     Attributes:
-        products: matrix products that grow with the batch as one.
-        traffic: small products, one for each sample, and operators that only read and write.
-        tables: look-up and update.
-        operators: their dispatch.
+        products: Matrix products that grow with the batch as one.
+        traffic: Small products, one for each sample, and operators that only read and write.
+        tables: Look-up and update of the tables.
+        operators: Dispatch of the operators.
     """
 
     products: float
@@ -81,7 +81,7 @@ class StepModel:
     """Predicts steps on one accelerator; what it fits to the profile's curves, it fits once.
 
     Args:
-        profile: of the accelerator.
+        profile: Profile of the accelerator.
     """
 
     def __init__(self, profile: HardwareProfile) -> None:
@@ -202,10 +202,10 @@ def table_seconds(costs: StepCosts, workload: Workload, samples: int, cache_byte
     """Seconds of looking up and updating the tables once, with the threads that `costs` was measured with.
 
     Args:
-        costs: of bags, rows and bytes.
-        workload: its skew tells which share of the rows comes from the caches.
-        samples: of the step.
-        cache_bytes: of the last cache.
+        costs: Costs of bags, rows and bytes.
+        workload: Demand, whose skew tells which share of the rows comes from the caches.
+        samples: Samples of the step.
+        cache_bytes: Size of the last cache.
     """
     bags = workload.tables or workload.lookups_per_sample
     cached = workload.cached_share(cache_bytes)
@@ -222,8 +222,8 @@ def scaled_seconds(measured: Sequence[tuple[float, float]], share: float) -> flo
     """Seconds at a share of the cores, between measured shares by a power law; 0 where nothing was measured.
 
     Args:
-        measured: (share of the cores, seconds), rising.
-        share: of the cores.
+        measured: Pairs of share of the cores and seconds, rising.
+        share: Share of the cores.
     """
     if not measured:
         return 0.0

@@ -10,7 +10,7 @@ def cpu_quota(root: Path = HOST_ROOT) -> float | None:
     """Cores' worth of processor time that this process may use, or None when nothing limits it.
 
     Args:
-        root: where the file system begins; tests point it at a copy.
+        root: Root of the file system; tests point it at a copy.
     """
     quotas = []
     for folder in _folders(root, "cpu"):
@@ -26,7 +26,7 @@ def memory_limit_bytes(root: Path = HOST_ROOT) -> int | None:
     """Bytes of memory that this process may use, or None when nothing limits it.
 
     Args:
-        root: where the file system begins; tests point it at a copy.
+        root: Root of the file system; tests point it at a copy.
     """
     limits = []
     for folder in _folders(root, "memory"):

@@ -25,10 +25,10 @@ def fit_collective(
     the seconds themselves.
 
     Args:
-        operation: what was timed.
-        processes: how many took part.
-        link: what the messages went through, in words.
-        points: of at least three sizes.
+        operation: Operation that was timed.
+        processes: Number of processes.
+        link: What the messages went through, in words.
+        points: Times of at least three sizes.
 
     Raises:
         HardwareError: the times do not grow with the size, so that there is no bandwidth.
@@ -139,11 +139,11 @@ class CommunicationModel(Frozen):
         """Estimated communication of one step.
 
         Args:
-            buckets: collective operations a step.
-            allreduce_bytes: that each process brings into all-reduces.
-            alltoall_bytes: that each process brings into all-to-alls.
-            processes: how many train together.
-            bytes_per_second: of the link of each.
+            buckets: Collective operations a step.
+            allreduce_bytes: Bytes that each process brings into all-reduces.
+            alltoall_bytes: Bytes that each process brings into all-to-alls.
+            processes: Number of processes.
+            bytes_per_second: Bandwidth of the link of each.
         """
         sample = CommunicationSample(
             model="",

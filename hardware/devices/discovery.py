@@ -33,7 +33,7 @@ def usable_cores(root: Path = Path("/")) -> int:
     """Physical cores that this process may keep busy: within its affinity mask and its processor-time quota.
 
     Args:
-        root: where the file system begins; tests point it at a copy.
+        root: Root of the file system; tests point it at a copy.
     """
     processors = _affinity()
     cores = {core_of(processor, root) for processor in processors}

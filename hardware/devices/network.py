@@ -28,9 +28,9 @@ class Link:
     """What connects each machine to the others.
 
     Attributes:
-        bytes_per_second: of a machine, shared by its processes.
-        latency_seconds: of one message.
-        machines: over which the processes are spread evenly.
+        bytes_per_second: Bandwidth of a machine, shared by its processes.
+        latency_seconds: Latency of one message.
+        machines: Machines over which the processes are spread evenly.
     """
 
     bytes_per_second: float
@@ -42,9 +42,9 @@ def wire_bytes(operation: str, message_bytes: float, processes: int) -> float:
     """Bytes that each process sends in a collective operation.
 
     Args:
-        operation: a key of `WIRE_SHARES`.
-        message_bytes: what each process brings in.
-        processes: how many take part.
+        operation: Key of `WIRE_SHARES`.
+        message_bytes: Bytes that each process brings in.
+        processes: Number of processes, on all machines.
     """
     return message_bytes * WIRE_SHARES[operation](processes)
 
@@ -56,10 +56,10 @@ def transfer_seconds(operation: str, message_bytes: float, processes: int, link:
     of a machine send to those of the others.
 
     Args:
-        operation: a key of `WIRE_SHARES`.
-        message_bytes: what each process brings in.
-        processes: how many take part, on all machines.
-        link: of each machine.
+        operation: Key of `WIRE_SHARES`.
+        message_bytes: Bytes that each process brings in.
+        processes: Number of processes, on all machines.
+        link: Link of each machine.
     """
     machines = min(link.machines, processes)
     if machines < 2:

@@ -41,7 +41,7 @@ def connected(address: str) -> Iterator[None]:
     """Be connected to a Ray cluster for the length of the block; a connection that is there already is used and kept.
 
     Args:
-        address: `host:port` of the head node, `auto` for the cluster that this machine is part of.
+        address: Address `host:port` of the head node, `auto` for the cluster that this machine is part of.
 
     Raises:
         HardwareError: no cluster answers there.
@@ -67,8 +67,8 @@ def cluster_nodes(address: str, resource: str | None = None) -> list[ClusterNode
     """Every machine of the cluster with its accelerators, the head node first; one that does not answer is left out.
 
     Args:
-        address: as in `connected`.
-        resource: only nodes that were started with this resource (`ray start --resources`).
+        address: Address, as in `connected`.
+        resource: Resource that a node must have been started with (`ray start --resources`).
 
     Raises:
         HardwareError: no cluster answers, none of its nodes does, or none has the resource.

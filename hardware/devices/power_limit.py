@@ -27,8 +27,8 @@ class PowerLimited(Protocol):
     """A device whose power limit can be read and set.
 
     Attributes:
-        name: as in `Accelerator.name`.
-        identity: what the device is called whichever devices a process sees.
+        name: Name, as in `Accelerator.name`.
+        identity: Name of the device whichever devices a process sees.
     """
 
     name: str
@@ -93,10 +93,10 @@ def power_limit(
     `restore_abandoned`, or the next limit on the device, puts it right.
 
     Args:
-        device: of this machine.
-        watts: the limit; None changes nothing.
-        allowed: whether the operator permits it (`Settings().allow_power_limit`).
-        record: file of the limits to put back; `power_limits.json` in Shunter's home when None.
+        device: Device of this machine.
+        watts: The limit; None changes nothing.
+        allowed: Whether the operator permits it (`Settings().allow_power_limit`).
+        record: File of the limits to put back; if None, `power_limits.json` in Shunter's home.
 
     Raises:
         RequestError: it is not permitted, or out of the device's range.
@@ -126,11 +126,11 @@ def limited(accelerator: str, watts: float | None) -> Iterator[None]:
 
     Args:
         accelerator: `cuda:<i>`.
-        watts: the limit; None changes nothing, and asks no device.
+        watts: The limit; None changes nothing, and asks no device.
 
     Raises:
-        RequestError: as `power_limit`.
-        HardwareError: as `power_limit`, or the device cannot be asked.
+        RequestError: Refused as by `power_limit`.
+        HardwareError: Refused as by `power_limit`, or the device cannot be asked.
     """
     if watts is None:
         yield
@@ -158,8 +158,8 @@ def restore_abandoned(device: PowerLimited, record: Path | None = None) -> float
     """Put back the limit that a killed process left on `device`.
 
     Args:
-        device: of this machine.
-        record: as in `power_limit`.
+        device: Device of this machine.
+        record: File of the limits, as in `power_limit`.
 
     Returns:
         The limit that was put back, in watts; None when there was nothing to do.

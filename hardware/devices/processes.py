@@ -115,7 +115,7 @@ def run_group(module: str, folder: Path, processes: int, *, threads: int, on_rep
 
     Args:
         module: Module that each of them runs; see the head of this file.
-        folder: An empty one, in which they meet.
+        folder: Empty folder, in which they meet.
         processes: Number of processes.
         threads: Threads of each.
         on_report: Called with the name and the value of each report of the first process.
@@ -180,7 +180,7 @@ def join_group(folder: Path, backend: str = "gloo", timeout: timedelta | None = 
     They meet by a file in the folder, so that nobody listens for them on the network.
 
     Args:
-        folder: Where they meet.
+        folder: Folder in which they meet.
         backend: Backend of the group, `gloo` or one that has been registered with torch.
         timeout: Longest time that one waits for the others; None is torch's own.
     """

@@ -21,7 +21,7 @@ def cpu_topology(root: Path = HOST_ROOT) -> CpuTopology:
     one thread a core.
 
     Args:
-        root: where the file system begins; tests point it at a copy.
+        root: Root of the file system; tests point it at a copy.
     """
     processors = _online(root)
     cores = {core_of(processor, root) for processor in processors}

@@ -16,8 +16,8 @@ class Component:
 
     Args:
         name: `processor` or the accelerator's name.
-        sources: in the order in which they are trusted.
-        refused: why better sources could not even be opened.
+        sources: Ways to count, in the order in which they are trusted.
+        refused: Reasons why better sources could not even be opened.
     """
 
     def __init__(self, name: str, sources: Sequence[EnergySource], refused: Sequence[str] = ()) -> None:
@@ -52,7 +52,7 @@ class Component:
         """Read the best source and those that count wrong unless they are read often.
 
         Args:
-            seconds: time since `start`.
+            seconds: Time since `start`.
         """
         believed = False
         for source in self._start:
@@ -64,7 +64,7 @@ class Component:
         """Joules since `start` from the first source that gives a believable answer.
 
         Args:
-            seconds: time since `start`.
+            seconds: Time since `start`.
         """
         still = []
         for source in self._start:

@@ -68,8 +68,8 @@ class RaplZone:
     """One RAPL file, read as joules that never fall.
 
     Args:
-        path: the file, in microjoules.
-        range_microjoules: at which the counter starts again from zero.
+        path: File of the counter, in microjoules.
+        range_microjoules: Value at which the counter starts again from zero.
     """
 
     def __init__(self, path: Path, range_microjoules: float) -> None:
@@ -151,8 +151,8 @@ class ProcessShare(EnergySource):
     the counter is exact.
 
     Args:
-        whole: the counter of the machine.
-        time_used: tells whose processor time it was.
+        whole: Counter of the machine.
+        time_used: Processor time of this process and of the machine.
     """
 
     method = "estimated"
@@ -190,9 +190,9 @@ class CpuPowerModel:
     """Watts of the usable cores: an idle share that always flows, and the rest for each core while it is busy.
 
     Attributes:
-        idle_watts: drawn by `cores` at rest.
-        busy_watts_per_core: drawn on top by each busy core.
-        words: the figures and where they come from.
+        idle_watts: Power of `cores` at rest.
+        busy_watts_per_core: Power on top of it of each busy core.
+        words: Figures and where they come from, in words.
     """
 
     def __init__(self, cpu: CpuIdentity, cores: int) -> None:

@@ -18,7 +18,7 @@ class GpuCounter(EnergySource):
     """The energy counter of one device: NVIDIA since Volta, AMD Instinct.
 
     Args:
-        accelerator: `cuda:<i>`.
+        accelerator: Name `cuda:<i>` of the device.
 
     Raises:
         HardwareError: the device cannot be asked.
@@ -72,7 +72,7 @@ class GpuUtilisationEstimate(PowerIntegral):
     """Share of the time in which kernels ran, times the design power, for devices that tell nothing better.
 
     Args:
-        accelerator: `cuda:<i>`, of NVIDIA.
+        accelerator: Name `cuda:<i>` of the device.
 
     Raises:
         HardwareError: NVML or the catalogue does not know the device.

@@ -42,12 +42,13 @@ def measure_energy(
         print(meter.reading.joules, meter.reading.method)
 
     Args:
-        accelerators: names as in `Accelerator.name`; `cpu` may be given and is counted once.
-        scope: where the processor has a counter, all that it shows (`machine`) or the share of this process and its
-            children (`process`); the estimate that stands in for a counter is always that of the process. `node` is
-            the machine's own power meter, supplies and fans included, and `machine` where there is none.
-        idle_watts: power at rest (`measure_idle_watts`), to be subtracted; nothing is subtracted when None.
-        cores: whose idle power the estimate counts, for a process that shares the machine; None: all usable ones.
+        accelerators: Names, as in `Accelerator.name`; `cpu` may be given and is counted once.
+        scope: Extent of what is counted where the processor has a counter: all that it shows (`machine`) or the share
+            of this process and its children (`process`); the estimate that stands in for a counter is always that of
+            the process. `node` is the machine's own power meter, supplies and fans included, and `machine` where there
+            is none.
+        idle_watts: Power at rest (`measure_idle_watts`), to be subtracted; nothing is subtracted when None.
+        cores: Cores whose idle power the estimate counts, for a process that shares the machine; None: all usable ones.
     """
     refused = []
     if scope == "node":
@@ -68,8 +69,8 @@ def measure_idle_watts(*accelerators: str, seconds: float = 2.0) -> Figure | Non
     """Power of processor and devices while this process sleeps; None when nothing can tell it.
 
     Args:
-        accelerators: as in `measure_energy`.
-        seconds: how long to look.
+        accelerators: Names, as in `measure_energy`.
+        seconds: Length of the measurement.
     """
     with measure_energy(*accelerators) as meter:
         time.sleep(seconds)
@@ -83,7 +84,7 @@ def cpu_power_model(cores: int | None = None) -> CpuPowerModel:
     """The estimate's model of this machine's processor.
 
     Args:
-        cores: of it that count; None: all that this process may use.
+        cores: Cores of it that count; None: all that this process may use.
     """
     return CpuPowerModel(cpu_identity(), usable_cores() if cores is None else cores)
 
@@ -92,10 +93,10 @@ class EnergyMeter:
     """Context manager around a stretch of work; it may also be read while the work runs.
 
     Args:
-        components: what is counted.
-        clock: seconds; tests put their own here.
-        idle_watts: power at rest that is subtracted.
-        sample: whether a thread reads the sources meanwhile.
+        components: Components to count.
+        clock: Clock in seconds; tests put their own here.
+        idle_watts: Power at rest that is subtracted.
+        sample: Whether a thread reads the sources meanwhile.
     """
 
     def __init__(
@@ -188,9 +189,9 @@ def wait_seconds(interval_seconds: float, processor_seconds: float, looking_seco
     """Time until the next look at the sources: the interval, or longer where looking would take too large a share.
 
     Args:
-        interval_seconds: that the sources ask for.
-        processor_seconds: that the last look took.
-        looking_seconds: that it took on the wall, waiting for locks and drivers included.
+        interval_seconds: Interval that the sources ask for.
+        processor_seconds: Processor time of the last reading.
+        looking_seconds: Wall clock of the last reading, waiting for locks and drivers included.
     """
     return max(interval_seconds, processor_seconds / MOST_SAMPLING_SHARE, looking_seconds / MOST_LOOKING_SHARE)
 
@@ -199,8 +200,8 @@ def subtract_idle(reading: EnergyReading, idle_watts: Figure) -> EnergyReading:
     """What the work drew beyond the power at rest; unavailable, never zero, where it cannot be told from that.
 
     Args:
-        reading: of processor and devices.
-        idle_watts: of the same at rest.
+        reading: Energy of processor and devices.
+        idle_watts: Power of the same at rest.
     """
     if reading.joules is None:
         return reading

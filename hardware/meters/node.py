@@ -14,7 +14,7 @@ def node_power(root: Path = HOST_ROOT) -> PowerIntegral:
     It updates about once a second, so it is asked as often.
 
     Args:
-        root: where the file system begins; tests point it at a copy.
+        root: Root of the file system; tests point it at a copy.
 
     Raises:
         HardwareError: the machine has none, or this process may not read it.

@@ -23,8 +23,8 @@ class Uncertainty(NamedTuple):
     """How far a reading may be off.
 
     Attributes:
-        joules: to either side.
-        words: what it follows from.
+        joules: Error to either side.
+        words: What the error follows from, in words.
     """
 
     joules: float
@@ -38,10 +38,10 @@ class EnergySource(ABC):
     window's joules are asked for; never from two threads at once.
 
     Attributes:
-        method: whether the joules come from a counter or sensor, or from a model.
-        words: which counter or which model.
-        interval_seconds: how often the source wants to be read.
-        needs_sampling: whether it counts wrong unless it is read that often, even while another one is trusted.
+        method: Whether the joules come from a counter or sensor, or from a model.
+        words: Name of the counter or the model, in words.
+        interval_seconds: Interval at which the source wants to be read.
+        needs_sampling: Whether it counts wrong unless it is read that often, even while another one is trusted.
     """
 
     method: Literal["measured", "estimated"]
@@ -61,8 +61,8 @@ class EnergySource(ABC):
         """How far `joules`, counted in `seconds`, may be off; None when nothing is known about it.
 
         Args:
-            joules: difference of two readings.
-            seconds: time between them.
+            joules: Difference of two readings.
+            seconds: Time between them.
         """
         return None
 
@@ -74,10 +74,10 @@ class PowerIntegral(EnergySource):
     every second sample; and the gaps, in which the power may have been anything between its extremes.
 
     Args:
-        read_watts: asks the sensor; raises HardwareError when it does not answer.
-        words: which sensor.
-        interval_seconds: time between two samples.
-        clock: seconds; tests put their own here.
+        read_watts: Reader of the sensor; raises HardwareError when it does not answer.
+        words: Name of the sensor, in words.
+        interval_seconds: Time between two samples.
+        clock: Clock in seconds; tests put their own here.
     """
 
     method = "measured"

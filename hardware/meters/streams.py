@@ -31,9 +31,9 @@ class PowerStream(Frozen):
         """Stream of a meter's reading.
 
         Args:
-            name: of the meter or its node.
-            started_at: when the meter was entered, in seconds since 1970.
-            reading: its final one.
+            name: Name of the meter or its node.
+            started_at: Time at which the meter was entered, in seconds since 1970.
+            reading: Final reading of the meter.
         """
         times = (started_at, *(started_at + sample.seconds for sample in reading.power))
         return cls(name=name, times=times, watts=tuple(sample.watts for sample in reading.power))
@@ -81,8 +81,8 @@ def merge_streams(streams: Sequence[PowerStream], name: str = "total") -> Merged
     clocks of the machines must agree as closely as the answer is wanted; time servers keep them within milliseconds.
 
     Args:
-        streams: at least one.
-        name: of the sum.
+        streams: At least one stream.
+        name: Name of the sum.
 
     Raises:
         ValueError: there is no stream, or no moment that all of them cover.

@@ -16,9 +16,9 @@ def measure_profile(accelerator: Accelerator, host: str, seconds_each: float = 0
     """Measure what `accelerator` does here; about ten times `seconds_each`.
 
     Args:
-        accelerator: a device of this machine.
-        host: fingerprint of the machine.
-        seconds_each: length of each single measurement.
+        accelerator: Device of this machine.
+        host: Fingerprint of the machine.
+        seconds_each: Length of each single measurement.
 
     Raises:
         HardwareError: the device refuses to work.

@@ -34,8 +34,8 @@ def measure_collectives(processes: int, message_bytes: Sequence[int] = MESSAGE_B
     They talk over loopback by gloo, as trainings in many processes on a CPU do.
 
     Args:
-        processes: how many, at least two.
-        message_bytes: at least three sizes, multiples of four bytes for each process.
+        processes: Number of processes, at least two.
+        message_bytes: At least three sizes, multiples of four bytes for each process.
 
     Returns:
         One for each operation; one whose bandwidth cannot be told is named in the log and left out.

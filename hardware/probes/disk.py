@@ -24,8 +24,8 @@ def measure_disk(folder: Path, file_bytes: int = FILE_BYTES) -> DiskRates:
     """Write a file, drop it from the page cache, read it, and remove it.
 
     Args:
-        folder: on the disk to measure; made when it is not there.
-        file_bytes: size of the file.
+        folder: Folder on the disk to measure; made when it is not there.
+        file_bytes: Size of the file.
 
     Raises:
         HardwareError: the folder has no room, or its file system keeps files in memory.

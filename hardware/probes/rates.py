@@ -28,12 +28,12 @@ class ProbeResult:
     """Measured rates of one accelerator, with all its usable cores.
 
     Attributes:
-        matmul_flops_per_second: square matrix product by data type, multiply and add counted as two.
-        matmul_curve: the same for the shapes of dense layers, small to large.
-        copy_bytes_per_second: bytes read plus bytes written of a copy too large for the caches.
-        gather_bytes_per_second: payload of reading random 64-byte rows from a table too large for the caches.
-        operator_overhead_seconds: cost of one small operator in a training step, on one thread.
-        host_to_device_bytes_per_second: copy from page-locked memory; None for a CPU.
+        matmul_flops_per_second: Square matrix product by data type, multiply and add counted as two.
+        matmul_curve: Matrix products of the shapes of dense layers, small to large.
+        copy_bytes_per_second: Bytes read plus bytes written of a copy too large for the caches.
+        gather_bytes_per_second: Payload of reading random 64-byte rows from a table too large for the caches.
+        operator_overhead_seconds: Cost of one small operator in a training step, on one thread.
+        host_to_device_bytes_per_second: Copy from page-locked memory; None for a CPU.
     """
 
     matmul_flops_per_second: dict[Precision, Figure]
@@ -48,8 +48,8 @@ def probe(accelerator: Accelerator, seconds_each: float = 0.5) -> ProbeResult:
     """Measure one accelerator; takes about eight to ten times `seconds_each`.
 
     Args:
-        accelerator: a CPU or a CUDA device of this machine.
-        seconds_each: time after which a measurement stops repeating; each repeats at least three times.
+        accelerator: A CPU or a CUDA device of this machine.
+        seconds_each: Time after which a measurement stops repeating; each repeats at least three times.
     """
     device = torch.device(accelerator.name)
     with threads(accelerator.cores if accelerator.kind == "cpu" else 1), torch.random.fork_rng():
@@ -91,11 +91,11 @@ def measure_matmul(
     """Rate of the product `[m, k] x [k, n]`, or of a batch of `count` of them.
 
     Args:
-        device: where.
-        dtype: of the operands and the result.
-        shape: m, n and k.
-        seconds: time after which the measurement stops repeating.
-        count: products in one call.
+        device: Device to measure on.
+        dtype: Data type of the operands and the result.
+        shape: Sizes m, n and k.
+        seconds: Time after which the measurement stops repeating.
+        count: Products in one call.
     """
     m, n, k = shape
     left = torch.randn(count, m, k, device=device, dtype=dtype)

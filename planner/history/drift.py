@@ -24,8 +24,8 @@ class Level:
     """A stretch of time in which a machine was steady.
 
     Attributes:
-        start: index of its first observation.
-        log_ratio: natural logarithm of its step times over those of the first stretch.
+        start: Index of its first observation.
+        log_ratio: Natural logarithm of its step times over those of the first stretch.
     """
 
     start: int
@@ -37,8 +37,8 @@ class Inspection:
     """What was found.
 
     Attributes:
-        levels: stretches in turn, the first from 0; more than one when the machine has changed.
-        outliers: indices of observations that stand alone.
+        levels: Stretches in turn, the first from 0; more than one when the machine has changed.
+        outliers: Indices of observations that stand alone.
     """
 
     levels: tuple[Level, ...]
@@ -49,8 +49,8 @@ def inspect(log_times: Sequence[float], configurations: Sequence[Hashable]) -> I
     """Find changes of level and outliers.
 
     Args:
-        log_times: natural logarithms of step times, or of their ratio to a prediction, in order of time.
-        configurations: what ran, one each; times of different ones are not compared.
+        log_times: Natural logarithms of step times, or of their ratio to a prediction, in order of time.
+        configurations: Name of what ran, one each; times of different ones are not compared.
     """
     values = np.asarray(log_times, float)
     deviation = _deviation(values, configurations)

@@ -23,9 +23,10 @@ class EpochCount:
     """Epochs of one training.
 
     Attributes:
-        batch_size: samples a step.
-        epochs: until it was good enough, or until it ended without; or anything else that is in proportion to them.
-        reached: whether it was good enough.
+        batch_size: Samples of a step.
+        epochs: Epochs until it was good enough, or until it ended without; or anything else that is in proportion to
+            them.
+        reached: Whether it was good enough.
     """
 
     batch_size: int
@@ -37,9 +38,9 @@ def estimate_epochs(seen: Sequence[EpochCount], batch_sizes: Sequence[int], *, s
     """Belief about the natural logarithm of the epochs needed at each batch size.
 
     Args:
-        seen: trainings of this workload, at least one of which was good enough.
-        batch_sizes: to judge, one each.
-        spread: standard deviation of the logarithm between distant batch sizes.
+        seen: Trainings of this workload, at least one of which was good enough.
+        batch_sizes: Batch sizes to judge, one each.
+        spread: Standard deviation of the logarithm between distant batch sizes.
     """
 
     def kernel(first: np.ndarray, second: np.ndarray) -> np.ndarray:

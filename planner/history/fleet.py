@@ -39,10 +39,10 @@ def with_fleet(
     """Predictions from the catalogue, set right by what was measured on these accelerators and their likes.
 
     Args:
-        workload: what would run.
-        predictions: for placements on accelerators of the catalogue, which bear its names.
-        steps: measured anywhere.
-        catalogue: where accelerators are looked up.
+        workload: Demand of the training.
+        predictions: Predictions for placements on accelerators of the catalogue, which bear its names.
+        steps: Steps measured anywhere.
+        catalogue: Catalogue of accelerators.
     """
     promises = _Promises(catalogue)
     seen = [

@@ -27,8 +27,8 @@ class Posterior:
     """What is believed of some quantities, jointly.
 
     Attributes:
-        mean: `[n]`.
-        covariance: `[n, n]`.
+        mean: Expected values, `[n]`.
+        covariance: Their covariance, `[n, n]`.
     """
 
     mean: np.ndarray
@@ -62,9 +62,9 @@ def regress(kernel: Kernel, seen: Observations, queries: np.ndarray) -> Posterio
     """Belief about the values at `queries` after what was seen; its level is unknown beforehand.
 
     Args:
-        kernel: prior covariance.
-        seen: at least one observation.
-        queries: inputs `[q, columns]`.
+        kernel: Prior covariance.
+        seen: At least one observation.
+        queries: Inputs `[q, columns]`.
     """
     level = float(seen.values.mean())
 
@@ -85,11 +85,11 @@ def with_lower_bounds(
     A bound far below what is expected anyway teaches nothing; one above it moves the belief there.
 
     Args:
-        kernel: prior covariance.
-        seen: what was seen to the end, at least one.
-        inputs: where the bounds were met, `[n, columns]`.
-        bounds: the value would have been at least this, one each.
-        noise: standard deviation of a single value.
+        kernel: Prior covariance.
+        seen: Values that were seen to the end, at least one.
+        inputs: Inputs at which the bounds were met, `[n, columns]`.
+        bounds: Lower bound of each value.
+        noise: Standard deviation of a single value.
     """
     for row, bound in zip(inputs, bounds, strict=True):
         believed = regress(kernel, seen, row[None])

@@ -26,9 +26,9 @@ class Choice:
     """An option, and whether it is taken for what it is or for what it may teach.
 
     Attributes:
-        index: of the option.
-        tries: whether another option is expected to need less.
-        words: why, for the user.
+        index: Index of the option.
+        tries: Whether another option is expected to need less.
+        words: Reason, for the user.
     """
 
     index: int
@@ -48,13 +48,13 @@ def choose_under_uncertainty(
     """Choose among options whose costs are believed to be `exp(log_cost)`.
 
     Args:
-        log_cost: belief about the natural logarithm of what each option costs, in any unit.
-        excluded: options that must not be taken; none by default.
-        strategy: the rule.
-        least_gain: share of the cost below which trying is not worth it; of expected improvement alone.
-        most_regret: an option that is expected to cost more than this share above the best is not tried; no bound
+        log_cost: Belief about the natural logarithm of the cost of each option, in any unit.
+        excluded: Options that must not be taken; none by default.
+        strategy: Rule to choose by.
+        least_gain: Share of the cost below which trying is not worth it; of expected improvement alone.
+        most_regret: An option that is expected to cost more than this share above the best is not tried; no bound
             by default.
-        seed: of what Thompson sampling draws; the same beliefs and seed give the same choice.
+        seed: Seed of the draws of Thompson sampling; the same beliefs and seed give the same choice.
 
     Raises:
         InfeasibleError: every option is excluded.
@@ -85,8 +85,8 @@ def expected_improvement(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
     saving is counted from.
 
     Args:
-        mean: of the log cost, `[n]`.
-        deviation: of the log cost, `[n]`.
+        mean: Mean of the log cost, `[n]`.
+        deviation: Deviation of the log cost, `[n]`.
     """
     best = int(mean.argmin())
     spread = np.maximum(deviation, 1e-12)

@@ -32,9 +32,9 @@ def quality_outlook(runs: Sequence[PastRun], min_auc: float, *, batch_size: int 
     batch size is.
 
     Args:
-        runs: of the same data and family.
-        min_auc: to reach.
-        batch_size: of the next run; None weighs all runs alike.
+        runs: Runs of the same data and family.
+        min_auc: AUC to reach.
+        batch_size: Batch size of the next run; None weighs all runs alike.
     """
     known = [run for run in runs if run.auc is not None and 0 < run.auc < 1]
     weights = np.array([_weight(run, batch_size) for run in known])

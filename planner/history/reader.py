@@ -46,11 +46,11 @@ class History:
     """Past runs, without those that the rules keep out.
 
     Attributes:
-        runs: admitted.
-        excluded: what is left out, each with the reason.
-        steps: step times to learn from, in order of time.
-        drifts: machines that have changed.
-        unread: why nothing could be read, when the store did not answer.
+        runs: Admitted runs.
+        excluded: Runs and observations that are left out, each with the reason.
+        steps: Step times to learn from, in order of time.
+        drifts: Machines that have changed.
+        unread: Reason why nothing could be read, when the store did not answer.
     """
 
     runs: tuple[PastRun, ...] = ()
@@ -64,8 +64,8 @@ class History:
         """Apply the rules, then look for machines that have changed.
 
         Args:
-            tracked: runs of the kinds `train`, `member` and `select`.
-            now: seconds since 1970.
+            tracked: Runs of the kinds `train`, `member` and `select`.
+            now: Seconds since 1970.
         """
         parents = {run.run_id: run for run in tracked}
         past = [run for run in tracked if not is_under_way(run, now)]
@@ -91,10 +91,10 @@ class History:
         """With what probability a training of this data reaches `min_auc`; None where no run says anything.
 
         Args:
-            min_auc: on the validation part.
-            data: which data, by `data_key`.
-            family: of the model.
-            batch_size: of the placement in question; None for whichever.
+            min_auc: AUC to reach on the validation part.
+            data: Key of the data, by `data_key`.
+            family: Family of the model.
+            batch_size: Batch size of the placement in question; None for any.
         """
         return quality_outlook(self._alike("train", data, family), min_auc, batch_size=batch_size)
 
@@ -104,9 +104,9 @@ class History:
         How many settings are stopped early, and after how many epochs a training ends, depends on the batch size.
 
         Args:
-            batch_sizes: to judge, one each.
-            data: which data, by `data_key`.
-            family: of the model.
+            batch_sizes: Batch sizes to judge, one each.
+            data: Key of the data, by `data_key`.
+            family: Family of the model.
         """
         counts = [
             EpochCount(run.placement.batch_size, run.work_share, not run.was_cut)
@@ -136,7 +136,7 @@ def read_history(*, limit: int = NEWEST) -> History:
     """What past runs teach; an empty history where there is no store yet, or where it does not answer.
 
     Args:
-        limit: most runs of each kind, the newest.
+        limit: Most runs of each kind, the newest.
     """
     try:
         return History.of(read_runs(("train", "member", "select"), limit=limit), time.time())

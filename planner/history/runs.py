@@ -62,7 +62,7 @@ def data_key(params: Mapping[str, object]) -> str:
     Not the fingerprint: tomorrow's log of the same source is what is learned for, and another seed splits it anew.
 
     Args:
-        params: `data.*` of the convention.
+        params: Parameters `data.*` of the convention.
     """
     names = ("data.name", "data.dense_features", "data.categorical_features")
     return "" if any(name not in params for name in names) else " ".join(str(params[name]) for name in names)
@@ -77,9 +77,9 @@ def admit(run: TrackedRun, parent: TrackedRun | None, now: float) -> PastRun | E
     """The run as a value, or why it is left out.
 
     Args:
-        run: of kind `train`, `member` or `select`.
-        parent: of a member, which holds what is known of data and request; None where it is not there.
-        now: seconds since 1970.
+        run: Run of kind `train`, `member` or `select`.
+        parent: Parent of a member, which holds what is known of data and request; None where it is not there.
+        now: Seconds since 1970.
     """
     reason = _broken_rule(run, now) or _broken_figure(run)
     if reason is None:

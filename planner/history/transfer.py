@@ -23,18 +23,20 @@ class Priors:
     """What the effects are believed to be worth before anything was seen.
 
     Attributes:
-        family: standard deviation of the natural logarithm between kinds of models.
-        batch: the same between distant batch sizes of one kind.
-        accelerator: between accelerators that have nothing in common.
-        family_on_accelerator: of a kind's liking for an accelerator, beyond what it and the accelerator are worth.
-        batch_on_accelerator: of an accelerator's liking for a batch size.
-        all_three: of what is left.
-        noise: of one measurement to the next of the same configuration, on shared machines.
-        octaves: batch sizes and counts within two to this power tell of each other.
-        catalogue_distance: so do accelerators whose rates are within e to this power,
-        demand_distance: and workloads of one kind whose demands are.
-        batch_exponent: of the batch size, in the amount per sample. A step takes between the same whatever its batch
-            and in proportion to it, so it is between -1 and 0; large batches, of which most are measured, are near 0.
+        family: Standard deviation of the natural logarithm between kinds of models.
+        batch: Standard deviation between distant batch sizes of one kind.
+        accelerator: Standard deviation between accelerators that have nothing in common.
+        family_on_accelerator: Standard deviation of a kind's liking for an accelerator, beyond what each of them is
+            worth.
+        batch_on_accelerator: Standard deviation of an accelerator's liking for a batch size.
+        all_three: Standard deviation of what is left.
+        noise: Standard deviation of one measurement to the next of the same configuration, on shared machines.
+        octaves: Power of two within which batch sizes and counts tell of each other.
+        catalogue_distance: Power of e within which the rates of accelerators tell of each other.
+        demand_distance: Power of e within which the demands of workloads of one kind tell of each other.
+        batch_exponent: Exponent of the batch size in the amount per sample. A step takes between the same whatever its
+            batch and in proportion to it, so it is between -1 and 0; large batches, of which most are measured, are
+            near 0.
     """
 
     family: float = 2.0
@@ -58,8 +60,8 @@ class Traits:
     """An accelerator as the catalogue knows it; one that it does not know resembles nothing but itself.
 
     Attributes:
-        name: of the accelerator.
-        log_rates: natural logarithms of its single-precision rate and memory bandwidth; None when unknown.
+        name: Name of the accelerator.
+        log_rates: Natural logarithms of its single-precision rate and memory bandwidth; None when unknown.
     """
 
     name: str
@@ -78,11 +80,11 @@ class Situation:
     """A workload at a batch size on an accelerator.
 
     Attributes:
-        family: name of the kind of model; two families have nothing in common but the accelerators.
-        accelerator: where it runs.
-        batch_size: samples a step of one accelerator.
-        count: accelerators that share the work.
-        log_demands: natural logarithms of what a sample asks, the same ones for all of a family; may be empty.
+        family: Name of the kind of model; two families have nothing in common but the accelerators.
+        accelerator: Accelerator that runs it.
+        batch_size: Samples of a step of one accelerator.
+        count: Accelerators that share the work.
+        log_demands: Natural logarithms of what a sample asks, the same ones for all of a family; may be empty.
     """
 
     family: str
@@ -98,9 +100,9 @@ def estimate(
     """Belief about the natural logarithm of the amount per sample in the situations asked for.
 
     Args:
-        seen: situations with the positive amount per sample that was measured, at least one.
-        asked: situations to judge.
-        priors: what is believed beforehand.
+        seen: Situations with the positive amount per sample that was measured, at least one.
+        asked: Situations to judge.
+        priors: Beliefs beforehand.
     """
     situations = [*(situation for situation, _ in seen), *asked]
     covariance = _covariance(situations, priors)

@@ -31,9 +31,9 @@ def corrected(
     probe then scales the second. Without such a pair the whole step is scaled. Memory errs by a sum: libraries loaded.
 
     Args:
-        candidates: with the cost model's own predictions.
-        found: measurements by placement; None where the memory did not suffice.
-        workload: what was probed.
+        candidates: Candidates with the cost model's own predictions.
+        found: Measurements by placement; None where the memory did not suffice.
+        workload: Demand of what was probed.
     """
     probes = [(one, measurement) for one in candidates if (measurement := found.get(one.placement)) is not None]
     fixed = {name: _fixed_seconds(probes, name) for name in {one.placement.accelerator for one in candidates}}

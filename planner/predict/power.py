@@ -50,10 +50,10 @@ def power_limited(
     """The leader at some lower power limits, each measured; those whose power was not measured tell nothing.
 
     Args:
-        leader: the best candidate, at the device's own limit.
-        range_watts: limits that the device takes; None tries none.
-        workload: what runs.
-        measured: takes a number of steps at a placement; None when the memory did not suffice.
+        leader: The best candidate, at the device's own limit.
+        range_watts: Limits that the device takes; None tries none.
+        workload: Demand of the training.
+        measured: Measurement of a number of steps at a placement; gives None when the memory did not suffice.
     """
     found = []
     for watts in _limits(range_watts):

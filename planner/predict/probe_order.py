@@ -28,11 +28,11 @@ def probe(
     """Measure the most promising candidates.
 
     Args:
-        candidates: on this machine, with the cost model's predictions.
-        workload: what runs.
-        terms: limits and objective, which say what is promising.
-        probe_seconds: time after which no further measurement begins.
-        measured: takes a number of steps at a placement; None when the memory did not suffice.
+        candidates: Candidates on this machine, with the cost model's predictions.
+        workload: Demand of the training.
+        terms: Limits and objective, which say what is promising.
+        probe_seconds: Time after which no further measurement begins.
+        measured: Measurement of a number of steps at a placement; gives None when the memory did not suffice.
     """
     found: dict[Placement, Measurement | None] = {}
     deadline = time.monotonic() + probe_seconds
@@ -60,8 +60,8 @@ def next_to_probe(table: Sequence[Assessment], found: Mapping[Placement, Measure
     their accelerator are never tried.
 
     Args:
-        table: all candidates, ranked.
-        found: what has been measured.
+        table: All candidates, ranked.
+        found: Measurements so far.
     """
     fitting = [one.candidate for one in table if one.candidate.fits]
     if not fitting:

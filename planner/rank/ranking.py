@@ -19,11 +19,11 @@ class Ranking:
     """All candidates in order, the best first.
 
     Attributes:
-        table: one row a candidate, in order. Of more than `MOST_ROWS` the first ones, the best of each accelerator, the
-            fastest, and for each limit the one that needs its smallest change alone.
-        considered: how many candidates there were.
-        feasible: how many of them keep all limits.
-        barred: of those that a limit excludes although they need less of the objective, the one nearest to feasible.
+        table: Rows of the candidates, in order. Of more than `MOST_ROWS` the first ones, the best of each accelerator,
+            the fastest, and for each limit the one that needs its smallest change alone.
+        considered: Number of candidates.
+        feasible: Number of candidates that keep all limits.
+        barred: Nearest to feasible of those that a limit excludes although they need less of the objective.
     """
 
     table: tuple[Assessment, ...]
@@ -38,8 +38,8 @@ def rank(candidates: Sequence[Candidate], terms: Terms) -> Ranking:
     Ties go to the faster, then to fewer machines, fewer threads, less memory.
 
     Args:
-        candidates: placements with their predictions, at least one.
-        terms: limits, objective and size of the job.
+        candidates: Placements with their predictions, at least one.
+        terms: Limits, objective and size of the job.
     """
     assert candidates, "nothing to choose from"
     totals = totals_of(candidates, terms)

@@ -26,7 +26,7 @@ def nearest_relaxations(table: Sequence[Assessment]) -> tuple[Relaxation, ...]:
     """For each limit the least change that suffices alone, and the smallest change of several together.
 
     Args:
-        table: candidates that all break a limit, the nearest first.
+        table: Candidates that all break a limit, the nearest first.
 
     Returns:
         The smallest change first; empty when nothing that the user sets would help.

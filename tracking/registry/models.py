@@ -30,9 +30,9 @@ class RegisteredModel(Frozen):
     """A version in the registry.
 
     Attributes:
-        name: of the registered model.
-        version: counted up by MLflow from 1.
-        uri: what `mlflow.pyfunc.load_model` takes.
+        name: Name of the registered model.
+        version: Number, counted up by MLflow from 1.
+        uri: Address that `mlflow.pyfunc.load_model` takes.
     """
 
     name: str
@@ -56,13 +56,14 @@ def register_model(
     the user's limits, so the newest version is the champion.
 
     Args:
-        parent_run_id: the run that the model came out of.
-        dataset: the data it was trained on; its encoder goes with the model.
-        model_directory: written by `engine.checkpoint.storage.save_model`, or by `engine.ranking.storage.save_ranker`.
-        name: of the registered model.
-        metrics: figures to show beside the version, under the names of the convention.
-        tags: of the version.
-        example: a few raw rows, kept as the model's input example.
+        parent_run_id: Run that the model came out of.
+        dataset: Data it was trained on; its encoder goes with the model.
+        model_directory: Folder from `engine.checkpoint.storage.save_model`, or from
+            `engine.ranking.storage.save_ranker`.
+        name: Name of the registered model.
+        metrics: Figures to show beside the version, under the names of the convention.
+        tags: Tags of the version.
+        example: A few raw rows, kept as the model's input example.
 
     Raises:
         RequestError: MLflow does not take the name.

@@ -19,8 +19,8 @@ class RankingScorer:
     """Scores raw rows, encoded exactly as they were for training.
 
     Args:
-        encoder: of the data set that the model was trained on.
-        stored: the ranker, and which fields it reads.
+        encoder: Encoder of the data set that the model was trained on.
+        stored: Ranker, and which fields it reads.
     """
 
     def __init__(self, encoder: "Encoder", stored: StoredRanker) -> None:
@@ -32,8 +32,8 @@ class RankingScorer:
         """Score each row's item for its user; `models.graph.ranker` says what a user or item never seen gets.
 
         Args:
-            model_input: raw rows with the columns of the click log.
-            params: of MLflow's protocol; there are none.
+            model_input: Raw rows with the columns of the click log.
+            params: Parameters of MLflow's protocol; there are none.
 
         Returns:
             float64 `[rows]`: the higher, the better among items of the same user; no probability.

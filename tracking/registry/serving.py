@@ -31,8 +31,8 @@ class Scorer:
     """Scores raw rows, encoded exactly as they were for training.
 
     Args:
-        encoder: of the data set that the model was trained on.
-        model: in evaluation mode, on the CPU.
+        encoder: Encoder of the data set that the model was trained on.
+        model: Model in evaluation mode, on the CPU.
     """
 
     def __init__(self, encoder: "Encoder", model: "Model | Ensemble") -> None:
@@ -43,9 +43,9 @@ class Scorer:
         """Predict the probability of a positive label.
 
         Args:
-            model_input: raw rows; a value never seen counts as unknown, a column that the model does not know is
+            model_input: Raw rows; a value never seen counts as unknown, a column that the model does not know is
                 ignored.
-            params: of MLflow's protocol; there are none.
+            params: Parameters of MLflow's protocol; there are none.
 
         Returns:
             float64 `[rows]`, between 0 and 1; of several tasks a frame with the rows' index and a column for each.

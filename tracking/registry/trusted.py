@@ -23,8 +23,8 @@ def check_model_folder(folder: Path, name: str) -> None:
     """Make sure that loading a registered model runs nothing but Shunter's own code.
 
     Args:
-        folder: of the model, in MLflow's format.
-        name: of the registered model, for the message.
+        folder: Folder of the model, in MLflow's format.
+        name: Name of the registered model, for the message.
 
     Raises:
         TrackingError: it names another loader, brings code, or holds a file of a kind that could.

@@ -29,10 +29,10 @@ class Version:
     """One version in the registry.
 
     Attributes:
-        name: of the registered model.
-        version: its number.
-        run_id: the run that it came out of; empty when it did not come from one.
-        tags: as text.
+        name: Name of the registered model.
+        version: Number of the version.
+        run_id: Run that it came out of; empty when it did not come from one.
+        tags: Tags, as text.
     """
 
     name: str
@@ -46,8 +46,8 @@ class ModelFiles:
     """A version's files, on this machine.
 
     Attributes:
-        model: folder for `engine.checkpoint.storage.load_model`.
-        encoder: folder for `ingestion.encoding.encoder.Encoder.load`.
+        model: Folder for `engine.checkpoint.storage.load_model`.
+        encoder: Folder for `ingestion.encoding.encoder.Encoder.load`.
     """
 
     model: Path
@@ -88,8 +88,8 @@ def download(version: Version, folder: Path) -> ModelFiles:
     """Bring a version's files to this machine; nothing in them is executed, now or later.
 
     Args:
-        version: of a registered model.
-        folder: where they go when they do not lie on this machine already.
+        version: Version of a registered model.
+        folder: Folder for files that do not lie on this machine already.
 
     Raises:
         TrackingError: the store fails, or the version is no model of Shunter's.
@@ -147,8 +147,8 @@ def roll_back(name: str, to: int | None = None) -> tuple[Version, Version]:
     that a rollback after it undoes it.
 
     Args:
-        name: of the registered model.
-        to: version to put back.
+        name: Name of the registered model.
+        to: Version to put back.
 
     Returns:
         The champion until now, and the champion from now on.
