@@ -17,7 +17,7 @@ class Hyperparameters:
         weight_decay: L2 on the MLPs' weights.
         embedding_l2: weight decay of the embedding rows that a step touches.
         embedding_initial_bound: initial embeddings lie in plus and minus it; None gives each table its own.
-        task_weights: of the losses of several tasks in their sum, in the order of the tasks; empty: all are 1.
+        task_weights: Weights of the losses of several tasks in their sum, in the order of the tasks; empty: all are 1.
     """
 
     dense_optimizer: DenseOptimizer = "adam"
@@ -67,7 +67,7 @@ class Schedule:
     Attributes:
         max_epochs: longest training, in passes over the training part.
         patience: epochs without a better validation NE after which training stops.
-        seed: of the initial weights, dropout and the order of batches.
+        seed: Seed of the initial weights, dropout and the order of batches.
         checks: passes over the training part, such as 1/3, after which the model is validated within an epoch too. Such
             a check is reported, and changes nothing else: neither weights, nor the history, nor the patience.
     """

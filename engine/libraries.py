@@ -16,7 +16,7 @@ def load_libraries(device: str) -> None:
     The first of several trainings in a process would pay for it, and look dearer than the others.
 
     Args:
-        device: on which trainings will run.
+        device: Device that trainings will run on.
     """
     with contextlib.suppress(Exception):  # of a device that does not work the training says more
         model = build_model(ModelSpec(embedding_dim=4, bottom_widths=(), top_widths=()), SMALLEST, device=device)

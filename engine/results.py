@@ -1,9 +1,10 @@
 """What a training, an evaluation and a probe report."""
 
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, Generic
 
 import numpy as np
+from typing_extensions import TypeVar
 
 from engine.metrics import Metrics
 from models.registry import Model
@@ -47,13 +48,19 @@ class EpochReport:
         return cls(**{**values, "validation": Metrics.from_dict(values["validation"])})
 
 
+Trained = TypeVar("Trained", default=Model)
+Quality = TypeVar("Quality", default=Metrics)
+Report = TypeVar("Report", default=EpochReport)
+
+
 @dataclass(frozen=True, kw_only=True)
-class TrainingFigures:
+class TrainingFigures(Generic[Quality, Report]):
     """What a finished training came to, without its weights.
 
     Attributes:
         history: one report an epoch.
-        best_epoch: the epoch with the lowest validation NE.
+        best_epoch: Epoch of the best weights: of a model of clicks with the lowest validation NE, of a ranking model
+            with the highest NDCG@20.
         validation: quality of the best epoch's weights on the validation part.
         samples_seen: training samples of all epochs.
         train_seconds: wall clock, validation and checkpoints included, time between interruptions left out.
@@ -64,14 +71,14 @@ class TrainingFigures:
         peak_memory_bytes: most memory used: of the device for a GPU, of the process for a CPU.
     """
 
-    history: tuple[EpochReport, ...]
+    history: tuple[Report, ...]
     best_epoch: int
-    validation: Metrics
+    validation: Quality
     samples_seen: int
     train_seconds: float
     wait_seconds: float
     compute_seconds: float
-    compile_seconds: float
+    compile_seconds: float = 0.0
     stopped_because: str
     peak_memory_bytes: int
 
@@ -82,17 +89,17 @@ class TrainingFigures:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainResult(TrainingFigures):
+class TrainResult(TrainingFigures[Quality, Report], Generic[Trained, Quality, Report]):
     """A finished training, with its model.
 
     Attributes:
         model: with the weights of the best epoch.
     """
 
-    model: Model
+    model: Trained
 
     @property
-    def figures(self) -> TrainingFigures:
+    def figures(self) -> TrainingFigures[Quality, Report]:
         """All but the model."""
         return TrainingFigures(**{field.name: getattr(self, field.name) for field in fields(TrainingFigures)})
 
@@ -132,7 +139,7 @@ class StepTiming:
         step_seconds_p90: its 90th percentile.
         wait_seconds: mean part of a step spent waiting for the batch.
         load_seconds: mean time the background thread took to make a batch.
-        compile_seconds: what compiling took, before the steps; None when they were not compiled.
+        compile_seconds: Duration of compiling, before the steps; None when they were not compiled.
         peak_memory_bytes: most memory used: of the device for a GPU, of the process for a CPU.
     """
 

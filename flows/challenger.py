@@ -8,6 +8,8 @@ from prefect.runtime import flow_run
 
 from engine.config import Schedule
 from engine.data.dataset import Dataset
+from engine.execution import execution_of
+from engine.job import TrainingJob
 from engine.trained_model import TrainedModel
 from hardware.reservation import reserve, wanted
 from ingestion.cache import forget
@@ -193,16 +195,19 @@ def _train(
         held.keep(decision.placement)
         log_decision(run_id, decision)
         return train_member(
-            dataset,
-            origin.spec,
-            slowed(origin.hyperparameters, request.challenger.learning_rate_share),
+            TrainingJob(
+                dataset,
+                origin.spec,
+                slowed(origin.hyperparameters, request.challenger.learning_rate_share),
+                execution_of(decision.placement),
+                Schedule(max_epochs=epochs, patience=PATIENCE, seed=request.seed),
+                warm_start=warm_start,
+            ),
             decision.placement,
-            Schedule(max_epochs=epochs, patience=PATIENCE, seed=request.seed),
-            directory=state.directory / name,
+            state.directory / name,
             name=name,
             parent_run_id=run_id,
             should_stop=tonight.should_stop,
-            warm_start=warm_start,
         )
 
 

@@ -5,6 +5,8 @@ from pathlib import Path
 
 from engine.config import Schedule
 from engine.data.dataset import Dataset
+from engine.execution import execution_of
+from engine.job import TrainingJob
 from engine.ranking.config import RankingHyperparameters
 from engine.ranking.interactions import sides
 from engine.ranking.result import TrainedRanker
@@ -13,7 +15,7 @@ from models.graph import GRAPH_FAMILIES, default_spec
 from shunter.errors import RequestError
 from shunter.requests.training import TrainRequest
 from tasks.register import register
-from tasks.train import train_ranker
+from tasks.train import train_member
 from tracking.ranking import ranking_metrics
 from tracking.registry.models import RegisteredModel
 from tracking.runs import open_run
@@ -56,13 +58,16 @@ def train_graph_model(
     should_stop: Callable[[], str | None],
 ) -> TrainedRanker:
     """Train the one setting of the family, and put its quality on the parent run."""
-    trained = train_ranker(
-        dataset,
-        default_spec(request.model),
-        RankingHyperparameters(),
+    trained = train_member(
+        TrainingJob(
+            dataset,
+            default_spec(request.model),
+            RankingHyperparameters(),
+            execution_of(placement),
+            Schedule(max_epochs=request.training.max_epochs, patience=PATIENCE, seed=request.seed),
+        ),
         placement,
-        Schedule(max_epochs=request.training.max_epochs, patience=PATIENCE, seed=request.seed),
-        directory=directory,
+        directory,
         parent_run_id=run_id,
         should_stop=should_stop,
     )

@@ -13,9 +13,11 @@ from rich.console import Console
 from engine.config import Schedule
 from engine.data.dataset import Dataset
 from engine.ensemble.result import EnsembleResult
+from engine.execution import execution_of
 from engine.executors.adaptation import Adaptation
 from engine.executors.energy import add_readings
 from engine.executors.ray.cluster import Cluster, requested_cluster
+from engine.job import TrainingJob
 from engine.probes.measurement import measure
 from engine.trained_model import TrainedModel
 from flows.graph import check_graph_request, is_graph_model, register_ranker, train_graph_model
@@ -282,12 +284,15 @@ def _train_members(
         fixed_threads = request.training.fixed_threads or cluster is not None
         adaptation = None if fixed_threads else _adaptation(dataset, setting, placement, profile, decision)
         member = train_member(
-            dataset,
-            setting.spec,
-            setting.hyperparameters,
+            TrainingJob(
+                dataset,
+                setting.spec,
+                setting.hyperparameters,
+                execution_of(placement),
+                Schedule(max_epochs=request.training.max_epochs, patience=PATIENCE, seed=request.seed + position),
+            ),
             placement,
-            Schedule(max_epochs=request.training.max_epochs, patience=PATIENCE, seed=request.seed + position),
-            directory=directory / "members" / str(position),
+            directory / "members" / str(position),
             name=f"member-{position}",
             parent_run_id=run_id,
             should_stop=should_stop,

@@ -7,12 +7,13 @@ there holds a figure. Change a meaning here and `SCHEMA_VERSION` goes up, becaus
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from engine.config import Hyperparameters, Schedule
 from engine.data.dataset import Dataset
 from engine.metrics import Metrics
-from engine.results import EpochReport
+from engine.results import EpochReport, TrainingFigures
+from engine.trained_model import Trained
 from hardware.types import EnergyReading, Placement, Prediction, Workload
 from models.spec import ModelSpec
 from shunter.requests.training import JobRequest
@@ -21,40 +22,6 @@ SCHEMA_VERSION = "1"
 
 RunKind = Literal["train", "profile", "select", "tune", "trial", "member", "ensemble", "nightly", "rollback"]
 Values = dict[str, str | int | float]
-
-
-class TrainingFigures(Protocol):
-    """What a finished training can say of itself; `TrainResult` and `TrainedModel` both do."""
-
-    @property
-    def train_seconds(self) -> float:
-        """Wall clock, validation and checkpoints included."""
-        ...
-
-    @property
-    def wait_seconds(self) -> float:
-        """Part of it that the step waited for a batch."""
-        ...
-
-    @property
-    def compute_seconds(self) -> float:
-        """Part of it that forward, backward and update took."""
-        ...
-
-    @property
-    def compile_seconds(self) -> float:
-        """Part of it that compiling the dense part took; 0 when it was not compiled."""
-        ...
-
-    @property
-    def samples_per_second(self) -> float:
-        """Training throughput."""
-        ...
-
-    @property
-    def peak_memory_bytes(self) -> int:
-        """Most memory used."""
-        ...
 
 
 def request_params(request: JobRequest) -> Values:
@@ -147,7 +114,7 @@ def quality_metrics(metrics: Metrics, split: Literal["validation", "test"] = "va
     return _flat(prefix, {**{name: getattr(metrics, name) for name in names}, **others})
 
 
-def training_metrics(training: TrainingFigures) -> Values:
+def training_metrics(training: TrainingFigures[Any, Any] | Trained[Any, Any, Any, Any]) -> Values:
     """Time, throughput, stall and memory of one training: `time.*`, `throughput.*`, `stall.*`, `memory.*`."""
     busy_seconds = training.wait_seconds + training.compute_seconds
     return {

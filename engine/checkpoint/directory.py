@@ -39,7 +39,7 @@ class CheckpointDirectory(Generic[Trained]):
 
     Args:
         directory: a folder of its own; made when it is not there.
-        identity: what a checkpoint must have in common with the training that resumes from it.
+        identity: Properties that a checkpoint must share with the training that resumes from it.
     """
 
     def __init__(self, directory: Path, identity: dict[str, Any]) -> None:
@@ -69,7 +69,7 @@ class CheckpointDirectory(Generic[Trained]):
 
         Args:
             model: its weights and the state of its fused optimiser.
-            optimizer: of the dense part.
+            optimizer: Optimiser of the dense part.
             state: everything else, as plain values, with the number of the `step`.
 
         Raises:

@@ -18,7 +18,7 @@ def embedding_cache(execution: Execution, directory: Path | None = None) -> Embe
 
     Args:
         execution: size of the cache and depth of the prefetch.
-        directory: where the file lies; None is the system's folder for temporary files.
+        directory: Folder of the file; None is the system's folder for temporary files.
     """
     if execution.embedding_cache_rows is None:
         return None

@@ -28,8 +28,8 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Te
     """Put back what `optimizer_tensors` gave; tensors of other names are left alone.
 
     Args:
-        optimizer: of the same parameters.
-        tensors: by name.
+        optimizer: Optimiser of the same parameters.
+        tensors: Tensors by name.
         changes: other entries of the optimiser's state dictionary that are to be replaced.
     """
     nested: dict[str, Any] = {}

@@ -29,8 +29,8 @@ class LabelStatistics:
     """Balance of a label beside the main one, in one split.
 
     Attributes:
-        name: of its task.
-        rows: that have this label.
+        name: Name of its task.
+        rows: Rows that have this label.
         positives: among them.
     """
 
@@ -44,8 +44,8 @@ class SplitStatistics:
     """Size and balance of one split.
 
     Attributes:
-        rows: of the split; each has the main label.
-        positives: by the main label.
+        rows: Rows of the split; each has the main label.
+        positives: Rows whose main label is 1.
         others: the other labels, in their order.
     """
 
@@ -87,7 +87,7 @@ class Dataset:
     """An ingested data set in the cache.
 
     Attributes:
-        name: what the user called it: a named data set or the stem of the file.
+        name: Name given by the user: a named data set or the stem of the file.
         directory: folder of the arrays.
         fingerprint: hash of source bytes, schema and code version.
         features: the input that a model over this data takes.

@@ -24,11 +24,11 @@ class BatchLoader:
     fits into one window is permuted completely.
 
     Args:
-        dataset: where the arrays lie.
+        dataset: Data set with the arrays.
         split: `train`, `validation` or `test`.
         batch_size: samples a batch.
         shuffle: permute the rows anew in each epoch.
-        seed: of the permutations.
+        seed: Seed of the permutations.
 
     Raises:
         DataError: an array is missing or of another size than the description says.
@@ -95,7 +95,7 @@ def shuffled_windows(rows: int, *, seed: int, epoch: int) -> Iterator[np.ndarray
 
     Args:
         rows: rows of the split.
-        seed: of the permutation.
+        seed: Seed of the permutation.
         epoch: each has its own permutation.
     """
     generator = np.random.default_rng([seed, epoch])

@@ -43,7 +43,7 @@ def plan_prefetch(load_seconds: Sequence[float], compute_seconds: float) -> Pref
     ceil(l / c) readers; both at least 1, and at most `DEEPEST` and `MOST_READERS`.
 
     Args:
-        load_seconds: of recent batches, each by one reader; at least one.
+        load_seconds: Seconds of recent batches, each by one reader; at least one.
         compute_seconds: mean time between receiving a batch and asking for the next.
     """
     compute_seconds = max(compute_seconds, 1e-9)
@@ -65,7 +65,7 @@ class ReadAhead(Generic[Key, Item]):
         fixed_depth: keep `depth` as it is, where something else counts on it.
 
     Attributes:
-        plan: in force.
+        plan: Plan in force.
     """
 
     def __init__(self, read: Callable[[Key], Item], *, depth: int, fixed_depth: bool = False) -> None:
@@ -119,7 +119,7 @@ class DeviceCopy:
     """Copies batches to a CUDA device on a stream of its own, so that the copy runs beside the step.
 
     Args:
-        device: where to.
+        device: Destination.
     """
 
     def __init__(self, device: torch.device) -> None:

@@ -34,7 +34,7 @@ class Prefetcher(Generic[Item]):
         depth: items held ready; may be changed at any time.
 
     Args:
-        source: what to iterate; a generator is closed at the end.
+        source: Source to iterate; a generator is closed at the end.
         depth: items held ready.
         prepare: applied to each item in the thread, for instance to start a copy to the device.
         receive: applied to what `prepare` made when it is handed out, in the consumer's thread.

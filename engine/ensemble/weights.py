@@ -56,8 +56,8 @@ def judge(
     Args:
         labels: 0 or 1, `[rows]`, or `[rows, tasks]`.
         logits: predicted log odds, `[members, rows]`, or `[members, rows, tasks]`.
-        seed: of the halves, which hold the same share of positives.
-        row_weights: what each label counts, like `labels`; None counts all alike.
+        seed: Seed of the halves, which hold the same share of positives.
+        row_weights: Weight of each label, like `labels`; None weighs all alike.
         tasks: names of several tasks, the main one first.
     """
     members = len(logits)
@@ -119,7 +119,7 @@ def fit_weights(labels: np.ndarray, logits: np.ndarray, row_weights: np.ndarray 
     Args:
         labels: 0 or 1, `[rows]`.
         logits: predicted log odds, `[members, rows]`.
-        row_weights: what each row counts, `[rows]`; None counts all alike.
+        row_weights: Weight of each row, `[rows]`; None weighs all alike.
 
     Returns:
         float64 `[members]`.

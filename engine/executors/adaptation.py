@@ -62,7 +62,7 @@ class Adaptation:
     Pure: it knows no clock but the seconds it is told.
 
     Args:
-        placement: in force at the start.
+        placement: Placement in force at the start.
         expected: 90 % interval of the step time there, in seconds.
         choices: placements that may take over, in the order of their threads, `placement` among them.
         decide: the best of the placements whose step times are known; the first argument is the one in force.

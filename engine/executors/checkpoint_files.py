@@ -13,7 +13,7 @@ class CheckpointWatch:
     """Notices a replaced checkpoint; asked from the thread that trains, so that nothing changes meanwhile.
 
     Args:
-        directory: of the checkpoints.
+        directory: Folder of the checkpoints.
     """
 
     def __init__(self, directory: Path) -> None:

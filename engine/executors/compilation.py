@@ -7,12 +7,10 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from engine.checkpoint.storage import read_json, write_text
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.data.dataset import Dataset
+from engine.job import ClickJob
 from engine.loop.compile import may_pay, pays
 from engine.probes.steps import time_steps
 from models.registry import POSITIONAL
-from models.spec import ModelSpec
 from shunter.errors import CheckpointError
 from shunter.frozen import Frozen
 
@@ -26,11 +24,11 @@ class Compilation(Frozen):
 
     Attributes:
         compiled: the choice.
-        reason: in words.
-        steps: of the longest training the schedule allows.
+        reason: Reason, for the user.
+        steps: Steps of the longest training the schedule allows.
         eager_step_seconds: measured median without compiling.
         compiled_step_seconds: measured median of compiled steps.
-        compile_seconds: what compiling took when it was measured; the training itself finds most of it cached.
+        compile_seconds: Measured duration of compiling; the training itself finds most of it cached.
     """
 
     compiled: bool
@@ -41,26 +39,14 @@ class Compilation(Frozen):
     compile_seconds: float | None = None
 
 
-def choose_compilation(
-    dataset: Dataset,
-    spec: ModelSpec,
-    hyperparameters: Hyperparameters,
-    execution: Execution,
-    schedule: Schedule,
-    *,
-    directory: Path,
-    eager_because: str | None = None,
-) -> Compilation:
+def choose_compilation(job: ClickJob, *, directory: Path, eager_because: str | None = None) -> Compilation:
     """Choose, or read what an earlier attempt chose: a resumed training must compute as the first attempt did.
 
     Args:
-        dataset: the data.
-        spec: the architecture.
-        hyperparameters: what it is learned with.
-        execution: on what it runs.
-        schedule: for how long at most.
-        directory: of the checkpoints, made when it is not there; it goes with them when the training is finished.
-        eager_because: why it is not compiled whatever could be measured, in words.
+        job: The training.
+        directory: Folder of the checkpoints, made when it is not there; the choice goes with them when the training is
+            finished.
+        eager_because: Why it is not compiled whatever could be measured; None where it may be.
 
     Raises:
         CheckpointError: the file of the earlier choice is damaged.
@@ -73,19 +59,18 @@ def choose_compilation(
             raise CheckpointError(
                 f"The file {path} does not say whether the training was compiled: use another folder."
             ) from error
-    steps = schedule.max_epochs * math.ceil(dataset.splits["train"].rows / execution.batch_size)
+    steps = job.schedule.max_epochs * math.ceil(job.dataset.splits["train"].rows / job.execution.batch_size)
     if eager_because is not None:
         choice = Compilation(compiled=False, reason=eager_because, steps=steps)
     else:
-        choice = _measured(dataset, spec, hyperparameters, execution, steps)
+        choice = _measured(job, steps)
     directory.mkdir(parents=True, exist_ok=True)
     write_text(path, choice.model_dump_json(indent=1))
     return choice
 
 
-def _measured(
-    dataset: Dataset, spec: ModelSpec, hyperparameters: Hyperparameters, execution: Execution, steps: int
-) -> Compilation:
+def _measured(job: ClickJob, steps: int) -> Compilation:
+    dataset, spec, hyperparameters, execution = job.dataset, job.spec, job.hyperparameters, job.execution
     if steps < FEWEST_STEPS:
         return Compilation(compiled=False, reason=f"{steps} steps are too few", steps=steps)
     if spec.family in POSITIONAL:

@@ -12,7 +12,7 @@ class EnergyRecord:
 
     Args:
         path: file of the sum so far.
-        meter: of this attempt, entered.
+        meter: Meter of this attempt, entered.
     """
 
     def __init__(self, path: Path, meter: Reading) -> None:

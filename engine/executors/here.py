@@ -1,15 +1,18 @@
 """Training in this process."""
 
 from contextlib import AbstractContextManager
+from typing import Any
 
 from engine.executors.role import Executor, Reading
-from engine.job import Checkpointing, ClickJob, Hooks
+from engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
 from engine.libraries import load_libraries
 from engine.loop.interrupt import stopped_between_steps
 from engine.loop.trainer import train
+from engine.ranking.trainer import train_ranking
 from engine.results import TrainingFigures, TrainResult
 from hardware.meters.meter import measure_energy
 from hardware.types import Placement
+from models.graph import GraphSpec
 
 
 class Here(Executor):
@@ -22,8 +25,12 @@ class Here(Executor):
     def __init__(self, placement: Placement) -> None:
         self.placement = placement
 
-    def run(self, job: ClickJob, hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None) -> TrainResult:
-        """Train; Ctrl-C, a cancelled flow and a time limit end it after a step, with its state saved."""
+    def run(
+        self, job: TrainingJob[Any, Any, Any], hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None
+    ) -> TrainResult[Any, Any, Any]:
+        """Train a model of any kind; Ctrl-C, a cancelled flow and a time limit end it after a step, its state saved."""
+        if isinstance(job.spec, GraphSpec):
+            return stopped_between_steps(train_ranking)(job, hooks, checkpointing)
         return stopped_between_steps(train)(job, hooks, checkpointing)
 
     def figures(self, job: ClickJob, hooks: Hooks = Hooks()) -> TrainingFigures:

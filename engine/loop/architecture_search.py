@@ -49,12 +49,12 @@ class SupernetSchedule:
     Attributes:
         warmup_epochs: passes of the weights alone before theta begins to learn.
         rounds: a pass of the weights and one of theta each.
-        first_temperature: of the masks in the warm-up and the first round.
+        first_temperature: Temperature of the masks in the warm-up and the first round.
         temperature_rate: r of `first_temperature * exp(-r * round)`.
         lowest_temperature: below it the gradient of theta vanishes.
-        held_out_share: of the training rows, from which theta learns.
+        held_out_share: Share of the training rows, from which theta learns.
         theta_steps: least steps of theta in a round; of few rows they make several passes.
-        theta_learning_rate: of theta's Adam.
+        theta_learning_rate: Step size of theta's Adam.
         most_gradient: norm to which the gradient of the layers is clipped.
         form: how the cost enters theta's loss, with the cost against that of an ordinary architecture: `linear` is
             `NE + weight * log(cost)`, `multiplicative` is `NE * cost ** weight` (Tan et al., CVPR 2019).
@@ -81,11 +81,11 @@ class RoundReport:
     """Where theta stands after a round.
 
     Attributes:
-        temperature: of the masks.
+        temperature: Temperature of the masks.
         weights_ne: mean NE of the mixtures over the pass of the weights; None where there was none.
         theta_ne: the same over the pass of theta, on rows that the weights have not seen.
         cost: expected of the architectures that theta stands for, in the unit of the cost table; None without one.
-        probabilities: of the candidates of each choice.
+        probabilities: Probabilities of the candidates of each choice.
     """
 
     temperature: float
@@ -103,7 +103,7 @@ class Learned:
         weight: NE that a factor e of cost was worth.
         theta: the logits of each choice.
         rounds: one report each; the last may have been stopped in its pass of theta.
-        stopped_because: what ended it early; None if nothing did.
+        stopped_because: Reason why it ended early; None if it did not.
     """
 
     weight: float
@@ -121,15 +121,15 @@ class SupernetTraining:
     have.
 
     Args:
-        network: on the device of `execution`.
+        network: Network on the device of `execution`.
         dataset: the data; only its training part is touched.
-        hyperparameters: of the weights.
-        execution: on what it runs.
+        hyperparameters: Hyperparameters of the weights.
+        execution: Device, threads, precision and batch size.
         schedule: for how long.
-        seed: of the split of the rows, the order of batches, and the masks.
+        seed: Seed of the split of the rows, the order of batches, and the masks.
 
     Attributes:
-        passes: of weights or theta so far.
+        passes: Passes of weights or theta so far.
         rounds: so far.
 
     Raises:
@@ -180,7 +180,7 @@ class SupernetTraining:
 
         Args:
             weight: NE that a factor e of cost is worth.
-            costs: of the architectures; None leaves the cost out.
+            costs: Costs of the architectures; None leaves the cost out.
             rounds: None is the schedule's.
             theta_alone: the weights stay as they are.
             should_stop: asked after each step; a text ends it with theta as it is.
@@ -356,7 +356,7 @@ def held_out(rows: np.ndarray, share: float, seed: int) -> np.ndarray:
 
     Args:
         rows: numbers of rows.
-        share: of them.
+        share: Share of them.
         seed: another one takes other rows.
     """
     return (rows + seed % 4096) * GOLDEN_RATIO % 1.0 < share

@@ -35,8 +35,8 @@ class CompiledStep:
     """One training step on a full batch, equal to `engine.loop.step.train_step` within rounding.
 
     Args:
-        model: in training mode, on the processor.
-        optimizer: of its dense part, one of `STATES`.
+        model: Model in training mode, on the processor.
+        optimizer: Optimiser of its dense part, one of `STATES`.
         execution: precision and batch size.
     """
 
@@ -166,11 +166,11 @@ def compile_step(
     otherwise the layers alone (`engine.loop.compile.compile_layers`).
 
     Args:
-        model: in training mode.
-        optimizer: of its dense part.
+        model: Model in training mode.
+        optimizer: Optimiser of its dense part.
         execution: device, precision and batch size.
         batch: any full one, for the shapes of its labels.
-        weights: of the losses of several tasks.
+        weights: Weights of the losses of several tasks.
 
     Returns:
         Seconds taken; None when the model is left uncompiled, since there is no compiler that works.

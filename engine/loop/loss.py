@@ -13,8 +13,8 @@ def mean_losses(logits: Tensor, labels: Tensor, shares: Tensor | None) -> Tensor
 
     Args:
         logits: `[batch]`, or `[batch, tasks]`.
-        labels: of the samples, like the logits; see `engine.data.batch.Batch`.
-        shares: of each label in the mean; None: all are alike.
+        labels: Labels of the samples, like the logits; see `engine.data.batch.Batch`.
+        shares: Share of each label in the mean; None: all are alike.
 
     Returns:
         `[]`, or `[tasks]`; 0 for a task of which the batch has no label.
@@ -31,7 +31,7 @@ def task_weights(weights: Sequence[float], tasks: Sequence[str], device: str | t
     Args:
         weights: one for each task; empty: all are 1.
         tasks: their names, the main one first.
-        device: where the losses are.
+        device: Device of the losses.
 
     Raises:
         RequestError: they are not as many, one is negative, or that of the main task is not positive.

@@ -19,7 +19,7 @@ class LossWatch:
     is looked at.
 
     Args:
-        device: where the losses are.
+        device: Device of the losses.
         tasks: how many losses a step has.
     """
 

@@ -49,11 +49,11 @@ def train_step(
     """Forward, backward and update on one batch.
 
     Args:
-        model: in training mode.
-        optimizer: of its dense part.
-        batch: on the same device.
+        model: Model in training mode.
+        optimizer: Optimiser of its dense part.
+        batch: Batch on the same device.
         precision: `fp32` or `bf16`.
-        weights: of the losses of several tasks (`engine.loop.loss.task_weights`).
+        weights: Weights of the losses of several tasks (`engine.loop.loss.task_weights`).
 
     Returns:
         The mean loss, `[]`, or with several tasks `[tasks]`, on the device; reading it would wait for the device.

@@ -48,8 +48,8 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
     measured too, after the state to go on from was saved.
 
     Args:
-        model: in training mode.
-        optimizer: of the model.
+        model: Model in training mode.
+        optimizer: Optimiser of the model.
         schedule: for how long.
         losses: watches them.
         state: State at the start.

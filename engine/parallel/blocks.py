@@ -45,8 +45,8 @@ class StoredBlocks:
     """The blocks in the files of a checkpoint.
 
     Args:
-        folder: where the files lie; their checksums have been compared.
-        files: of each file the `keys` of its tensors.
+        folder: Folder of the files, whose checksums have been compared.
+        files: The `keys` of the tensors of each file.
     """
 
     def __init__(self, folder: Path, files: Mapping[str, Any]) -> None:

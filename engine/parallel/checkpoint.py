@@ -49,7 +49,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
 
     Args:
         directory: a folder of its own, which every process sees; made when it is not there.
-        identity: what a checkpoint must have in common with the training that resumes from it.
+        identity: Properties that a checkpoint must share with the training that resumes from it.
     """
 
     def __init__(self, directory: Path, identity: dict[str, Any]) -> None:
@@ -94,7 +94,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
 
         Args:
             model: its shards and dense weights.
-            optimizer: of the dense part.
+            optimizer: Optimiser of the dense part.
             state: everything else, as plain values, with the number of the `step`.
 
         Raises:

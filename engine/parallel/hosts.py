@@ -36,7 +36,7 @@ class Members:
     """Some processes that exchange with each other, and count it.
 
     Args:
-        ranks: of the processes.
+        ranks: Ranks of the processes.
         hosts: all of them.
     """
 
@@ -75,17 +75,17 @@ class Hosts:
     """The processes of torch's default group, host by host; to be made by all of them at the same time.
 
     Args:
-        processes_per_host: on each; divides their number.
+        processes_per_host: Processes on each host; divides their number.
 
     Attributes:
-        rank: of this process.
-        host: of this process.
-        place: of this process within its host.
-        count: of the hosts.
+        rank: Rank of this process.
+        host: Host of this process.
+        place: Place of this process within its host.
+        count: Number of the hosts.
         everyone: all processes.
         here: those of this host.
         peers: those at the same place of every host.
-        traffic: what this process has sent.
+        traffic: Messages that this process has sent.
 
     Raises:
         RequestError: the processes cannot be divided so.

@@ -37,7 +37,7 @@ class ShareLoader(BatchLoader):
     Args:
         rank: number of the process.
         processes: how many there are.
-        arguments: as of `BatchLoader`.
+        arguments: Arguments of `BatchLoader`.
         options: likewise.
     """
 

@@ -32,9 +32,9 @@ class Machine:
     """What the planner needs to know of the machine.
 
     Attributes:
-        memory_bytes: of a process's share of the main memory, or of its GPU.
-        memory_bytes_per_second: of a large copy, measured.
-        link_bytes_per_second: from one process to another; None is measured where the plan is made.
+        memory_bytes: Bytes of a process's share of the main memory, or of its GPU.
+        memory_bytes_per_second: Bytes a second of a large copy, measured.
+        link_bytes_per_second: Bytes a second from one process to another; None is measured where the plan is made.
     """
 
     memory_bytes: int
@@ -47,9 +47,9 @@ class Sharding:
     """What is free to choose when tables are divided.
 
     Attributes:
-        machine: what was measured.
+        machine: Measured memory and speeds.
         types: sharding types that the planner may use. By default those under which a table learns as in one process.
-        precision: in which pooled rows and their gradients travel between processes.
+        precision: Precision in which pooled rows and their gradients travel between processes.
         processes_per_node: None is all of them, on one node.
     """
 
@@ -75,9 +75,9 @@ def make_plan(
 
     Args:
         collection: the tables, on the meta device.
-        sharder: what can be done with them.
-        sharding: what may be done with them.
-        device: of this process.
+        sharder: Sharder, which knows what can be done with them.
+        sharding: Ways in which they may be divided.
+        device: Device of this process.
         batch_size: samples a process gets in a step.
         ids_per_sample: mean number of ids in each bag of a sample, the bags of a table next to each other.
 
@@ -149,9 +149,9 @@ def with_link(sharding: Sharding, device: torch.device, directory: Path) -> Shar
     as long as the training is resumed by as many processes.
 
     Args:
-        sharding: what is free to choose; a speed that it names holds.
-        device: of this process.
-        directory: where the training's state is saved.
+        sharding: Ways that are free to choose; a speed that it names holds.
+        device: Device of this process.
+        directory: Folder of the training's state.
     """
     if sharding.machine.link_bytes_per_second is not None:
         return sharding

@@ -41,7 +41,7 @@ class ManyProcesses(OneProcess):
     gradients and sums meet in the order of the processes.
 
     Args:
-        dataset: from which the mean number of ids a sample is counted, for the plan.
+        dataset: Data set whose mean number of ids a sample is counted, for the plan.
         sharding: how the tables may be divided.
     """
 

@@ -72,11 +72,11 @@ class TowerEmbeddings(EmbeddingTables):
     Args:
         rows: rows of each table.
         dim: width of every row.
-        learning_rate: of the row-wise Adagrad.
-        device: of this process.
+        learning_rate: Step size of the row-wise Adagrad.
+        device: Device of this process.
         hosts: the processes.
-        layout: where the tables lie.
-        kernel: of the lookup.
+        layout: Host of each table.
+        kernel: Kernel of the lookup.
     """
 
     def __init__(
@@ -220,8 +220,8 @@ def _exchange_rows(rows: Tensor, members: Members, samples: int, counts: Sequenc
 
     Args:
         rows: `[members * samples, own vectors, width]`.
-        members: who takes part.
-        samples: that each member gets.
+        members: Processes that take part.
+        samples: Samples that each member gets.
         counts: vectors that each member has of a sample.
 
     Returns:

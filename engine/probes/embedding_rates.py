@@ -22,9 +22,9 @@ class EmbeddingTimes:
 
     Attributes:
         row_bytes: width of its rows.
-        payload_bytes: of the rows that each pass works on, each row counted once.
-        lookup_seconds: of the forward passes.
-        update_seconds: of the backward passes, which update the rows.
+        payload_bytes: Bytes of the rows that each pass works on, each row counted once.
+        lookup_seconds: Seconds of the forward passes.
+        update_seconds: Seconds of the backward passes, which update the rows.
     """
 
     row_bytes: int
@@ -41,7 +41,7 @@ def time_embeddings(
     The ids are uniform; with a table too large for the caches that is the slowest access there is.
 
     Args:
-        device: where the table lies.
+        device: Device of the table.
         thread_count: intra-operator threads.
         table_bytes: size of the table.
         seconds_each: time after which a measurement stops repeating; each repeats at least three times.

@@ -26,8 +26,8 @@ def field_interactions(dataset: Dataset, execution: Execution, *, seed: int = 0)
 
     Args:
         dataset: the data; only the training part is touched.
-        execution: on what it runs.
-        seed: of the initial weights and the order of batches.
+        execution: Device, threads, precision and batch size.
+        seed: Seed of the initial weights and the order of batches.
 
     Returns:
         `[fields, fields]`, see `models.tower_partitioner.interactions`.

@@ -37,12 +37,12 @@ class MeasuredCosts:
     Args:
         network: the super-net.
         dataset: the data, for the real steps.
-        hyperparameters: of a training.
+        hyperparameters: Hyperparameters of a training.
         execution: device, threads and batch size.
         unit: seconds of a step; or its joules, which are seconds times the mean watts while measuring.
 
     Attributes:
-        source: of the figures: `measured`, or `estimated` where the watts are.
+        source: Source of the figures: `measured`, or `estimated` where the watts are.
 
     Raises:
         HardwareError: joules are asked for, and nothing here can tell the power.

@@ -39,7 +39,7 @@ class TableShape:
 
     Attributes:
         tables: how many.
-        ids: of each bag.
+        ids: Ids of each bag.
         dim: width of a row.
         batch_size: bags of each table.
         cached: whether the tables are so small that they stay in the caches, or far larger.
@@ -83,9 +83,9 @@ def time_reference_step(
     """Seconds of a training step of the reference model, its batches in memory.
 
     Args:
-        device: where it runs.
+        device: Device that it runs on.
         threads: intra-operator threads.
-        precision: of the dense part.
+        precision: Precision of the dense part.
         batch_size: samples of the step.
         seconds: for how long it is repeated.
     """
@@ -101,10 +101,10 @@ def time_tables(device: torch.device, shape: TableShape, *, threads: int, large_
     """Seconds of looking up and updating tables once, with uniform ids.
 
     Args:
-        device: where they lie.
+        device: Device of the tables.
         shape: how many there are and how they are looked up.
         threads: intra-operator threads.
-        large_bytes: of all tables together when they shall not fit into the caches.
+        large_bytes: Bytes of all tables together when they shall not fit into the caches.
         seconds: for how long it is repeated.
     """
     rows = CACHED_ROWS if shape.cached else max(CACHED_ROWS, large_bytes // (shape.tables * shape.dim * FLOAT_BYTES))

@@ -51,7 +51,7 @@ def time_steps(
         execution: the placement to measure.
         steps: steps to measure.
         warmup_steps: steps before them, not measured.
-        seed: of the initial weights and the order of batches.
+        seed: Seed of the initial weights and the order of batches.
 
     Raises:
         RequestError: the model cannot be built or does not fit into memory, or the embedding cache is too small.
@@ -88,13 +88,13 @@ def time_model(
     The peak of the memory counts from its last reset, and whatever else the process holds is in it.
 
     Args:
-        model: on the device of `execution`, whose threads are in use already.
+        model: Model on the device of `execution`, whose threads are in use already.
         dataset: the data.
         hyperparameters: which optimiser, and its settings.
         execution: the placement to measure.
         steps: steps to measure.
         warmup_steps: steps before them, not measured.
-        seed: of the order of batches.
+        seed: Seed of the order of batches.
     """
     device = torch.device(execution.device)
     optimizer = build_dense_optimizer(model, hyperparameters)

@@ -46,7 +46,7 @@ def read_profiles(path: Path, key: ProfileKey, now: datetime | None = None) -> l
 
     Args:
         path: the machine's file.
-        key: what the figures depend on.
+        key: Everything that the figures depend on.
         now: the time to judge the age by; the current time when None.
     """
     try:

@@ -22,7 +22,7 @@ def complete(
     stall profiler shows what they cost.
 
     Args:
-        profiles: of this machine.
+        profiles: Profiles of this machine.
         on_progress: told in words what is being measured.
 
     Raises:

@@ -33,13 +33,13 @@ def place_layers(
     Layers without a matrix product (activations, concatenations, the optimiser) are left out: memory bounds them all.
 
     Args:
-        profile: of the accelerator, with its embedding curves.
+        profile: Profile of the accelerator, with its embedding curves.
         spec: the architecture.
         features: the input.
         batch_size: samples of the step.
-        precision: of the matrix products.
+        precision: Precision of the matrix products.
         ids_per_sample: mean number of ids of each field; 1 for a field that is not named.
-        title: what the layers belong to, in words.
+        title: Name of what the layers belong to.
 
     Raises:
         RequestError: the model cannot be built.

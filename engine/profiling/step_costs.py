@@ -17,7 +17,7 @@ def with_step_costs(profile: HardwareProfile, seconds_each: float = 0.1) -> Hard
     Takes about twelve times `seconds_each` for one thread and again for all cores; for a GPU once.
 
     Args:
-        profile: of a device of this machine, its rates measured.
+        profile: Profile of a device of this machine, its rates measured.
         seconds_each: length of each single measurement.
     """
     from hardware.devices.discovery import last_level_cache_bytes

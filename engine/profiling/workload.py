@@ -17,10 +17,10 @@ def workload_of(
     """The hardware floor's view of a model over some data.
 
     Args:
-        counts: of the model.
-        train_samples: of one epoch.
+        counts: Counts of the model.
+        train_samples: Samples of one epoch.
         access_curve: how skewed the lookups are; see `Workload`.
-        mapped_bytes: of the arrays that a training maps.
+        mapped_bytes: Bytes of the arrays that a training maps.
     """
     return Workload(
         matmul_flops_per_sample=counts.matmul_flops_per_sample,

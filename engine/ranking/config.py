@@ -4,8 +4,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from engine.ranking.evaluation import RankingMetrics
-from models.graph.ranker import Ranker
-from models.graph.spec import GraphSpec
+from engine.results import TrainResult
+from models.graph.model import GraphModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,7 +13,7 @@ class RankingHyperparameters:
     """What is learned with, beside the architecture.
 
     Attributes:
-        learning_rate: of Adam.
+        learning_rate: Step size of Adam.
         weight_decay: share of half the squared embeddings of a sample (user, positive and negatives) that is added to
             its loss; only their own, not what came along the edges.
         negatives: drawn for each positive.
@@ -62,44 +62,4 @@ class RankingReport:
         return cls(**{**values, "validation": RankingMetrics(**values["validation"])})
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankingResult:
-    """A finished training.
-
-    Attributes:
-        ranker: with the weights of the best epoch.
-        spec: the architecture.
-        history: one report an epoch.
-        best_epoch: the epoch with the highest NDCG@20 on validation.
-        validation: quality of `ranker` on the validation part.
-        parameters: learned numbers.
-        samples_seen: positives of all epochs.
-        train_seconds: wall clock, validation and checkpoints included, time between interruptions left out.
-        wait_seconds: part of it that drawing the batches took.
-        compute_seconds: part of it that forward, backward and update took.
-        stopped_because: `max_epochs`, `patience` or `budget: ...`.
-        peak_memory_bytes: most memory used: of the device for a GPU, of the process for a CPU.
-    """
-
-    ranker: Ranker
-    spec: GraphSpec
-    history: tuple[RankingReport, ...]
-    best_epoch: int
-    validation: RankingMetrics
-    parameters: int
-    samples_seen: int
-    train_seconds: float
-    wait_seconds: float
-    compute_seconds: float
-    stopped_because: str
-    peak_memory_bytes: int
-
-    @property
-    def compile_seconds(self) -> float:
-        """Nothing of a graph model is compiled."""
-        return 0.0
-
-    @property
-    def samples_per_second(self) -> float:
-        """Training throughput, validation and checkpoints left out."""
-        return self.samples_seen / (self.wait_seconds + self.compute_seconds)
+RankingResult = TrainResult[GraphModel, RankingMetrics, RankingReport]

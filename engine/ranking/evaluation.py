@@ -54,7 +54,7 @@ class UserFigures:
         users: int64 `[users]`.
         recall20: float64 `[users]`.
         ndcg20: float64 `[users]`.
-        left_out: as in `RankingMetrics`.
+        left_out: See `RankingMetrics`.
     """
 
     users: np.ndarray
@@ -82,9 +82,9 @@ def evaluate_users(ranker: Ranker, chosen: Interactions, seen: Interactions, *, 
 
     Args:
         ranker: scores.
-        chosen: what is to be found; pairs that are in `seen` do not count.
-        seen: what each user has seen already, so that it is not ranked.
-        name: of the part, for an error.
+        chosen: Pairs to be found; those that are in `seen` do not count.
+        seen: Items that each user has seen already, which are not ranked.
+        name: Name of the part, for an error.
 
     Raises:
         DataError: nobody whom training knew chose an item that it knew and that is new to them.
@@ -113,8 +113,8 @@ def mean_interval(values: np.ndarray, *, seed: int = 0) -> tuple[float, float]:
     samples using Poisson frequencies", 2006). A single user has no spread: the interval is then that one figure.
 
     Args:
-        values: of each user, at least one.
-        seed: of the resamples.
+        values: Value of each user, at least one.
+        seed: Seed of the resamples.
     """
     random = np.random.default_rng(seed)
     means = []

@@ -27,13 +27,13 @@ def time_ranking_steps(
     """Train a fresh model for a few steps and measure them, then forget it.
 
     Args:
-        graph: what is learned from; where it has fewer batches than steps, it is read again.
+        graph: Graph to learn from; where it has fewer batches than steps, it is read again.
         spec: the architecture.
-        hyperparameters: what it is learned with.
+        hyperparameters: Settings that it is learned with.
         execution: the placement to measure.
         steps: steps to measure.
         warmup_steps: steps before them, not measured.
-        seed: of weights, order and negatives.
+        seed: Seed of weights, order and negatives.
 
     Raises:
         RequestError: the model cannot be built.

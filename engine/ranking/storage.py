@@ -22,9 +22,9 @@ class StoredRanker:
     """A ranker and what its ids mean.
 
     Attributes:
-        ranker: on the CPU.
+        ranker: The ranker, on the CPU.
         spec: the architecture that its vectors come from.
-        features: of the data that it was trained on.
+        features: Features of the data that it was trained on.
         user: name of the field that holds the user.
         item: name of the field that holds the item.
     """

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.checkpoint.directory import CheckpointDirectory
+from engine.data.dataset import Dataset
 from engine.job import Checkpointing, Hooks, TrainingJob
 from engine.loop.interrupt import deferred_interrupt
 from engine.loop.loss_watch import LossWatch
@@ -25,7 +26,7 @@ from engine.loop.step import applied, peak_memory_bytes, reset_peak_memory, seed
 from engine.loop.training_run import RunState, TrainingRun
 from engine.ranking.config import RankingHyperparameters, RankingReport, RankingResult
 from engine.ranking.evaluation import RankingMetrics, evaluate_ranking
-from engine.ranking.interactions import Interactions
+from engine.ranking.interactions import Interactions, read_graph, read_interactions
 from engine.ranking.triples import TripleBatches, Triples
 from models.graph import Graph, GraphModel, GraphSpec, Ranker, build_graph_model
 from shunter.errors import RequestError
@@ -38,12 +39,22 @@ class RankingData:
     Attributes:
         graph: the edges, which are learned from.
         validation: decides when to stop.
-        fingerprint: of the data, so that no checkpoint meets another.
+        fingerprint: Fingerprint of the data, so that no checkpoint meets another.
     """
 
     graph: Graph
     validation: Interactions
     fingerprint: str
+
+    @classmethod
+    def of(cls, dataset: Dataset) -> "RankingData":
+        """The clicks of a data set as a graph.
+
+        Raises:
+            DataError: The schema names no user and item, or no user of the graph can be validated on.
+        """
+        validation = read_interactions(dataset, "validation")
+        return cls(graph=read_graph(dataset), validation=validation, fingerprint=dataset.fingerprint)
 
     @property
     def seen(self) -> Interactions:
@@ -145,12 +156,10 @@ class _Run(TrainingRun[GraphModel, _State, RankingMetrics, RankingReport]):
         """Summarise."""
         state = self.state
         return RankingResult(
-            ranker=Ranker.of(self.model),
-            spec=self.model.spec,
+            model=self.model.eval(),
             history=tuple(state.history),
             best_epoch=state.best_epoch,
             validation=next(report.validation for report in state.history if report.step == state.best_step),
-            parameters=sum(parameter.numel() for parameter in self.model.parameters()),
             samples_seen=state.samples_seen,
             train_seconds=state.train_seconds,
             wait_seconds=state.wait_seconds,

@@ -50,7 +50,7 @@ class TripleBatches:
         graph: the edges.
         batch_size: positives a batch; the last one of an epoch may be smaller.
         negatives: for each positive.
-        seed: of order and negatives.
+        seed: Seed of order and negatives.
 
     Raises:
         DataError: every user chose every item.

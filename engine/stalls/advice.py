@@ -14,8 +14,8 @@ def advise(report: StallReport, profile: HardwareProfile) -> tuple[str, ...]:
     """Advice on every stall that was detected, the largest first.
 
     Args:
-        report: of the stalls.
-        profile: of the accelerator, whose memory may hold the data.
+        report: Report of the stalls.
+        profile: Profile of the accelerator, whose memory may hold the data.
     """
     found = sorted(detected(report.stalls), key=lambda stall: stall.seconds or 0.0, reverse=True)
     sentences = [ADVICE[stall.name](report, stall, profile) for stall in found]

@@ -23,7 +23,7 @@ class StallBatches:
     Args:
         dataset: the data.
         batch_size: samples of each process.
-        rank: of this process.
+        rank: Rank of this process.
         processes: how many there are.
 
     Raises:
@@ -75,8 +75,8 @@ def largest_window_rows(batches: Sequence[Batch], rows: Sequence[int], window: i
     """Most embedding rows that `window` consecutive batches touch, over all tables.
 
     Args:
-        batches: in their order.
-        rows: of each table.
+        batches: Batches in their order.
+        rows: Rows of each table.
         window: batches in work at a time.
     """
     starts = np.cumsum((0, *rows[:-1]))

@@ -76,8 +76,8 @@ def run_times(measurements: StallMeasurements, seed: int = 0) -> tuple[dict[str,
     1993, section 13.3).
 
     Args:
-        measurements: of the profiler.
-        seed: of the draws.
+        measurements: Measurements of the profiler.
+        seed: Seed of the draws.
     """
     generator = np.random.default_rng(seed)
     rounds = max(len(some) for some in measurements.seconds.values())
@@ -101,9 +101,9 @@ def find_stalls(
     """Every stall of `DIFFERENCES`, detected or with the reason why not.
 
     Args:
-        measurements: of the profiler.
-        times: of its runs.
-        replicates: of its runs.
+        measurements: Measurements of the profiler.
+        times: Times of its runs.
+        replicates: Replicates of its runs.
     """
     return tuple(_find(name, measurements, times, replicates) for name in DIFFERENCES)
 
@@ -169,7 +169,7 @@ def cache_what_if(
         warm_step_seconds: a step on batches from memory.
         warm_read_seconds: the reader alone on them.
         batch_bytes: bytes of a batch in the files.
-        disk_bytes_per_second: in sequence.
+        disk_bytes_per_second: Bytes a second read in sequence.
     """
     shares = [round(0.05 * position, 2) for position in range(21)]
     return [

@@ -19,7 +19,7 @@ def measure_stalls(plan: StallPlan, on_progress: Callable[[str], None] | None = 
     """Make all runs of a plan in processes of their own.
 
     Args:
-        plan: what is measured.
+        plan: Plan of the measurements.
         on_progress: told in words what is being done.
 
     Raises:

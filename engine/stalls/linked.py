@@ -41,7 +41,7 @@ class Wire:
         link: over which messages travel; None adds no time.
         sleep: how the time of the link is spent.
         calls: collective operations so far, by kind.
-        message_bytes: what this process has brought into them.
+        message_bytes: Bytes that this process has brought into them.
     """
 
     link: Link | None = None
@@ -67,7 +67,7 @@ class LinkedGroup(dist.ProcessGroup):
 
     Args:
         inner: the group that does the work.
-        rank: of this process.
+        rank: Rank of this process.
         size: number of processes.
         wire: shared by all groups of the process.
     """

@@ -39,8 +39,8 @@ class StallPlan:
     Attributes:
         dataset: the data.
         spec: the architecture.
-        hyperparameters: what it is learned with.
-        execution: of one device: `threads` and `batch_size` are those of each.
+        hyperparameters: Settings that it is learned with.
+        execution: Execution of one device: `threads` and `batch_size` are those of each.
         processes: devices, one process each.
         sharding: how tables may be divided.
         link: between the machines that S5 simulates.
@@ -90,7 +90,7 @@ class CommunicationMeasurement:
         model: the architecture in short.
         together: seconds of steps with communication, round by round.
         apart: without.
-        traffic: of a step.
+        traffic: Traffic of a step.
     """
 
     model: str
@@ -104,9 +104,9 @@ class StallMeasurements:
     """What was measured.
 
     Attributes:
-        seconds: by run, round by round, of each step.
-        not_measurable: by run, why it could not be made.
-        traffic: of a step of S2; None with one process.
+        seconds: Seconds of each step, by run, round by round.
+        not_measurable: Reason why a run could not be made, by its name.
+        traffic: Traffic of a step of S2; None with one process.
         sharding: number of tables by how they are divided.
         slow_tier_rows: embedding rows that S7 kept in memory, of all rows.
         communication: one for each architecture of the plan.

@@ -25,24 +25,24 @@ class StallReport(Frozen):
     """Stalls of one training step, everything that was measured for them, and what to do about them.
 
     Attributes:
-        data_name: of the data set.
+        data_name: Name of the data set.
         model: family of the model.
-        accelerator: on which it trained.
+        accelerator: Accelerator that it trained on.
         devices: processes of the training, one device each.
-        threads: of each device.
+        threads: Threads of each device.
         batch_size: samples of each device.
-        precision: of the dense part.
+        precision: Precision of the dense part.
         train_samples: rows of one epoch.
-        data_bytes: of the training part's files.
+        data_bytes: Bytes of the training part's files.
         runs: seconds a step by run.
         stalls: every difference of runs.
         sharding: number of tables by how they are divided.
-        collective_bytes: that a process brings into collective operations in a step, by operation.
+        collective_bytes: Bytes that a process brings into collective operations in a step, by operation.
         collective_calls: operations in a step.
-        link: of the simulated machines.
+        link: Link of the simulated machines.
         slow_tier_rows: embedding rows in memory and all rows, of S7.
         communication: fitted to measured architectures; None when it was refused.
-        communication_note: what it is good for, or why it was refused.
+        communication_note: Its quality, or why it was refused.
         cache_what_if: share of the data in memory and estimated seconds a step; empty where disk or reader are unknown.
     """
 
@@ -85,9 +85,9 @@ def build_report(plan: StallPlan, measurements: StallMeasurements, profile: Hard
     """Analyse what was measured.
 
     Args:
-        plan: of the measurements.
-        measurements: of the profiler.
-        profile: of the accelerator, with its collectives where they were measured.
+        plan: Plan of the measurements.
+        measurements: Measurements of the profiler.
+        profile: Profile of the accelerator, with its collectives where they were measured.
     """
     times, replicates = run_times(measurements)
     model, note = _communication(plan, measurements, profile)

@@ -33,13 +33,13 @@ class StallRuns:
     """Makes one run after the other.
 
     Args:
-        plan: what is measured.
-        execution: of this process, with its device.
+        plan: Plan of the measurements.
+        execution: Execution of this process, with its device.
         wire: through which the processes' group sends; None where the group is torch's own.
         now: the clock.
 
     Attributes:
-        not_measurable: by run, why it cannot be made.
+        not_measurable: Reason why a run cannot be made, by its name.
         sharding: number of tables by how they are divided.
         slow_tier_rows: rows that S7 keeps in memory, of all rows; None when it is not made.
     """

@@ -54,7 +54,7 @@ def stalls_of(
     Args:
         dataset: the data.
         request: model, batch size, devices.
-        profile: of the accelerator to train on.
+        profile: Profile of the accelerator to train on.
         on_progress: told in words what is being measured.
 
     Raises:

@@ -45,8 +45,8 @@ def measure(
     """Make all runs, round after round, so that what changes on the machine changes for all of them alike.
 
     Args:
-        plan: what is measured.
-        wire: of the processes' group.
+        plan: Plan of the measurements.
+        wire: Wire of the processes' group.
         report: told of the progress.
         now: the clock that steps are timed with.
     """

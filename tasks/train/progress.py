@@ -45,8 +45,8 @@ def training_progress(name: str, console: Console | None = None) -> Iterator[Tra
     """Show a bar on standard error while a training goes on; nothing where that is no terminal.
 
     Args:
-        name: what is trained.
-        console: where to draw instead.
+        name: Name of the training.
+        console: Console to draw on instead of standard error.
     """
     console = console or Console(stderr=True)
     columns = (

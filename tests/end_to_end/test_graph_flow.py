@@ -29,9 +29,9 @@ def test_a_graph_model_goes_from_click_log_to_champion(tmp_path: Path, prefect_s
     from mlflow import MlflowClient
     from rich.console import Console
 
+    from engine.ranking.result import TrainedRanker
     from flows.summary import print_summary
     from flows.train import train
-    from tasks.train.ranking import TrainedRanker
     from tracking.registry.models import load_champion
 
     summary = train(request_for(tmp_path))

@@ -6,6 +6,8 @@ import pytest
 from mlflow import MlflowClient
 
 from engine.config import Hyperparameters, Schedule
+from engine.execution import execution_of
+from engine.job import TrainingJob
 from hardware.types import Placement
 from models.spec import ModelSpec
 from shunter.requests.training import TrainRequest
@@ -50,15 +52,9 @@ def runs(tracking_root: Path, tmp_path: Path) -> dict[str, TrackedRun]:
     for name, (spec, precision, batch_size, threads) in SETTINGS.items():
         parent = start_run_tree(TrainRequest(model=name), dataset)
         log_decision(parent, decision())
-        train_to_the_end(
-            dataset,
-            spec,
-            Hyperparameters(),
-            Placement(accelerator="cpu", threads=threads, precision=precision, batch_size=batch_size),  # type: ignore[arg-type]
-            Schedule(max_epochs=1),
-            directory=tmp_path / name,
-            parent_run_id=parent,
-        )
+        placement = Placement(accelerator="cpu", threads=threads, precision=precision, batch_size=batch_size)  # type: ignore[arg-type]
+        job = TrainingJob(dataset, spec, Hyperparameters(), execution_of(placement), Schedule(max_epochs=1))
+        train_to_the_end(job, placement, tmp_path / name, parent_run_id=parent)
         [found[name]] = read_tree(parent).of_kind("member")
     return found
 

@@ -10,6 +10,8 @@ from mlflow import MlflowClient
 
 from engine.config import Hyperparameters, Schedule
 from engine.data.dataset import Dataset
+from engine.execution import execution_of
+from engine.job import TrainingJob
 from engine.trained_model import TrainedModel
 from flows.services import free_port, mlflow_service, running, wait_until_ready
 from hardware.types import Placement
@@ -54,12 +56,15 @@ def server(port: int) -> Iterator[None]:
 
 def train(dataset: Dataset, parent: str, folder: Path, number: int) -> TrainedModel:
     return train_to_the_end(
-        dataset,
-        ModelSpec(embedding_dim=4),
-        Hyperparameters(),
+        TrainingJob(
+            dataset,
+            ModelSpec(embedding_dim=4),
+            Hyperparameters(),
+            execution_of(PLACEMENT),
+            Schedule(max_epochs=2, seed=number),
+        ),
         PLACEMENT,
-        Schedule(max_epochs=2, seed=number),
-        directory=folder / str(number),
+        folder / str(number),
         name=f"member-{number}",
         parent_run_id=parent,
     )

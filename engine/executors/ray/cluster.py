@@ -64,7 +64,7 @@ class Cluster:
     installed on every node in the same version; data, checkpoints and results travel, so no disk need be shared.
 
     Args:
-        nodes: in the order in which they are preferred when nothing else is known.
+        nodes: Nodes in the order of preference when nothing else is known.
     """
 
     def __init__(self, nodes: Sequence[ClusterNode]) -> None:

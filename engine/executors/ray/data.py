@@ -38,11 +38,11 @@ class Piece:
     """Part of a file of a data set.
 
     Attributes:
-        name: of the file within the folder.
-        offset: of the part in bytes.
+        name: Name of the file within the folder.
+        offset: Offset of the part in bytes.
         content: the part.
         is_last: whether the file ends with it.
-        sender: who sends it; two who send the same file do not write into each other's.
+        sender: Name of the sender; two who send the same file do not write into each other's.
     """
 
     name: str

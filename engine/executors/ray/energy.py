@@ -10,7 +10,7 @@ class FlowMeter:
 
     Args:
         here: meter of this process, entered.
-        ledger: of the nodes.
+        ledger: Ledger of the nodes.
     """
 
     def __init__(self, here: EnergyMeter, ledger: Ledger) -> None:

@@ -24,7 +24,7 @@ def spread(placement: Placement, count: int, nodes: Mapping[str, ClusterNode]) -
     Args:
         placement: the chosen one, which comes first.
         count: how many.
-        nodes: of the cluster, by name.
+        nodes: Nodes of the cluster, by name.
 
     Raises:
         RequestError: there are fewer GPUs of that model than trainings.

@@ -7,6 +7,7 @@ import pytest
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
 from engine.executors.compilation import FEWEST_STEPS, FILE, Compilation, choose_compilation
+from engine.job import TrainingJob
 from models.spec import ModelSpec
 from shunter.errors import CheckpointError
 from tests.engine.synthetic import write_dataset
@@ -21,7 +22,8 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 def choose(dataset: Dataset, directory: Path, epochs: int) -> Compilation:
     schedule = Schedule(max_epochs=epochs)
-    return choose_compilation(dataset, ModelSpec(), Hyperparameters(), EXECUTION, schedule, directory=directory)
+    job = TrainingJob(dataset, ModelSpec(), Hyperparameters(), EXECUTION, schedule)
+    return choose_compilation(job, directory=directory)
 
 
 def test_a_few_steps_are_neither_compiled_nor_measured(dataset: Dataset, tmp_path: Path) -> None:
@@ -31,14 +33,9 @@ def test_a_few_steps_are_neither_compiled_nor_measured(dataset: Dataset, tmp_pat
 
 
 def test_a_recurrent_model_is_never_compiled(dataset: Dataset, tmp_path: Path) -> None:
-    choice = choose_compilation(
-        dataset,
-        ModelSpec(family="sequence"),
-        Hyperparameters(),
-        EXECUTION,
-        Schedule(max_epochs=FEWEST_STEPS),
-        directory=tmp_path,
-    )
+    schedule = Schedule(max_epochs=FEWEST_STEPS)
+    job = TrainingJob(dataset, ModelSpec(family="sequence"), Hyperparameters(), EXECUTION, schedule)
+    choice = choose_compilation(job, directory=tmp_path)
     assert (choice.compiled, choice.eager_step_seconds) == (False, None)
     assert "recurrent steps" in choice.reason
 

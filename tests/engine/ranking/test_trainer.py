@@ -42,7 +42,7 @@ def test_every_family_ranks_what_its_users_like_first(family: str, data: Ranking
     users, items = data.graph.edge_users[0], data.graph.edge_items
     own = torch.arange(2, data.graph.items)
     liked = own % 3 == int(users) % 3
-    for ranker, margin in ((result.ranker, 0.5), (untrained, None)):
+    for ranker, margin in ((Ranker.of(result.model), 0.5), (untrained, None)):
         scores = ranker.all_scores(torch.tensor([int(users)]))[0, 2:]
         gap = scores[liked].mean() - scores[~liked].mean()
         assert margin is None or gap > margin
@@ -73,8 +73,8 @@ def test_interrupted_anywhere_it_ends_bit_by_bit_as_if_it_had_not_been(
     )
     assert [one.validation for one in resumed.history] == [one.validation for one in whole.history]
     assert [one.train_loss for one in resumed.history] == [one.train_loss for one in whole.history]
-    for name, tensor in whole.ranker.state_dict().items():
-        assert torch.equal(resumed.ranker.state_dict()[name], tensor), name
+    for name, tensor in Ranker.of(whole.model).state_dict().items():
+        assert torch.equal(Ranker.of(resumed.model).state_dict()[name], tensor), name
 
 
 @pytest.mark.parametrize("family", GRAPH_FAMILIES)
@@ -89,7 +89,9 @@ def test_without_dgl_torch_trains_the_same_model(
     by_torch = train_ranking(TrainingJob(data, spec, LEARNED_WITH, EXECUTION, schedule))
     losses = [[report.train_loss for report in one.history] for one in (by_dgl, by_torch)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
-    torch.testing.assert_close(by_torch.ranker.item_vectors, by_dgl.ranker.item_vectors, atol=1e-3, rtol=1e-2)
+    torch.testing.assert_close(
+        Ranker.of(by_torch.model).item_vectors, Ranker.of(by_dgl.model).item_vectors, atol=1e-3, rtol=1e-2
+    )
 
 
 def test_a_checkpoint_of_other_settings_is_refused(data: RankingData, tmp_path: Path) -> None:

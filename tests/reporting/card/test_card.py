@@ -12,6 +12,8 @@ from mlflow import MlflowClient
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
 from engine.ensemble.result import EnsembleResult
+from engine.execution import execution_of
+from engine.job import TrainingJob
 from engine.metrics import compute_metrics
 from engine.results import Evaluation
 from engine.trained_model import TrainedModel
@@ -40,12 +42,15 @@ def card(tracking_root: Path, tmp_path: Path) -> tuple[ModelCard, Dataset, list[
     run_id = start_run_tree(TrainRequest(), dataset)
     members = [
         train_member.fn(
-            dataset,
-            ModelSpec(family=family, embedding_dim=4, top_widths=(8,), bottom_widths=()),
-            Hyperparameters(),
+            TrainingJob(
+                dataset,
+                ModelSpec(family=family, embedding_dim=4, top_widths=(8,), bottom_widths=()),
+                Hyperparameters(),
+                execution_of(PLACEMENT),
+                Schedule(max_epochs=1, seed=seed),
+            ),
             PLACEMENT,
-            Schedule(max_epochs=1, seed=seed),
-            directory=tmp_path / family,
+            tmp_path / family,
             name=f"member-{seed}",
             parent_run_id=run_id,
         )

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from engine.config import Hyperparameters, Schedule
+from engine.execution import execution_of
+from engine.job import TrainingJob
 from models.spec import ModelSpec
 from reporting.page.format import duration, figure
 from reporting.page.publish import build_report, log_report
@@ -53,12 +55,15 @@ def make_run(folder: Path) -> str:
     log_decision(run_id, decision())
     for number in range(2):
         train_to_the_end(
-            dataset,
-            ModelSpec(embedding_dim=4),
-            Hyperparameters(),
+            TrainingJob(
+                dataset,
+                ModelSpec(embedding_dim=4),
+                Hyperparameters(),
+                execution_of(PLACEMENT.model_copy(update={"precision": "fp32", "batch_size": 64})),
+                Schedule(max_epochs=2, seed=number),
+            ),
             PLACEMENT.model_copy(update={"precision": "fp32", "batch_size": 64}),
-            Schedule(max_epochs=2, seed=number),
-            directory=folder / str(number),
+            folder / str(number),
             name=f"member-{number}",
             parent_run_id=run_id,
         )

@@ -11,6 +11,7 @@ from engine.config import Hyperparameters, Schedule
 from engine.data.dataset import Dataset
 from engine.ensemble.result import EnsembleResult
 from engine.execution import execution_of
+from engine.job import TrainingJob
 from engine.loop.evaluation import evaluate
 from engine.metrics import compute_metrics
 from engine.trained_model import TrainedModel
@@ -36,12 +37,15 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 def members(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> list[TrainedModel]:
     return [
         train_to_the_end(
-            dataset,
-            ModelSpec(embedding_dim=4, bottom_widths=(8,), top_widths=(8,)),
-            Hyperparameters(dense_learning_rate=0.01, embedding_learning_rate=0.1),
+            TrainingJob(
+                dataset,
+                ModelSpec(embedding_dim=4, bottom_widths=(8,), top_widths=(8,)),
+                Hyperparameters(dense_learning_rate=0.01, embedding_learning_rate=0.1),
+                execution_of(PLACEMENT),
+                Schedule(max_epochs=2, seed=seed),
+            ),
             PLACEMENT,
-            Schedule(max_epochs=2, seed=seed),
-            directory=tmp_path_factory.mktemp(f"member-{seed}"),
+            tmp_path_factory.mktemp(f"member-{seed}"),
             name=f"member-{seed}",
         )
         for seed in range(3)

@@ -8,6 +8,7 @@ from engine.checkpoint.storage import load_model
 from engine.config import Hyperparameters, Schedule
 from engine.ensemble.result import EnsembleResult
 from engine.execution import execution_of
+from engine.job import TrainingJob
 from engine.loop.evaluation import evaluate
 from engine.trained_model import TrainedModel
 from flows.summary import _quality_words
@@ -30,12 +31,15 @@ def test_an_ensemble_of_several_tasks(tracking_root: Path, tmp_path: Path) -> No
 
     def member(seed: int) -> TrainedModel:
         return train_to_the_end(
-            dataset,
-            ModelSpec(embedding_dim=4, bottom_widths=(8,), top_widths=(8,), task_tower_width=4),
-            Hyperparameters(dense_learning_rate=0.01, embedding_learning_rate=0.1, task_weights=(1.0, 0.5)),
+            TrainingJob(
+                dataset,
+                ModelSpec(embedding_dim=4, bottom_widths=(8,), top_widths=(8,), task_tower_width=4),
+                Hyperparameters(dense_learning_rate=0.01, embedding_learning_rate=0.1, task_weights=(1.0, 0.5)),
+                execution_of(PLACEMENT),
+                Schedule(max_epochs=2, seed=seed),
+            ),
             PLACEMENT,
-            Schedule(max_epochs=2, seed=seed),
-            directory=tmp_path / f"member-{seed}",
+            tmp_path / f"member-{seed}",
             name=f"member-{seed}",
             parent_run_id=parent,
         )

@@ -11,9 +11,12 @@ from mlflow.artifacts import download_artifacts
 
 from engine.config import Schedule
 from engine.data.dataset import Dataset
+from engine.execution import execution_of
+from engine.job import TrainingJob
 from engine.ranking.config import RankingHyperparameters
 from engine.ranking.evaluation import evaluate_ranking
 from engine.ranking.interactions import read_interactions
+from engine.ranking.result import TrainedRanker
 from engine.ranking.storage import load_ranker
 from hardware.types import Placement
 from ingestion.request import ingest_request
@@ -21,8 +24,7 @@ from models.graph import GRAPH_FAMILIES, GraphSpec
 from planner.describe import describe
 from shunter.errors import CheckpointError, DataError
 from shunter.requests.training import TrainRequest
-from tasks.train import train_ranker_to_the_end
-from tasks.train.ranking import TrainedRanker
+from tasks.train import train_to_the_end
 from tracking.registry.models import load_champion, register_model
 from tracking.runs import start_run_tree
 from tracking.store import tracking_uri
@@ -68,8 +70,8 @@ def dataset(request_of) -> Dataset:
 
 
 def train(dataset: Dataset, folder: Path, parent: str | None = None, **others) -> TrainedRanker:
-    arguments = {"directory": folder, "parent_run_id": parent, **others}
-    return train_ranker_to_the_end(dataset, SPEC, LEARNED_WITH, PLACEMENT, SCHEDULE, **arguments)
+    job = TrainingJob(dataset, SPEC, LEARNED_WITH, execution_of(PLACEMENT), SCHEDULE)
+    return train_to_the_end(job, PLACEMENT, folder, parent_run_id=parent, **others)
 
 
 def test_from_raw_rows_to_a_champion_that_scores_them(dataset: Dataset, request_of, tmp_path: Path) -> None:
@@ -129,8 +131,10 @@ def test_a_finished_training_is_returned_and_another_is_refused(dataset: Dataset
     trained = train(dataset, tmp_path / "model")
     assert train(dataset, tmp_path / "model") == trained
     with pytest.raises(CheckpointError, match="holds another finished training"):
-        train_ranker_to_the_end(
-            dataset, SPEC, RankingHyperparameters(), PLACEMENT, SCHEDULE, directory=tmp_path / "model"
+        train_to_the_end(
+            TrainingJob(dataset, SPEC, RankingHyperparameters(), execution_of(PLACEMENT), SCHEDULE),
+            PLACEMENT,
+            tmp_path / "model",
         )
 
 

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from engine.execution import execution_of
 from engine.executors.adaptation import Adaptation
 from engine.executors.energy import add_readings
 from engine.executors.this_machine import machine_of
+from engine.job import TrainingJob
 from engine.loop.evaluation import evaluate
+from engine.results import TrainingFigures
 from engine.trained_model import TrainedModel
 from hardware.types import EnergyReading, Placement, PowerSample
 from models.spec import ModelSpec
@@ -45,7 +48,10 @@ def train_into(directory: Path, dataset: Dataset, **changes: Any) -> TrainedMode
         "placement": PLACEMENT,
         "schedule": Schedule(max_epochs=3),
     }
-    return train_to_the_end(dataset, directory=directory, **{**arguments, **changes})
+    values: dict[str, Any] = {**arguments, **changes}
+    spec, rates, placement, schedule = (values.pop(name) for name in arguments)
+    job = TrainingJob(dataset, spec, rates, execution_of(placement), schedule, values.pop("warm_start", None))
+    return train_to_the_end(job, placement, directory, **values)
 
 
 def test_the_placement_reaches_the_engine() -> None:
@@ -155,12 +161,11 @@ def test_the_task_runs_in_a_flow_and_hands_on_a_small_value(dataset: Dataset, tm
     @flow
     def one_member() -> TrainedModel:
         return train_member(
-            dataset,
-            ModelSpec(embedding_dim=8),
-            Hyperparameters(),
+            TrainingJob(
+                dataset, ModelSpec(embedding_dim=8), Hyperparameters(), execution_of(PLACEMENT), Schedule(max_epochs=1)
+            ),
             PLACEMENT,
-            Schedule(max_epochs=1),
-            directory=tmp_path / "member",
+            tmp_path / "member",
             name="member-0",
         )
 
@@ -271,3 +276,7 @@ def test_steps_that_leave_their_predicted_time_let_other_threads_take_over_and_t
     assert run.data.metrics["adaptation.step_seconds"] > 0
     assert "1 thread(s) take over from 2" in run.data.tags["adaptation.reason"]
     assert run.data.params["placement.threads"] == "2", "what was chosen before the training"
+
+
+def test_a_description_holds_every_figure_of_its_training() -> None:
+    assert {field.name for field in fields(TrainingFigures)} <= set(TrainedModel.model_fields)

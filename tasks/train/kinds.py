@@ -1,0 +1,180 @@
+"""What differs between trainings: of a model that gives a probability, and of one that ranks along a graph."""
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from engine.checkpoint.storage import save_model
+from engine.data.dataset import Dataset
+from engine.executors.compilation import choose_compilation
+from engine.executors.role import Executor
+from engine.job import ClickJob, TrainingJob
+from engine.loop.step import applied
+from engine.ranking.config import RankingHyperparameters, RankingReport
+from engine.ranking.evaluation import UserFigures, evaluate_users
+from engine.ranking.interactions import read_interactions, sides
+from engine.ranking.result import TrainedRanker
+from engine.ranking.storage import StoredRanker, load_ranker, save_ranker
+from engine.ranking.trainer import RankingData
+from engine.results import EpochReport, TrainResult
+from engine.trained_model import Trained, TrainedModel
+from models.graph import GraphSpec, Ranker
+from reporting.card.ranking import ranking_card
+from tasks.train.progress import TrainingProgress
+from tracking.convention import Values, epoch_metrics, model_params, quality_metrics, schedule_params
+from tracking.ranking import graph_params, ranking_epoch_metrics, ranking_metrics
+from tracking.registry.card import log_texts
+from tracking.runs import Run
+
+CARD = "model_card/model_card.md"
+
+
+class Kind(ABC):
+    """One training, by the kind of its model: asked by `tasks.train.member.train_to_the_end`, in this order.
+
+    Args:
+        job: The training, with the data set as it was ingested.
+    """
+
+    trained: type[Trained[Any, Any, Any, Any]]
+
+    def __init__(self, job: TrainingJob[Any, Any, Any]) -> None:
+        self.job = job
+
+    def load(self) -> None:
+        """Read what it is trained on, before anything is measured."""
+        return
+
+    @abstractmethod
+    def params(self) -> Values:
+        """Parameters of its run: the model and the schedule."""
+
+    @abstractmethod
+    def prepared(self, executor: Executor, checkpoints: Path, run: Run | None) -> TrainingJob[Any, Any, Any]:
+        """The job as the executor shall run it, settled before the first step and kept for later attempts."""
+
+    @abstractmethod
+    def show(self, report: Any, progress: TrainingProgress) -> None:
+        """Show the quality after an epoch."""
+
+    @abstractmethod
+    def epoch_metrics(self, report: Any) -> Values:
+        """The point of its curves after an epoch."""
+
+    @abstractmethod
+    def save(self, result: TrainResult[Any, Any, Any], directory: Path) -> dict[str, Any]:
+        """Write the model into its folder; returns what of its description no other kind has."""
+
+    @abstractmethod
+    def quality(self, trained: Any) -> list[tuple[Values, int | None]]:
+        """Metrics of the weights that were kept, each group with the step that it is logged at."""
+
+    def publish(self, trained: Any, run_id: str) -> None:
+        """Put what only this kind has on the run above its own."""
+        return
+
+
+class ClickKind(Kind):
+    """A model of clicks: one member of an ensemble, whose test part is scored with the others."""
+
+    job: ClickJob
+    trained = TrainedModel
+
+    def params(self) -> Values:
+        """Parameters of its run."""
+        schedule = {f"schedule.{key}": value for key, value in vars(self.job.schedule).items()}
+        return {**model_params(self.job.spec, self.job.hyperparameters), **schedule}
+
+    def prepared(self, executor: Executor, checkpoints: Path, run: Run | None) -> ClickJob:
+        """The job, compiled where that pays."""
+        job = self.job
+        choice = choose_compilation(job, directory=checkpoints, eager_because=executor.eager_because)
+        if run:
+            run.set_tags({"training.compilation": choice.reason})
+        return replace(job, execution=replace(job.execution, compiled=choice.compiled))
+
+    def show(self, report: EpochReport, progress: TrainingProgress) -> None:
+        """Show NE and AUC."""
+        progress.on_epoch(report)
+
+    def epoch_metrics(self, report: EpochReport) -> Values:
+        """The point of its curves."""
+        return epoch_metrics(report)
+
+    def save(self, result: TrainResult, directory: Path) -> dict[str, Any]:
+        """Write the weights."""
+        save_model(result.model, directory)
+        return {}
+
+    def quality(self, trained: TrainedModel) -> list[tuple[Values, int | None]]:
+        """NE, AUC and so on, on validation."""
+        return [(quality_metrics(trained.validation), len(trained.history))]
+
+
+class GraphKind(Kind):
+    """A model that ranks along a graph: trained alone, scored once on the test part, and described by a card."""
+
+    job: TrainingJob[Dataset, GraphSpec, RankingHyperparameters]
+    trained = TrainedRanker
+    _test: UserFigures
+
+    @cached_property
+    def data(self) -> RankingData:
+        """The graph, and the validation part."""
+        return RankingData.of(self.job.dataset)
+
+    def load(self) -> None:
+        """Read the graph."""
+        _ = self.data
+
+    def params(self) -> Values:
+        """Parameters of its run."""
+        return {**graph_params(self.job.spec, self.job.hyperparameters), **schedule_params(self.job.schedule)}
+
+    def prepared(self, executor: Executor, checkpoints: Path, run: Run | None) -> TrainingJob[Any, Any, Any]:
+        """The job, with its data read as a graph."""
+        return replace(self.job, dataset=self.data)
+
+    def show(self, report: RankingReport, progress: TrainingProgress) -> None:
+        """Show NDCG and recall."""
+        quality = report.validation
+        progress.show(f"epoch {report.epoch}: NDCG@20 {quality.ndcg20:.4f}, recall@20 {quality.recall20:.4f}")
+
+    def epoch_metrics(self, report: RankingReport) -> Values:
+        """The point of its curves."""
+        return ranking_epoch_metrics(report)
+
+    def save(self, result: TrainResult[Any, Any, Any], directory: Path) -> dict[str, Any]:
+        """Write the vectors, and score the files themselves on the test part: they are what will be registered."""
+        dataset = self.job.dataset
+        user, item = sides(dataset)
+        with applied(self.job.execution):  # as in training: other threads would round otherwise
+            ranker = Ranker.of(result.model)
+        save_ranker(
+            StoredRanker(ranker=ranker, spec=self.job.spec, features=dataset.features, user=user, item=item), directory
+        )
+        seen = self.data.seen.union(self.data.validation)
+        test = read_interactions(dataset, "test")
+        self._test = evaluate_users(load_ranker(directory).ranker, test, seen, name="test")
+        return {
+            "test": self._test.mean(),
+            "parameters": sum(parameter.numel() for parameter in result.model.parameters()),
+        }
+
+    def quality(self, trained: TrainedRanker) -> list[tuple[Values, int | None]]:
+        """NDCG, recall and so on, on validation and test."""
+        return [
+            (ranking_metrics(trained.validation), len(trained.history)),
+            (ranking_metrics(trained.test, "test"), None),
+        ]
+
+    def publish(self, trained: TrainedRanker, run_id: str) -> None:
+        """Put the card on the run above."""
+        log_texts(run_id, {CARD: ranking_card(trained, self.job.dataset, self.data.graph, self._test)})
+
+
+def kind_of(job: TrainingJob[Any, Any, Any]) -> Kind:
+    """The kind of a training, by its architecture."""
+    return GraphKind(job) if isinstance(job.spec, GraphSpec) else ClickKind(job)
