@@ -51,7 +51,7 @@ def decision_table(decision: "Decision", *, every_row: bool) -> Table:
         decision: what to show.
         every_row: every placement; else the best of each accelerator, of the `MOST_ACCELERATORS` first.
     """
-    from planner.explain.cells import figure_cells
+    from planner.explain.cells import format_cells
 
     title = f"Placements by {decision.objective}, with 90 % intervals, for {decision.job.epochs:.3g} epochs"
     table = Table(title=title, box=box.SIMPLE, padding=(0, 1, 0, 0))
@@ -65,7 +65,7 @@ def decision_table(decision: "Decision", *, every_row: bool) -> Table:
         shown[accelerator] = None
         where = "" if one.candidate.is_here else " (not here)"
         reason = str(row["lost_because"] or "chosen")
-        table.add_row(*map(escape, (one.candidate.placement.label + where, *figure_cells(one).values(), reason)))
+        table.add_row(*map(escape, (one.candidate.placement.label + where, *format_cells(one).values(), reason)))
     left_out = len({one.candidate.placement.accelerator for one in decision.table}) - len(shown)
     if left_out:
         table.caption = f"and {left_out} more accelerators: --every-row or --json shows them"

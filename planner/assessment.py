@@ -59,7 +59,7 @@ class Miss(Frozen):
         return self.value / self.bound - 1
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """For instance: `time 1.20 h over the limit of 1 h by 20 %`."""
         if self.bound is None:
             return f"{self.limit} unknown, so that it cannot be compared"

@@ -100,7 +100,7 @@ def choose(
             terms.job,
             billing=request.pricing.billing,
             workload=workload,
-            notes=[*_family_notes(request.model, family), *_notes(here, absent), *mentioned, *history.words()],
+            notes=[*_family_notes(request.model, family), *_notes(here, absent), *mentioned, *history.notes()],
             observations=observations,
         )
     except NoFeasiblePlacementError as error:

@@ -11,7 +11,7 @@ from hardware.cost.residual import StepObservation
 from hardware.types import Placement, Prediction, Workload
 from planner.assessment import Assessment, Candidate, Miss
 from planner.describe import JobSize
-from planner.explain.sentences import explain, infeasible_words, reason
+from planner.explain.sentences import explain, explain_infeasible, reason
 from planner.explain.table import table_row
 from planner.rank.ranking import rank
 from planner.rank.relaxation import Relaxation, nearest_relaxations
@@ -72,7 +72,7 @@ class NoFeasiblePlacementError(InfeasibleError):
     def __init__(self, message: str, table: Sequence[Assessment], relaxations: Sequence[Relaxation]) -> None:
         super().__init__(message)
         self.table, self.relaxations = tuple(table), tuple(relaxations)
-        self.fastest = min(table, key=lambda one: one.hours)
+        self.fastest = min(table, key=lambda row: row.hours)
         late = [miss for miss in self.fastest.excluded_by if miss.option == "--max-hours"]
         self.shortfall_seconds = None
         if late and late[0].value is not None and late[0].bound is not None:
@@ -80,7 +80,7 @@ class NoFeasiblePlacementError(InfeasibleError):
 
     def hinting(self, sentences: Sequence[str]) -> "NoFeasiblePlacementError":
         """The same with more to say, still in one sentence."""
-        more = "".join(f"; {one[0].lower()}{one[1:].removesuffix('.')}" for one in sentences)
+        more = "".join(f"; {sentence[0].lower()}{sentence[1:].removesuffix('.')}" for sentence in sentences)
         return NoFeasiblePlacementError(f"{str(self).removesuffix('.')}{more}.", self.table, self.relaxations)
 
 
@@ -119,7 +119,7 @@ def decide(
     best = table[0]
     if best.excluded_by:
         relaxations = nearest_relaxations(table)
-        raise NoFeasiblePlacementError(infeasible_words(ranking, relaxations), table, relaxations)
+        raise NoFeasiblePlacementError(explain_infeasible(ranking, relaxations), table, relaxations)
     binds = None if ranking.barred is None else _worst_miss(ranking.barred).limit
     return Decision(
         placement=best.candidate.placement,
@@ -144,6 +144,6 @@ def decide(
     )
 
 
-def _worst_miss(one: Assessment) -> Miss:
+def _worst_miss(row: Assessment) -> Miss:
     """The broken limit that is missed by the largest share."""
-    return max(one.excluded_by, key=lambda miss: miss.excess)
+    return max(row.excluded_by, key=lambda miss: miss.excess)

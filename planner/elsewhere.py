@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from planner.assessment import Assessment, Candidate
-from planner.explain.sentences import chance_of_less, figures_words, percent
+from planner.explain.sentences import chance_of_less, format_totals, percent
 from planner.rank.ranking import rank
 from planner.totals import Terms
 
@@ -25,7 +25,7 @@ def better_elsewhere(best: Assessment, absent: Sequence[Candidate], terms: Terms
         return []
     name = other.candidate.placement.accelerator
     if best.excluded_by:
-        return [f"Not in this machine, {name} is expected from the catalogue to keep them: {figures_words(other)}."]
+        return [f"Not in this machine, {name} is expected from the catalogue to keep them: {format_totals(other)}."]
     less = 1 - other.score(terms.weights) / best.score(terms.weights)
     if less < LEAST_GAIN:
         return []
@@ -33,5 +33,5 @@ def better_elsewhere(best: Assessment, absent: Sequence[Candidate], terms: Terms
     sure = "" if chance is None else f", with probability {percent(chance)}"
     return [
         f"Not in this machine, {name} is expected from the catalogue to need "
-        f"{less:.0%} less{sure}: {figures_words(other)}."
+        f"{less:.0%} less{sure}: {format_totals(other)}."
     ]

@@ -29,19 +29,21 @@ def explored(decision: Decision, history: History, *, data: str, family: str) ->
     """
     weights = Weights.parse(decision.objective)
     table = decision.table
-    sizes = [one.candidate.placement.batch_size for one in table]
+    sizes = [row.candidate.placement.batch_size for row in table]
     shares = history.work_shares(sizes, data=data, family=family)
     if shares is None:
         return decision
-    scores = np.array([one.score(weights) for one in table])
+    scores = np.array([row.score(weights) for row in table])
     open_to_choice = [
-        not one.excluded_by and one.candidate.is_here and math.isfinite(one.score(weights)) for one in table
+        not row.excluded_by and row.candidate.is_here and math.isfinite(row.score(weights)) for row in table
     ]
     power = 1.0 if len(weights.used) == 1 else sum(weights.used.values())
     with np.errstate(divide="ignore"):
         planned = np.where(open_to_choice, np.log(scores), 0.0)
     belief = Posterior(planned + power * shares.mean, power**2 * shares.covariance)
-    choice = choose_under_uncertainty(belief, excluded=[not one for one in open_to_choice], most_regret=MOST_REGRET)
+    choice = choose_under_uncertainty(
+        belief, excluded=[not is_open for is_open in open_to_choice], most_regret=MOST_REGRET
+    )
     if choice.index == 0:
         return decision
     return _taken(decision, choice)
@@ -50,11 +52,11 @@ def explored(decision: Decision, history: History, *, data: str, family: str) ->
 def _taken(decision: Decision, choice: Choice) -> Decision:
     """The decision with another row of its table as the chosen one."""
     chosen, first = decision.table[choice.index], decision.table[0]
-    others = [one for one in decision.table if one is not chosen]
-    table = [one.model_copy(update={"rank": rank}) for rank, one in enumerate([chosen, *others], start=1)]
+    others = [row for row in decision.table if row is not chosen]
+    table = [row.model_copy(update={"rank": rank}) for rank, row in enumerate([chosen, *others], start=1)]
     reason = (
         f"{_label(chosen)} is {'tried' if choice.tries else 'taken'} although by plan {_label(first)} needs less: "
-        f"by the share of their plans that past runs of this data needed, {choice.words}."
+        f"by the share of their plans that past runs of this data needed, {choice.reason}."
     )
     return decision.model_copy(
         update={
@@ -71,5 +73,5 @@ def _taken(decision: Decision, choice: Choice) -> Decision:
     )
 
 
-def _label(one: Assessment) -> str:
-    return one.candidate.placement.label
+def _label(row: Assessment) -> str:
+    return row.candidate.placement.label

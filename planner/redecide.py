@@ -18,9 +18,9 @@ def alternatives(decision: Decision, placement: Placement) -> list[Placement]:
     """
     same = {"threads": placement.threads}
     found = {
-        one.candidate.placement.threads: placement.model_copy(update={"threads": one.candidate.placement.threads})
-        for one in decision.table
-        if one.candidate.is_here and one.candidate.fits and one.candidate.placement.model_copy(update=same) == placement
+        row.candidate.placement.threads: placement.model_copy(update={"threads": row.candidate.placement.threads})
+        for row in decision.table
+        if row.candidate.is_here and row.candidate.fits and row.candidate.placement.model_copy(update=same) == placement
     }
     found[placement.threads] = placement
     return [found[threads] for threads in sorted(found)]
@@ -37,15 +37,15 @@ def redecide(decision: Decision, placement: Placement, step_seconds: Mapping[Pla
         placement: Placement in force.
         step_seconds: Times measured now, for `placement` and others that are in the decision's table.
     """
-    rows = {one.candidate.placement: one.candidate for one in decision.table}
-    candidates = [_measured(rows[one], seconds) for one, seconds in step_seconds.items() if one in rows]
+    rows = {row.candidate.placement: row.candidate for row in decision.table}
+    candidates = [_measured(rows[tried], seconds) for tried, seconds in step_seconds.items() if tried in rows]
     if not candidates:
         return placement
     try:
         again = decide(candidates, decision.limits, decision.objective, decision.job, billing=decision.billing)
     except NoFeasiblePlacementError as error:
         return error.fastest.candidate.placement
-    present = [one for one in again.table if one.candidate.placement == placement]
+    present = [row for row in again.table if row.candidate.placement == placement]
     if present and _is_as_good(present[0], again, Weights.parse(decision.objective)):
         return placement
     return again.placement

@@ -59,7 +59,7 @@ class Totals:
 
 def totals_of(candidates: Sequence[Candidate], terms: Terms) -> Totals:
     """The columns of these candidates."""
-    raw = np.array([_raw(one) for one in candidates], dtype=np.float64).T
+    raw = np.array([_raw(candidate) for candidate in candidates], dtype=np.float64).T
     step, epoch_seconds, epoch_joules, memory, accelerator, price, machines, quality, threads, low, high, oom = raw
     with np.errstate(divide="ignore", invalid="ignore"):
         watts = epoch_joules / epoch_seconds
@@ -72,7 +72,7 @@ def totals_of(candidates: Sequence[Candidate], terms: Terms) -> Totals:
 
     with np.errstate(divide="ignore", invalid="ignore"):
         low, high = low / step, high / step
-    labels = np.array([one.placement.label for one in candidates])
+    labels = np.array([candidate.placement.label for candidate in candidates])
     return Totals(
         hours=seconds / 3600,
         kwh=(epoch_joules * terms.job.epochs + searching * (watts if searching.any() else 0.0)) / JOULES_PER_KWH,
@@ -101,23 +101,23 @@ def _search_seconds(job: JobSize, watts: Column) -> Column:
     return by_energy if job.tuning_seconds is None else np.fmin(by_energy, job.tuning_seconds)
 
 
-def _raw(one: Candidate) -> tuple[float | None, ...]:
+def _raw(candidate: Candidate) -> tuple[float | None, ...]:
     """The numbers of one candidate; numpy makes NaN of None."""
-    prediction = one.prediction
+    prediction = candidate.prediction
     low, high = prediction.step_seconds_interval or (None, None)
     return (
         prediction.step_seconds,
         prediction.epoch_seconds,
         prediction.epoch_joules,
         prediction.memory_bytes,
-        one.accelerator_memory_bytes,
-        one.price_per_hour,
-        one.machines,
-        one.quality_probability,
-        one.placement.threads,
+        candidate.accelerator_memory_bytes,
+        candidate.price_per_hour,
+        candidate.machines,
+        candidate.quality_probability,
+        candidate.placement.threads,
         low,
         high,
-        one.out_of_memory,
+        candidate.out_of_memory,
     )
 
 

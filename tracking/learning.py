@@ -46,7 +46,7 @@ def read_steps(tags: Mapping[str, str]) -> tuple[StepObservation, ...]:
         return ()
     try:
         kept = json.loads(tags[STEPS])
-        return tuple(StepObservation.model_validate({**kept["of"], **one}) for one in kept["steps"])
+        return tuple(StepObservation.model_validate({**kept["of"], **step}) for step in kept["steps"])
     except (ValueError, TypeError, KeyError, ValidationError) as error:
         raise TrackingError(
             f"The tag {STEPS} holds no step times: it was changed by hand or by another program."
@@ -56,7 +56,7 @@ def read_steps(tags: Mapping[str, str]) -> tuple[StepObservation, ...]:
 def _text(observations: Sequence[StepObservation]) -> str:
     """Compact: what all observations share is said once, figures have five digits."""
     rows: list[dict[str, Any]] = [
-        one.model_dump(mode="json", exclude=_LISTS, exclude_defaults=True) for one in observations
+        observation.model_dump(mode="json", exclude=_LISTS, exclude_defaults=True) for observation in observations
     ]
     shared = {name: value for name, value in rows[0].items() if all(row.get(name) == value for row in rows)}
     steps = [{name: value for name, value in row.items() if name not in shared} for row in rows]
@@ -67,5 +67,5 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.5g}")
     if isinstance(value, dict):
-        return {name: _rounded(one) for name, one in value.items()}
-    return [_rounded(one) for one in value] if isinstance(value, list) else value
+        return {name: _rounded(part) for name, part in value.items()}
+    return [_rounded(part) for part in value] if isinstance(value, list) else value

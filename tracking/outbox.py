@@ -104,7 +104,7 @@ class Outbox:
         """A write, or a part of it, with the store's own ids of runs."""
         if isinstance(value, str):
             return self.real_id(value)
-        return {name: self.known(one) for name, one in value.items()} if isinstance(value, dict) else value
+        return {name: self.known(part) for name, part in value.items()} if isinstance(value, dict) else value
 
     def is_due(self) -> bool:
         """Whether the last attempt is long enough ago for another."""

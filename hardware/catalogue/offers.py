@@ -30,17 +30,17 @@ class ReachedShares:
         matmul: Share of the arithmetic of a large product.
         copy: Share of the memory's bandwidth in a large copy.
         gather: Share of the memory's bandwidth in payload of random 64-byte rows.
-        words: Origin of the shares, in words.
+        origin: Origin of the shares, in words.
     """
 
     matmul: float
     copy: float
     gather: float
-    words: str
+    origin: str
 
 
 ASSUMED = ReachedShares(
-    matmul=0.7, copy=0.85, gather=0.85 / GATHER_WASTE, words="assumed shares of the published peaks"
+    matmul=0.7, copy=0.85, gather=0.85 / GATHER_WASTE, origin="assumed shares of the published peaks"
 )
 
 
@@ -59,7 +59,7 @@ def measured_shares(profile: HardwareProfile, row: AcceleratorRow) -> ReachedSha
         matmul=min(1.0, matmul),
         copy=min(1.0, profile.copy_bytes_per_second.value / (bandwidth * part)),
         gather=min(1.0, profile.gather_bytes_per_second.value / (bandwidth * part)),
-        words=f"the shares of the published peaks that {profile.accelerator.model} was measured to reach",
+        origin=f"the shares of the published peaks that {profile.accelerator.model} was measured to reach",
     )
 
 

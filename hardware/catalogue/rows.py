@@ -161,11 +161,11 @@ class Catalogue(Frozen):
         Raises:
             RequestError: no such row; the message names the nearest ones.
         """
-        rows = {_normalised(one): row for row in self.accelerators for one in (row.name, *row.aliases)}
+        rows = {_normalised(name): row for row in self.accelerators for name in (row.name, *row.aliases)}
         wanted = _normalised(name)
         if wanted in rows:
             return rows[wanted]
-        near = dict.fromkeys(rows[one].name for one in difflib.get_close_matches(wanted, rows, n=5, cutoff=0.5))
+        near = dict.fromkeys(rows[name].name for name in difflib.get_close_matches(wanted, rows, n=5, cutoff=0.5))
         hint = f"give {' or '.join(list(near)[:3])}, or" if near else "no name resembles it, so"
         raise RequestError(
             f"The catalogue has no accelerator {name!r}: {hint} add a row to {Settings().catalogue_path}."

@@ -54,9 +54,9 @@ class MatmulModel:
     @classmethod
     def fit(cls, points: Sequence[MatmulRate], item_bytes: int) -> "MatmulModel":
         """Fit measured products."""
-        flops = np.array([2.0 * one.m * one.n * one.k for one in points])
-        traffic = np.array([product_bytes(one.m, one.n, one.k, item_bytes) for one in points], dtype=float)
-        seconds = flops / np.array([one.flops_per_second.value for one in points])
+        flops = np.array([2.0 * rate.m * rate.n * rate.k for rate in points])
+        traffic = np.array([product_bytes(rate.m, rate.n, rate.k, item_bytes) for rate in points], dtype=float)
+        seconds = flops / np.array([rate.flops_per_second.value for rate in points])
         design = np.stack([flops, traffic, np.ones(len(points))], axis=1) / seconds[:, np.newaxis]
         scale = design.max(axis=0)
         found, _ = nnls(design / scale, np.ones(len(points)))

@@ -71,25 +71,25 @@ class PowerModel(Frozen):
         Raises:
             HardwareError: the samples cannot tell rest from work.
         """
-        if len(samples) < 2 or len({one.busy_cores for one in samples}) < 2:
+        if len(samples) < 2 or len({sample.busy_cores for sample in samples}) < 2:
             raise HardwareError(
                 f"A power model needs samples at two loads at least, but {len(samples)} at "
-                f"{len({one.busy_cores for one in samples})} were given: measure at rest and at work."
+                f"{len({sample.busy_cores for sample in samples})} were given: measure at rest and at work."
             )
         columns = [
             [1.0] * len(samples),
-            [one.busy_cores for one in samples],
-            [one.flops_per_second for one in samples],
-            [one.bytes_per_second for one in samples],
+            [sample.busy_cores for sample in samples],
+            [sample.flops_per_second for sample in samples],
+            [sample.bytes_per_second for sample in samples],
         ]
         design = np.array(columns).T
         used = design.shape[1] if len(samples) > design.shape[1] else 2
-        watts = np.array([one.watts for one in samples])
+        watts = np.array([sample.watts for sample in samples])
         scale = np.maximum(design.max(axis=0), 1e-30)[:used]
         found, distance = nnls(design[:, :used] / scale, watts)
         coefficients = np.zeros(4)
         coefficients[:used] = found / scale
-        sources: list[Source] = [one.source for one in samples]
+        sources: list[Source] = [sample.source for sample in samples]
         return cls(
             idle_watts=float(coefficients[0]),
             watts_per_core=float(coefficients[1]),

@@ -70,17 +70,19 @@ class Residual:
             return cls(None, (), 0)
         from threadpoolctl import threadpool_limits
 
-        accelerators = sorted({one.accelerator_model for one in observations})
+        accelerators = sorted({observation.accelerator_model for observation in observations})
         inputs = np.array(
             [
                 [
-                    *_features(one.workload, one.placement, one.predicted_seconds, one.parts),
-                    *_one_hot(one.accelerator_model, accelerators),
+                    *_features(
+                        observation.workload, observation.placement, observation.predicted_seconds, observation.parts
+                    ),
+                    *_one_hot(observation.accelerator_model, accelerators),
                 ]
-                for one in observations
+                for observation in observations
             ]
         )
-        targets = np.log([one.measured_seconds / one.predicted_seconds for one in observations])
+        targets = np.log([observation.measured_seconds / observation.predicted_seconds for observation in observations])
         process = _new_process(learn_scales=len(observations) >= FEWEST_FOR_SCALES)
         # Matrices of a few hundred rows gain nothing from threads, and lose much where others use the cores.
         with threadpool_limits(1), warnings.catch_warnings():

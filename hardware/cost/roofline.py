@@ -94,12 +94,12 @@ def measure_products(
     accelerator, total = profile.accelerator, 0.0
     with threads(accelerator.cores if accelerator.kind == "cpu" else 1), torch.random.fork_rng():
         torch.manual_seed(0)
-        for one in products:
-            shape = (one.m, one.n, one.k)
+        for product in products:
+            shape = (product.m, product.n, product.k)
             rate = measure_matmul(
-                torch.device(accelerator.name), DTYPES[precision], shape, seconds_each, count=one.count
+                torch.device(accelerator.name), DTYPES[precision], shape, seconds_each, count=product.count
             )
-            total += 2 * one.count * one.m * one.n * one.k / rate.flops_per_second.value
+            total += 2 * product.count * product.m * product.n * product.k / rate.flops_per_second.value
     return total
 
 

@@ -41,17 +41,17 @@ def fit_table_costs(threads: int, times: Sequence[TableTime]) -> StepCosts:
         threads: Threads with which all was measured.
         times: Passes over tables of at least four shapes.
     """
-    seconds = np.array([one.seconds for one in times])
+    seconds = np.array([table_pass.seconds for table_pass in times])
     design = np.array(
         [
             (
                 1.0,
-                one.bags,
-                one.lookups,
-                one.lookups * one.row_bytes * one.cached,
-                one.lookups * one.row_bytes * (not one.cached),
+                table_pass.bags,
+                table_pass.lookups,
+                table_pass.lookups * table_pass.row_bytes * table_pass.cached,
+                table_pass.lookups * table_pass.row_bytes * (not table_pass.cached),
             )
-            for one in times
+            for table_pass in times
         ]
     )
     _, bag, lookup, cached_byte, byte = relative_nnls(design, seconds)
@@ -92,4 +92,4 @@ def relative_nnls(design: np.ndarray, seconds: np.ndarray, weights: np.ndarray |
     scale = relative.max(axis=0)
     scale[scale == 0] = 1.0
     found, _ = nnls(relative / scale, seconds / divisor)
-    return [float(one) for one in found / scale]
+    return [float(coefficient) for coefficient in found / scale]

@@ -93,10 +93,10 @@ class StepModel:
         """Seconds of one step, by the formulas at the head of this file."""
         raw = self.raw_parts(workload, placement)
         share = busy_share(placement, self.profile)
-        factor = self._scaled([(one.threads, one.memory_factor) for one in self.profile.step_costs], share) or 1.0
+        factor = self._scaled([(costs.threads, costs.memory_factor) for costs in self.profile.step_costs], share) or 1.0
         dense, embedding = raw.products + factor * raw.traffic, factor * raw.tables
         overhead = raw.operators + self._scaled(
-            [(one.threads, one.start_seconds) for one in self.profile.step_costs], share
+            [(costs.threads, costs.start_seconds) for costs in self.profile.step_costs], share
         )
         communication = self._communication_seconds(workload, placement)
         waiting = self._input_seconds(workload, placement, dense + embedding + overhead + communication)
@@ -133,9 +133,11 @@ class StepModel:
             compute = flops * self._matmul_model(precision).seconds_per_flop / share
             return compute, max(0.0, 2 * workload.activation_bytes_per_sample * samples / copy_rate - compute)
         large = small = 0.0
-        for one in workload.matmuls:
-            seconds = self._matmul_model(precision if one.half else "fp32").seconds(*one.sizes(samples), share=share)
-            if one.batch_axis == "count":
+        for product in workload.matmuls:
+            seconds = self._matmul_model(precision if product.half else "fp32").seconds(
+                *product.sizes(samples), share=share
+            )
+            if product.batch_axis == "count":
                 small += seconds
             else:
                 large += seconds
@@ -154,7 +156,10 @@ class StepModel:
         if self.profile.step_costs:
             cache_bytes = self.profile.cache_bytes
             return self._scaled(
-                [(one.threads, table_seconds(one, workload, samples, cache_bytes)) for one in self.profile.step_costs],
+                [
+                    (costs.threads, table_seconds(costs, workload, samples, cache_bytes))
+                    for costs in self.profile.step_costs
+                ],
                 share,
             )
         row_bytes = workload.lookup_bytes_per_sample / workload.lookups_per_sample
@@ -175,7 +180,7 @@ class StepModel:
         return self._collective_seconds("all_reduce", gradients, placement.processes) + 2 * exchange
 
     def _collective_seconds(self, operation: Collective, message_bytes: float, processes: int) -> float:
-        known = [one for one in self.profile.collectives if one.operation == operation]
+        known = [cost for cost in self.profile.collectives if cost.operation == operation]
         if known:
             return scaled_collective_seconds(known, message_bytes, processes)
         rate = self.profile.copy_bytes_per_second.value * LOOPBACK_SHARE
@@ -228,7 +233,7 @@ def scaled_seconds(measured: Sequence[tuple[float, float]], share: float) -> flo
     if not measured:
         return 0.0
     if len(measured) == 1 or min(seconds for _, seconds in measured) <= 0:
-        return min(measured, key=lambda one: abs(one[0] - share))[1]
+        return min(measured, key=lambda point: abs(point[0] - share))[1]
     shares, seconds = np.log(measured).T
     return float(np.exp(np.interp(np.log(share), shares, seconds)))
 
@@ -252,8 +257,8 @@ def row_seconds(curve: Sequence[RowRate], row_bytes: float) -> float | None:
     """
     if not curve:
         return None
-    widths = [one.row_bytes for one in curve]
-    seconds = [one.row_bytes / one.bytes_per_second.value for one in curve]
+    widths = [rate.row_bytes for rate in curve]
+    seconds = [rate.row_bytes / rate.bytes_per_second.value for rate in curve]
     if row_bytes > widths[-1]:
         return seconds[-1] * row_bytes / widths[-1]
     return float(np.interp(row_bytes, widths, seconds))
@@ -265,7 +270,7 @@ def scaled_collective_seconds(known: Sequence[CollectiveCost], message_bytes: fl
     Latency grows with the logarithm of the processes, traffic as `message_share` (Thakur, Rabenseifner and Gropp,
     "Optimization of Collective Communication Operations in MPICH", IJHPCA 19(1), 2005).
     """
-    nearest = min(known, key=lambda one: abs(math.log(one.processes / processes)))
+    nearest = min(known, key=lambda cost: abs(math.log(cost.processes / processes)))
     latency = nearest.latency_seconds * math.log2(processes) / math.log2(nearest.processes)
     share = message_share(nearest.operation, processes) / message_share(nearest.operation, nearest.processes)
     return latency + share * message_bytes / nearest.bytes_per_second

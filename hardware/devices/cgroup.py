@@ -14,9 +14,9 @@ def cpu_quota(root: Path = HOST_ROOT) -> float | None:
     """
     quotas = []
     for folder in _folders(root, "cpu"):
-        words = _words(folder / "cpu.max")
+        words = _fields(folder / "cpu.max")
         if not words:
-            words = _words(folder / "cpu.cfs_quota_us") + _words(folder / "cpu.cfs_period_us")
+            words = _fields(folder / "cpu.cfs_quota_us") + _fields(folder / "cpu.cfs_period_us")
         if len(words) == 2 and words[0].isdigit():  # "max" and -1 mean that there is no limit
             quotas.append(int(words[0]) / int(words[1]))
     return min(quotas, default=None)
@@ -30,7 +30,7 @@ def memory_limit_bytes(root: Path = HOST_ROOT) -> int | None:
     """
     limits = []
     for folder in _folders(root, "memory"):
-        words = _words(folder / "memory.max") or _words(folder / "memory.limit_in_bytes")
+        words = _fields(folder / "memory.max") or _fields(folder / "memory.limit_in_bytes")
         if words and words[0].isdigit():
             limits.append(int(words[0]))
     return min(limits, default=None)
@@ -53,7 +53,7 @@ def _folders(root: Path, controller: str) -> Iterator[Path]:
             yield base.joinpath(*parts[:depth])
 
 
-def _words(path: Path) -> tuple[str, ...]:
+def _fields(path: Path) -> tuple[str, ...]:
     """Words of a kernel file; empty when the file is not there."""
     try:
         return tuple(path.read_text().split())

@@ -24,7 +24,14 @@ def local_accelerators() -> list[Accelerator]:
 def host_fingerprint(accelerators: list[Accelerator]) -> str:
     """Identify the machine by what makes it fast or slow: equal machines, and all containers on one, share it."""
     facts = [
-        (one.name, one.model, one.cores, round(one.memory_bytes / 2**30), one.instruction_sets) for one in accelerators
+        (
+            accelerator.name,
+            accelerator.model,
+            accelerator.cores,
+            round(accelerator.memory_bytes / 2**30),
+            accelerator.instruction_sets,
+        )
+        for accelerator in accelerators
     ]
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 

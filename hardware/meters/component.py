@@ -34,7 +34,9 @@ class Component:
     @property
     def interval_seconds(self) -> float:
         """How often the best source, and those that must not be left alone, want to be read."""
-        wishes = [one.interval_seconds for one in self._sources if one.needs_sampling or one is self._sources[0]]
+        wishes = [
+            source.interval_seconds for source in self._sources if source.needs_sampling or source is self._sources[0]
+        ]
         return min(wishes, default=1.0)
 
     def start(self) -> None:
@@ -74,9 +76,9 @@ class Component:
             if joules > 0:
                 self._used = source
                 return self._reading_of(source, joules, seconds, still)
-            still.append(f"the source '{source.words}' stood still")
-        words = f"{self.name}: {' and '.join(self._reasons(still)) or 'no source'}"
-        return EnergyReading(joules=None, seconds=seconds, mean_watts=None, method="unavailable", source=words)
+            still.append(f"the source '{source.description}' stood still")
+        description = f"{self.name}: {' and '.join(self._reasons(still)) or 'no source'}"
+        return EnergyReading(joules=None, seconds=seconds, mean_watts=None, method="unavailable", source=description)
 
     def series(self, reading: EnergyReading) -> JouleSeries:
         """Joules over time from the source that gave `reading`, the last of `read`, with that as its last point."""
@@ -97,7 +99,7 @@ class Component:
             return None
         if now < self._highest[source]:
             self._backwards.add(source)
-            self._faults[source] = f"the source '{source.words}' ran backwards"
+            self._faults[source] = f"the source '{source.description}' ran backwards"
             return None
         self._faults.pop(source, None)
         self._highest[source] = now
@@ -111,9 +113,9 @@ class Component:
             joules,
             seconds,
             source.method,
-            f"{self.name}: {source.words}" + (f", because {' and '.join(reasons)}" if reasons else ""),
+            f"{self.name}: {source.description}" + (f", because {' and '.join(reasons)}" if reasons else ""),
             uncertainty_joules=uncertainty.joules if uncertainty else None,
-            uncertainty=f"{self.name}: {uncertainty.words}" if uncertainty else "",
+            uncertainty=f"{self.name}: {uncertainty.description}" if uncertainty else "",
         )
 
     def _reasons(self, still: Sequence[str]) -> list[str]:

@@ -28,7 +28,7 @@ class RaplCounter(EnergySource):
     """
 
     method = "measured"
-    words = "RAPL counters of the processor packages and their memory, other processes of the machine included"
+    description = "RAPL counters of the processor packages and their memory, other processes of the machine included"
     needs_sampling = True
 
     def __init__(self) -> None:
@@ -163,7 +163,9 @@ class ProcessShare(EnergySource):
         self._time_used = time_used or ProcessTime()
         self._joules = self._whole_joules = 0.0
         self._last: tuple[float, float, float] | None = None
-        self.words = f"{whole.words}; of these the share of this process and its children in the processor time used"
+        self.description = (
+            f"{whole.description}; of these the share of this process and its children in the processor time used"
+        )
 
     def joules(self) -> float:
         """Joules of the process since the first reading."""
@@ -181,8 +183,8 @@ class ProcessShare(EnergySource):
         shared = IDLE_SHARE * max(0.0, self._whole_joules - joules)
         return Uncertainty(
             (sensor.joules if sensor else 0.0) + shared,
-            f"{sensor.words if sensor else 'the counter'}, and {IDLE_SHARE:.0%} of the rest as idle power that could "
-            "be counted to this process",
+            f"{sensor.description if sensor else 'the counter'}, and {IDLE_SHARE:.0%} of the rest as idle power that "
+            "could be counted to this process",
         )
 
 
@@ -192,13 +194,13 @@ class CpuPowerModel:
     Attributes:
         idle_watts: Power of `cores` at rest.
         busy_watts_per_core: Power on top of it of each busy core.
-        words: Figures and where they come from, in words.
+        description: Figures and where they come from, in words.
     """
 
     def __init__(self, cpu: CpuIdentity, cores: int) -> None:
         catalogue = load_catalogue()
         row = catalogue.find_cpu(cpu)
-        all_watts = [one.tdp_watts / one.cores for one in catalogue.cpus]
+        all_watts = [listed.tdp_watts / listed.cores for listed in catalogue.cpus]
         self._per_core = statistics.median(all_watts) if row is None else row.tdp_watts / row.cores
         # Nothing but the middle half of the catalogue is known of a processor that it does not list.
         quarters = statistics.quantiles(all_watts, n=4)
@@ -212,7 +214,7 @@ class CpuPowerModel:
             if row is None
             else f"{row.tdp_watts:.0f} W for {row.cores} cores, catalogue row {row.title}"
         )
-        self.words = (
+        self.description = (
             f"processor time of the process and its children: {self.idle_watts:.2f} W idle for {cores} core(s) "
             f"and {self.busy_watts_per_core:.2f} W for each busy core ({origin})"
         )
@@ -244,7 +246,7 @@ class CpuTimeEstimate(EnergySource):
     def __init__(self, model: CpuPowerModel, time_used: ProcessTime | None = None) -> None:
         self._model = model
         self._time_used = time_used or ProcessTime()
-        self.words = model.words
+        self.description = model.description
 
     def joules(self) -> float:
         """Idle watts since the machine's clock began, plus busy watts for the core-seconds used so far."""

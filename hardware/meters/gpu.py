@@ -25,7 +25,7 @@ class GpuCounter(EnergySource):
     """
 
     method = "measured"
-    words = "energy counter of the device"
+    description = "energy counter of the device"
 
     def __init__(self, accelerator: str) -> None:
         self._device = zeus_gpu(accelerator)
@@ -42,8 +42,8 @@ class GpuCounter(EnergySource):
     def uncertainty(self, joules: float, seconds: float) -> Uncertainty:
         """The sensor's share, and one step of the counter at either end."""
         step_joules = joules * min(1.0, COUNTER_STEP_SECONDS / seconds) if seconds > 0 else joules
-        words = f"{SENSOR_SHARE:.0%} of the counter, and one step of {COUNTER_STEP_SECONDS:g} s at either end"
-        return Uncertainty(SENSOR_SHARE * joules + step_joules, words)
+        description = f"{SENSOR_SHARE:.0%} of the counter, and one step of {COUNTER_STEP_SECONDS:g} s at either end"
+        return Uncertainty(SENSOR_SHARE * joules + step_joules, description)
 
 
 def gpu_power(accelerator: str) -> PowerIntegral:
@@ -104,8 +104,10 @@ class GpuUtilisationEstimate(PowerIntegral):
         low, high = IDLE_SHARE_BOUNDS
         idle = low * self._design_watts * seconds
         above = max(0.0, (high - IDLE_SHARE) * (self._design_watts * seconds - joules) / (1 - IDLE_SHARE))
-        words = f"utilisation counts kernels, not busy units, and the idle share lies between {low:.0%} and {high:.0%}"
-        return Uncertainty(max(joules - idle, above), words)
+        description = (
+            f"utilisation counts kernels, not busy units, and the idle share lies between {low:.0%} and {high:.0%}"
+        )
+        return Uncertainty(max(joules - idle, above), description)
 
 
 def _design_watts(handle: object) -> tuple[float, str]:

@@ -223,7 +223,7 @@ def subtract_idle(reading: EnergyReading, idle_watts: Figure) -> EnergyReading:
         source,
         uncertainty_joules=reading.uncertainty_joules,
         uncertainty=reading.uncertainty,
-        power=tuple(one.model_copy(update={"watts": one.watts - idle_watts.value}) for one in reading.power),
+        power=tuple(sample.model_copy(update={"watts": sample.watts - idle_watts.value}) for sample in reading.power),
     )
 
 
@@ -238,7 +238,7 @@ def _sum(parts: Sequence[EnergyReading], seconds: float) -> EnergyReading:
         return EnergyReading(joules=None, seconds=seconds, mean_watts=None, method="unavailable", source=source)
     errors = [part.uncertainty_joules for part in parts if part.uncertainty_joules is not None]
     return EnergyReading.of(
-        sum(one for one in joules if one is not None),
+        sum(value for value in joules if value is not None),
         seconds,
         "measured" if all(part.method == "measured" for part in parts) else "estimated",
         source,

@@ -56,9 +56,9 @@ class JouleSeries:
 
 def add_up(series: Sequence[JouleSeries]) -> JouleSeries:
     """Sum of several series at every moment at which any of them has a point."""
-    total = JouleSeries(max_points=sum(len(one.seconds) for one in series) + 1)
-    for seconds in sorted({moment for one in series for moment in one.seconds[1:]}):
-        total.add(seconds, sum(one.at(seconds) for one in series))
+    total = JouleSeries(max_points=sum(len(part.seconds) for part in series) + 1)
+    for seconds in sorted({moment for part in series for moment in part.seconds[1:]}):
+        total.add(seconds, sum(part.at(seconds) for part in series))
     return total
 
 

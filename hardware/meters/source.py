@@ -24,11 +24,11 @@ class Uncertainty(NamedTuple):
 
     Attributes:
         joules: Error to either side.
-        words: What the error follows from, in words.
+        description: What the error follows from, in words.
     """
 
     joules: float
-    words: str
+    description: str
 
 
 class EnergySource(ABC):
@@ -39,13 +39,13 @@ class EnergySource(ABC):
 
     Attributes:
         method: Whether the joules come from a counter or sensor, or from a model.
-        words: Name of the counter or the model, in words.
+        description: Name of the counter or the model, in words.
         interval_seconds: Interval at which the source wants to be read.
         needs_sampling: Whether it counts wrong unless it is read that often, even while another one is trusted.
     """
 
     method: Literal["measured", "estimated"]
-    words: str
+    description: str
     interval_seconds: float = 0.5
     needs_sampling: bool = False
 
@@ -75,7 +75,7 @@ class PowerIntegral(EnergySource):
 
     Args:
         read_watts: Reader of the sensor; raises HardwareError when it does not answer.
-        words: Name of the sensor, in words.
+        description: Name of the sensor, in words.
         interval_seconds: Time between two samples.
         clock: Clock in seconds; tests put their own here.
     """
@@ -86,12 +86,12 @@ class PowerIntegral(EnergySource):
     def __init__(
         self,
         read_watts: Callable[[], float],
-        words: str,
+        description: str,
         interval_seconds: float = 0.1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.interval_seconds = interval_seconds
-        self._sensor = self.words = words
+        self._sensor = self.description = description
         self._read_watts = read_watts
         self._clock = clock
         self._joules = self._coarse_joules = self._error_joules = 0.0
@@ -117,7 +117,7 @@ class PowerIntegral(EnergySource):
             self._coarse_last = point
         self._last = point
         self._samples += 1
-        self.words = self._describe()
+        self.description = self._describe()
         return self._joules
 
     def _add(self, point: tuple[float, float]) -> None:
@@ -138,10 +138,10 @@ class PowerIntegral(EnergySource):
         """Sensor, integration and gaps added up; two samples alone may be wrong altogether."""
         integration = self._error_joules if self._samples > 2 else joules
         gaps = self._gap_seconds * (self._highest - self._lowest) / 2
-        words = f"{SENSOR_SHARE:.0%} of the sensor, and the difference to the integral of every second sample" + (
+        description = f"{SENSOR_SHARE:.0%} of the sensor, and the difference to the integral of every second sample" + (
             ", and half the range of power during the gaps" if gaps else ""
         )
-        return Uncertainty(SENSOR_SHARE * joules + integration + gaps, words)
+        return Uncertainty(SENSOR_SHARE * joules + integration + gaps, description)
 
 
 def _trapezoid(first: tuple[float, float], second: tuple[float, float]) -> float:

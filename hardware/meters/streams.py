@@ -89,16 +89,16 @@ def merge_streams(streams: Sequence[PowerStream], name: str = "total") -> Merged
     """
     if not streams:
         raise ValueError("there is no stream to add up")
-    begin, end = max(one.times[0] for one in streams), min(one.times[-1] for one in streams)
+    begin, end = max(stream.times[0] for stream in streams), min(stream.times[-1] for stream in streams)
     if not begin < end:
-        names = ", ".join(one.name for one in streams)
+        names = ", ".join(stream.name for stream in streams)
         raise ValueError(f"the streams {names} have no time in common: compare the clocks of their machines")
-    inside = {time for one in streams for time in one.times if begin < time < end}
+    inside = {time for stream in streams for time in stream.times if begin < time < end}
     times = np.array(sorted({begin, end, *inside}))
-    joules = np.sum([one.joules_until(times) for one in streams], axis=0)
+    joules = np.sum([stream.joules_until(times) for stream in streams], axis=0)
     watts = np.diff(joules) / np.diff(times)
     return MergedPower(
         total=PowerStream(name=name, times=tuple(times.tolist()), watts=tuple(watts.tolist())),
-        streams=tuple(one.name for one in streams),
-        uncovered_seconds={one.name: (one.times[-1] - one.times[0]) - (end - begin) for one in streams},
+        streams=tuple(stream.name for stream in streams),
+        uncovered_seconds={stream.name: (stream.times[-1] - stream.times[0]) - (end - begin) for stream in streams},
     )

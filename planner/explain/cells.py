@@ -5,48 +5,48 @@ from planner.assessment import Assessment, Interval
 from shunter.requests.training import Objective
 
 
-def figure_cells(one: Assessment) -> dict[Objective, str]:
+def format_cells(row: Assessment) -> dict[Objective, str]:
     """Time, energy and cost of the whole job for a narrow table, each with interval and source; `unknown` where so."""
-    prediction, candidate = one.candidate.prediction, one.candidate
+    prediction, candidate = row.candidate.prediction, row.candidate
     price = candidate.price_per_hour
     cells = {
-        Objective.TIME: f"{time_words(one.hours, one.hours_interval)} ({prediction.step_seconds_source})",
+        Objective.TIME: f"{format_time(row.hours, row.hours_interval)} ({prediction.step_seconds_source})",
         Objective.ENERGY: "unknown",
         Objective.COST: "unknown",
     }
-    if one.kwh is not None:
-        cells[Objective.ENERGY] = f"{energy_words(one.kwh, one.kwh_interval)} ({prediction.energy_source})"
-    if one.cost is not None and price is not None:
-        cost = money_words(one.cost, one.cost_interval)
+    if row.kwh is not None:
+        cells[Objective.ENERGY] = f"{format_energy(row.kwh, row.kwh_interval)} ({prediction.energy_source})"
+    if row.cost is not None and price is not None:
+        cost = format_money(row.cost, row.cost_interval)
         cells[Objective.COST] = f"{cost} (at {candidate.machines * price:g} an hour, {candidate.price_source})"
     return {quantity: cell.replace(" with 90 %", "") for quantity, cell in cells.items()}
 
 
-def time_words(hours: float, interval: Interval | None = None) -> str:
+def format_time(hours: float, interval: Interval | None = None) -> str:
     """Hours in a unit of a fitting size, with the interval where there is one."""
     seconds = hours * 3600
     scale, unit = (3600.0, "s") if seconds < 120 else (60.0, "min") if hours < 2 else (1.0, "h")
     return _figure(hours, scale, f" {unit}", interval)
 
 
-def energy_words(kwh: float, interval: Interval | None = None) -> str:
+def format_energy(kwh: float, interval: Interval | None = None) -> str:
     """Kilowatt hours, or joules where they are few."""
     scale, unit = (1.0, "kWh") if kwh >= 0.01 else (JOULES_PER_KWH, "J")
     return _figure(kwh, scale, f" {unit}", interval)
 
 
-def money_words(cost: float, interval: Interval | None = None) -> str:
+def format_money(cost: float, interval: Interval | None = None) -> str:
     """Money, in whatever currency."""
     return _figure(cost, 1.0, "", interval)
 
 
 def _figure(value: float, scale: float, unit: str, interval: Interval | None) -> str:
     """For instance `40 s, 35 to 47 s with 90 %`."""
-    words = f"{_digits(value * scale)}{unit}"
+    text = f"{_digits(value * scale)}{unit}"
     if interval is None:
-        return words
+        return text
     low, high = interval
-    return f"{words}, {_digits(low * scale)} to {_digits(high * scale)}{unit} with 90 %"
+    return f"{text}, {_digits(low * scale)} to {_digits(high * scale)}{unit} with 90 %"
 
 
 def _digits(value: float) -> str:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from statistics import NormalDist
 
 from planner.assessment import Assessment
-from planner.explain.cells import energy_words, money_words, time_words
-from planner.explain.table import objective_words
+from planner.explain.cells import format_energy, format_money, format_time
+from planner.explain.table import format_objective
 from planner.rank.checks import Z90
 from planner.rank.ranking import Ranking
 from planner.rank.relaxation import Relaxation
@@ -19,7 +19,9 @@ NEAREST_SHOWN = 3
 def reason(ranking: Ranking, terms: Terms, binds: str | None) -> str:
     """Why the first row won, in one sentence."""
     best, weights, limits, feasible = ranking.table[0], terms.weights, terms.limits, ranking.feasible
-    amounts = [_amount(best, one) for one in Objective if one in weights.used or one is not Objective.COST]
+    amounts = [
+        _amount(best, quantity) for quantity in Objective if quantity in weights.used or quantity is not Objective.COST
+    ]
     runner_up = ""
     if feasible > 1:
         second = ranking.table[1]
@@ -29,7 +31,7 @@ def reason(ranking: Ranking, terms: Terms, binds: str | None) -> str:
     binding = "no limit binds" if binds is None else f"without the limit on {binds} another would have won"
     quality = "" if limits.min_auc is None else f", and the least AUC of {limits.min_auc:g} is checked after training"
     return (
-        f"{best.candidate.placement.label} needs the least {objective_words(weights)} of {feasible} placement(s)"
+        f"{best.candidate.placement.label} needs the least {format_objective(weights)} of {feasible} placement(s)"
         f"{within}{runner_up}: {' and '.join(amounts)} for an upper estimate of {terms.job.epochs:.3g} epochs; "
         f"{binding}{quality}."
     )
@@ -37,7 +39,7 @@ def reason(ranking: Ranking, terms: Terms, binds: str | None) -> str:
 
 def explain(ranking: Ranking, terms: Terms) -> str:
     """Why this one, what it beats and by how much, how sure, what binds, and what would change the choice."""
-    best, feasible = ranking.table[0], [one for one in ranking.table if not one.excluded_by]
+    best, feasible = ranking.table[0], [row for row in ranking.table if not row.excluded_by]
     sentences = [
         _what(best, ranking.feasible, ranking.considered, terms.weights),
         *_beaten(best, feasible[1:], terms.weights),
@@ -49,12 +51,12 @@ def explain(ranking: Ranking, terms: Terms) -> str:
     return " ".join(sentences)
 
 
-def infeasible_words(ranking: Ranking, relaxations: Sequence[Relaxation]) -> str:
+def explain_infeasible(ranking: Ranking, relaxations: Sequence[Relaxation]) -> str:
     """The nearest candidates and what each misses, and what to do, in one sentence."""
-    nearest = "; ".join(f"{one.candidate.placement.label} ({_misses(one)})" for one in ranking.table[:NEAREST_SHOWN])
+    nearest = "; ".join(f"{row.candidate.placement.label} ({_misses(row)})" for row in ranking.table[:NEAREST_SHOWN])
     remedy = "use a machine with more memory or one whose energy and price are known"
     if relaxations:
-        remedy = f"relax {' or '.join(relaxation.words for relaxation in relaxations)}"
+        remedy = f"relax {' or '.join(relaxation.text for relaxation in relaxations)}"
     head = f"None of {ranking.considered} placements keeps the limits, the nearest are {nearest}"
     return f"{head}: {remedy}, or ask for less."
 
@@ -64,18 +66,18 @@ def _what(best: Assessment, feasible: int, total: int, weights: Weights) -> str:
     among = f"the {feasible} of {total} placements within the limits"
     if feasible == total:
         among = f"all {total} placements"
-    label, least = best.candidate.placement.label, objective_words(weights)
-    return f"{label}{where} needs the least {least} of {among}: {figures_words(best)}."
+    label, least = best.candidate.placement.label, format_objective(weights)
+    return f"{label}{where} needs the least {least} of {among}: {format_totals(best)}."
 
 
-def figures_words(one: Assessment) -> str:
+def format_totals(row: Assessment) -> str:
     """Time, energy and cost of the whole job, each with its interval and its source, as far as they are known."""
-    prediction = one.candidate.prediction
-    figures = [f"{time_words(one.hours, one.hours_interval)} (step {prediction.step_seconds_source})"]
-    if one.kwh is not None:
-        figures.append(f"{energy_words(one.kwh, one.kwh_interval)} (power {prediction.energy_source})")
-    if one.cost is not None:
-        figures.append(f"a cost of {money_words(one.cost, one.cost_interval)} (price {one.candidate.price_source})")
+    prediction = row.candidate.prediction
+    figures = [f"{format_time(row.hours, row.hours_interval)} (step {prediction.step_seconds_source})"]
+    if row.kwh is not None:
+        figures.append(f"{format_energy(row.kwh, row.kwh_interval)} (power {prediction.energy_source})")
+    if row.cost is not None:
+        figures.append(f"a cost of {format_money(row.cost, row.cost_interval)} (price {row.candidate.price_source})")
     return _listed(figures)
 
 
@@ -88,12 +90,12 @@ def _beaten(best: Assessment, losers: Sequence[Assessment], weights: Weights) ->
     said[0] += f"; {_sureness(best, runner_up, weights)}."
     seen = {best.candidate.placement.accelerator, runner_up.candidate.placement.accelerator}
     others = []
-    for one in losers:
-        if one.candidate.is_here and not best.candidate.is_here:
+    for row in losers:
+        if row.candidate.is_here and not best.candidate.is_here:
             continue  # told apart, by `_best_here`
-        if one.candidate.placement.accelerator not in seen and len(others) < NEAREST_SHOWN:
-            seen.add(one.candidate.placement.accelerator)
-            others.append(f"{one.candidate.placement.label} ({_more(one, best, weights)})")
+        if row.candidate.placement.accelerator not in seen and len(others) < NEAREST_SHOWN:
+            seen.add(row.candidate.placement.accelerator)
+            others.append(f"{row.candidate.placement.label} ({_more(row, best, weights)})")
     if others:
         said.append(f"Best on other accelerators: {_listed(others)}.")
     return said
@@ -101,17 +103,17 @@ def _beaten(best: Assessment, losers: Sequence[Assessment], weights: Weights) ->
 
 def _best_here(best: Assessment, table: Sequence[Assessment], weights: Weights) -> list[str]:
     """What this machine can do, where another one was chosen."""
-    here = next((one for one in table if one.candidate.is_here), None)
+    here = next((row for row in table if row.candidate.is_here), None)
     if best.candidate.is_here or here is None:
         return []
     label = here.candidate.placement.label
     if here.excluded_by:
         return [f"Nothing in this machine is within the limits, the nearest is {label} ({_misses(here)})."]
-    return [f"In this machine {label} is best, with {_more(here, best, weights)}: {figures_words(here)}."]
+    return [f"In this machine {label} is best, with {_more(here, best, weights)}: {format_totals(here)}."]
 
 
-def _misses(one: Assessment) -> str:
-    return ", ".join(miss.words for miss in one.excluded_by)
+def _misses(row: Assessment) -> str:
+    return ", ".join(miss.text for miss in row.excluded_by)
 
 
 def _sureness(best: Assessment, loser: Assessment, weights: Weights) -> str:
@@ -120,7 +122,7 @@ def _sureness(best: Assessment, loser: Assessment, weights: Weights) -> str:
     if chance is None:
         return "how sure that is cannot be said, because no interval is known for one of them"
     pair = (best.candidate, loser.candidate)
-    is_one_model = all(one.prediction.step_seconds_source == "estimated" for one in pair)
+    is_one_model = all(candidate.prediction.step_seconds_source == "estimated" for candidate in pair)
     if is_one_model and pair[0].placement.accelerator == pair[1].placement.accelerator:
         return "both are estimates for one accelerator, which err alike, so their order is surer than their figures"
     return f"taking errors as independent, it loses with probability {percent(chance)}"
@@ -131,27 +133,27 @@ def percent(chance: float) -> str:
     return "over 99%" if chance > 0.99 else "under 1%" if chance < 0.01 else f"{chance:.0%}"
 
 
-def chance_of_less(one: Assessment, other: Assessment, weights: Weights) -> float | None:
-    """Probability that `one` really needs less of the objective than `other`; None when an interval is unknown.
+def chance_of_less(row: Assessment, other: Assessment, weights: Weights) -> float | None:
+    """Probability that `row` really needs less of the objective than `other`; None when an interval is unknown.
 
     Both are taken as log-normal about their point estimates and independent.
     """
-    spreads = [_spread(each) for each in (one, other)]
+    spreads = [_spread(each) for each in (row, other)]
     if spreads[0] is None or spreads[1] is None:
         return None
     exponent = sum(weights.used.values()) if len(weights.used) > 1 else 1.0
     spread = exponent * math.hypot(spreads[0], spreads[1])
-    gap = math.log(other.score(weights) / one.score(weights))
+    gap = math.log(other.score(weights) / row.score(weights))
     if spread == 0:
         return 0.5 if gap == 0 else float(gap > 0)
     return NormalDist().cdf(gap / spread)
 
 
-def _spread(one: Assessment) -> float | None:
+def _spread(row: Assessment) -> float | None:
     """Standard deviation of the logarithm of the step time."""
-    if one.hours_interval is None or one.hours_interval[0] <= 0:
+    if row.hours_interval is None or row.hours_interval[0] <= 0:
         return None
-    low, high = one.hours_interval
+    low, high = row.hours_interval
     return math.log(high / low) / (2 * Z90)
 
 
@@ -163,17 +165,17 @@ def _kept(best: Assessment, terms: Terms) -> list[str]:
         ("energy", limits.max_kwh, best.kwh),
         ("cost", limits.max_cost, best.cost),
     ]
-    words = []
+    kept = []
     for name, bound, value in asked:
         if bound is None or not value:
             continue
         spread = _spread(best)
         if spread is None:
-            words.append(f"that on {name} by the likeliest figure")
+            kept.append(f"that on {name} by the likeliest figure")
         else:
             chance = NormalDist().cdf(math.log(bound / value) / spread) if spread else float(value <= bound)
-            words.append(f"that on {name} with probability {percent(chance)}")
-    return [f"Of the limits it keeps {_listed(words)}; training stops at them in any case."] if words else []
+            kept.append(f"that on {name} with probability {percent(chance)}")
+    return [f"Of the limits it keeps {_listed(kept)}; training stops at them in any case."] if kept else []
 
 
 def _binding(best: Assessment, next_best: Sequence[Assessment], barred: Assessment | None, weights: Weights) -> str:
@@ -186,7 +188,7 @@ def _binding(best: Assessment, next_best: Sequence[Assessment], barred: Assessme
         return f"No limit binds: without any, the choice would be the same{change}."
     less = 1 - barred.score(weights) / best.score(weights)
     return (
-        f"What binds: {barred.candidate.placement.label} would need {less:.1%} less {objective_words(weights)}, "
+        f"What binds: {barred.candidate.placement.label} would need {less:.1%} less {format_objective(weights)}, "
         f"but is excluded ({_misses(barred)}); a limit that lets it in would change the choice."
     )
 
@@ -203,19 +205,19 @@ def _quality(best: Assessment, terms: Terms) -> list[str]:
     return [f"By past runs it reaches AUC {terms.limits.min_auc:g} with probability {percent(chance)}."]
 
 
-def _more(one: Assessment, best: Assessment, weights: Weights) -> str:
-    more = one.score(weights) / best.score(weights) - 1
+def _more(row: Assessment, best: Assessment, weights: Weights) -> str:
+    more = row.score(weights) / best.score(weights) - 1
     return f"{more:.1%} more" if more else "as much"
 
 
-def _amount(one: Assessment, quantity: Objective) -> str:
+def _amount(row: Assessment, quantity: Objective) -> str:
     """One total with the origin of its figure."""
-    prediction = one.candidate.prediction
+    prediction = row.candidate.prediction
     if quantity is Objective.TIME:
-        return f"{time_words(one.hours)} (step {prediction.step_seconds_source})"
+        return f"{format_time(row.hours)} (step {prediction.step_seconds_source})"
     if quantity is Objective.COST:
-        return "an unknown cost" if one.cost is None else f"a cost of {money_words(one.cost)}"
-    return "an unknown energy" if one.kwh is None else f"{energy_words(one.kwh)} (power {prediction.energy_source})"
+        return "an unknown cost" if row.cost is None else f"a cost of {format_money(row.cost)}"
+    return "an unknown energy" if row.kwh is None else f"{format_energy(row.kwh)} (power {prediction.energy_source})"
 
 
 def _listed(items: Sequence[str]) -> str:

@@ -6,52 +6,52 @@ from shunter.requests.training import Objective, Weights
 Row = dict[str, str | int | float | bool | None]
 
 
-def table_row(one: Assessment, chosen: Assessment, weights: Weights) -> Row:
+def table_row(row: Assessment, chosen: Assessment, weights: Weights) -> Row:
     """One candidate: every figure with its unit in the name, its 90 % interval and its source; and why it lost."""
-    placement, prediction = one.candidate.placement, one.candidate.prediction
+    placement, prediction = row.candidate.placement, row.candidate.prediction
     return {
-        "rank": one.rank,
+        "rank": row.rank,
         "placement": placement.label,
         "accelerator": placement.accelerator,
-        "is_here": one.candidate.is_here,
+        "is_here": row.candidate.is_here,
         "threads": placement.threads,
         "precision": placement.precision,
         "batch_size": placement.batch_size,
-        "machines": one.candidate.machines,
+        "machines": row.candidate.machines,
         "step_milliseconds": round(prediction.step_seconds * 1000, 4),
         "step_source": prediction.step_seconds_source,
         "samples_per_second": round(prediction.samples_per_second, 1),
-        "hours": _significant(one.hours),
-        **_bounds("hours", one.interval(Objective.TIME)),
-        "kwh": _significant(one.kwh),
-        **_bounds("kwh", one.interval(Objective.ENERGY)),
+        "hours": _significant(row.hours),
+        **_bounds("hours", row.interval(Objective.TIME)),
+        "kwh": _significant(row.kwh),
+        **_bounds("kwh", row.interval(Objective.ENERGY)),
         "energy_source": prediction.energy_source,
-        "watts": _significant(one.watts),
-        "cost": _significant(one.cost),
-        **_bounds("cost", one.interval(Objective.COST)),
-        "price_source": one.candidate.price_source,
-        "memory_gib": _significant(one.memory_gib),
+        "watts": _significant(row.watts),
+        "cost": _significant(row.cost),
+        **_bounds("cost", row.interval(Objective.COST)),
+        "price_source": row.candidate.price_source,
+        "memory_gib": _significant(row.memory_gib),
         "memory_source": prediction.memory_source,
-        "quality_probability": _significant(one.candidate.quality_probability),
-        "on_pareto_front": one.on_front,
-        "excluded_by": "; ".join(miss.words for miss in one.excluded_by) or None,
-        "lost_because": lost_because(one, chosen, weights),
+        "quality_probability": _significant(row.candidate.quality_probability),
+        "on_pareto_front": row.on_front,
+        "excluded_by": "; ".join(miss.text for miss in row.excluded_by) or None,
+        "lost_because": lost_because(row, chosen, weights),
     }
 
 
-def lost_because(one: Assessment, chosen: Assessment, weights: Weights) -> str | None:
+def lost_because(row: Assessment, chosen: Assessment, weights: Weights) -> str | None:
     """Why it was not chosen, in a few words; None for the chosen one."""
-    if one.rank == chosen.rank:
+    if row.rank == chosen.rank:
         return None
-    if one.excluded_by:
-        return "; ".join(miss.words for miss in one.excluded_by)
-    more = one.score(weights) / chosen.score(weights) - 1
+    if row.excluded_by:
+        return "; ".join(miss.text for miss in row.excluded_by)
+    more = row.score(weights) / chosen.score(weights) - 1
     if more == 0:
         return "needs as much, but is slower or takes more of the machine"
-    return f"needs {more:.1%} more {objective_words(weights)}"
+    return f"needs {more:.1%} more {format_objective(weights)}"
 
 
-def objective_words(weights: Weights) -> str:
+def format_objective(weights: Weights) -> str:
     """What is minimised, as a noun: `time`, or `time x energy^0.5`."""
     return " x ".join(str(name) if weight == 1 else f"{name}^{weight:g}" for name, weight in weights.used.items())
 

@@ -72,11 +72,11 @@ def _first_change(values: np.ndarray, configurations: Sequence[Hashable], start:
             mean, unit = float(np.mean(before)), deviation * (1 + 1 / len(before)) ** 0.5
             steps[index] = np.clip((values[index] - mean) / unit, -LARGEST, LARGEST)
             before.append(mean + float(steps[index]) * unit)
-            for one in (up, down):
-                one.add(float(steps[index]), index)
+            for side in (up, down):
+                side.add(float(steps[index]), index)
         else:
             before.append(float(values[index]))
-        alarmed = next((one for one in (up, down) if one.total > THRESHOLD), None)
+        alarmed = next((side for side in (up, down) if side.total > THRESHOLD), None)
         if alarmed is not None:
             return alarmed.since + _best_split(steps[alarmed.since : index + 1])
     return None

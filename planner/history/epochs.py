@@ -46,18 +46,18 @@ def estimate_epochs(seen: Sequence[EpochCount], batch_sizes: Sequence[int], *, s
     def kernel(first: np.ndarray, second: np.ndarray) -> np.ndarray:
         return spread**2 * similarity(first[:, 0], second[:, 0], OCTAVES)
 
-    done = [one for one in seen if one.reached]
-    stopped = [one for one in seen if not one.reached]
+    done = [count for count in seen if count.reached]
+    stopped = [count for count in seen if not count.reached]
     observations = Observations(
-        _octaves([one.batch_size for one in done]),
-        np.log([one.epochs for one in done]),
+        _octaves([count.batch_size for count in done]),
+        np.log([count.epochs for count in done]),
         np.full(len(done), NOISE),
     )
     observations = with_lower_bounds(
         kernel,
         observations,
-        _octaves([one.batch_size for one in stopped]),
-        [float(np.log(one.epochs)) for one in stopped],
+        _octaves([count.batch_size for count in stopped]),
+        [float(np.log(count.epochs)) for count in stopped],
         NOISE,
     )
     return regress(kernel, observations, _octaves(batch_sizes))

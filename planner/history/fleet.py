@@ -105,7 +105,7 @@ def _situation(workload: Workload, placement: Placement, row: AcceleratorRow) ->
         accelerator=Traits.of(row),
         batch_size=placement.batch_size,
         count=placement.processes,
-        log_demands=tuple(math.log1p(one) for one in demands),
+        log_demands=tuple(math.log1p(demand) for demand in demands),
     )
 
 

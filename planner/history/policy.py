@@ -28,12 +28,12 @@ class Choice:
     Attributes:
         index: Index of the option.
         tries: Whether another option is expected to need less.
-        words: Reason, for the user.
+        reason: Reason, for the user.
     """
 
     index: int
     tries: bool
-    words: str
+    reason: str
 
 
 def choose_under_uncertainty(
@@ -75,7 +75,7 @@ def choose_under_uncertainty(
         position = int(gains.argmax()) if gains.max() > least_gain else best
     if most_regret is not None and mean[position] - mean[best] > np.log1p(most_regret):
         position = best
-    return Choice(int(allowed[position]), position != best, _words(mean, deviation, position, best))
+    return Choice(int(allowed[position]), position != best, _reason(mean, deviation, position, best))
 
 
 def expected_improvement(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
@@ -96,7 +96,7 @@ def expected_improvement(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
     return gains
 
 
-def _words(mean: np.ndarray, deviation: np.ndarray, position: int, best: int) -> str:
+def _reason(mean: np.ndarray, deviation: np.ndarray, position: int, best: int) -> str:
     if position == best:
         return "it is expected to need least of all, and nothing else promises a saving worth a trial"
     more, doubt = np.expm1(mean[position] - mean[best]), np.expm1(deviation[position])

@@ -21,7 +21,7 @@ class QualityOutlook(Frozen):
     probability: float = Field(ge=0, le=1, description="That the next run reaches the AUC asked for.")
     expected_auc: float
     runs: int = Field(description="How many past runs it rests on.")
-    words: str = Field(description="For the user, as the end of a sentence.")
+    text: str = Field(description="For the user, as the end of a sentence.")
 
 
 def quality_outlook(runs: Sequence[PastRun], min_auc: float, *, batch_size: int | None = None) -> QualityOutlook | None:
@@ -47,8 +47,8 @@ def quality_outlook(runs: Sequence[PastRun], min_auc: float, *, batch_size: int 
     spread = PRIOR_RUNS * PRIOR_DEVIATION**2 + float(weights @ (values - mean) ** 2)
     scale = (spread / degrees * (1 + 1 / weight)) ** 0.5
     probability = float(student.sf((logit(min_auc) - mean) / scale, degrees))
-    words = f"AUC {expit(mean):.4f} is expected from {len(known)} past run(s), so {min_auc:g} with {probability:.0%}"
-    return QualityOutlook(probability=probability, expected_auc=float(expit(mean)), runs=len(known), words=words)
+    text = f"AUC {expit(mean):.4f} is expected from {len(known)} past run(s), so {min_auc:g} with {probability:.0%}"
+    return QualityOutlook(probability=probability, expected_auc=float(expit(mean)), runs=len(known), text=text)
 
 
 def _weight(run: PastRun, batch_size: int | None) -> float:

@@ -32,7 +32,7 @@ class Drift(Frozen):
     dropped: int = Field(description="Older observations that are left out.")
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """For the user, one sentence."""
         change = f"{abs(self.step_ratio - 1):.0%} {'longer' if self.step_ratio > 1 else 'shorter'}"
         return (
@@ -70,8 +70,8 @@ class History:
         parents = {run.run_id: run for run in tracked}
         past = [run for run in tracked if not is_under_way(run, now)]
         judged = [admit(run, parents.get(run.parent_run_id or ""), now) for run in past]
-        runs = [one for one in judged if isinstance(one, PastRun)]
-        excluded = [one for one in judged if isinstance(one, Exclusion)]
+        runs = [result for result in judged if isinstance(result, PastRun)]
+        excluded = [result for result in judged if isinstance(result, Exclusion)]
         steps: list[tuple[str, StepObservation]] = []
         for run in runs:
             for step in run.steps:
@@ -113,18 +113,18 @@ class History:
             for run in self._alike("train", data, family)
             if run.placement is not None and run.work_share is not None
         ]
-        return estimate_epochs(counts, batch_sizes) if any(one.reached for one in counts) else None
+        return estimate_epochs(counts, batch_sizes) if any(count.reached for count in counts) else None
 
     def _alike(self, kind: str, data: str, family: str) -> list[PastRun]:
         return [run for run in self.runs if data and (run.kind, run.data, run.family) == (kind, data, family)]
 
-    def words(self) -> list[str]:
+    def notes(self) -> list[str]:
         """What was left out and why, and what has changed: one sentence each, exclusions of one reason together."""
         reasons: dict[str, list[str]] = {}
-        for one in self.excluded:
-            reasons.setdefault(one.reason, []).append(one.run_id[:8])
+        for exclusion in self.excluded:
+            reasons.setdefault(exclusion.reason, []).append(exclusion.run_id[:8])
         said = sorted(reasons.items(), key=lambda item: -len(item[1]))
-        sentences = [drift.words for drift in self.drifts] + ([self.unread] if self.unread else [])
+        sentences = [drift.text for drift in self.drifts] + ([self.unread] if self.unread else [])
         for reason, names in said[:MOST_SENTENCES]:
             shown = ", ".join([*names[:3], *(["..."] if len(names) > 3 else [])])
             sentences.append(f"{len(names)} past run(s) are left out ({shown}): {reason}.")
@@ -149,7 +149,7 @@ def _inspected(
 ) -> tuple[tuple[StepObservation, ...], tuple[Drift, ...], list[Exclusion]]:
     """Observations since each machine's last change, the changes, and the outliers."""
     machines: dict[tuple[str, str], list[tuple[str, StepObservation]]] = {}
-    for run_id, step in sorted(steps, key=lambda one: one[1].measured_at):
+    for run_id, step in sorted(steps, key=lambda pair: pair[1].measured_at):
         machines.setdefault((step.host, step.accelerator_model), []).append((run_id, step))
     steady: list[StepObservation] = []
     drifts: list[Drift] = []

@@ -179,5 +179,5 @@ def admit_step(run: PastRun, step: StepObservation) -> Exclusion | None:
     error = step.measured_seconds / step.predicted_seconds
     if math.isfinite(error) and 1 / MOST_ERROR <= error <= MOST_ERROR:
         return None
-    words = f"{step.measured_seconds:.3g} s a step where {step.predicted_seconds:.3g} s were predicted"
-    return Exclusion(run_id=run.run_id, reason=f"at {step.placement.label} it took {words}: no model errs as much")
+    times = f"{step.measured_seconds:.3g} s a step where {step.predicted_seconds:.3g} s were predicted"
+    return Exclusion(run_id=run.run_id, reason=f"at {step.placement.label} it took {times}: no model errs as much")

@@ -106,7 +106,7 @@ def estimate(
     """
     situations = [*(situation for situation, _ in seen), *asked]
     covariance = _covariance(situations, priors)
-    slope = priors.batch_exponent * np.log([one.batch_size for one in situations])
+    slope = priors.batch_exponent * np.log([situation.batch_size for situation in situations])
     values = np.log([amount for _, amount in seen]) - slope[: len(seen)]
     index = np.arange(len(situations))[:, None]
     observations = Observations(index[: len(seen)], values, np.full(len(seen), priors.noise))
@@ -120,10 +120,12 @@ def estimate(
 
 def _covariance(situations: Sequence[Situation], priors: Priors) -> np.ndarray:
     """Prior covariance of all situations with each other, `[n, n]`."""
-    family = _alike([one.family for one in situations]) * _near([one.log_demands for one in situations], priors)
-    accelerator = _near_accelerators([one.accelerator for one in situations], priors)
-    batch = np.log2([one.batch_size for one in situations])
-    count = np.log2([one.count for one in situations])
+    family = _alike([situation.family for situation in situations]) * _near(
+        [situation.log_demands for situation in situations], priors
+    )
+    accelerator = _near_accelerators([situation.accelerator for situation in situations], priors)
+    batch = np.log2([situation.batch_size for situation in situations])
+    count = np.log2([situation.count for situation in situations])
     size = similarity(batch, batch, priors.octaves) * similarity(count, count, priors.octaves)
     return (
         priors.family**2 * family
@@ -143,15 +145,15 @@ def _alike(names: Sequence[str]) -> np.ndarray:
 def _near(demands: Sequence[tuple[float, ...]], priors: Priors) -> np.ndarray:
     """1 for the same demands, falling with the distance."""
     longest = max(map(len, demands))
-    padded = np.array([(*one, *[0.0] * (longest - len(one))) for one in demands])
+    padded = np.array([(*demand, *[0.0] * (longest - len(demand))) for demand in demands])
     return np.exp(-0.5 * _squared_distances(padded) / priors.demand_distance**2)
 
 
 def _near_accelerators(accelerators: Sequence[Traits], priors: Priors) -> np.ndarray:
     """1 for the same accelerator, falling with the distance of the rates; 0 where those are not known."""
-    same = _alike([one.name for one in accelerators])
-    known = np.array([one.log_rates is not None for one in accelerators])
-    rates = np.array([one.log_rates or (0.0, 0.0) for one in accelerators])
+    same = _alike([accelerator.name for accelerator in accelerators])
+    known = np.array([accelerator.log_rates is not None for accelerator in accelerators])
+    rates = np.array([accelerator.log_rates or (0.0, 0.0) for accelerator in accelerators])
     near = np.exp(-0.5 * _squared_distances(rates) / priors.catalogue_distance**2)
     return np.maximum(same, near * (known[:, None] & known[None, :]))
 

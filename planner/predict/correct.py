@@ -35,9 +35,18 @@ def corrected(
         found: Measurements by placement; None where the memory did not suffice.
         workload: Demand of what was probed.
     """
-    probes = [(one, measurement) for one in candidates if (measurement := found.get(one.placement)) is not None]
-    fixed = {name: _fixed_seconds(probes, name) for name in {one.placement.accelerator for one in candidates}}
-    return [_corrected(one, found, probes, fixed[one.placement.accelerator], workload) for one in candidates]
+    probes = [
+        (candidate, measurement)
+        for candidate in candidates
+        if (measurement := found.get(candidate.placement)) is not None
+    ]
+    fixed = {
+        name: _fixed_seconds(probes, name) for name in {candidate.placement.accelerator for candidate in candidates}
+    }
+    return [
+        _corrected(candidate, found, probes, fixed[candidate.placement.accelerator], workload)
+        for candidate in candidates
+    ]
 
 
 def _corrected(

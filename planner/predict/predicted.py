@@ -49,9 +49,11 @@ def predicted_candidates(
 def absent_candidates(workload: Workload, offers: Sequence[Offer], history: History) -> list[Candidate]:
     """Every placement on accelerators that are not here, set right by what was measured on them elsewhere."""
     promised = predicted_candidates(workload, offers)
-    predictions = [(one.placement, one.prediction) for one in promised]
+    predictions = [(candidate.placement, candidate.prediction) for candidate in promised]
     right = with_fleet(workload, predictions, history.steps, load_catalogue()) if promised else []
-    return [one.model_copy(update={"prediction": found}) for one, found in zip(promised, right, strict=True)]
+    return [
+        candidate.model_copy(update={"prediction": found}) for candidate, found in zip(promised, right, strict=True)
+    ]
 
 
 def offer_placements(workload: Workload, offer: Offer) -> list[Placement]:
@@ -59,14 +61,14 @@ def offer_placements(workload: Workload, offer: Offer) -> list[Placement]:
     found = placements(workload, [offer.profile])
     if offer.is_here:
         return found
-    most_threads = max(one.threads for one in found)
+    most_threads = max(placement.threads for placement in found)
     counts = COUNTS if offer.profile.collectives and offer.profile.accelerator.kind == "cuda" else (1,)
     return [
-        one.model_copy(update={"processes": count})
-        for one in found
-        if one.threads == most_threads
+        placement.model_copy(update={"processes": count})
+        for placement in found
+        if placement.threads == most_threads
         for count in counts
-        if count <= one.batch_size
+        if count <= placement.batch_size
     ]
 
 
@@ -79,7 +81,10 @@ def with_quality(
         return list(candidates)
     outlooks = {
         size: history.quality(min_auc, data=data_key(data_params(dataset)), family=request.model, batch_size=size)
-        for size in {one.placement.batch_size for one in candidates}
+        for size in {candidate.placement.batch_size for candidate in candidates}
     }
     chances = {size: None if outlook is None else outlook.probability for size, outlook in outlooks.items()}
-    return [one.model_copy(update={"quality_probability": chances[one.placement.batch_size]}) for one in candidates]
+    return [
+        candidate.model_copy(update={"quality_probability": chances[candidate.placement.batch_size]})
+        for candidate in candidates
+    ]

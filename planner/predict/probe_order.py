@@ -63,20 +63,20 @@ def next_to_probe(table: Sequence[Assessment], found: Mapping[Placement, Measure
         table: All candidates, ranked.
         found: Measurements so far.
     """
-    fitting = [one.candidate for one in table if one.candidate.fits]
+    fitting = [row.candidate for row in table if row.candidate.fits]
     if not fitting:
         return None
     leader = fitting[0]
     if len(found) < PILOTS:
         kinds = {kind(placement) for placement in found}
-        fresh = next((one for one in fitting if kind(one.placement) not in kinds), None)
+        fresh = next((candidate for candidate in fitting if kind(candidate.placement) not in kinds), None)
         if fresh is not None:
             return fresh
     measurement = found.get(leader.placement)
     if measurement is None or measurement.steps <= PILOT_STEPS < probe_steps(leader, found):
         return leader
-    alike = [one for one in fitting if kind(one.placement) == kind(leader.placement)]
-    if sum(one.placement in found for one in alike) >= 2:
+    alike = [candidate for candidate in fitting if kind(candidate.placement) == kind(leader.placement)]
+    if sum(candidate.placement in found for candidate in alike) >= 2:
         return None
-    smallest = min(alike, key=lambda one: one.placement.batch_size)
+    smallest = min(alike, key=lambda candidate: candidate.placement.batch_size)
     return None if smallest.placement in found else smallest

@@ -17,7 +17,7 @@ class Relaxation(Frozen):
     share: float
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """For instance: `--max-hours 0.334 (for A100 x1 bf16 b4096)`."""
         return f"{' '.join(f'{option} {bound:.4g}' for option, bound in self.bounds.items())} (for {self.placement})"
 
@@ -31,24 +31,24 @@ def nearest_relaxations(table: Sequence[Assessment]) -> tuple[Relaxation, ...]:
     Returns:
         The smallest change first; empty when nothing that the user sets would help.
     """
-    possible = [one for one in table if all(_can_be_set(miss) for miss in one.excluded_by)]
+    possible = [row for row in table if all(_can_be_set(miss) for miss in row.excluded_by)]
     alone: dict[str, Assessment] = {}
-    for one in possible:
-        option = one.excluded_by[0].option
-        if len(one.excluded_by) == 1 and option and (option not in alone or one.excess < alone[option].excess):
-            alone[option] = one
-    together = [one for one in possible if len(one.excluded_by) > 1][:1]
+    for row in possible:
+        option = row.excluded_by[0].option
+        if len(row.excluded_by) == 1 and option and (option not in alone or row.excess < alone[option].excess):
+            alone[option] = row
+    together = [row for row in possible if len(row.excluded_by) > 1][:1]
     chosen = [*alone.values(), *together]
-    return tuple(sorted((_relaxation(one) for one in chosen), key=lambda relaxation: relaxation.share))
+    return tuple(sorted((_relaxation(row) for row in chosen), key=lambda relaxation: relaxation.share))
 
 
 def _can_be_set(miss: Miss) -> bool:
     return miss.option is not None and miss.value is not None and math.isfinite(miss.excess)
 
 
-def _relaxation(one: Assessment) -> Relaxation:
-    bounds = {miss.option: _bound(miss) for miss in one.excluded_by if miss.option is not None}
-    return Relaxation(placement=one.candidate.placement.label, bounds=bounds, share=one.excess)
+def _relaxation(row: Assessment) -> Relaxation:
+    bounds = {miss.option: _bound(miss) for miss in row.excluded_by if miss.option is not None}
+    return Relaxation(placement=row.candidate.placement.label, bounds=bounds, share=row.excess)
 
 
 def _bound(miss: Miss) -> float:

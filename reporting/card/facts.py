@@ -89,7 +89,7 @@ def data_facts(dataset: Dataset) -> DataFacts:
         rows={name: split.rows for name, split in dataset.splits.items()},
         base_rates={name: split.base_rate for name, split in dataset.splits.items()},
         quarantined_rows=dataset.quarantined_rows,
-        time_range=None if dataset.time_range is None else time_words(*dataset.time_range),
+        time_range=None if dataset.time_range is None else format_time(*dataset.time_range),
         fields=tuple(
             FieldFacts(
                 name=field.name,
@@ -104,7 +104,7 @@ def data_facts(dataset: Dataset) -> DataFacts:
     )
 
 
-def time_words(first: float, last: float) -> str:
+def format_time(first: float, last: float) -> str:
     """A range of times; numbers of the size of seconds, milli- or microseconds since 1970 are told as dates, UTC."""
     for per_second in (1, 1e3, 1e6):
         if 1e8 <= first / per_second <= last / per_second < 1e10:

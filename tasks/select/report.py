@@ -50,12 +50,12 @@ def as_markdown(decision: Decision) -> str:
         f"The job is {decision.job.epochs:.3g} epochs, an upper estimate: {_tuning(decision.job)} and "
         f"{decision.job.final_epochs:g} of final training, validation added.",
     ]
-    excluded = [one for one in decision.table if one.excluded_by]
+    excluded = [row for row in decision.table if row.excluded_by]
     if excluded:
         lines += ["", f"Excluded: {decision.considered - decision.feasible} of {decision.considered}.", ""]
         lines += [
-            f"- {one.candidate.placement.label}: {', '.join(miss.words for miss in one.excluded_by)}"
-            for one in excluded[:MOST_ROWS]
+            f"- {row.candidate.placement.label}: {', '.join(miss.text for miss in row.excluded_by)}"
+            for row in excluded[:MOST_ROWS]
         ]
     return "\n".join(lines)
 

@@ -31,12 +31,12 @@ class TestEstimate:
         per_core = 280 / 64
         assert model.watts(0) == pytest.approx(IDLE_SHARE * 4 * per_core)
         assert model.watts(4) == pytest.approx(4 * per_core)
-        assert "280 W for 64 cores" in model.words
+        assert "280 W for 64 cores" in model.description
 
     def test_an_unknown_processor_gets_the_stated_default(self) -> None:
         model = CpuPowerModel(CpuIdentity(model_name="riscv64"), cores=2)
         assert model.watts(2) == pytest.approx(2 * load_catalogue().median_watts_per_core())
-        assert "does not list riscv64" in model.words
+        assert "does not list riscv64" in model.description
 
     def test_its_uncertainty_follows_from_the_idle_share_and_grows_where_the_processor_is_not_listed(self) -> None:
         listed = CpuPowerModel(CpuIdentity(model_name="AMD EPYC 7763 64-Core Processor"), cores=4)
@@ -47,7 +47,7 @@ class TestEstimate:
         unlisted = CpuPowerModel(CpuIdentity(model_name="riscv64"), cores=4)
         watts = unlisted.watts(4)
         assert unlisted.uncertainty(10.0, 40.0).joules / watts > busy.joules / listed.watts(4)
-        assert "middle half of the catalogue" in unlisted.uncertainty(10.0, 40.0).words
+        assert "middle half of the catalogue" in unlisted.uncertainty(10.0, 40.0).description
 
     def test_work_of_a_child_counts_while_it_runs_and_after_it_has_ended(self) -> None:
         burn = (
@@ -157,7 +157,7 @@ class Whole(EnergySource):
     """The machine's counter: 100 J more at each reading."""
 
     method = "measured"
-    words = "machine"
+    description = "machine"
 
     def __init__(self) -> None:
         self._joules = 0.0

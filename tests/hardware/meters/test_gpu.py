@@ -92,7 +92,7 @@ def test_utilisation_reaches_from_idle_to_design_power(nvml: FakeNvml, percent: 
 
 def test_the_design_power_comes_from_the_catalogue_where_the_driver_does_not_tell_it(nvml: FakeNvml) -> None:
     nvml.refuse("nvmlDeviceGetPowerManagementDefaultLimit")
-    assert "300 W (catalogue row NVIDIA Tesla V100 SXM2 16GB)" in GpuUtilisationEstimate("cuda:0").words
+    assert "300 W (catalogue row NVIDIA Tesla V100 SXM2 16GB)" in GpuUtilisationEstimate("cuda:0").description
     nvml.name = "NVIDIA Graphics Device"
     with pytest.raises(HardwareError, match="design power of the device is not known"):
         GpuUtilisationEstimate("cuda:0")

@@ -26,9 +26,9 @@ from shunter.errors import HardwareError
 class Replay(EnergySource):
     """A counter that shows recorded values, one at each reading; an error is raised where one was recorded."""
 
-    def __init__(self, *values: float | HardwareError, measured: bool = True, words: str = "counter") -> None:
+    def __init__(self, *values: float | HardwareError, measured: bool = True, description: str = "counter") -> None:
         self.method = "measured" if measured else "estimated"
-        self.words = words
+        self.description = description
         self._values: Iterator[float | HardwareError] = iter(values)
 
     def joules(self) -> float:
@@ -63,7 +63,7 @@ def test_a_counter_is_read_as_the_difference_of_two_readings() -> None:
 def test_a_counter_that_cannot_be_trusted_gives_way_to_the_estimate_and_the_reading_says_why(
     values: tuple[float | HardwareError, ...], reason: str
 ) -> None:
-    reading = metered(Replay(*values), Replay(0.0, 8.0, measured=False, words="model")).reading
+    reading = metered(Replay(*values), Replay(0.0, 8.0, measured=False, description="model")).reading
     assert (reading.joules, reading.method) == (8.0, "estimated")
     assert reading.source.startswith("processor: model, because")
     assert reason in reading.source
@@ -156,7 +156,7 @@ class Known(EnergySource):
     """A counter that rises by `watts` a second of the test's own clock, and knows how far it may be off."""
 
     method = "measured"
-    words = "known counter"
+    description = "known counter"
 
     def __init__(self, clock: "Clock", watts: float, error_share: float = 0.1) -> None:
         self._clock, self._watts, self._error_share = clock, watts, error_share

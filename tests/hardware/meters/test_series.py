@@ -36,19 +36,19 @@ class TestPowerIntegral:
 
     def test_a_gap_is_named_and_makes_it_less_certain(self) -> None:
         integral, joules = integrate((0, 20), (1, 20), (2, 20), (12, 60), (13, 60))
-        assert "1 gap(s) of 10.0 s" in integral.words
+        assert "1 gap(s) of 10.0 s" in integral.description
         error = integral.uncertainty(joules, 13)
         assert error.joules >= 10 * (60 - 20) / 2
-        assert "gaps" in error.words
+        assert "gaps" in error.description
 
     def test_a_clock_that_runs_backwards_adds_nothing_and_is_named(self) -> None:
         integral, joules = integrate((10, 50), (11, 50), (5, 50), (6, 50))
         assert joules == pytest.approx(100)
-        assert "1 gap(s)" in integral.words
+        assert "1 gap(s)" in integral.description
 
     def test_the_words_say_how_often_it_was_sampled(self) -> None:
         integral, _ = integrate((0, 1), (0.5, 1), (1, 1), interval_seconds=0.5)
-        assert "samples 0.5 s apart" in integral.words
+        assert "samples 0.5 s apart" in integral.description
 
     @settings(deadline=None)
     @given(st.lists(st.tuples(st.floats(0.01, 10), st.floats(0, 1000)), min_size=2, max_size=40))

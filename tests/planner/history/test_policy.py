@@ -69,7 +69,7 @@ def test_option_is_tried_only_while_the_saving_is_worth_it() -> None:
     doubtful = belief([0.0, 0.1], [0.0, 0.2])
     assert choose_under_uncertainty(doubtful).index == 1
     assert choose_under_uncertainty(doubtful).tries
-    assert "11% more than the best known, give or take 22%" in choose_under_uncertainty(doubtful).words
+    assert "11% more than the best known, give or take 22%" in choose_under_uncertainty(doubtful).reason
     assert choose_under_uncertainty(doubtful, least_gain=0.1).index == 0
     assert choose_under_uncertainty(doubtful, most_regret=0.05).index == 0
     assert not choose_under_uncertainty(belief([0.0, 0.1], [0.0, 0.01])).tries

@@ -103,7 +103,7 @@ def test_bad_run_is_left_out_by_a_rule_that_is_said(changes: dict[str, Any], exp
     (excluded,) = history.excluded
     assert excluded.run_id == "bad-run-id"
     assert re.search(expected, excluded.reason)
-    (sentence,) = history.words()
+    (sentence,) = history.notes()
     assert sentence.startswith("1 past run(s) are left out (bad-run-)")
     assert sentence.endswith(".")
 
@@ -115,7 +115,7 @@ def test_run_that_is_under_way_is_no_past_run() -> None:
 def test_many_reasons_are_not_all_told() -> None:
     runs = [tracked(f"run-{index}", status="FAILED", tags={"run.reason": str(index)}) for index in range(9)]
     runs += [tracked(f"killed-{index}", status="KILLED") for index in range(4)]
-    sentences = History.of(runs, NOW).words()
+    sentences = History.of(runs, NOW).notes()
     assert len(sentences) == 6
     assert sentences[0].startswith("4 past run(s) are left out (killed-0, killed-1, killed-2, ...): it ended as KILLED")
     assert sentences[-1] == "5 more are left out for other reasons."
@@ -164,7 +164,7 @@ def test_machine_that_became_slower_is_relearned() -> None:
     assert drift.since == after[0].measured_at
     assert drift.step_ratio == pytest.approx(2.0, rel=0.1)
     assert [one.measured_at for one in history.steps] == [one.measured_at for one in after]
-    assert "longer" in history.words()[0]
+    assert "longer" in history.notes()[0]
     prediction = Prediction(
         step_seconds=0.01,
         epoch_seconds=1.6,
@@ -253,7 +253,7 @@ def test_history_without_a_store_is_empty_and_makes_none(shunter_home: Path) -> 
     history = read_history()
     assert history == History()
     assert history.residual().observations == 0
-    assert history.words() == []
+    assert history.notes() == []
     assert not shunter_home.exists()
 
 

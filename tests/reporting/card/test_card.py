@@ -19,7 +19,7 @@ from engine.results import Evaluation
 from engine.trained_model import TrainedModel
 from hardware.types import Placement
 from models.spec import CategoricalFeature, ModelSpec
-from reporting.card.facts import gather, time_words
+from reporting.card.facts import format_time, gather
 from reporting.card.figures import ModelCard
 from reporting.card.limits import limits
 from reporting.card.quality import judge_quality, user_field, user_groups
@@ -149,9 +149,9 @@ def test_labels_are_judged_each_by_the_rows_where_they_are_known(tmp_path: Path)
 
 
 def test_times_are_told_as_dates_where_they_are_of_that_size() -> None:
-    assert time_words(893286638.0, 893286638.0 + 60) == "1998-04-22 23:10:38+00:00 to 1998-04-22 23:11:38+00:00"
-    assert time_words(1.7e15, 1.7e15) == time_words(1.7e9, 1.7e9) == time_words(1.7e12, 1.7e12)
-    assert time_words(0, 899) == "0 to 899, in the unit of the log"
+    assert format_time(893286638.0, 893286638.0 + 60) == "1998-04-22 23:10:38+00:00 to 1998-04-22 23:11:38+00:00"
+    assert format_time(1.7e15, 1.7e15) == format_time(1.7e9, 1.7e9) == format_time(1.7e12, 1.7e12)
+    assert format_time(0, 899) == "0 to 899, in the unit of the log"
 
 
 def test_limits_follow_from_the_data(card: tuple[ModelCard, Dataset, list[TrainedModel], EnsembleResult]) -> None:
