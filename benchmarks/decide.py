@@ -18,6 +18,7 @@ from hardware.types import Placement, Prediction
 from planner.assessment import Candidate
 from planner.decide import Decision, decide
 from planner.describe import JobSize
+from planner.rank.totals import Terms
 from shunter.requests.training import Limits
 
 OFFERS, CONFIGURATIONS = 1_000, 50
@@ -73,7 +74,7 @@ def timed(candidates: list[Candidate], objective: str) -> tuple[float, Decision]
     """Seconds of one decision, and the decision."""
     gc.collect()
     started = time.perf_counter()
-    decision = decide(candidates, LIMITS, objective, JOB)
+    decision = decide(candidates, Terms.of(LIMITS, objective, JOB))
     return time.perf_counter() - started, decision
 
 

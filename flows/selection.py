@@ -44,7 +44,7 @@ def choose_placement(request: SelectRequest = SelectRequest()) -> Decision:
                 profiles,
                 offers=request.offers,
                 probe_seconds=request.probe_seconds if is_free else 0.0,
-                take=cluster.measure if cluster else measure,
+                measure=cluster.measure if cluster else measure,
             )
             log_decision(run_id, decision)
     return decision

@@ -31,9 +31,9 @@ from hardware.reservation import Reservation, reserve, trainings_together, wante
 from hardware.types import EnergyReading, HardwareProfile, Placement
 from models.names import check_model
 from planner.decide import Decision
-from planner.observe import expected_step, step_observation
+from planner.predict.observe import expected_step, step_observation
+from planner.rank.totals import affordable_seconds
 from planner.redecide import alternatives, redecide
-from planner.totals import affordable_seconds
 from search.result import Setting, TuneResult
 from shunter.errors import InfeasibleError
 from shunter.requests.training import JobRequest, TrainRequest
@@ -179,7 +179,7 @@ def _decide(
     decision = state.recall("decision", Decision)
     if decision is None:
         with clock.step("select"):
-            decision = select(dataset, request, profiles, take=cluster.measure if cluster else measure)
+            decision = select(dataset, request, profiles, measure=cluster.measure if cluster else measure)
         state.remember("decision", decision)
     return decision
 

@@ -1,4 +1,8 @@
-"""From data, request and profiles to a decision: predict all, measure the most promising, decide on what was found."""
+"""From data, request and profiles to a decision.
+
+Each step has its room: candidates (`planner.candidates`), what each takes (`planner.predict`, with what past runs teach
+from `planner.history`), limits and order (`planner.rank`), the choice (`planner.decide`) and why (`planner.explain`).
+"""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,24 +15,24 @@ from models.graph import GraphSpec
 from models.names import AUTO_FAMILIES, representative
 from models.spec import ModelSpec
 from planner.assessment import Candidate
+from planner.candidates.offers import Offer, catalogue_offers, check_limits, local_offers
 from planner.decide import Decision, NoFeasiblePlacementError, decide
 from planner.describe import describe, job_size, spec_of
-from planner.elsewhere import better_elsewhere
+from planner.explain.elsewhere import better_elsewhere
 from planner.explore import explored
 from planner.history import History, data_key
-from planner.observe import probe_observations
-from planner.offers import Offer, catalogue_offers, check_limits, local_offers
-from planner.predict.correct import corrected
+from planner.predict.correct import MeasurePlacement, corrected
+from planner.predict.observe import probe_observations
 from planner.predict.power import limit_range_watts, power_limited, wants_power_limits
 from planner.predict.predicted import absent_candidates, predicted_candidates, with_quality
 from planner.predict.probe_order import probe
 from planner.rank.ranking import rank
-from planner.totals import Terms
+from planner.rank.totals import Terms
 from shunter.requests.training import ALL_OFFERS, LOCAL_OFFERS, JobRequest
 from tracking.convention import data_params
 
 PROBE_SECONDS = 15.0
-Take = Callable[[Dataset, ModelSpec | GraphSpec, Placement, int], Measurement | None]
+MeasureTraining = Callable[[Dataset, ModelSpec | GraphSpec, Placement, int], Measurement | None]
 MOST_OBSERVATIONS = 200  # the newest; the correction learned from them takes their number cubed
 
 
@@ -40,7 +44,7 @@ def choose(
     offers: str = LOCAL_OFFERS,
     probe_seconds: float = PROBE_SECONDS,
     history: History | None = None,
-    take: Take = measure,
+    measure: MeasureTraining = measure,
 ) -> Decision:
     """Choose where and how the training runs.
 
@@ -58,7 +62,7 @@ def choose(
             machine a step on many threads can take a hundred times as long as on one, and only measuring shows it.
             0 measures nothing.
         history: Past runs, which teach about times and quality; None knows of none.
-        take: Measurement of the training at a placement for some steps.
+        measure: Measurement of the training at a placement for some steps.
 
     Raises:
         NoFeasiblePlacementError: no placement keeps the limits.
@@ -71,12 +75,7 @@ def choose(
     here = local_offers(profiles, request.pricing.price_per_hour)
     absent = catalogue_offers(offers, profiles)
     check_limits(request, [*here, *absent])
-    terms = Terms(
-        limits=request.limits,
-        weights=request.weights,
-        job=job_size(dataset, request),
-        billing=request.pricing.billing,
-    )
+    terms = Terms.of(request.limits, request.objective, job_size(dataset, request), request.pricing.billing)
     history = history or History()
     local, observations = _local_candidates(
         workload,
@@ -84,7 +83,7 @@ def choose(
         terms,
         Residual.fit(history.steps[-MOST_OBSERVATIONS:]),
         probe_seconds=probe_seconds,
-        take=partial(take, dataset, spec),
+        measure=partial(measure, dataset, spec),
     )
     local = with_quality(local, history, dataset, request)
     elsewhere = with_quality(absent_candidates(workload, absent, history), history, dataset, request)
@@ -92,17 +91,9 @@ def choose(
     if offers == LOCAL_OFFERS:
         not_asked_for = absent_candidates(workload, catalogue_offers(ALL_OFFERS, profiles), history)
         mentioned = better_elsewhere(rank(local, terms).table[0], not_asked_for, terms)
+    notes = [*_family_notes(request.model, family), *_price_notes(here, absent), *mentioned, *history.notes()]
     try:
-        decision = decide(
-            [*local, *elsewhere],
-            terms.limits,
-            request.objective,
-            terms.job,
-            billing=request.pricing.billing,
-            workload=workload,
-            notes=[*_family_notes(request.model, family), *_notes(here, absent), *mentioned, *history.notes()],
-            observations=observations,
-        )
+        decision = decide([*local, *elsewhere], terms, workload=workload, notes=notes, observations=observations)
     except NoFeasiblePlacementError as error:
         raise error.hinting(mentioned) from None
     if offers != LOCAL_OFFERS or not request.explore:
@@ -117,18 +108,18 @@ def _local_candidates(
     residual: Residual,
     *,
     probe_seconds: float,
-    take: Callable[[Placement, int], Measurement | None],
+    measure: MeasurePlacement,
 ) -> tuple[list[Candidate], list[StepObservation]]:
     """The candidates on this machine after the most promising were measured, and what was observed."""
     candidates = predicted_candidates(workload, here, residual)
     if probe_seconds <= 0:
         return candidates, []
-    found = probe(candidates, workload, terms, probe_seconds, take)
+    found = probe(candidates, workload, terms, probe_seconds, measure)
     candidates = corrected(candidates, found, workload)
     leader = rank(candidates, terms).table[0].candidate
     if wants_power_limits(leader, terms):
         range_watts = limit_range_watts(leader.placement.accelerator)
-        candidates += power_limited(leader, range_watts, workload, take)
+        candidates += power_limited(leader, range_watts, workload, measure)
     return candidates, probe_observations(found, workload, [offer.profile for offer in here])
 
 
@@ -142,7 +133,7 @@ def _family_notes(asked: str, counted: str) -> list[str]:
     ]
 
 
-def _notes(here: Sequence[Offer], absent: Sequence[Offer]) -> list[str]:
+def _price_notes(here: Sequence[Offer], absent: Sequence[Offer]) -> list[str]:
     """What is doubtful about prices, a sentence each."""
     notes = []
     if absent and any(offer.price_per_hour is None for offer in here):

@@ -15,7 +15,7 @@ from planner.explain.sentences import explain, explain_infeasible, reason
 from planner.explain.table import table_row
 from planner.rank.ranking import rank
 from planner.rank.relaxation import Relaxation, nearest_relaxations
-from planner.totals import Terms
+from planner.rank.totals import Terms
 from shunter.errors import InfeasibleError
 from shunter.frozen import Frozen
 from shunter.requests.training import Billing, Limits, Weights
@@ -47,6 +47,11 @@ class Decision(Frozen):
     )
     notes: tuple[str, ...] = Field(default=(), description="What else whoever decides should know, a sentence each.")
     observations: tuple[StepObservation, ...] = Field(default=(), description="What was measured for it.")
+
+    @property
+    def terms(self) -> Terms:
+        """On what the candidates were compared."""
+        return Terms.of(self.limits, self.objective, self.job, self.billing)
 
     @property
     def chosen(self) -> Assessment:
@@ -86,11 +91,8 @@ class NoFeasiblePlacementError(InfeasibleError):
 
 def decide(
     candidates: Sequence[Candidate],
-    limits: Limits,
-    objective: str,
-    job: JobSize,
+    terms: Terms,
     *,
-    billing: Billing = Billing.EXACT,
     workload: Workload | None = None,
     notes: Sequence[str] = (),
     observations: Sequence[StepObservation] = (),
@@ -101,10 +103,7 @@ def decide(
 
     Args:
         candidates: Placements with their predictions, at least one.
-        limits: Hard limits of the whole job.
-        objective: Quantity to minimise: time, energy, cost, or weights as `Weights.parse` reads them.
-        job: Size of the whole job.
-        billing: Way in which time is charged.
+        terms: Limits, objective and size of the job.
         workload: Demand, kept in the decision for the record.
         notes: Sentences kept in the decision, to be shown beside its explanation.
         observations: Measured steps, kept in the decision for later choices to learn from.
@@ -112,8 +111,6 @@ def decide(
     Raises:
         NoFeasiblePlacementError: no candidate keeps the limits; the message names the nearest ones.
     """
-    weights = Weights.parse(objective)
-    terms = Terms(limits=limits, weights=weights, job=job, billing=billing)
     ranking = rank(candidates, terms)
     table = ranking.table
     best = table[0]
@@ -124,10 +121,10 @@ def decide(
     return Decision(
         placement=best.candidate.placement,
         prediction=best.candidate.prediction,
-        objective=weights.words,
-        limits=limits,
-        job=job,
-        billing=billing,
+        objective=terms.weights.words,
+        limits=terms.limits,
+        job=terms.job,
+        billing=terms.billing,
         workload=workload,
         hours=best.hours,
         kwh=best.kwh,

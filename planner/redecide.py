@@ -42,7 +42,7 @@ def redecide(decision: Decision, placement: Placement, step_seconds: Mapping[Pla
     if not candidates:
         return placement
     try:
-        again = decide(candidates, decision.limits, decision.objective, decision.job, billing=decision.billing)
+        again = decide(candidates, decision.terms)
     except NoFeasiblePlacementError as error:
         return error.fastest.candidate.placement
     present = [row for row in again.table if row.candidate.placement == placement]

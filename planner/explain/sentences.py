@@ -10,7 +10,7 @@ from planner.explain.table import format_objective
 from planner.rank.checks import Z90
 from planner.rank.ranking import Ranking
 from planner.rank.relaxation import Relaxation
-from planner.totals import Terms
+from planner.rank.totals import Terms
 from shunter.requests.training import Objective, Weights
 
 NEAREST_SHOWN = 3

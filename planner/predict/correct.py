@@ -1,15 +1,18 @@
 """What the probes teach about the placements that were not probed."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import permutations
 
 from engine.probes.measurement import Measurement
 from hardware.cost.cost_model import epoch_steps
 from hardware.types import Placement, Prediction, Workload
-from planner.candidates import kind
-from planner.decide import Candidate
+from planner.assessment import Candidate
+from planner.candidates.placements import kind
 from shunter.frozen import Frozen
+
+MeasurePlacement = Callable[[Placement, int], Measurement | None]
+"""Measures a number of steps at a placement; None when the memory did not suffice."""
 
 Probe = tuple[Candidate, Measurement]
 

@@ -4,15 +4,14 @@ Dynamic power grows faster than the clock, so that a lower limit often saves mor
 and Chowdhury, "Zeus", NSDI 2023, section 4.2, which profiles each limit for some steps as is done here).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from engine.probes.measurement import Measurement
-from hardware.types import Placement, Workload
+from hardware.types import Workload
 from planner.assessment import Candidate
-from planner.predict.correct import corrected
-from planner.totals import Terms
+from planner.predict.correct import MeasurePlacement, corrected
+from planner.rank.totals import Terms
 from shunter.errors import HardwareError
 from shunter.settings import Settings
 
@@ -45,7 +44,7 @@ def power_limited(
     leader: Candidate,
     range_watts: tuple[float, float] | None,
     workload: Workload,
-    measured: Callable[[Placement, int], Measurement | None],
+    measure: MeasurePlacement,
 ) -> list[Candidate]:
     """The leader at some lower power limits, each measured; those whose power was not measured tell nothing.
 
@@ -53,13 +52,13 @@ def power_limited(
         leader: The best candidate, at the device's own limit.
         range_watts: Limits that the device takes; None tries none.
         workload: Demand of the training.
-        measured: Measurement of a number of steps at a placement; gives None when the memory did not suffice.
+        measure: Measurement of a number of steps at a placement; gives None when the memory did not suffice.
     """
     found = []
     for watts in _limits(range_watts):
         placement = leader.placement.model_copy(update={"power_limit_watts": watts})
         try:
-            measurement = measured(placement, PROBE_STEPS)
+            measurement = measure(placement, PROBE_STEPS)
         except HardwareError:
             break  # without the rights, no other limit will do either
         if measurement is not None and measurement.watts_measured:

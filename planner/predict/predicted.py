@@ -9,9 +9,9 @@ from hardware.cost.cost_model import CostModel
 from hardware.cost.residual import Residual
 from hardware.types import Placement, Prediction, Workload
 from planner.assessment import Candidate
-from planner.candidates import placements
+from planner.candidates.offers import Offer
+from planner.candidates.placements import placements
 from planner.history import History, data_key, with_fleet
-from planner.offers import Offer
 from shunter.requests.training import JobRequest
 from tracking.convention import data_params
 

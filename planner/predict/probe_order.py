@@ -2,15 +2,15 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from engine.probes.measurement import Measurement
 from hardware.types import Placement, Workload
 from planner.assessment import Assessment, Candidate
-from planner.candidates import kind
-from planner.predict.correct import corrected
+from planner.candidates.placements import kind
+from planner.predict.correct import MeasurePlacement, corrected
 from planner.rank.ranking import rank
-from planner.totals import Terms
+from planner.rank.totals import Terms
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ def probe(
     workload: Workload,
     terms: Terms,
     probe_seconds: float,
-    measured: Callable[[Placement, int], Measurement | None],
+    measure: MeasurePlacement,
 ) -> dict[Placement, Measurement | None]:
     """Measure the most promising candidates.
 
@@ -32,7 +32,7 @@ def probe(
         workload: Demand of the training.
         terms: Limits and objective, which say what is promising.
         probe_seconds: Time after which no further measurement begins.
-        measured: Measurement of a number of steps at a placement; gives None when the memory did not suffice.
+        measure: Measurement of a number of steps at a placement; gives None when the memory did not suffice.
     """
     found: dict[Placement, Measurement | None] = {}
     deadline = time.monotonic() + probe_seconds
@@ -40,7 +40,7 @@ def probe(
         following = next_to_probe(rank(corrected(candidates, found, workload), terms).table, found)
         if following is None:
             break
-        found[following.placement] = measured(following.placement, probe_steps(following, found))
+        found[following.placement] = measure(following.placement, probe_steps(following, found))
         log.info("Measured %s: %s.", following.placement.label, found[following.placement])
     return found
 

@@ -8,7 +8,7 @@ from prefect.cache_policies import NO_CACHE
 from engine.data.dataset import Dataset
 from engine.probes.measurement import measure
 from hardware.types import HardwareProfile
-from planner.choose import PROBE_SECONDS, Take, choose
+from planner.choose import PROBE_SECONDS, MeasureTraining, choose
 from planner.decide import Decision
 from planner.history import read_history
 from shunter.requests.training import LOCAL_OFFERS, JobRequest
@@ -26,7 +26,7 @@ def select(
     *,
     offers: str = LOCAL_OFFERS,
     probe_seconds: float = PROBE_SECONDS,
-    take: Take = measure,
+    measure: MeasureTraining = measure,
 ) -> Decision:
     """Choose the placement of this training, and show the table of all candidates in the Prefect UI."""
     decision = choose(
@@ -36,7 +36,7 @@ def select(
         offers=offers,
         probe_seconds=probe_seconds,
         history=read_history(),
-        take=take,
+        measure=measure,
     )
     publish(decision)
     return decision

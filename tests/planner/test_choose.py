@@ -6,16 +6,16 @@ from engine.data.dataset import Dataset
 from engine.probes.measurement import Measurement
 from hardware.types import Figure, HardwareProfile, Placement
 from models.spec import ModelSpec
-from planner.candidates import kind
+from planner.candidates.offers import local_offers
+from planner.candidates.placements import kind
 from planner.choose import choose
 from planner.decide import Decision, NoFeasiblePlacementError
 from planner.describe import JobSize, describe
-from planner.offers import local_offers
 from planner.predict.correct import corrected
 from planner.predict.predicted import predicted_candidates
 from planner.predict.probe_order import PILOT_STEPS, PILOTS, next_to_probe, probe_steps
 from planner.rank.ranking import rank
-from planner.totals import Terms
+from planner.rank.totals import Terms
 from shunter.errors import InfeasibleError, RequestError
 from shunter.requests.training import Limits, TrainRequest, Weights
 from tasks.select import select

@@ -11,6 +11,7 @@ from hardware.types import Placement, Prediction
 from planner.assessment import Candidate
 from planner.decide import Decision, NoFeasiblePlacementError, decide
 from planner.describe import JobSize
+from planner.rank.totals import Terms
 from shunter.errors import InfeasibleError
 from shunter.requests.training import Billing, Limits, Objective
 
@@ -74,7 +75,7 @@ MIDDLE = candidate(512)
 )
 def test_choice(limits: dict[str, float], objective: str, chosen: Candidate, binds: str | None) -> None:
     candidates = [SLOW_FRUGAL, FAST_HUNGRY, MIDDLE]
-    decision = decide(candidates, Limits(**limits), Objective(objective), TEN_EPOCHS)
+    decision = decide(candidates, Terms.of(Limits(**limits), Objective(objective), TEN_EPOCHS))
     assert decision.placement == chosen.placement
     assert decision.binds == binds
     assert [one.rank for one in decision.table] == [1, 2, 3]
@@ -82,7 +83,7 @@ def test_choice(limits: dict[str, float], objective: str, chosen: Candidate, bin
 
 def test_totals_are_those_of_the_whole_job() -> None:
     job = JobSize(tuning_epochs=6, final_epochs=4, evaluation_share=0.1)
-    decision = decide([candidate(price=2.0)], Limits(), Objective.TIME, job)
+    decision = decide([candidate(price=2.0)], Terms.of(Limits(), Objective.TIME, job))
     assert decision.hours == pytest.approx(1.1)
     assert decision.kwh == pytest.approx(0.11)
     assert decision.cost == pytest.approx(2.2)
@@ -91,27 +92,29 @@ def test_totals_are_those_of_the_whole_job() -> None:
 
 def test_a_search_by_its_own_budget_takes_it_wherever_it_runs() -> None:
     minutes = JobSize(tuning_epochs=0, final_epochs=4, evaluation_share=0.0, tuning_seconds=1_800)
-    decision = decide([MIDDLE], Limits(), Objective.TIME, minutes)
+    decision = decide([MIDDLE], Terms.of(Limits(), Objective.TIME, minutes))
     assert decision.hours == pytest.approx(4 * 0.1 + 0.5)
     assert decision.kwh == pytest.approx(4 * 0.01 + 0.05)
     energy = minutes.model_copy(update={"tuning_joules": 36_000.0})  # 100 W, so six of the thirty minutes
-    decision = decide([MIDDLE], Limits(), Objective.TIME, energy)
+    decision = decide([MIDDLE], Terms.of(Limits(), Objective.TIME, energy))
     assert decision.hours == pytest.approx(4 * 0.1 + 0.1)
     unknown = candidate(joules=None)
-    decision = decide([unknown], Limits(), Objective.TIME, energy)
+    decision = decide([unknown], Terms.of(Limits(), Objective.TIME, energy))
     assert decision.hours == pytest.approx(4 * 0.1 + 0.5)
     assert decision.kwh is None
 
 
 def test_a_candidate_that_does_not_fit_its_accelerator_is_excluded_without_any_limit() -> None:
     too_large = candidate(8192, seconds=1, memory_gib=20)
-    decision = decide([too_large, MIDDLE], Limits(), Objective.TIME, TEN_EPOCHS)
+    decision = decide([too_large, MIDDLE], Terms.of(Limits(), Objective.TIME, TEN_EPOCHS))
     assert decision.placement == MIDDLE.placement
     assert decision.binds == "memory of cpu"
 
 
 def test_a_probe_that_ran_out_of_memory_excludes() -> None:
-    decision = decide([candidate(8192, seconds=1, out_of_memory=True), MIDDLE], Limits(), Objective.TIME, TEN_EPOCHS)
+    decision = decide(
+        [candidate(8192, seconds=1, out_of_memory=True), MIDDLE], Terms.of(Limits(), Objective.TIME, TEN_EPOCHS)
+    )
     assert decision.placement == MIDDLE.placement
     assert "memory of cpu exhausted by the probe" in str(decision.table_rows()[1]["excluded_by"])
 
@@ -119,27 +122,27 @@ def test_a_probe_that_ran_out_of_memory_excludes() -> None:
 @pytest.mark.parametrize(("limits", "objective"), [({"max_kwh": 9}, "time"), ({}, "energy")])
 def test_unknown_energy_neither_keeps_a_limit_nor_wins(limits: dict[str, float], objective: str) -> None:
     unknown = candidate(64, seconds=1, joules=None)
-    decision = decide([unknown, MIDDLE], Limits(**limits), Objective(objective), TEN_EPOCHS)
+    decision = decide([unknown, MIDDLE], Terms.of(Limits(**limits), Objective(objective), TEN_EPOCHS))
     assert decision.placement == MIDDLE.placement
     assert "energy unknown" in str(decision.table_rows()[1]["excluded_by"])
 
 
 def test_unknown_energy_is_shown_as_unknown_where_it_does_not_matter() -> None:
-    decision = decide([candidate(joules=None)], Limits(), Objective.TIME, TEN_EPOCHS)
+    decision = decide([candidate(joules=None)], Terms.of(Limits(), Objective.TIME, TEN_EPOCHS))
     assert decision.kwh is None
     assert decision.table_rows()[0]["kwh"] is None
     assert "an unknown energy" in decision.reason
 
 
 def test_ties_go_to_fewer_threads() -> None:
-    decision = decide([candidate(threads=4), candidate(threads=2)], Limits(), Objective.TIME, TEN_EPOCHS)
+    decision = decide([candidate(threads=4), candidate(threads=2)], Terms.of(Limits(), Objective.TIME, TEN_EPOCHS))
     assert decision.placement.threads == 2
 
 
 class TestInfeasible:
     def message(self, candidates: list[Candidate], **limits: float) -> str:
         with pytest.raises(InfeasibleError) as raised:
-            decide(candidates, Limits(**limits), Objective.TIME, TEN_EPOCHS)
+            decide(candidates, Terms.of(Limits(**limits), Objective.TIME, TEN_EPOCHS))
         return str(raised.value)
 
     def test_nearest_candidates_are_named_with_what_each_misses(self) -> None:
@@ -181,31 +184,31 @@ class TestWhereToRent:
 
     @pytest.mark.parametrize(("minutes", "batch_size", "cost"), [(60, 1, 1.0), (40, 2, 1.5), (25, 3, 3.0)])
     def test_the_cheapest_that_is_fast_enough(self, minutes: float, batch_size: int, cost: float) -> None:
-        decision = decide(self.OPTIONS, Limits(max_hours=minutes / 60), "cost", TEN_EPOCHS)
+        decision = decide(self.OPTIONS, Terms.of(Limits(max_hours=minutes / 60), "cost", TEN_EPOCHS))
         assert decision.placement.batch_size == batch_size
         assert decision.cost == pytest.approx(cost)
         assert decision.binds == (None if minutes == 60 else "time")
 
     def test_when_none_is_fast_enough_the_fastest_and_its_shortfall_are_named(self) -> None:
         with pytest.raises(NoFeasiblePlacementError) as raised:
-            decide(self.OPTIONS, Limits(max_hours=0.25), "cost", TEN_EPOCHS)
+            decide(self.OPTIONS, Terms.of(Limits(max_hours=0.25), "cost", TEN_EPOCHS))
         assert raised.value.fastest.candidate.placement.batch_size == 3
         assert raised.value.shortfall_seconds == pytest.approx(300)
         assert [relaxation.bounds for relaxation in raised.value.relaxations] == [{"--max-hours": pytest.approx(0.334)}]
 
     def test_all_three_are_on_the_front_of_time_and_cost(self) -> None:
-        decision = decide(self.OPTIONS, Limits(), "time", TEN_EPOCHS)
+        decision = decide(self.OPTIONS, Terms.of(Limits(), "time", TEN_EPOCHS))
         assert [one.on_front for one in decision.table] == [True, True, True]
 
     def test_a_limit_on_the_price_per_hour_and_weights_in_percent(self) -> None:
         dear = Limits(max_cost_per_hour=3)
-        assert decide(self.OPTIONS, dear, "time", TEN_EPOCHS).placement.batch_size == 2
+        assert decide(self.OPTIONS, Terms.of(dear, "time", TEN_EPOCHS)).placement.batch_size == 2
         # From A to B time falls to a half and cost rises by a half: worth it at equal weights, not at one to two.
-        assert decide(self.OPTIONS, dear, "time=1,cost=1", TEN_EPOCHS).placement.batch_size == 2
-        assert decide(self.OPTIONS, dear, "time=1,cost=2", TEN_EPOCHS).placement.batch_size == 1
+        assert decide(self.OPTIONS, Terms.of(dear, "time=1,cost=1", TEN_EPOCHS)).placement.batch_size == 2
+        assert decide(self.OPTIONS, Terms.of(dear, "time=1,cost=2", TEN_EPOCHS)).placement.batch_size == 1
 
     def test_started_hours_are_charged_in_full(self) -> None:
-        decision = decide(self.OPTIONS, Limits(), "cost", TEN_EPOCHS, billing=Billing.HOUR)
+        decision = decide(self.OPTIONS, Terms.of(Limits(), "cost", TEN_EPOCHS, billing=Billing.HOUR))
         assert [one.cost for one in decision.table] == [1.0, 3.0, 9.0]
 
 
@@ -216,23 +219,25 @@ class TestUncertainty:
     def test_a_limit_is_judged_by_the_likeliest_figure_unless_confidence_is_asked_for(self) -> None:
         for confidence, chosen in ((0.5, 512), (0.9, 64)):
             limits = Limits(max_hours=1.2, confidence=confidence)
-            assert decide([self.UNSURE, self.SURE], limits, "time", TEN_EPOCHS).placement.batch_size == chosen
+            assert decide([self.UNSURE, self.SURE], Terms.of(limits, "time", TEN_EPOCHS)).placement.batch_size == chosen
 
     def test_the_missed_confidence_is_said(self) -> None:
-        decision = decide([self.UNSURE, self.SURE], Limits(max_hours=1.2, confidence=0.95), "time", TEN_EPOCHS)
+        decision = decide(
+            [self.UNSURE, self.SURE], Terms.of(Limits(max_hours=1.2, confidence=0.95), "time", TEN_EPOCHS)
+        )
         assert decision.table_rows()[1]["lost_because"] == (
             "time 2 h at 0.95 confidence over the limit of 1.2 h by 67 %"
         )
 
     def test_the_explanation_says_how_sure_the_choice_and_the_limit_are(self) -> None:
-        text = decide([self.UNSURE, self.SURE], Limits(max_hours=1.2), "time", TEN_EPOCHS).explanation
+        text = decide([self.UNSURE, self.SURE], Terms.of(Limits(max_hours=1.2), "time", TEN_EPOCHS)).explanation
         assert "60 min, 30 to 120 min with 90 % (step measured)" in text
         # ln(400 / 360) over the two standard deviations together, 0.4214 and 0.0304: 60 %; ln 1.2 over 0.4214: 67 %.
         assert "it loses with probability 60%" in text
         assert "that on time with probability 67%" in text
 
     def test_without_intervals_it_says_that_nobody_knows(self) -> None:
-        text = decide([MIDDLE, SLOW_FRUGAL], Limits(max_hours=1), "energy", TEN_EPOCHS).explanation
+        text = decide([MIDDLE, SLOW_FRUGAL], Terms.of(Limits(max_hours=1), "energy", TEN_EPOCHS)).explanation
         assert "that on time by the likeliest figure" in text
 
 
@@ -240,38 +245,38 @@ class TestQuality:
     def test_past_runs_exclude_what_is_unlikely_to_be_good_enough(self) -> None:
         fast = candidate(4096, seconds=10, quality_probability=0.2)
         good = candidate(512, quality_probability=0.8)
-        decision = decide([fast, good], Limits(min_auc=0.75), "time", TEN_EPOCHS)
+        decision = decide([fast, good], Terms.of(Limits(min_auc=0.75), "time", TEN_EPOCHS))
         assert decision.placement.batch_size == 512
         assert decision.binds == "probability of AUC 0.75"
         assert "probability of AUC 0.75 0.2 below the least of 0.5" in str(decision.table_rows()[1]["lost_because"])
         assert "it reaches AUC 0.75 with probability 80%" in decision.explanation
 
     def test_unknown_quality_excludes_nothing_and_is_said(self) -> None:
-        decision = decide([MIDDLE], Limits(min_auc=0.75, min_auc_probability=0.99), "time", TEN_EPOCHS)
+        decision = decide([MIDDLE], Terms.of(Limits(min_auc=0.75, min_auc_probability=0.99), "time", TEN_EPOCHS))
         assert "Whether it reaches AUC 0.75 is unknown" in decision.explanation
 
 
 class TestReason:
     def test_it_is_one_sentence_that_names_the_figures_and_their_origin(self) -> None:
-        reason = decide([MIDDLE, SLOW_FRUGAL], Limits(), Objective.TIME, TEN_EPOCHS).reason
+        reason = decide([MIDDLE, SLOW_FRUGAL], Terms.of(Limits(), Objective.TIME, TEN_EPOCHS)).reason
         assert reason == (
             "cpu x1 fp32 b512 needs the least time of 2 placement(s) (cpu x1 fp32 b64 needs 100.0% more): "
             "60 min (step measured) and 0.1 kWh (power estimated) for an upper estimate of 10 epochs; no limit binds."
         )
 
     def test_quality_is_left_to_the_check_after_training(self) -> None:
-        reason = decide([MIDDLE], Limits(min_auc=0.7), Objective.TIME, TEN_EPOCHS).reason
+        reason = decide([MIDDLE], Terms.of(Limits(min_auc=0.7), Objective.TIME, TEN_EPOCHS)).reason
         assert "the least AUC of 0.7 is checked after training" in reason
 
     def test_the_binding_limit_is_named(self) -> None:
-        reason = decide([MIDDLE, FAST_HUNGRY], Limits(max_kwh=0.15), Objective.TIME, TEN_EPOCHS).reason
+        reason = decide([MIDDLE, FAST_HUNGRY], Terms.of(Limits(max_kwh=0.15), Objective.TIME, TEN_EPOCHS)).reason
         assert "of 1 placement(s) that keep the limits (of 2)" in reason
         assert "without the limit on energy another would have won" in reason
 
 
 def test_table_rows_carry_units_and_origin() -> None:
     sure = candidate(512, interval=(0.9, 1.2))
-    rows = decide([sure, SLOW_FRUGAL], Limits(max_hours=1), Objective.TIME, TEN_EPOCHS).table_rows()
+    rows = decide([sure, SLOW_FRUGAL], Terms.of(Limits(max_hours=1), Objective.TIME, TEN_EPOCHS)).table_rows()
     assert rows[0] == {
         "rank": 1,
         "placement": "cpu x1 fp32 b512",
@@ -355,7 +360,7 @@ def test_the_chosen_one_is_feasible_and_no_feasible_one_is_better(
 ) -> None:
     feasible = [one for one in candidates if keeps(one, limits) and math.isfinite(totals(one)[objective.value])]
     try:
-        decision = decide(candidates, limits, objective, TEN_EPOCHS)
+        decision = decide(candidates, Terms.of(limits, objective, TEN_EPOCHS))
     except InfeasibleError:
         assert not feasible
         return
@@ -372,16 +377,16 @@ def test_the_chosen_one_is_feasible_and_no_feasible_one_is_better(
 
 @given(st.permutations([SLOW_FRUGAL, FAST_HUNGRY, MIDDLE]), st.sampled_from(Objective))
 def test_the_order_of_candidates_does_not_matter(candidates: list[Candidate], objective: Objective) -> None:
-    args: Any = (Limits(), objective, TEN_EPOCHS)
-    assert decide(candidates, *args) == decide([MIDDLE, SLOW_FRUGAL, FAST_HUNGRY], *args)
+    terms = Terms.of(Limits(), objective, TEN_EPOCHS)
+    assert decide(candidates, terms) == decide([MIDDLE, SLOW_FRUGAL, FAST_HUNGRY], terms)
 
 
 def test_the_explanation_is_one_paragraph_on_what_it_beats_what_binds_and_what_would_change_it() -> None:
-    free = decide([MIDDLE, SLOW_FRUGAL, FAST_HUNGRY], Limits(), "time", TEN_EPOCHS).explanation
+    free = decide([MIDDLE, SLOW_FRUGAL, FAST_HUNGRY], Terms.of(Limits(), "time", TEN_EPOCHS)).explanation
     assert "The next, cpu x1 fp32 b512, needs 100.0% more" in free
     assert "No limit binds" in free
     assert "it would change if this one needed 100.0% more than expected" in free
-    bound = decide([MIDDLE, SLOW_FRUGAL, FAST_HUNGRY], Limits(max_kwh=0.15), "time", TEN_EPOCHS).explanation
+    bound = decide([MIDDLE, SLOW_FRUGAL, FAST_HUNGRY], Terms.of(Limits(max_kwh=0.15), "time", TEN_EPOCHS)).explanation
     assert "needs the least time of the 2 of 3 placements within the limits: 60 min" in bound
     assert (
         "What binds: cpu x1 fp32 b4096 would need 50.0% less time, but is excluded (energy 0.2 kWh over the limit of "

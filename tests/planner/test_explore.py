@@ -11,6 +11,7 @@ from planner.decide import Decision, decide
 from planner.describe import JobSize
 from planner.explore import explored
 from planner.history import History, PastRun
+from planner.rank.totals import Terms
 from shunter.requests.training import Limits
 
 EPOCH_SECONDS = {64: 220.0, 256: 150.0, 1024: 100.0, 4096: 90.0}
@@ -39,7 +40,9 @@ def by_plan(limits: Limits = NO_LIMITS, objective: str = "time") -> Decision:
         )
         for size, seconds in EPOCH_SECONDS.items()
     ]
-    return decide(candidates, limits, objective, JobSize(tuning_epochs=6, final_epochs=4, evaluation_share=0.0))
+    return decide(
+        candidates, Terms.of(limits, objective, JobSize(tuning_epochs=6, final_epochs=4, evaluation_share=0.0))
+    )
 
 
 def night(decision: Decision, number: int) -> PastRun:

@@ -5,6 +5,7 @@ import pytest
 from hardware.types import Placement
 from planner.assessment import Candidate
 from planner.decide import Decision, decide
+from planner.rank.totals import Terms
 from planner.redecide import alternatives, redecide
 from shunter.requests.training import Limits
 from tests.planner.test_decide import TEN_EPOCHS, candidate
@@ -23,7 +24,7 @@ TOO_LARGE = candidate(512, threads=8, memory_gib=99)
 
 
 def decision(objective: str = "time", **limits: float) -> Decision:
-    return decide([ONE, TWO, OTHER_BATCH, OTHER_MACHINE, TOO_LARGE], Limits(**limits), objective, TEN_EPOCHS)
+    return decide([ONE, TWO, OTHER_BATCH, OTHER_MACHINE, TOO_LARGE], Terms.of(Limits(**limits), objective, TEN_EPOCHS))
 
 
 def test_only_threads_of_this_machine_that_fit_may_take_over() -> None:

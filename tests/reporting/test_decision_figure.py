@@ -3,6 +3,7 @@
 from matplotlib.axes import Axes
 
 from planner.decide import decide
+from planner.rank.totals import Terms
 from reporting.decision_figure import decision_figure
 from shunter.requests.training import Limits
 from tests.planner.test_decide import FAST_HUNGRY, MIDDLE, SLOW_FRUGAL, TEN_EPOCHS, candidate
@@ -17,7 +18,9 @@ def dashed_lines(axes: Axes) -> set[tuple[float, float]]:
 
 
 def test_energy_and_cost_each_have_a_panel_over_time() -> None:
-    decision = decide([MIDDLE, SLOW_FRUGAL, FAST_HUNGRY], Limits(max_hours=1.5, max_cost=1.2), "energy", TEN_EPOCHS)
+    decision = decide(
+        [MIDDLE, SLOW_FRUGAL, FAST_HUNGRY], Terms.of(Limits(max_hours=1.5, max_cost=1.2), "energy", TEN_EPOCHS)
+    )
     energy, cost = decision_figure(decision).axes
     assert marked_places(energy) == {(row.hours, row.kwh) for row in decision.table}
     assert marked_places(cost) == {(row.hours, row.cost) for row in decision.table}
@@ -28,8 +31,8 @@ def test_energy_and_cost_each_have_a_panel_over_time() -> None:
 
 def test_what_is_unknown_has_no_panel_and_no_mark() -> None:
     unknown = candidate(64, seconds=100, joules=None, price=None)
-    decision = decide([unknown, candidate(512, price=None)], Limits(), "time", TEN_EPOCHS)
+    decision = decide([unknown, candidate(512, price=None)], Terms.of(Limits(), "time", TEN_EPOCHS))
     (energy,) = decision_figure(decision).axes
     assert len(marked_places(energy)) == 1
-    (memory,) = decision_figure(decide([unknown], Limits(), "time", TEN_EPOCHS)).axes
+    (memory,) = decision_figure(decide([unknown], Terms.of(Limits(), "time", TEN_EPOCHS))).axes
     assert memory.get_ylabel() == "memory (GiB)"

@@ -11,6 +11,7 @@ from hardware.types import Prediction
 from planner.assessment import Candidate
 from planner.decide import Decision, decide
 from planner.describe import JobSize
+from planner.rank.totals import Terms
 from shunter.requests.training import Limits, Objective, TrainRequest
 from tasks.select import log_decision
 from tests.engine.synthetic import write_dataset
@@ -48,7 +49,7 @@ def decision() -> Decision:
         for threads in (1, 2)
     ]
     job = JobSize(tuning_epochs=10, final_epochs=10, evaluation_share=0.1)
-    return decide(candidates, Limits(), Objective.TIME, job, workload=WORKLOAD)
+    return decide(candidates, Terms.of(Limits(), Objective.TIME, job), workload=WORKLOAD)
 
 
 def test_config_is_kept_as_json(parent: str) -> None:

@@ -7,7 +7,7 @@ from hardware.types import Placement
 from planner.assessment import Candidate
 from planner.decide import decide
 from planner.predict.power import LIMITS_TRIED, power_limited, wants_power_limits
-from planner.totals import Terms
+from planner.rank.totals import Terms
 from shunter.errors import HardwareError
 from shunter.requests.training import Limits, Weights
 from tests.hardware.profiles import make_workload
@@ -58,11 +58,11 @@ def test_the_limit_of_least_energy_is_chosen_by_what_was_measured() -> None:
     assert [one.placement.power_limit_watts for one in found] == [340, 280, 220, 160, 100]
     assert len(found) == LIMITS_TRIED
     energy = {watts: watts * (300 / (watts - 60)) ** (1 / 3) for watts in (340, 280, 220, 160, 100)}
-    decision = decide(found, Limits(), "energy", TEN_EPOCHS)
+    decision = decide(found, Terms.of(Limits(), "energy", TEN_EPOCHS))
     assert decision.placement.power_limit_watts == min(energy, key=lambda watts: energy[watts])
     assert decision.placement.label.endswith(f" {decision.placement.power_limit_watts:g}W")
     assert decision.prediction.energy_source == "measured"
-    assert decide(found, Limits(), "time", TEN_EPOCHS).placement.power_limit_watts == 340
+    assert decide(found, Terms.of(Limits(), "time", TEN_EPOCHS)).placement.power_limit_watts == 340
 
 
 def test_without_the_rights_or_the_counter_nothing_is_added() -> None:

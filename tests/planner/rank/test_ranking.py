@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from planner.assessment import Candidate
 from planner.rank.ranking import rank
 from planner.rank.relaxation import nearest_relaxations
-from planner.totals import Terms, affordable_seconds, billed_seconds
+from planner.rank.totals import Terms, affordable_seconds, billed_seconds
 from shunter.requests.training import Billing, Limits, Weights
 from tests.planner.test_decide import TEN_EPOCHS, candidate
 

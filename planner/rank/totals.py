@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,11 @@ class Terms:
     weights: Weights
     job: JobSize
     billing: Billing = Billing.EXACT
+
+    @classmethod
+    def of(cls, limits: Limits, objective: str, job: JobSize, billing: Billing = Billing.EXACT) -> Self:
+        """Terms with the objective as in a request: time, energy, cost, or weights as `Weights.parse` reads them."""
+        return cls(limits=limits, weights=Weights.parse(objective), job=job, billing=billing)
 
 
 @dataclass(frozen=True, kw_only=True)

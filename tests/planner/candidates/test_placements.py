@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hardware.types import DenseDemand, Figure
-from planner.candidates import STEPS_PER_EPOCH, batch_sizes, placements, precisions, thread_counts
+from planner.candidates.placements import STEPS_PER_EPOCH, batch_sizes, placements, precisions, thread_counts
 from tests.hardware.profiles import make_profile, make_workload
 
 

@@ -6,13 +6,13 @@ import pytest
 
 from hardware.catalogue.rows import load_catalogue
 from hardware.types import Figure
+from planner.candidates.offers import catalogue_offers, check_limits, local_offers
 from planner.decide import decide
 from planner.describe import JobSize
-from planner.elsewhere import better_elsewhere
-from planner.offers import catalogue_offers, check_limits, local_offers
+from planner.explain.elsewhere import better_elsewhere
 from planner.predict.predicted import COUNTS, offer_placements, predicted_candidates
 from planner.rank.ranking import rank
-from planner.totals import Terms
+from planner.rank.totals import Terms
 from shunter.errors import RequestError
 from shunter.requests.training import Limits, SelectRequest, TrainRequest, Weights
 from tests.hardware.profiles import make_profile, make_workload
@@ -94,7 +94,7 @@ def test_a_clearly_better_absent_one_is_one_sentence() -> None:
 def test_where_an_absent_one_wins_the_explanation_tells_what_this_machine_can_do() -> None:
     workload = make_workload(train_samples=80_000)
     offers = [*local_offers(LOCAL, 0.2), *catalogue_offers("H100 SXM5 80GB", LOCAL)]
-    decision = decide(predicted_candidates(workload, offers), Limits(), "time", JOB)
+    decision = decide(predicted_candidates(workload, offers), Terms.of(Limits(), "time", JOB))
     assert not decision.chosen.candidate.is_here
     assert "which is not in this machine, needs the least time" in decision.explanation
     assert "In this machine cpu x2 bf16 b512 is best" in decision.explanation

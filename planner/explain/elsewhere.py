@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from planner.assessment import Assessment, Candidate
 from planner.explain.sentences import chance_of_less, format_totals, percent
 from planner.rank.ranking import rank
-from planner.totals import Terms
+from planner.rank.totals import Terms
 
 LEAST_GAIN = 0.2  # of the objective: less is within what a figure from the catalogue can tell
 
