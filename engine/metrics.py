@@ -43,7 +43,7 @@ class Metrics:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Metrics":
         """Inverse of `to_dict`."""
-        others = {name: cls.from_dict(one) for name, one in values.get("others", {}).items()}
+        others = {name: cls.from_dict(metrics) for name, metrics in values.get("others", {}).items()}
         return cls(**{**values, "others": others})
 
 

@@ -58,5 +58,5 @@ def read_finished(directory: Path, data_fingerprint: str, names: tuple[str, ...]
     if not path.exists():
         return None
     found = EnsembleResult.model_validate({**read_json(path), "directory": directory})
-    is_same = found.data_fingerprint == data_fingerprint and tuple(one.name for one in found.members) == names
+    is_same = found.data_fingerprint == data_fingerprint and tuple(member.name for member in found.members) == names
     return found if is_same else None

@@ -39,8 +39,7 @@ class Change:
     observed: float
     tried: Mapping[Placement, float]
 
-    @property
-    def words(self) -> str:
+    def explain(self) -> str:
         """One sentence for the user."""
         low, high = (f"{1e3 * bound:.3g}" for bound in self.expected)
         head = (
@@ -49,7 +48,7 @@ class Change:
         )
         if len(self.tried) == 1:
             return f"{head}; there is no other number of threads to try."
-        tried = ", ".join(f"{one.threads}: {1e3 * seconds:.3g} ms" for one, seconds in self.tried.items())
+        tried = ", ".join(f"{placement.threads}: {1e3 * seconds:.3g} ms" for placement, seconds in self.tried.items())
         done = f"{self.after.threads} thread(s) take over from {self.before.threads}"
         if self.after == self.before:
             done = f"{self.before.threads} thread(s) stay"
@@ -115,13 +114,13 @@ class Adaptation:
         tried: dict[Placement, float] = {before: observed}
         while fresh:
             for _ in range(TRIAL_ROUNDS):
-                for one in (before, *fresh):
-                    self.placement = one
+                for placement in (before, *fresh):
+                    self.placement = placement
                     hopeless = HOPELESS * min(map(median, filter(None, times.values())), default=observed)
-                    times.setdefault(one, []).extend((yield from self._sample(hopeless)))
-            tried = {one: median(taken) for one, taken in times.items()}
+                    times.setdefault(placement, []).extend((yield from self._sample(hopeless)))
+            tried = {placement: median(taken) for placement, taken in times.items()}
             best = self._decide(before, tried)
-            fresh = [one for one in self._neighbours(best) if one not in times]
+            fresh = [placement for placement in self._neighbours(best) if placement not in times]
         self.placement = best
         self.expected = self._around(tried[best])
         if self.on_change is not None:
@@ -143,7 +142,7 @@ class Adaptation:
 
     def _neighbours(self, placement: Placement) -> list[Placement]:
         place = self._choices.index(placement)
-        return [self._choices[one] for one in (place - 1, place + 1) if 0 <= one < len(self._choices)]
+        return [self._choices[position] for position in (place - 1, place + 1) if 0 <= position < len(self._choices)]
 
     def _window(self, steps: int, seconds: float = 0.0) -> Steps:
         """The times of the next steps: so many, and so many seconds, at least."""

@@ -39,8 +39,8 @@ def add_readings(first: EnergyReading, second: EnergyReading) -> EnergyReading:
     source = _both(first.source, second.source)
     if first.joules is None or second.joules is None:
         return EnergyReading(joules=None, seconds=seconds, mean_watts=None, method="unavailable", source=source)
-    errors = [one.uncertainty_joules for one in (first, second) if one.uncertainty_joules is not None]
-    later = [one.model_copy(update={"seconds": first.seconds + one.seconds}) for one in second.power]
+    errors = [reading.uncertainty_joules for reading in (first, second) if reading.uncertainty_joules is not None]
+    later = [sample.model_copy(update={"seconds": first.seconds + sample.seconds}) for sample in second.power]
     return EnergyReading.of(
         first.joules + second.joules,
         seconds,

@@ -75,5 +75,5 @@ class LedgerMeter:
 
 
 def _sum(readings: list[EnergyReading]) -> EnergyReading:
-    said = [one for one in readings if one is not NOTHING_YET]
+    said = [reading for reading in readings if reading is not NOTHING_YET]
     return reduce(add_readings, said) if said else NOTHING_YET

@@ -63,7 +63,7 @@ class CompiledStep:
     def warm_up(self, batch: Batch, weights: Tensor | None) -> None:
         """Compile, on copies of what a step changes."""
         copies = [parameter.detach().clone() for parameter in self._parameters]
-        state = [[_initial(name, one) for one in copies] for name in self._states]
+        state = [[_initial(name, copy) for copy in copies] for name in self._states]
         inputs = layer_inputs(self._model.spec, self._model.features, self._batch_size, "cpu")
         self._run(copies, state, inputs, batch, weights)
 
@@ -117,7 +117,7 @@ class CompiledStep:
             first = 0
             for count, group in groups:
                 own = slice(first, first + count)
-                _update(kind, group, parameters[own], gradients[own], [one[own] for one in state])
+                _update(kind, group, parameters[own], gradients[own], [tensors[own] for tensors in state])
                 first += count
             return losses, of_pooled
 
@@ -142,11 +142,11 @@ def _update(
     """
     rate, decay = group["lr"], group["weight_decay"]
     if decay:
-        gradients = [one + decay * parameter for one, parameter in zip(gradients, parameters, strict=True)]
+        gradients = [gradient + decay * parameter for gradient, parameter in zip(gradients, parameters, strict=True)]
     common: dict[str, Any] = {"lr": rate, "weight_decay": 0.0, "maximize": False, "foreach": False}
     if kind is torch.optim.SGD:
-        for parameter, one in zip(parameters, gradients, strict=True):
-            parameter.sub_(rate * one)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.sub_(rate * gradient)
     elif kind is torch.optim.Adagrad:
         sums, steps = state
         adagrad(parameters, gradients, sums, steps, lr_decay=group["lr_decay"], eps=group["eps"], **common)

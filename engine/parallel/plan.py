@@ -119,7 +119,7 @@ def allowed_types(types: Sequence[ShardingType], rows: int, processes: int) -> t
     block = math.ceil(rows / processes)
     if (processes - 1) * block < rows:
         return tuple(types)
-    return tuple(one for one in types if one not in BY_ROW) or ("data_parallel",)
+    return tuple(kind for kind in types if kind not in BY_ROW) or ("data_parallel",)
 
 
 def build_topology(sharding: Sharding, device: torch.device, processes: int) -> "Topology":

@@ -197,7 +197,7 @@ def _average(tensors: Sequence[Tensor], processes: int) -> None:
     flat = torch.cat([tensor.flatten() for tensor in tensors])
     dist.all_reduce(flat)
     flat /= processes
-    for tensor, mean in zip(tensors, flat.split([one.numel() for one in tensors]), strict=True):
+    for tensor, mean in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
         tensor.copy_(mean.view_as(tensor))
 
 

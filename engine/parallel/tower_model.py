@@ -152,7 +152,7 @@ def _mean_gradient(parameters: Sequence[nn.Parameter], add_up: Callable[[Tensor]
     flat = torch.cat([gradient.flatten() for gradient in gradients])
     add_up(flat)
     flat /= processes
-    for gradient, mean in zip(gradients, flat.split([one.numel() for one in gradients]), strict=True):
+    for gradient, mean in zip(gradients, flat.split([gradient.numel() for gradient in gradients]), strict=True):
         gradient.copy_(mean.view_as(gradient))
 
 

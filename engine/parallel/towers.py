@@ -59,7 +59,7 @@ class TowerLayout:
         for here in fields:
             process_of = longest_first(np.array([rows[field] for field in here], dtype=float), processes_per_host)
             for process in range(processes_per_host):
-                owned.append(tuple(field for field, one in zip(here, process_of, strict=True) if one == process))
+                owned.append(tuple(field for field, owner in zip(here, process_of, strict=True) if owner == process))
         return cls(fields=fields, owned=tuple(owned))
 
 

@@ -14,7 +14,7 @@ def is_complete(profile: HardwareProfile) -> bool:
 
 
 def complete(
-    profiles: Sequence[HardwareProfile], on_progress: Callable[[str], None] = lambda words: None
+    profiles: Sequence[HardwareProfile], on_progress: Callable[[str], None] = lambda message: None
 ) -> list[HardwareProfile]:
     """Measure the disk of the cache folder, and collectives between processes on the CPU, where they are missing.
 
@@ -23,7 +23,7 @@ def complete(
 
     Args:
         profiles: Profiles of this machine.
-        on_progress: told in words what is being measured.
+        on_progress: Called with a description of what is being measured.
 
     Raises:
         HardwareError: the disk cannot be measured, or the processes failed.

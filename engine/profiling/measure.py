@@ -31,8 +31,8 @@ def measure(accelerator: Accelerator, host: str, seconds_each: float = 0.5) -> H
         table_bytes=large_bytes(accelerator),
         seconds_each=seconds_each / 10,
     )
-    gather = tuple(_rate(one.row_bytes, one.payload_bytes, one.lookup_seconds) for one in times)
-    scatter = tuple(_rate(one.row_bytes, one.payload_bytes, one.update_seconds) for one in times)
+    gather = tuple(_rate(time.row_bytes, time.payload_bytes, time.lookup_seconds) for time in times)
+    scatter = tuple(_rate(time.row_bytes, time.payload_bytes, time.update_seconds) for time in times)
     profile = profile.model_copy(update={"gather_curve": gather, "scatter_curve": scatter})
     return with_step_costs(profile, seconds_each / 5)
 

@@ -17,7 +17,7 @@ PATIENCE_SECONDS = 600  # with a training on an accelerator that is to be measur
 Progress = Callable[[str], None]
 
 
-def quiet(words: str) -> None:
+def quiet(message: str) -> None:
     """Tell nobody."""
 
 
@@ -46,7 +46,7 @@ def machine_profiles(*, refresh: bool = False, on_progress: Progress = quiet) ->
 
     Args:
         refresh: measure even if today's figures are there.
-        on_progress: told in words what is being measured.
+        on_progress: Called with a description of what is being measured.
 
     Raises:
         HardwareError: something refuses to be measured.

@@ -28,7 +28,7 @@ def with_step_costs(profile: HardwareProfile, seconds_each: float = 0.1) -> Hard
     threads = sorted({1, accelerator.cores if on_cpu else 1})
     tables = tuple(_table_costs(profile, count, seconds_each) for count in threads)
     known = profile.model_copy(update={"step_costs": tables, "cache_bytes": cache_bytes})
-    return known.model_copy(update={"step_costs": tuple(_with_start(known, one, seconds_each) for one in tables)})
+    return known.model_copy(update={"step_costs": tuple(_with_start(known, table, seconds_each) for table in tables)})
 
 
 def _table_costs(profile: HardwareProfile, threads: int, seconds: float) -> StepCosts:

@@ -34,7 +34,7 @@ def workload_of(
         train_samples=train_samples,
         dense_parameter_bytes=counts.dense_parameter_bytes,
         tables=counts.tables,
-        matmuls=tuple(Matmul.model_validate(asdict(one)) for one in counts.matmuls),
+        matmuls=tuple(Matmul.model_validate(asdict(product)) for product in counts.matmuls),
         dense={"fp32": _dense_demand(counts.fp32), "bf16": _dense_demand(counts.bf16)},
         access_curve=tuple(access_curve),
         mapped_bytes=mapped_bytes,

@@ -163,6 +163,6 @@ def _best(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     tied = (values[:, 1:] == values[:, :-1]).any(1)
     if tied.any():
         values[tied], items[tied] = (
-            one[:, : values.shape[1]] for one in scores[tied].sort(descending=True, stable=True)
+            sorted_scores[:, : values.shape[1]] for sorted_scores in scores[tied].sort(descending=True, stable=True)
         )
     return values[:, :count], items[:, :count]

@@ -40,13 +40,13 @@ class Interactions:
 
     def without(self, other: "Interactions") -> "Interactions":
         """Those pairs that are not in `other`."""
-        base = 1 + max((int(one.items.max()) for one in (self, other) if len(one)), default=0)
+        base = 1 + max((int(side.items.max()) for side in (self, other) if len(side)), default=0)
         new = ~np.isin(self.users * base + self.items, other.users * base + other.items)
         return Interactions(users=self.users[new], items=self.items[new], left_out=self.left_out)
 
     def union(self, other: "Interactions") -> "Interactions":
         """The pairs of both."""
-        users, items = (np.concatenate([getattr(one, name) for one in (self, other)]) for name in ("users", "items"))
+        users, items = (np.concatenate([getattr(side, name) for side in (self, other)]) for name in ("users", "items"))
         return Interactions.of(users, items)
 
 

@@ -20,7 +20,7 @@ def measure_stalls(plan: StallPlan, on_progress: Callable[[str], None] | None = 
 
     Args:
         plan: Plan of the measurements.
-        on_progress: told in words what is being done.
+        on_progress: Called with a description of what is being done.
 
     Raises:
         RequestError: the model cannot be built, or a step takes more samples than there are.

@@ -101,7 +101,7 @@ class LinkedGroup(dist.ProcessGroup):
     def reduce_scatter(self, outputs: list[Tensor], messages: list[list[Tensor]], opts: Any = None) -> Any:
         """Sum over the processes, and keep a part."""
         work = self._inner.reduce_scatter(outputs, messages, opts or c10d.ReduceScatterOptions())
-        return self._sent("reduce_scatter", [one for some in messages for one in some], work)
+        return self._sent("reduce_scatter", [message for some in messages for message in some], work)
 
     def reduce_scatter_single(self, output: Tensor, message: Tensor, opts: Any = None) -> Any:
         """Sum over the processes, and keep a part, each in one array."""

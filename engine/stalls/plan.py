@@ -128,7 +128,8 @@ class StallMeasurements:
         """Inverse of `to_dict`."""
         traffic, rows = values["traffic"], values["slow_tier_rows"]
         communication = [
-            CommunicationMeasurement(**{**one, "traffic": Traffic(**one["traffic"])}) for one in values["communication"]
+            CommunicationMeasurement(**{**measured, "traffic": Traffic(**measured["traffic"])})
+            for measured in values["communication"]
         ]
         return cls(
             **{

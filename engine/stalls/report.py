@@ -148,7 +148,7 @@ def communication_samples(
 ) -> list[CommunicationSample]:
     """What each measured architecture loses to communication in a step, and what it sends; the profiled one too."""
     bandwidth = next(
-        (one.bytes_per_second for one in profile.collectives if one.operation == "all_reduce"),
+        (measured.bytes_per_second for measured in profile.collectives if measured.operation == "all_reduce"),
         NOMINAL_BYTES_PER_SECOND,
     )
     measured = list(measurements.communication)
@@ -158,7 +158,7 @@ def communication_samples(
             model="profiled", together=seconds["S2"], apart=seconds["S1g"], traffic=measurements.traffic
         )
         measured.append(own)
-    return [_sample(one, plan.processes, bandwidth) for one in measured]
+    return [_sample(measurement, plan.processes, bandwidth) for measurement in measured]
 
 
 def _sample(one: CommunicationMeasurement, processes: int, bandwidth: float) -> CommunicationSample:

@@ -37,13 +37,13 @@ def choose_profile(request: ProfileRequest, profiles: Sequence[HardwareProfile])
     Raises:
         HardwareError: there is no such accelerator.
     """
-    wanted = [one for one in profiles if request.stalls.accelerator in (None, one.accelerator.kind)]
+    wanted = [profile for profile in profiles if request.stalls.accelerator in (None, profile.accelerator.kind)]
     if not wanted:
-        names = ", ".join(one.accelerator.name for one in profiles)
+        names = ", ".join(profile.accelerator.name for profile in profiles)
         raise HardwareError(
             f"The accelerator {request.stalls.accelerator} is not on this machine: choose among {names}."
         )
-    return next((one for one in wanted if one.accelerator.kind == "cuda"), wanted[0])
+    return next((profile for profile in wanted if profile.accelerator.kind == "cuda"), wanted[0])
 
 
 def stalls_of(
@@ -55,7 +55,7 @@ def stalls_of(
         dataset: the data.
         request: model, batch size, devices.
         profile: Profile of the accelerator to train on.
-        on_progress: told in words what is being measured.
+        on_progress: Called with a description of what is being measured.
 
     Raises:
         RequestError: the model is unknown, or a step takes more samples than there are.

@@ -129,7 +129,7 @@ def _tracked(parent_run_id: str | None, name: str) -> Iterator[Run | None]:
 
 def _log_change(run: Run | None, progress: TrainingProgress, change: Change) -> None:
     """Say it, and keep it: the sentence of the last trial as a tag, the figures of each at its step."""
-    progress.say(change.words)
+    progress.say(change.explain())
     if run:
         run.log_metrics(
             {
@@ -139,7 +139,7 @@ def _log_change(run: Run | None, progress: TrainingProgress, change: Change) -> 
             },
             step=change.step,
         )
-        run.set_tags({"adaptation.reason": change.words})
+        run.set_tags({"adaptation.reason": change.explain()})
 
 
 def _log_result(run: Run, trained: Any, kind: Kind) -> None:

@@ -177,11 +177,13 @@ class Cluster:
         if placement.node in alive and placement.node != exclude:
             return placement
         elsewhere = [name for name in alive if name != exclude] or alive
-        others = [one for one in self._choices if one.node in elsewhere and one.precision == placement.precision]
+        others = [
+            choice for choice in self._choices if choice.node in elsewhere and choice.precision == placement.precision
+        ]
         if others:
             return placement.model_copy(update={"accelerator": others[0].accelerator, "threads": others[0].threads})
         node = self.nodes[elsewhere[0]]
-        same = next((one for one in node.accelerators if one.name == placement.device), node.accelerators[0])
+        same = next((found for found in node.accelerators if found.name == placement.device), node.accelerators[0])
         return placement.model_copy(update={"accelerator": f"{same.name}@{node.name}"})
 
     def _bring(self, dataset: Dataset, node: ClusterNode) -> None:

@@ -30,12 +30,12 @@ def spread(placement: Placement, count: int, nodes: Mapping[str, ClusterNode]) -
         RequestError: there are fewer GPUs of that model than trainings.
     """
     chosen = nodes[str(placement.node)]
-    model = next(one.model for one in chosen.accelerators if one.name == placement.device)
+    model = next(found.model for found in chosen.accelerators if found.name == placement.device)
     alike = [
-        f"{one.name}@{node.name}"
+        f"{accelerator.name}@{node.name}"
         for node in sorted(nodes.values(), key=lambda node: node.name != chosen.name)
-        for one in node.accelerators
-        if one.model == model
+        for accelerator in node.accelerators
+        if accelerator.model == model
     ]
     alike.sort(key=lambda name: name != placement.accelerator)
     if placement.device != "cpu" and count > len(alike):

@@ -62,8 +62,8 @@ def test_a_lasting_one_tries_the_neighbours_and_takes_the_better() -> None:
     assert change.observed == 0.3
     assert machine.threads == 1
     assert machine.adaptation.expected == pytest.approx((0.12, 0.1875)), "as wide as predicted, about what was measured"
-    assert "outside of the 80 to 125 ms that were predicted" in change.words
-    assert "1 thread(s) take over from 2" in change.words
+    assert "outside of the 80 to 125 ms that were predicted" in change.explain()
+    assert "1 thread(s) take over from 2" in change.explain()
 
 
 def test_while_more_is_better_it_goes_on() -> None:
@@ -85,13 +85,13 @@ def test_where_nothing_is_better_the_placement_stays_and_its_time_is_the_new_exp
     machine.run(20_000, lambda threads: {1: 0.5, 2: 0.4, 4: 0.6}[threads])
     (change,) = machine.changes
     assert change.after == change.before == TWO
-    assert "2 thread(s) stay" in change.words
+    assert "2 thread(s) stay" in change.explain()
 
 
 def test_with_one_choice_it_only_says_so() -> None:
     machine = Machine(ONE, [ONE])
     machine.run(500, lambda threads: 0.5)
-    assert "no other number of threads" in machine.changes[0].words
+    assert "no other number of threads" in machine.changes[0].explain()
     assert set(machine.used) == {1}
 
 
