@@ -32,7 +32,7 @@ def check_graph_request(request: TrainRequest, dataset: Dataset) -> None:
     """Refuse what a graph model cannot do, before anything is measured.
 
     Raises:
-        RequestError: the request asks for processes, a cluster or an AUC, or the schema names no user and item.
+        RequestError: The request asks for processes, a cluster or an AUC, or the schema names no user and item.
     """
     sides(dataset)
     asked = {

@@ -9,11 +9,8 @@ from prefect.runtime import flow_run
 from pydantic import BaseModel
 
 from engine.ensemble.result import EnsembleResult
-from flows.challenger import Tonight, challenge
-from flows.hooks import notify
-from flows.train import StepClock, budget_of, spending, total_reading, train_on
+from flows.train import train_on
 from hardware.devices.discovery import local_accelerators
-from hardware.meters.meter import measure_energy
 from ingestion.cache import forget
 from ingestion.sources.days import DayLog
 from models.graph import GRAPH_FAMILIES
@@ -23,8 +20,12 @@ from retraining.plan import NightPlan, yesterday
 from shunter.errors import RequestError
 from shunter.requests.nightly import NightlyRequest
 from shunter.settings import Settings
+from tasks.challenger import Tonight, challenge
 from tasks.nightly import ingest_days, look_for_days
+from tasks.notify import notify
 from tasks.run_state import StateFolder
+from tasks.spending import spending
+from tasks.step_clock import StepClock
 from tracking.convention import data_params, request_params
 from tracking.registry.versions import champion_of, tag_version, version_by_number, version_of_run
 from tracking.reports import log_config
@@ -35,9 +36,9 @@ class NightIdentity(BaseModel):
     """What an interrupted night goes on with.
 
     Attributes:
-        run_id: of MLflow.
-        day: judged on.
-        champion: version in use when it began; None where there was none.
+        run_id: Run in MLflow.
+        day: Day that is judged on.
+        champion: Version in use when it began; None if there was none.
     """
 
     run_id: str
@@ -50,7 +51,7 @@ def nightly(request: NightlyRequest = NightlyRequest()) -> Night:  # noqa: B008 
     """Learn the newest days, and put the result in the champion's place only if it is better on a day of its own.
 
     Args:
-        request: where the days lie, how they are judged, and the limits of the training.
+        request: Where the days are, how they are judged, and the limits of the training.
     """
     if request.model in GRAPH_FAMILIES:
         raise RequestError(f"A graph model ({request.model}) cannot be retrained nightly: use another --model.")
@@ -94,18 +95,16 @@ def _night(request: NightlyRequest, plan: NightPlan, logs: Mapping[date, DayLog]
     """Train, judge and, where it was earned, promote: everything that is tracked in the night's run."""
     identity = _begin(request, plan, state)
     accelerators = [accelerator.name for accelerator in local_accelerators()]
-    with closing(identity.run_id), measure_energy(*accelerators) as meter, spending(state, meter):
-        should_stop = budget_of(request, meter, state).exhausted
-        tonight = Tonight(request, plan, logs, state, identity.run_id, should_stop)
+    with closing(identity.run_id), spending(state, accelerators) as spent:
+        tonight = Tonight(request, plan, logs, state, identity.run_id, spent.budget(request).exhausted)
         if identity.champion is None:
             night = _first_night(tonight)
         else:
             version = version_by_number(request.register_as, identity.champion)
             night = challenge(tonight, open_champion(version, state.directory / "champion"))
-        energy = total_reading(state, meter)
         run = open_run(identity.run_id)
-        run.log_energy(energy)
-        run.log_metrics({"time.total_seconds": energy.seconds})
+        run.log_energy(spent.total)
+        run.log_metrics({"time.total_seconds": spent.total.seconds})
         log_night(night)
     return night
 

@@ -9,14 +9,14 @@ from rich.console import Console
 from engine.stalls.advice import advise
 from engine.stalls.report import StallReport
 from engine.stalls.search import check_request, choose_profile
-from flows.hooks import notify
-from hardware.reservation import reserve, wanted
 from hardware.types import HardwareProfile
 from reporting.pictures import draw_pictures
 from shunter.frozen import Frozen
 from shunter.requests.profile import ProfileRequest
 from shunter.requests.training import TrainRequest
+from tasks.accelerators import hold
 from tasks.ingest import ingest
+from tasks.notify import notify
 from tasks.profile import find_stalls, profile_machine
 from tracking.profiles import log_pictures, log_profiles, log_stalls
 from tracking.runs import closing, start_run
@@ -37,8 +37,8 @@ def profile(request: ProfileRequest = ProfileRequest(), refresh: bool = False) -
     """Measure this machine, and where a training of the model on the data waits, if both are given.
 
     Args:
-        request: the model and the data; without data the machine alone is measured.
-        refresh: measure the machine again although today's figures are there.
+        request: The model and the data; without data the machine alone is measured.
+        refresh: Measure the machine again although today's figures are there.
     """
     check_request(request)
     console = Console(stderr=True, highlight=False)
@@ -55,7 +55,7 @@ def profile(request: ProfileRequest = ProfileRequest(), refresh: bool = False) -
             report, advice = None, ()
             if dataset is not None:
                 chosen = choose_profile(request, profiles)
-                with reserve(*wanted(profiles, processes=2), holder=flow_run.get_name() or "profile"):
+                with hold(profiles, together=2):
                     report = find_stalls(dataset, request, chosen, on_progress=progress)
                 advice = advise(report, chosen)
                 log_stalls(run_id, report, advice)

@@ -12,10 +12,10 @@ class Rollback(Frozen):
     """What was done.
 
     Attributes:
-        name: of the registered model.
-        replaced: version that was the champion.
-        champion: version that is the champion now.
-        run_id: of MLflow.
+        name: Name of the registered model.
+        replaced: Version that was the champion.
+        champion: Version that is the champion now.
+        run_id: Run in MLflow.
     """
 
     name: str
@@ -24,18 +24,18 @@ class Rollback(Frozen):
     run_id: str
 
     @property
-    def words(self) -> str:
+    def explanation(self) -> str:
         """One sentence for the user."""
         return f"Version {self.champion} of {self.name!r} is the champion again, in place of version {self.replaced}."
 
 
 @flow(name="rollback", flow_run_name="rollback-{name}")
 def rollback(name: str = "shunter", to: int | None = None) -> Rollback:
-    """Put the former champion back, or a version by its number, after a look whether it loads.
+    """Put the former champion back, or a version by its number, once it has been seen to load.
 
     Args:
-        name: of the registered model.
-        to: version to put back; the one that was the champion before when absent.
+        name: Name of the registered model.
+        to: Version to put back; if omitted, the one that was the champion before.
     """
     run_id = start_run(f"{name} rollback", "rollback", flow_run_id=flow_run.get_id())
     with closing(run_id):
@@ -46,7 +46,7 @@ def rollback(name: str = "shunter", to: int | None = None) -> Rollback:
                 "rollback.model": name,
                 "rollback.from": str(done.replaced),
                 "rollback.to": str(done.champion),
-                "rollback.reason": done.words,
+                "rollback.reason": done.explanation,
             }
         )
         tag_version(replaced, {"rollback.run": run_id})

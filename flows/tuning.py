@@ -1,85 +1,79 @@
 """The flow that only tunes: settings tried on the chosen placement and ranked, none of them trained to the end."""
 
-from contextlib import ExitStack
-
 from prefect import flow
-from prefect.runtime import flow_run
 
-from flows.hooks import notify
-from hardware.budget import JOULES_PER_KWH, Budget
+from engine.data.dataset import Dataset
 from hardware.devices.power_limit import limited
-from hardware.meters.meter import EnergyMeter, measure_energy
-from hardware.reservation import reserve, trainings_together, wanted
+from hardware.reservation import Reservation, trainings_together
+from hardware.types import HardwareProfile
 from models.names import check_model
 from planner.decide import Decision
 from search.result import TuneResult
 from shunter.errors import RequestError
 from shunter.requests.training import TrainRequest
+from tasks.accelerators import hold
 from tasks.ingest import ingest
+from tasks.notify import notify
 from tasks.profile import profile_hardware
 from tasks.run_state import RunState
 from tasks.select import log_decision, select
+from tasks.spending import spending
+from tasks.tracked_run import tracked_run
 from tasks.tune import publish_search, tune
 from tracking.reports import log_config
-from tracking.runs import closing, open_run, start_run_tree
+from tracking.runs import open_run
 
 
 @flow(name="tune", flow_run_name="tune-{request.data}", on_failure=[notify], on_crashed=[notify])
 def tune_only(request: TrainRequest = TrainRequest()) -> TuneResult:
     """Search settings for a model on the data and rank them in MLflow, without training or registering any.
 
-    Interrupted and given again, it goes on with the trials that are left.
+    Interrupted and given again, it goes on with the trials that are left, and with what is left of the limits.
 
     Args:
-        request: the data, the limits, the objective and the effort; what concerns the ensemble is not used.
+        request: The data, the limits, the objective and the effort; what concerns the ensemble is not used.
 
     Raises:
-        RequestError: a cluster is asked for.
+        RequestError: A cluster is asked for.
     """
     check_model(request.model)
     if request.nodes.cluster is not None:
-        raise RequestError(
-            f"Tuning alone works on this machine: leave out the cluster {request.nodes.cluster}, or train."
-        )
+        cluster = request.nodes.cluster
+        raise RequestError(f"Tuning alone works on this machine: leave out the cluster {cluster}, or train.")
     dataset = ingest(request)
     profiles = profile_hardware()
-    with RunState(request, dataset, profiles[0].host, purpose="tune") as state, ExitStack() as stack:
-        decision = state.recall("decision", Decision)
-        together = trainings_together(request, profiles)
-        groups = wanted(profiles, processes=together, chosen=decision.placement if decision else None)
-        held = stack.enter_context(reserve(*groups, holder=flow_run.get_name() or "tune"))
-        run_id = start_run_tree(request, dataset, flow_run_id=flow_run.get_id(), kind="tune")
-        with closing(run_id), measure_energy(*held.names) as meter:
-            if decision is None:
-                decision = select(dataset, request, held.of(profiles))
-                state.remember("decision", decision)
-            held.keep(decision.placement, together)
-            log_config(run_id, "request", request.flat())
-            log_decision(run_id, decision)
-            with limited(decision.placement.accelerator, decision.placement.power_limit_watts):
-                result = tune(
-                    dataset,
-                    request,
-                    decision.placement,
-                    state.directory / "tune",
-                    parent_run_id=run_id,
-                    should_stop=_budget(request, meter).exhausted,
-                    used_seconds=meter.seconds_so_far(),
-                    used_joules=meter.joules_so_far() or 0.0,
-                )
-            log_config(run_id, "settings", result)
-            publish_search(run_id, result, state.directory / "tune")
-            open_run(run_id).log_energy(meter.reading)
+    with RunState(request, dataset, profiles[0].host, purpose="tune") as state:
+        together, chosen = trainings_together(request, profiles), state.recall("decision", Decision)
+        with hold(profiles, together=together, decision=chosen) as held:
+            result = _tune_tracked(request, dataset, held.of(profiles), state, held)
         state.finish()
     return result
 
 
-def _budget(request: TrainRequest, meter: EnergyMeter) -> Budget:
-    limits = request.limits
-    return Budget(
-        meter=meter,
-        max_seconds=None if limits.max_hours is None else limits.max_hours * 3600,
-        max_joules=None if limits.max_kwh is None else limits.max_kwh * JOULES_PER_KWH,
-        max_cost=limits.max_cost,
-        price_per_hour=request.pricing.price_per_hour,
-    )
+def _tune_tracked(
+    request: TrainRequest, dataset: Dataset, profiles: list[HardwareProfile], state: RunState, held: Reservation
+) -> TuneResult:
+    """The steps that are tracked in one tree of MLflow runs, resumed where an earlier attempt was interrupted."""
+    with tracked_run(request, dataset, state, kind="tune") as run_id, spending(state, held.names) as spent:
+        decision = state.recall("decision", Decision)
+        if decision is None:
+            decision = select(dataset, request, profiles)
+            state.remember("decision", decision)
+        held.keep(decision.placement, trainings_together(request, profiles))
+        log_decision(run_id, decision)
+        budget = spent.budget(request)
+        with limited(decision.placement.accelerator, decision.placement.power_limit_watts):
+            result = tune(
+                dataset,
+                request,
+                decision.placement,
+                state.directory / "tune",
+                parent_run_id=run_id,
+                should_stop=budget.exhausted,
+                used_seconds=budget.seconds,
+                used_joules=budget.joules or 0.0,
+            )
+        log_config(run_id, "settings", result)
+        publish_search(run_id, result, state.directory / "tune")
+        open_run(run_id).log_energy(spent.total)
+    return result

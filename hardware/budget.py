@@ -1,8 +1,11 @@
 """A budget of time, energy and money that work asks, now and then, whether it is used up."""
 
-from typing import Protocol
+from typing import Protocol, Self
 
+from hardware.cost.billing import affordable_seconds
 from hardware.types import EnergyReading
+from shunter.requests.limits import Limits
+from shunter.requests.pricing import Pricing
 
 JOULES_PER_KWH = 3.6e6
 # Reading the processor time of all children takes milliseconds, a small training step not much more.
@@ -30,13 +33,13 @@ class Budget:
     """Limits on a stretch of work that `meter` watches; `exhausted` is the `should_stop` of training and tuning.
 
     Args:
-        meter: an entered meter; its seconds and joules count.
-        max_seconds: longest wall-clock time.
-        max_joules: most energy.
-        max_cost: most money; needs `price_per_hour`.
-        price_per_hour: price of the machine, in the user's currency.
-        used_seconds: used by earlier attempts of an interrupted run.
-        used_joules: used by earlier attempts of an interrupted run.
+        meter: Entered meter whose seconds and joules count.
+        max_seconds: Longest wall-clock time.
+        max_joules: Most energy.
+        max_cost: Most money by the exact time; requires `price_per_hour`.
+        price_per_hour: Price of the machine, in the user's currency.
+        used_seconds: Seconds that earlier attempts of an interrupted run have used.
+        used_joules: Joules that earlier attempts of an interrupted run have used.
     """
 
     def __init__(
@@ -60,6 +63,26 @@ class Budget:
         self.used_joules = used_joules
         self._energy_asked_at = 0.0  # A counter needs a moment before its first difference means something.
         self._energy_answer: str | None = None
+
+    @classmethod
+    def of(cls, limits: Limits, pricing: Pricing, meter: Meter, *, used: EnergyReading | None = None) -> Self:
+        """The limits of a request, less what earlier attempts have used of them.
+
+        Args:
+            limits: Limits on time, energy and cost.
+            pricing: Price of the machine; with each started unit of time charged in full the limit on cost is kept.
+            meter: Entered meter of this attempt.
+            used: Time and energy of earlier attempts.
+        """
+        return cls(
+            meter=meter,
+            max_seconds=None if limits.max_hours is None else limits.max_hours * 3600,
+            max_joules=None if limits.max_kwh is None else limits.max_kwh * JOULES_PER_KWH,
+            max_cost=_affordable_cost(limits.max_cost, pricing),
+            price_per_hour=pricing.price_per_hour,
+            used_seconds=used.seconds if used else 0.0,
+            used_joules=(used.joules or 0.0) if used else 0.0,
+        )
 
     @property
     def seconds(self) -> float:
@@ -101,3 +124,10 @@ class Budget:
             source = self.meter.reading.source
             return f"The energy limit of {limit} cannot be kept, since energy is unavailable: {source}."
         return f"The energy limit of {limit} is used up." if used >= max_joules else None
+
+
+def _affordable_cost(limit: float | None, pricing: Pricing) -> float | None:
+    """What may be spent by the exact time, so that the bill keeps the limit."""
+    if limit is None or pricing.price_per_hour is None:
+        return limit
+    return affordable_seconds(limit, pricing.price_per_hour, pricing.billing) * pricing.price_per_hour / 3600

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,10 +12,12 @@ from pydantic import BaseModel, ConfigDict
 from rich.console import Console
 
 from hardware.types import HardwareProfile, Placement
-from shunter.requests.training import TrainRequest
+from shunter.requests import TrainRequest
 from shunter.settings import Settings
 
 POLL_SECONDS = 1.0
+
+Tell = Callable[[str], None]
 
 
 class Holder(BaseModel):
@@ -28,7 +30,7 @@ class Holder(BaseModel):
     since: datetime
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """For instance `train-ml-100k (process 4711, since 2026-03-01 12:00 UTC)`."""
         return f"{self.name} (process {self.pid}, since {self.since:%Y-%m-%d %H:%M} UTC)"
 
@@ -70,7 +72,7 @@ class Reservation:
     def take_if_free(self, groups: Sequence[Sequence[str]], holder: str) -> str | None:
         """As `take`; returns in words by whom one is used."""
         missing = self.take(groups, holder)
-        return None if missing is None else _used_words(missing)
+        return None if missing is None else _description_of_use(missing)
 
     def release(self) -> None:
         """Give back everything."""
@@ -95,30 +97,35 @@ class Reservation:
 
 
 @contextmanager
-def reserve(*groups: Sequence[str], holder: str, patience_seconds: float | None = None) -> Iterator[Reservation]:
+def reserve(
+    *groups: Sequence[str], holder: str, patience_seconds: float | None = None, tell: Tell | None = None
+) -> Iterator[Reservation]:
     """Hold one accelerator of each group for the length of the block; waits for what others use, and says so.
 
     Nothing is held while it waits, so that two that want the same two never wait for each other.
 
     Args:
-        groups: names as in `Accelerator.name`; within a group any will do.
-        holder: what others are told who have to wait.
-        patience_seconds: after which the block runs although it holds nothing; None waits as long as it takes.
+        groups: Names as in `Accelerator.name`; within a group any will do.
+        holder: Name that others are told who have to wait.
+        patience_seconds: Longest wait, after which the block runs although it holds nothing; None waits as long as it
+            takes.
+        tell: Told each sentence about the wait; if omitted, `say`.
     """
+    tell = tell or say
     reservation = Reservation()
-    told = None
+    waiting_for = None
     started = time.monotonic()
     while (missing := reservation.take(groups, holder)) is not None:
         if patience_seconds is not None and time.monotonic() - started >= patience_seconds:
-            _say(f"{_used_words(missing)}: going on beside it, which disturbs both.")
-            told = None
+            tell(f"{_description_of_use(missing)}: going on beside it, which disturbs both.")
+            waiting_for = None
             break
-        if (words := _used_words(missing)) != told:
-            told = words
-            _say(f"{words}: waiting for it.")
+        if (words := _description_of_use(missing)) != waiting_for:
+            waiting_for = words
+            tell(f"{words}: waiting for it.")
         time.sleep(POLL_SECONDS)
-    if told:
-        _say(f"Going on with {', '.join(reservation.names)}.")
+    if waiting_for:
+        tell(f"Going on with {', '.join(reservation.names)}.")
     try:
         yield reservation
     finally:
@@ -131,9 +138,9 @@ def wanted(
     """What to reserve: before a choice one accelerator of each model, for equal ones are chosen alike.
 
     Args:
-        profiles: of the accelerators of this machine.
-        processes: that train together; more than one need a GPU each, whichever they get.
-        chosen: a placement that was chosen before, by an interrupted run; then what it uses is enough.
+        profiles: Accelerators of this machine.
+        processes: Number that train together; more than one need a GPU each, whichever they get.
+        chosen: Placement that an interrupted run has chosen; then what it uses is enough.
     """
     if chosen is not None:
         return [[name] for name in _used_by(chosen.accelerator, processes)]
@@ -149,8 +156,8 @@ def trainings_together(request: TrainRequest, profiles: Sequence[HardwareProfile
     """How many GPUs a run takes at a time where it takes any: for processes that share a training, or for trials.
 
     Args:
-        request: how many of both.
-        profiles: of the accelerators of this machine.
+        request: Number of both.
+        profiles: Accelerators of this machine.
     """
     gpus = sum(profile.accelerator.kind == "cuda" for profile in profiles)
     return max(request.training.processes, min(request.search.parallel_trials, gpus))
@@ -176,21 +183,14 @@ def _identity(name: str) -> str:
     return f"gpu-{torch.cuda.get_device_properties(torch.device(name)).uuid}"
 
 
-def _used_words(name: str) -> str:
+def _description_of_use(name: str) -> str:
     try:
-        holder = Holder.model_validate_json(_lock_path(name).with_suffix(".json").read_text()).words
+        holder = Holder.model_validate_json(_lock_path(name).with_suffix(".json").read_text()).description
     except (OSError, ValueError):
         holder = "another process"
     return f"{name} is used by {holder}"
 
 
-def _say(sentence: str) -> None:
-    """On the terminal, and in the log of the flow run where there is one."""
-    from prefect import get_run_logger
-    from prefect.exceptions import MissingContextError
-
+def say(sentence: str) -> None:
+    """Print a sentence on the terminal."""
     Console(stderr=True, highlight=False).print(sentence, style="dim", soft_wrap=True, markup=False)
-    try:
-        get_run_logger().info(sentence)
-    except MissingContextError:
-        return

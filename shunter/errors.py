@@ -6,7 +6,7 @@ the sentence and exits with `exit_code`; `--debug` shows the traceback. Mistakes
 
 
 class ShunterError(Exception):
-    """Base of every error that a user can cause or mend."""
+    """Base of every error that a user can cause or fix."""
 
     exit_code = 1
 

@@ -27,7 +27,7 @@ class Settings(BaseSettings):
 
     catalogue: Path | None = Field(
         default=None,
-        description="YAML file with the user's own accelerators and prices: `catalogue.yaml` of `home` when not set.",
+        description="YAML file with the user's own accelerators and prices: `catalogue.yaml` of `home` if omitted.",
     )
 
     allow_power_limit: bool = Field(
@@ -37,8 +37,8 @@ class Settings(BaseSettings):
 
     lock_directory: Path | None = Field(
         default=None,
-        description="Folder of the locks that keep trainings off each other's accelerators: `locks` of `home` when not "
-        "set; name a common one where several homes share a machine.",
+        description="Folder of the locks that keep trainings off each other's accelerators: `locks` of `home` if "
+        "omitted; name a common one where several homes share a machine.",
     )
 
     notify_webhook: SecretStr | None = Field(
@@ -64,16 +64,18 @@ class Settings(BaseSettings):
     host: str = Field(default="127.0.0.1", description="Address on which the web interfaces listen.")
 
     host_names: str | None = Field(
-        default=None, description="Names by which browsers reach them, with commas; needed when `host` is not loopback."
+        default=None,
+        description="Names by which browsers reach them, separated by commas; required when `host` is not loopback.",
     )
 
     mlflow_basic_auth: bool = Field(
-        default=False, description="Whether MLflow asks for a user and a password; needed when `host` is not loopback."
+        default=False,
+        description="Whether MLflow asks for a user and a password; required when `host` is not loopback.",
     )
 
     data_roots: str | None = Field(
         default=None,
-        description="Folders that may be read, with colons between; when not set, everything from the command line, "
+        description="Folders that may be read, separated by colons; if omitted, everything from the command line, "
         "and `data` of `home` from a deployment.",
     )
 

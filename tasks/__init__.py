@@ -1,1 +1,13 @@
 """The steps. One folder is one step: its `__init__` exports the Prefect task, the files beside it do the work."""
+
+from ingestion.sources.guard import restrict_where
+
+
+def _came_through_a_deployment() -> bool:
+    """Whether whoever may reach Prefect's server wrote the request, in its UI, by its API or for a schedule."""
+    from prefect.runtime import deployment
+
+    return deployment.id is not None
+
+
+restrict_where(_came_through_a_deployment)

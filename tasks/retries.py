@@ -41,7 +41,7 @@ def is_passing(error: BaseException) -> bool:
     What an error was raised from counts as well, since ours stand for those of libraries. A missing file, a full disk,
     a wrong value and a loss that is no number do not pass by themselves.
     """
-    return any(_passes(one) for one in _chain(error))
+    return any(_passes(cause) for cause in _chain(error))
 
 
 def retried() -> Retried:

@@ -12,9 +12,8 @@ from pydantic_core import to_json
 
 from engine.checkpoint.storage import write_text
 from engine.data.dataset import Dataset
-from hardware.types import EnergyReading
 from shunter.errors import RequestError
-from shunter.requests.training import TrainRequest
+from shunter.requests import TrainRequest
 from shunter.settings import Settings
 
 State = TypeVar("State", bound=BaseModel)
@@ -34,10 +33,10 @@ class StateFolder:
     Finished work removes its folder: what lasts is in MLflow. Used as a context manager, which holds a lock.
 
     Args:
-        directory: of the state.
-        what: is done, for the message to another process that would do the same.
-        fresh: forget what an earlier attempt has left.
-        lock: file of the lock; beside the folder when absent.
+        directory: Folder of the state.
+        what: Name of the work, for the message to another process that would do the same.
+        fresh: Whether to forget what an earlier attempt has left.
+        lock: File of the lock; beside the folder if omitted.
     """
 
     def __init__(self, directory: Path, what: str, *, fresh: bool = False, lock: Path | None = None) -> None:
@@ -50,7 +49,7 @@ class StateFolder:
         """Take the lock and create or reopen the folder.
 
         Raises:
-            RequestError: another process does the very same now.
+            RequestError: Another process does the very same now.
         """
         self.directory.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -75,7 +74,7 @@ class StateFolder:
         """Keep `value` under `name`, replacing what was there, in one atomic step.
 
         Raises:
-            CheckpointError: it cannot be written, for instance because the disk is full.
+            CheckpointError: It cannot be written, for instance because the disk is full.
         """
         write_text(self.directory / f"{name}.json", value.model_dump_json())
 
@@ -106,11 +105,11 @@ class RunState(StateFolder):
     The same request over the same data on the same machine has the same folder, so giving the command again resumes it.
 
     Args:
-        request: what was asked for.
-        dataset: the data.
-        host: the machine.
-        fresh: forget what an earlier attempt has left.
-        purpose: of the run; each has a folder of its own.
+        request: What was asked for.
+        dataset: The data.
+        host: The machine.
+        fresh: Whether to forget what an earlier attempt has left.
+        purpose: Purpose of the run; each has a folder of its own.
     """
 
     def __init__(
@@ -127,18 +126,6 @@ def _key_text(request: TrainRequest) -> str:
     asked = request.flat()
     names = [*KEY_ORDER, *sorted(asked.keys() - {*KEY_ORDER, FREE_TO_CHANGE})]
     return to_json({name: asked[name] for name in names}).decode()
-
-
-class RunIdentity(BaseModel):
-    """The MLflow run that an interrupted run goes on writing to."""
-
-    parent_run_id: str
-
-
-class Spent(BaseModel):
-    """Time and energy that earlier attempts of this run have used of its limits."""
-
-    energy: EnergyReading
 
 
 def unfinished_runs() -> list[Path]:

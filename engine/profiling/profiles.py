@@ -8,7 +8,7 @@ from engine.profiling.cache import ProfileKey, read_profiles, write_profiles
 from engine.profiling.machine import complete, is_complete
 from engine.profiling.measure import measure
 from hardware.devices.discovery import host_fingerprint, local_accelerators
-from hardware.reservation import Reservation, reserve
+from hardware.reservation import Reservation, Tell, reserve, say
 from hardware.types import HardwareProfile
 from shunter.settings import Settings
 
@@ -21,11 +21,12 @@ def quiet(message: str) -> None:
     """Tell nobody."""
 
 
-def local_profiles(*, refresh: bool = False) -> list[HardwareProfile]:
+def local_profiles(*, refresh: bool = False, tell: Tell = say) -> list[HardwareProfile]:
     """Profiles of this machine's accelerators, the CPU first; measured at most once a day.
 
     Args:
         refresh: measure even if today's figures are there.
+        tell: Called with a sentence when a measurement waits for others.
 
     Raises:
         HardwareError: a device refuses to be measured.
@@ -35,34 +36,37 @@ def local_profiles(*, refresh: bool = False) -> list[HardwareProfile]:
     path, key = _kept_at(host), ProfileKey.of(host)
     profiles = None if refresh else read_profiles(path, key)
     if profiles is None:
-        with _undisturbed([accelerator.name for accelerator in accelerators]):
+        with _undisturbed([accelerator.name for accelerator in accelerators], tell):
             profiles = [measure(accelerator, host) for accelerator in accelerators]
         write_profiles(path, key, profiles)
     return profiles
 
 
-def machine_profiles(*, refresh: bool = False, on_progress: Progress = quiet) -> list[HardwareProfile]:
+def machine_profiles(
+    *, refresh: bool = False, on_progress: Progress = quiet, tell: Tell = say
+) -> list[HardwareProfile]:
     """Profiles with the slower measurements too, kept beside the others of the day.
 
     Args:
         refresh: measure even if today's figures are there.
         on_progress: Called with a description of what is being measured.
+        tell: Called with a sentence when a measurement waits for others.
 
     Raises:
         HardwareError: something refuses to be measured.
     """
     on_progress("arithmetic, memory and power")
-    profiles = local_profiles(refresh=refresh)
+    profiles = local_profiles(refresh=refresh, tell=tell)
     if not all(is_complete(profile) for profile in profiles):
-        with _undisturbed([profile.accelerator.name for profile in profiles]):
+        with _undisturbed([profile.accelerator.name for profile in profiles], tell):
             profiles = complete(profiles, on_progress)
         write_profiles(_kept_at(profiles[0].host), ProfileKey.of(profiles[0].host), profiles)
     return profiles
 
 
-def _undisturbed(names: list[str]) -> AbstractContextManager[Reservation]:
+def _undisturbed(names: list[str], tell: Tell) -> AbstractContextManager[Reservation]:
     """Hold all accelerators, for a training elsewhere would be measured along; not for ever, as one may last days."""
-    return reserve(*([name] for name in names), holder="profile", patience_seconds=PATIENCE_SECONDS)
+    return reserve(*([name] for name in names), holder="profile", patience_seconds=PATIENCE_SECONDS, tell=tell)
 
 
 def _kept_at(host: str) -> Path:

@@ -8,7 +8,7 @@ this machine has named, links followed: see `SHUNTER_DATA_ROOTS`.
 import io
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -21,12 +21,24 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _WILD = re.compile(r"[*?\[]")
 
 
+_FOREIGN: list[Callable[[], bool]] = []
+
+
+def restrict_where(is_foreign: Callable[[], bool]) -> None:
+    """Keep requests that others than this machine's user may have written within the named folders.
+
+    Args:
+        is_foreign: Whether the request that is being served is such a one; asked whenever a path is checked.
+    """
+    _FOREIGN.append(is_foreign)
+
+
 def allowed_roots() -> tuple[Path, ...] | None:
     """The folders that may be read; None for all of them."""
     settings = Settings()
     if settings.data_roots:
         return tuple(Path(root).expanduser().resolve() for root in settings.data_roots.split(os.pathsep) if root)
-    return (settings.deployment_data_directory.resolve(),) if _is_deployment() else None
+    return (settings.deployment_data_directory.resolve(),) if any(is_foreign() for is_foreign in _FOREIGN) else None
 
 
 def check_words(part: str) -> None:
@@ -154,9 +166,3 @@ def check_sizes(paths: Iterable[Path], name: str) -> None:
     budget = Budget.of_settings()
     for path in paths:
         budget.take_bytes(path.stat().st_size, name)
-
-
-def _is_deployment() -> bool:
-    from prefect.runtime import deployment
-
-    return deployment.id is not None

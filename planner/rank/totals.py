@@ -1,6 +1,5 @@
 """Figures of the whole job at every candidate, one numpy column each: there may be tens of thousands of candidates."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -9,12 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hardware.budget import JOULES_PER_KWH
+from hardware.cost.billing import BILLED_UNIT_SECONDS, SHORTEST_BILLED_SECONDS
 from planner.assessment import Candidate
 from planner.describe import JobSize
 from shunter.requests.training import Billing, Limits, Weights
-
-BILLED_UNIT_SECONDS = {Billing.SECOND: 1, Billing.MINUTE: 60, Billing.HOUR: 3600}
-SHORTEST_BILLED_SECONDS = 60
 
 Column = NDArray[np.float64]
 
@@ -133,16 +130,6 @@ def billed_seconds(seconds: Column, billing: Billing) -> Column:
     if unit is None:
         return seconds
     return np.maximum(SHORTEST_BILLED_SECONDS, np.ceil(seconds / unit - 1e-9) * unit)
-
-
-def affordable_seconds(max_cost: float, price_per_hour: float, billing: Billing) -> float:
-    """The longest time that is charged at most `max_cost`: whole units, and nothing where the shortest bill is more."""
-    seconds = max_cost / price_per_hour * 3600
-    unit = BILLED_UNIT_SECONDS.get(billing)
-    if unit is None:
-        return seconds
-    whole = math.floor(seconds / unit + 1e-9) * float(unit)
-    return whole if whole >= SHORTEST_BILLED_SECONDS else 0.0
 
 
 def scores_of(totals: Totals, weights: Weights) -> Column:

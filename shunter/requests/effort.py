@@ -12,7 +12,7 @@ def parse_task_weights(text: str) -> dict[str, float]:
     """From `click=1,conversion=0.5`.
 
     Raises:
-        ValueError: a part is no name with a number from 0 on, or a name comes twice.
+        ValueError: A part is no name with a number from 0 on, or a name comes twice.
     """
     weights: dict[str, float] = {}
     for part in text.split(","):

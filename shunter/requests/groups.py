@@ -55,7 +55,7 @@ class Request(BaseModel, frozen=True, extra="forbid", field_title_generator=titl
         """The request with some options changed, in their groups or flat.
 
         Raises:
-            ValidationError: a value is out of range, or the values contradict each other.
+            ValidationError: A value is out of range, or the values contradict each other.
         """
         return type(self).model_validate({**dict(self), **(update or {})})
 

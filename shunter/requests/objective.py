@@ -1,4 +1,4 @@
-"""What the chosen placement shall need least of."""
+"""What the chosen placement should need least of."""
 
 import math
 from enum import StrEnum
@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, Field
 
 
 class Objective(StrEnum):
-    """What the chosen placement shall need least of, within the limits."""
+    """What the chosen placement should need least of, within the limits."""
 
     TIME = "time"
     ENERGY = "energy"
@@ -32,7 +32,7 @@ class Weights(BaseModel, frozen=True, extra="forbid"):
         """From `energy`, or from `time=1,energy=0.5`.
 
         Raises:
-            ValueError: a quantity is unknown or given twice, a weight is no positive number, or none is given.
+            ValueError: A quantity is unknown or given twice, a weight is no positive number, or none is given.
         """
         known = ", ".join(Objective)
         weights: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""Step `ensemble`: the members combined, kept only if that is better, and scored once on the test part."""
+"""Step `ensemble`: the members trained and combined, kept only if that is better, and scored once on the test part."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,8 +11,9 @@ from engine.ensemble.result import EnsembleResult
 from engine.trained_model import TrainedModel
 from hardware.types import Placement
 from tasks.ensemble.combine import combine_members
+from tasks.ensemble.members import scoring_placement, train_members
 
-__all__ = ["build_ensemble", "combine_members"]
+__all__ = ["build_ensemble", "combine_members", "scoring_placement", "train_members"]
 
 
 @task(name="ensemble", cache_policy=NO_CACHE)

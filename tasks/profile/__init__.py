@@ -11,6 +11,7 @@ from engine.stalls.report import StallReport
 from engine.stalls.search import stalls_of
 from hardware.types import HardwareProfile
 from shunter.requests.profile import ProfileRequest
+from tasks.accelerators import tell
 from tasks.profile.publish import publish
 
 __all__ = ["find_stalls", "profile_cluster", "profile_hardware", "profile_machine"]
@@ -21,13 +22,13 @@ LONGEST_SECONDS = 3600  # of all measurements: a device that does not answer sha
 @task(name="profile", cache_policy=NO_CACHE, timeout_seconds=LONGEST_SECONDS)
 def profile_hardware(refresh: bool = False) -> list[HardwareProfile]:
     """Profile every accelerator of this machine, from the day's file unless `refresh`."""
-    return local_profiles(refresh=refresh)
+    return local_profiles(refresh=refresh, tell=tell)
 
 
 @task(name="profile machine", cache_policy=NO_CACHE, timeout_seconds=LONGEST_SECONDS)
 def profile_machine(refresh: bool = False, on_progress: Progress = quiet) -> list[HardwareProfile]:
     """The same, with disk and collectives."""
-    return machine_profiles(refresh=refresh, on_progress=on_progress)
+    return machine_profiles(refresh=refresh, on_progress=on_progress, tell=tell)
 
 
 @task(name="find stalls", cache_policy=NO_CACHE)

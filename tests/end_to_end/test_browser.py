@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, sync_playwright
 
-from flows.services import free_port
+from flows.command.services import free_port
 from shunter.settings import PROJECT_ROOT
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -132,7 +132,7 @@ def test_the_form_shows_every_parameter_with_its_description_and_default(page: P
     page.goto(f"{servers.prefect}/deployments/deployment/{servers.deployment('train')}/run")
     assert field(page, "Data").input_value() == "ml-100k"
     assert field(page, "Max Epochs").input_value() == "9"
-    page.get_by_text("Settings to try; 9 when absent").wait_for()
+    page.get_by_text("Settings to try; if omitted 9").wait_for()
     choose_type(page, "Trials", "int")
     assert field(page, "Trials").input_value() == ""
     page.get_by_text("Energy of tuning and training, in kilowatt hours.").wait_for()
@@ -143,7 +143,8 @@ def test_a_training_triggered_from_the_form_completes_with_what_was_typed(
 ) -> None:
     assert triggered["state_type"] == "COMPLETED", triggered["state"]["message"]
     request = triggered["parameters"]["request"]
-    assert (request["data"], request["trials"], request["max_epochs"]) == ("synthetic:4000", 1, 1)
+    asked = request["source"]["data"], request["search"]["trials"], request["training"]["max_epochs"]
+    assert asked == ("synthetic:4000", 1, 1)
     page.goto(f"{servers.prefect}/runs/flow-run/{triggered['id']}")
     page.get_by_text("Completed").first.wait_for()
     page.screenshot(path=PICTURES / "prefect-run.png")

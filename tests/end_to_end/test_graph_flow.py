@@ -30,7 +30,7 @@ def test_a_graph_model_goes_from_click_log_to_champion(tmp_path: Path, prefect_s
     from rich.console import Console
 
     from engine.ranking.result import TrainedRanker
-    from flows.summary import print_summary
+    from flows.command.summary import print_summary
     from flows.train import train
     from tracking.registry.models import load_champion
 

@@ -191,7 +191,7 @@ def test_rollback_by_command_puts_the_former_champion_back_and_is_kept_in_mlflow
 
     done = rollback.fn()
     assert (done.replaced, done.champion) == (2, 1)
-    assert done.words == "Version 1 of 'shunter' is the champion again, in place of version 2."
+    assert done.explanation == "Version 1 of 'shunter' is the champion again, in place of version 2."
     assert aliases() == {"champion": 1}
     tags = MlflowClient(tracking_uri()).get_run(done.run_id).data.tags
     assert (tags["run.kind"], tags["rollback.from"], tags["rollback.to"]) == ("rollback", "2", "1")

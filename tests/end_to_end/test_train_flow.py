@@ -53,7 +53,7 @@ def test_summary_holds_measured_figures_of_every_step(in_that_home) -> None:
 def test_printed_summary_names_quality_energy_placement_and_the_next_command(in_that_home) -> None:
     from rich.console import Console
 
-    from flows.summary import print_summary
+    from flows.command.summary import print_summary
 
     console = Console(width=100, record=True, file=io.StringIO())
     print_summary(console, in_that_home)
@@ -160,7 +160,7 @@ def test_interrupted_command_says_so_and_the_next_one_resumes(
     os.killpg(first.pid, signal.SIGINT)
     _, errors = first.communicate(timeout=300)
     assert first.returncode == 130, errors
-    assert errors.strip().splitlines()[-1] == "Interrupted: give the same command again to resume where it stopped."
+    assert errors.strip().splitlines()[-1] == "Interrupted: run the same command again to resume where it stopped."
     second = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert second.returncode == 0, second.stderr
     assert "an interrupted run of the same request was continued" in " ".join(second.stdout.split())

@@ -8,8 +8,8 @@ from engine.config import Execution, Hyperparameters, Schedule
 from engine.job import Checkpointing, TrainingJob
 from engine.loop.interrupt import stopped_between_steps
 from engine.loop.trainer import train
-from flows.hooks import notify
 from models.spec import ModelSpec
+from tasks.notify import notify
 from tests.engine.synthetic import write_dataset
 
 

@@ -17,7 +17,21 @@ def shunter(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.mark.parametrize(
-    "command", ["train", "select", "profile", "nightly", "rollback", "datasets", "runs", "report", "deliver", "ui"]
+    "command",
+    [
+        "train",
+        "tune",
+        "select",
+        "profile",
+        "nightly",
+        "rollback",
+        "datasets",
+        "runs",
+        "report",
+        "sync",
+        "deliver",
+        "ui",
+    ],
 )
 def test_help_of_every_command_shows_its_options(command: str) -> None:
     done = shunter(command, "--help")
@@ -70,8 +84,18 @@ def test_packages_of_another_project_are_refused(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "__init__.py").write_text("")
     script = (
-        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import flows.environment as e\n"
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import flows.command.environment as e\n"
         "try: e.check_packages()\nexcept Exception as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert "'models' was imported from" in done.stdout
+
+
+def test_sync_is_listed_and_its_old_name_still_works_with_a_hint() -> None:
+    listed = shunter("--help").stdout
+    assert "sync" in listed
+    assert "deliver" not in listed
+    done = shunter("deliver")
+    assert done.returncode == 0, done.stderr
+    assert "0 entries delivered" in done.stdout
+    assert "`shunter sync`" in done.stderr

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from flows.daemons import Daemon, find, process_mark, start, stop
-from flows.services import Service, free_port
+from flows.command.daemons import Daemon, find, process_mark, start, stop
+from flows.command.services import Service, free_port
 from shunter.errors import RequestError, ShunterError
 from shunter.settings import Settings
 

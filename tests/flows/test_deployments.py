@@ -6,8 +6,8 @@ import pytest
 from prefect import Flow, get_client
 from prefect.client.schemas.objects import DeploymentSchedule
 
-from flows.deployments import NightlySchedule, deployed_flows, register_deployments
-from flows.services import WORK_POOL
+from flows.command.deployments import NightlySchedule, deployed_flows, register_deployments
+from flows.command.services import WORK_POOL
 from shunter.requests.training import Billing, Limits, Objective, TrainRequest
 
 FLOWS = {flow.name: flow for flow in deployed_flows()}

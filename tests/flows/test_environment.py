@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from flows.daemons import Daemon, process_mark
-from flows.environment import use_running_server
-from flows.operation import Ports
+from flows.command.daemons import Daemon, process_mark
+from flows.command.environment import use_running_server
+from flows.command.operation import Ports
 from shunter.settings import Settings
 
 

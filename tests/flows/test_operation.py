@@ -17,10 +17,10 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Cancelling
 from prefect.types.entrypoint import EntrypointType
 
-from flows.daemons import find
-from flows.operation import Ports, down, running_services, up
-from flows.recovery import processes_of
-from flows.services import WORK_POOL, free_port
+from flows.command.daemons import find
+from flows.command.operation import Ports, down, running_services, up
+from flows.command.recovery import processes_of
+from flows.command.services import WORK_POOL, free_port
 from shunter.settings import PROJECT_ROOT
 
 pytestmark = pytest.mark.slow
@@ -176,7 +176,7 @@ def test_training_outlives_the_loss_of_the_server_and_is_cancelled_through_the_n
     restarted = find("Prefect")
     assert restarted is not None
     assert restarted.url == prefect.url
-    assert "The worker had lost its server: it is started anew." in said
+    assert "The worker had lost its server: it is restarted." in said
     assert find("Worker") not in (None, worker)
     wait_for(lambda: read_run(run).run_count == 2 and step_of(tmp_path) > saved, "a further checkpoint")
     cancel(run)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from flows.options import build, option_name, options_of
+from flows.command.options import build, option_name, options_of
 from shunter.errors import RequestError
 from shunter.requests import NightlyRequest, Objective, Request, SelectRequest, TrainRequest
 

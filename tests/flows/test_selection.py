@@ -5,8 +5,9 @@ import json
 import pytest
 from mlflow import MlflowClient
 
-from flows.selection import choose_placement, decision_as_json, error_as_json
-from flows.tables import MOST_ACCELERATORS, decision_table
+from flows.command.decision_json import decision_as_json, error_as_json
+from flows.command.tables import MOST_ACCELERATORS, decision_table
+from flows.selection import choose_placement
 from planner.decide import NoFeasiblePlacementError
 from shunter.errors import InfeasibleError, RequestError
 from shunter.requests.training import Limits, SelectRequest

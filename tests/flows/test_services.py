@@ -7,7 +7,7 @@ import urllib.request
 
 import pytest
 
-from flows.services import Service, mlflow_service, prefect_service, running, serve, wait_until_ready
+from flows.command.services import Service, mlflow_service, prefect_service, running, serve, wait_until_ready
 from shunter.errors import RequestError, ShunterError
 from shunter.settings import Settings
 
@@ -38,7 +38,7 @@ def test_port_in_use_names_the_option_that_changes_it() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(RequestError, match="choose another with --prefect-port"):
+        with pytest.raises(RequestError, match="choose another port with --prefect-port"):
             serve([prefect_service(taken.getsockname()[1])], on_ready=print)
 
 

@@ -1,9 +1,12 @@
 """The flow that only tunes, on generated clicks with a real store: ranked settings, and nothing registered."""
 
+from collections.abc import Callable
+
 import pytest
 
 from flows.tuning import tune_only
-from shunter.requests.training import TrainRequest
+from hardware.meters.meter import EnergyMeter
+from shunter.requests import Limits, TrainRequest
 from shunter.settings import Settings
 
 pytestmark = pytest.mark.slow
@@ -33,3 +36,44 @@ def test_settings_are_ranked_in_mlflow_and_no_model_is_trained_to_the_end(prefec
     assert parent.data.tags["search.method"] == "tpe"
     assert client.search_registered_models() == []
     assert [path for path in Settings().runs_directory.iterdir() if path.is_dir()] == []
+
+
+class Interrupted(KeyboardInterrupt):
+    """Stands for Ctrl-C."""
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], str | None]]:
+    """The `should_stop` of each search, which is interrupted at once; by the clock each has run for an hour."""
+    found: list[Callable[[], str | None]] = []
+
+    def interrupted(*_: object, should_stop: Callable[[], str | None], **__: object) -> None:
+        found.append(should_stop)
+        raise Interrupted
+
+    monkeypatch.setattr("flows.tuning.tune", interrupted)
+    monkeypatch.setattr(EnergyMeter, "_elapsed", lambda meter: 3601.0)
+    return found
+
+
+def test_a_search_ends_before_a_unit_of_time_begins_that_the_cost_limit_does_not_cover(
+    prefect_server: None, asked: list[Callable[[], str | None]]
+) -> None:
+    request = TrainRequest(data="synthetic:3000", limits=Limits(max_cost=1.5), price_per_hour=1, billing="hour")
+    with pytest.raises(Interrupted):
+        tune_only(request)
+    reason = asked[0]()
+    assert reason is not None, "a second hour would be charged in full, 2 in all"
+    assert "cost limit" in reason
+
+
+def test_an_interrupted_search_goes_on_with_what_is_left_of_its_limits(
+    prefect_server: None, asked: list[Callable[[], str | None]]
+) -> None:
+    request = TrainRequest(data="synthetic:3000", limits=Limits(max_hours=1.5))
+    for _ in range(2):
+        with pytest.raises(Interrupted):
+            tune_only(request)
+    first, second = asked
+    assert "time limit" in (second() or "")
+    assert first is not second

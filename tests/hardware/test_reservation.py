@@ -125,6 +125,15 @@ def test_who_has_waited_long_enough_goes_on_beside_the_other(capfd: pytest.Captu
     assert "going on beside it" in capfd.readouterr().err
 
 
+def test_who_is_told_of_the_wait_can_be_chosen(capfd: pytest.CaptureFixture[str]) -> None:
+    told: list[str] = []
+    with held_elsewhere("cpu"), reserve(["cpu"], holder="profile", patience_seconds=0, tell=told.append):
+        pass
+    assert len(told) == 1
+    assert "going on beside it" in told[0]
+    assert capfd.readouterr().err == ""
+
+
 def test_trials_at_a_time_take_as_many_gpus_as_there_are() -> None:
     assert trainings_together(TrainRequest(parallel_trials=4), gpu_profiles("H", "H")) == 2
     assert trainings_together(TrainRequest(parallel_trials=4), []) == 1

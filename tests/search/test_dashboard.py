@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from flows.services import free_port
+from flows.command.services import free_port
 from search.protocol import Outcome
 from search.space.settings import SearchSpace
 from search.study.storage import FILE, open_study, record, storage_address, tell

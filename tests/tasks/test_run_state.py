@@ -10,7 +10,8 @@ from hardware.types import EnergyReading
 from models.spec import CategoricalFeature, Features
 from shunter.errors import CheckpointError, RequestError
 from shunter.requests import Limits, TrainRequest
-from tasks.run_state import RunState, Spent, unfinished_runs
+from tasks.run_state import RunState, unfinished_runs
+from tasks.spending import Spent
 
 SPENT = Spent(energy=EnergyReading.of(7.0, 3.5, "estimated", "a test"))
 

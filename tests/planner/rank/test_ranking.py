@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hardware.cost.billing import affordable_seconds
 from planner.assessment import Candidate
 from planner.rank.ranking import rank
 from planner.rank.relaxation import nearest_relaxations
-from planner.rank.totals import Terms, affordable_seconds, billed_seconds
+from planner.rank.totals import Terms, billed_seconds
 from shunter.requests.training import Billing, Limits, Weights
 from tests.planner.test_decide import TEN_EPOCHS, candidate
 

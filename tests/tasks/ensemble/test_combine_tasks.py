@@ -11,7 +11,7 @@ from engine.execution import execution_of
 from engine.job import TrainingJob
 from engine.loop.evaluation import evaluate
 from engine.trained_model import TrainedModel
-from flows.summary import _quality_words
+from flows.command.summary import _format_quality
 from hardware.types import Placement
 from models.spec import ModelSpec
 from shunter.requests.training import TrainRequest
@@ -67,6 +67,6 @@ def test_an_ensemble_of_several_tasks(tracking_root: Path, tmp_path: Path) -> No
     first = next(one for one in read_runs(("member",)) if one.run_id == members[0].run_id)
     assert first.params["model.task_weights"] == "1.0-0.5"
     assert first.metrics["quality.train.logloss.conversion"] > 0
-    lines = _quality_words(result).splitlines()
+    lines = _format_quality(result).splitlines()
     assert [line.split()[0] for line in lines] == list(TASKS)
     assert f"AUC {result.test.others['conversion'].auc:.4f}" in lines[1]

@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from flows.exposure import LOOPBACK, check_prefect, exposure, mlflow_auth
+from flows.command.exposure import LOOPBACK, check_prefect, exposure, mlflow_auth
 from shunter.errors import RequestError, ShunterError
 
 START_SECONDS = 120
@@ -24,12 +24,12 @@ class Service:
     """A web server that runs as a process of its own.
 
     Attributes:
-        name: what people call it.
-        command: how it is started.
-        environment: variables beyond those of this process.
-        port: where it listens.
-        health_path: answers 200 when the server is ready.
-        host: address at which this machine reaches it.
+        name: Name that people know it by.
+        command: Command that starts it.
+        environment: Variables beyond those of this process.
+        port: Port on which it listens.
+        health_path: Path that answers 200 when the server is ready.
+        host: Address at which this machine reaches it.
     """
 
     name: str
@@ -49,7 +49,7 @@ def prefect_service(port: int) -> Service:
     """Prefect's server and UI over the database that `shunter train` writes.
 
     Raises:
-        RequestError: others would reach it without a password.
+        RequestError: Others would reach it without a password.
     """
     where = exposure()
     check_prefect(where)
@@ -69,7 +69,7 @@ def mlflow_service(port: int) -> Service:
     """MLflow's server and UI over the store that every run writes, with its host and origin checks on.
 
     Raises:
-        RequestError: others would reach it without a password.
+        RequestError: Others would reach it without a password.
     """
     from tracking.store import artifact_root, tracking_uri
 
@@ -95,8 +95,8 @@ def worker_service(prefect_url: str, port: int) -> Service:
     """Prefect's worker, which runs what is triggered in the UI or by a schedule, each run in a process of its own.
 
     Args:
-        prefect_url: of the server that hands out the runs.
-        port: where it says on loopback that it lives.
+        prefect_url: Address of the server that hands out the runs.
+        port: Port of loopback on which it tells that it lives.
     """
     command = (
         *(sys.executable, "-m", "prefect", "worker", "start", "--pool", WORK_POOL, "--type", "process"),
@@ -123,8 +123,8 @@ def serve(services: list[Service], on_ready: Callable[[Service], None]) -> None:
     """Start the services, report each when it answers, and wait; Ctrl-C or SIGTERM stops them all.
 
     Raises:
-        RequestError: a port is taken.
-        ShunterError: a service did not start or ended by itself.
+        RequestError: A port is taken.
+        ShunterError: A service did not start or ended by itself.
     """
     for service in services:
         check_port(service)
@@ -145,10 +145,10 @@ def _interrupt(number: int, frame: object) -> None:
 
 
 def check_port(service: Service) -> None:
-    """Make sure that the service can listen where it shall.
+    """Make sure that the service can listen on its port.
 
     Raises:
-        RequestError: something else does.
+        RequestError: Something else does.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -156,8 +156,8 @@ def check_port(service: Service) -> None:
             probe.bind((service.host, service.port))
         except OSError:
             raise RequestError(
-                f"Port {service.port} for {service.name} is in use: stop what listens there or choose another with "
-                f"--{service.name.lower()}-port."
+                f"Port {service.port} for {service.name} is in use: stop what listens there, or choose another port "
+                f"with --{service.name.lower()}-port."
             ) from None
 
 
@@ -191,12 +191,12 @@ def wait_until_ready(service: Service, process: "subprocess.Popen[bytes]", log: 
     """Return when the service answers.
 
     Args:
-        service: what is waited for.
-        process: it.
-        log: what to do to see its log.
+        service: Service that is waited for.
+        process: Its process.
+        log: Advice on how to see its log.
 
     Raises:
-        ShunterError: it ended, or did not answer in time.
+        ShunterError: It ended, or did not answer in time.
     """
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:

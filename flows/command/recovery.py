@@ -1,4 +1,4 @@
-"""Flow runs that lost their worker, or shall make way for its end: stopped with their state saved, and resumed."""
+"""Flow runs that lost their worker, or must make way for its end: stopped with their state saved, and resumed."""
 
 import os
 import signal
@@ -13,11 +13,11 @@ from prefect.client.schemas.filters import FlowRunFilter, WorkPoolFilter
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.states import AwaitingRetry, Cancelled, Cancelling, Crashed
 
-from flows.daemons import process_mark
-from flows.hooks import notify_about
-from flows.services import WORK_POOL
+from flows.command.daemons import process_mark
+from flows.command.services import WORK_POOL
+from tasks.notify import notify_about
 
-MOST_ATTEMPTS = 3  # a run that takes its worker down each time shall not do so for ever
+MOST_ATTEMPTS = 3  # a run that takes its worker down each time must not do so for ever
 GRACE_SECONDS = 60.0
 POLL_SECONDS = 0.5
 UNFINISHED = [StateType.RUNNING, StateType.PENDING, StateType.CANCELLING]
@@ -32,7 +32,7 @@ def recover(say: Say) -> None:
     is marked as crashed and goes on from its last checkpoint with the next worker, at most `MOST_ATTEMPTS` times.
 
     Args:
-        say: told what happens to each.
+        say: Told what happens to each.
     """
     with get_client(sync_client=True) as client:
         for run in _runs(client, UNFINISHED):
@@ -47,14 +47,14 @@ def recover(say: Say) -> None:
                 say(f"{run.name} has lost its worker: it goes on from its last checkpoint.")
             else:
                 notify_about(client.read_flow(run.flow_id).name, run, crashed)
-                say(f"{run.name} has lost its worker {run.run_count} times: start it again when you know why.")
+                say(f"{run.name} has lost its worker {run.run_count} times: start it again once you know why.")
 
 
 def interrupt(say: Say) -> None:
     """Stop what the living worker runs, each after a checkpoint, and let it go on with the next worker.
 
     Args:
-        say: told what happens to each.
+        say: Told what happens to each.
     """
     with get_client(sync_client=True) as client:
         interrupted = _runs(client, [StateType.RUNNING, StateType.PENDING])

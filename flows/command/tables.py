@@ -29,13 +29,13 @@ def profile_table(profiles: Sequence[HardwareProfile]) -> Table:
         ("cores", [str(profile.accelerator.cores) for profile in profiles]),
         ("memory", [f"{profile.accelerator.memory_bytes / 2**30:.1f} GiB" for profile in profiles]),
         ("instruction sets", [" ".join(profile.accelerator.instruction_sets) for profile in profiles]),
-        ("matrix product fp32", [_words(p.matmul_flops_per_second.get("fp32"), 1e9, "GFLOP/s") for p in profiles]),
-        ("matrix product bf16", [_words(p.matmul_flops_per_second.get("bf16"), 1e9, "GFLOP/s") for p in profiles]),
-        ("copy", [_words(profile.copy_bytes_per_second, 1e9, "GB/s") for profile in profiles]),
-        ("random gather", [_words(profile.gather_bytes_per_second, 1e9, "GB/s") for profile in profiles]),
-        ("operator overhead", [_words(profile.operator_overhead_seconds, 1e-6, "µs") for profile in profiles]),
-        ("power idle", [_words(profile.idle_watts, 1, "W") for profile in profiles]),
-        ("power busy", [_words(profile.busy_watts, 1, "W") for profile in profiles]),
+        ("matrix product fp32", [_format(p.matmul_flops_per_second.get("fp32"), 1e9, "GFLOP/s") for p in profiles]),
+        ("matrix product bf16", [_format(p.matmul_flops_per_second.get("bf16"), 1e9, "GFLOP/s") for p in profiles]),
+        ("copy", [_format(profile.copy_bytes_per_second, 1e9, "GB/s") for profile in profiles]),
+        ("random gather", [_format(profile.gather_bytes_per_second, 1e9, "GB/s") for profile in profiles]),
+        ("operator overhead", [_format(profile.operator_overhead_seconds, 1e-6, "µs") for profile in profiles]),
+        ("power idle", [_format(profile.idle_watts, 1, "W") for profile in profiles]),
+        ("power busy", [_format(profile.busy_watts, 1, "W") for profile in profiles]),
         ("energy", [profile.energy_method for profile in profiles]),
         ("measured at", [profile.measured_at for profile in profiles]),
     ]
@@ -48,8 +48,8 @@ def decision_table(decision: "Decision", *, every_row: bool) -> Table:
     """The candidates in order, each with time, energy and cost of the whole job and why it lost.
 
     Args:
-        decision: what to show.
-        every_row: every placement; else the best of each accelerator, of the `MOST_ACCELERATORS` first.
+        decision: Decision to show.
+        every_row: Whether to show every placement; else the best of each accelerator, of the `MOST_ACCELERATORS` first.
     """
     from planner.explain.cells import format_cells
 
@@ -58,15 +58,15 @@ def decision_table(decision: "Decision", *, every_row: bool) -> Table:
     for title in ("placement", "time", "energy", "cost", "lost because"):
         table.add_column(title, overflow="fold")
     shown: dict[str, None] = {}
-    for one, row in zip(decision.table, decision.table_rows(), strict=True):
-        accelerator = one.candidate.placement.accelerator
+    for ranked, row in zip(decision.table, decision.table_rows(), strict=True):
+        accelerator = ranked.candidate.placement.accelerator
         if not every_row and (accelerator in shown or len(shown) >= MOST_ACCELERATORS):
             continue
         shown[accelerator] = None
-        where = "" if one.candidate.is_here else " (not here)"
+        where = "" if ranked.candidate.is_here else " (not here)"
         reason = str(row["lost_because"] or "chosen")
-        table.add_row(*map(escape, (one.candidate.placement.label + where, *format_cells(one).values(), reason)))
-    left_out = len({one.candidate.placement.accelerator for one in decision.table}) - len(shown)
+        table.add_row(*map(escape, (ranked.candidate.placement.label + where, *format_cells(ranked).values(), reason)))
+    left_out = len({ranked.candidate.placement.accelerator for ranked in decision.table}) - len(shown)
     if left_out:
         table.caption = f"and {left_out} more accelerators: --every-row or --json shows them"
     return table
@@ -93,8 +93,9 @@ def named_datasets_table() -> Table:
     from ingestion.sources.named import named_datasets
 
     table = Table("name", "what", title="Data sets by name", box=box.SIMPLE, show_header=False)
-    for one in named_datasets():
-        table.add_row(escape(one.name), escape(f"{one.description}\n{one.size}\nTerms: {one.licence}"))
+    for dataset in named_datasets():
+        text = f"{dataset.description}\n{dataset.size}\nTerms: {dataset.licence}"
+        table.add_row(escape(dataset.name), escape(text))
     return table
 
 
@@ -133,7 +134,7 @@ def runs_table(limit: int) -> Table:
     return table
 
 
-def _words(figure: Figure | None, unit_value: float, unit: str) -> str:
+def _format(figure: Figure | None, unit_value: float, unit: str) -> str:
     return "unknown" if figure is None else f"{figure.value / unit_value:,.1f} {unit} ({figure.source})"
 
 

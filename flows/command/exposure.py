@@ -18,8 +18,8 @@ class Exposure:
     """Where a server listens, and who may reach it.
 
     Attributes:
-        host: address to listen on.
-        names: by which browsers reach it.
+        host: Address to listen on.
+        names: Names by which browsers reach it.
     """
 
     host: str
@@ -58,7 +58,7 @@ def exposure() -> Exposure:
     """As `SHUNTER_HOST` and `SHUNTER_HOST_NAMES` say: loopback when they say nothing.
 
     Raises:
-        RequestError: the host is public and nothing says by which names it is reached.
+        RequestError: The host is public and nothing says by which names it is reached.
     """
     settings = Settings()
     names = tuple(name.strip() for name in (settings.host_names or "").split(",") if name.strip())
@@ -75,7 +75,7 @@ def check_prefect(where: Exposure) -> None:
     """Refuse to let others reach Prefect without a password.
 
     Raises:
-        RequestError: its auth string is not set, or its clients would not know it.
+        RequestError: Its auth string is not set, or its clients would not know it.
     """
     password = os.environ.get("PREFECT_SERVER_API_AUTH_STRING", "")
     if where.is_public and (not password or os.environ.get("PREFECT_API_AUTH_STRING") != password):
@@ -89,7 +89,7 @@ def mlflow_auth(where: Exposure) -> tuple[tuple[str, ...], dict[str, str]]:
     """Options and variables that make MLflow ask for a password, when told to by `SHUNTER_MLFLOW_BASIC_AUTH`.
 
     Raises:
-        RequestError: others could reach it without a password, or something that asking needs is missing.
+        RequestError: Others could reach it without a password, or something that asking needs is missing.
     """
     settings = Settings()
     if not settings.mlflow_basic_auth:

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 
 from engine.stalls.report import StallReport
+from flows.command.tables import profile_table
 from flows.profiling import ProfileSummary
-from flows.tables import profile_table
 from hardware.types import CollectiveCost, Figure, HardwareProfile
 
 RUN_TITLES = {
@@ -40,12 +40,12 @@ def curve_table(profile: HardwareProfile) -> Table:
         table.add_column(heading, no_wrap=True, justify="right")
     singles, halves = (profile.matmul_curve.get(precision, ()) for precision in ("fp32", "bf16"))
     products = [
-        (f"{one.m} x {one.k} x {one.n}", *(_short(rate.flops_per_second.value / 1e9) for rate in (one, other)))
-        for one, other in zip(singles, halves, strict=True)
+        (f"{fp32.m} x {fp32.k} x {fp32.n}", *(_short(rate.flops_per_second.value / 1e9) for rate in (fp32, bf16)))
+        for fp32, bf16 in zip(singles, halves, strict=True)
     ]
     rows = [
-        (f"{one.row_bytes} B", *(_short(rate.bytes_per_second.value / one.row_bytes / 1e6) for rate in (one, other)))
-        for one, other in zip(profile.gather_curve, profile.scatter_curve, strict=True)
+        (f"{read.row_bytes} B", *(_short(rate.bytes_per_second.value / read.row_bytes / 1e6) for rate in (read, write)))
+        for read, write in zip(profile.gather_curve, profile.scatter_curve, strict=True)
     ]
     for product, row in zip_longest(products, rows, fillvalue=("", "", "")):
         table.add_row(*product, *row)
@@ -59,7 +59,7 @@ def surroundings_table(profiles: Sequence[HardwareProfile]) -> Table:
     if disk is not None:
         table.add_row("disk, in sequence", _rate(disk.sequential_bytes_per_second, 1e9, "GB/s"))
         table.add_row("disk, 4 KiB at random", _rate(disk.random_reads_per_second, 1e3, "thousand reads/s"))
-    copies = [(one.accelerator.name, one.host_to_device_bytes_per_second) for one in profiles]
+    copies = [(profile.accelerator.name, profile.host_to_device_bytes_per_second) for profile in profiles]
     for name, copied in copies:
         if copied is not None:
             table.add_row(f"host to {name}", _rate(copied, 1e9, "GB/s"))

@@ -2,59 +2,17 @@
 
 import math
 
-from pydantic import BaseModel, ConfigDict
 from rich.console import Console
 from rich.table import Table
 
 from engine.ensemble.result import EnsembleResult
 from engine.metrics import Metrics
 from engine.ranking.result import TrainedRanker
-from flows.tables import front_table
+from flows.command.tables import front_table
+from flows.train import TrainSummary
 from hardware.types import EnergyReading
 from models.names import AUTO
-from planner.decide import Decision
 from search.result import TuneResult
-from tracking.registry.models import RegisteredModel
-
-
-class TrainSummary(BaseModel):
-    """The outcome of one training.
-
-    Attributes:
-        data_name: what the data set is called.
-        rows: rows of each split.
-        quarantined_rows: rows that could not be read.
-        model: model family.
-        decision: the placement, why, and the table of all candidates.
-        tuned: the settings tried, the best first; None for a graph model, which is trained once.
-        result: quality of the model that was kept, and whether it is an ensemble; of a graph model that of its ranking.
-        step_seconds: wall clock of each step of this attempt.
-        energy: of selection, tuning, training and ensemble; interrupted attempts included.
-        registered: the version in MLflow's registry.
-        run_id: the parent run in MLflow.
-        tracking_uri: of the MLflow store.
-        flow_run_name: of the run in Prefect.
-        resumed: whether an interrupted attempt was continued.
-        stopped_because: the limit that ended the search early, None if none did.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    data_name: str
-    rows: dict[str, int]
-    quarantined_rows: int
-    model: str
-    decision: Decision
-    tuned: TuneResult | None
-    result: EnsembleResult | TrainedRanker
-    step_seconds: dict[str, float]
-    energy: EnergyReading
-    registered: RegisteredModel
-    run_id: str
-    tracking_uri: str
-    flow_run_name: str
-    resumed: bool
-    stopped_because: str | None
 
 
 def print_summary(console: Console, summary: TrainSummary) -> None:
@@ -76,10 +34,10 @@ def _lines(summary: TrainSummary) -> list[tuple[str, str]]:
     bad = f"; {summary.quarantined_rows:,} unreadable rows set aside" if summary.quarantined_rows else ""
     lines = [
         ("Data", f"{summary.data_name}: {rows} rows{bad}"),
-        *_result_lines(_model_words(summary), summary.result),
-        ("Search", _search_words(summary.tuned)),
-        ("Time", _time_words(summary.step_seconds)),
-        ("Energy", _energy_words(summary.energy)),
+        *_result_lines(_format_model(summary), summary.result),
+        ("Search", _format_search(summary.tuned)),
+        ("Time", _format_time(summary.step_seconds)),
+        ("Energy", _format_energy(summary.energy)),
         ("Placement", f"{decision.placement.label}\n{decision.reason}"),
         ("Registered", f"{summary.registered.name} version {summary.registered.version}, now its champion"),
         ("Run", f"{summary.run_id} in {summary.tracking_uri}"),
@@ -105,21 +63,21 @@ def _result_lines(model: str, result: EnsembleResult | TrainedRanker) -> list[tu
             ("Quality (test)", quality + (left_out if test.left_out else "")),
             ("Model", f"{model}, {result.spec.layers} layers of {result.spec.embedding_dim}; {trained}"),
         ]
-    return [("Quality (test)", _quality_words(result)), ("Model", f"{model}, {result.kept}: {result.reason}")]
+    return [("Quality (test)", _format_quality(result)), ("Model", f"{model}, {result.kept}: {result.reason}")]
 
 
-def _quality_words(result: EnsembleResult) -> str:
+def _format_quality(result: EnsembleResult) -> str:
     """Quality of the task, or a line for each of several, the main one first."""
     test = result.test
     if not result.tasks:
-        return _metrics_words(test)
+        return _format_metrics(test)
     width = max(map(len, result.tasks))
     qualities = (test, *(test.others[task] for task in result.tasks[1:]))
     lines = zip(result.tasks, qualities, strict=True)
-    return "\n".join(f"{task:<{width}}   {_metrics_words(quality)}" for task, quality in lines)
+    return "\n".join(f"{task:<{width}}   {_format_metrics(quality)}" for task, quality in lines)
 
 
-def _metrics_words(metrics: Metrics) -> str:
+def _format_metrics(metrics: Metrics) -> str:
     if not metrics.rows:
         return "no row of this part has the label"
     ranked = f"AUC {metrics.auc:.4f}   " if not math.isnan(metrics.auc) else "one class only   "
@@ -128,7 +86,7 @@ def _metrics_words(metrics: Metrics) -> str:
     return f"{ranked}log loss {metrics.logloss:.4f}   {entropy}{calibration}".rstrip()
 
 
-def _search_words(tuned: TuneResult | None) -> str:
+def _format_search(tuned: TuneResult | None) -> str:
     if tuned is None:
         return "none: a graph model is trained once, with the settings of its family"
     tried = f"{tuned.complete_trials} complete, {tuned.pruned_trials} stopped early, {tuned.failed_trials} failed"
@@ -136,7 +94,7 @@ def _search_words(tuned: TuneResult | None) -> str:
     return f"{tuned.complete_trials + tuned.pruned_trials + tuned.failed_trials} settings: {tried}{minutes}"
 
 
-def _model_words(summary: TrainSummary) -> str:
+def _format_model(summary: TrainSummary) -> str:
     """What was asked for, and where tuning chose the families what it chose."""
     if summary.model != AUTO or summary.tuned is None or not isinstance(summary.result, EnsembleResult):
         return summary.model
@@ -150,12 +108,12 @@ def _model_words(summary: TrainSummary) -> str:
     return f"{AUTO}: {', '.join(dict.fromkeys(kept))}"
 
 
-def _time_words(step_seconds: dict[str, float]) -> str:
+def _format_time(step_seconds: dict[str, float]) -> str:
     parts = ", ".join(f"{name} {seconds:.1f}" for name, seconds in step_seconds.items())
     return f"{sum(step_seconds.values()):.1f} s: {parts}"
 
 
-def _energy_words(energy: EnergyReading) -> str:
+def _format_energy(energy: EnergyReading) -> str:
     if energy.joules is None:
         return f"unavailable ({energy.source})"
     return f"{energy.joules:,.0f} J ({energy.joules / 3.6e6:.6f} kWh), {energy.method}\n{energy.source}"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from flows.services import Service, check_port
+from flows.command.services import Service, check_port
 from shunter.errors import ShunterError
 from shunter.settings import Settings
 
@@ -69,8 +69,8 @@ def start(service: Service) -> tuple[Daemon, "subprocess.Popen[bytes]"]:
     """Start a service in the background; it may not be ready yet.
 
     Raises:
-        RequestError: its port is taken.
-        ShunterError: it ended at once, or its files cannot be written.
+        RequestError: Its port is taken.
+        ShunterError: It ended at once, or its files cannot be written.
     """
     check_port(service)
     path = _path(service.name)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from shunter.errors import ShunterError
-from shunter.settings import Settings
+from shunter.settings import PROJECT_ROOT, Settings
 
 
 def prepare_environment(*, debug: bool) -> None:
@@ -41,7 +41,7 @@ def prepare_environment(*, debug: bool) -> None:
 
 def use_running_server() -> None:
     """Write to the Prefect server that `shunter up` has started, while it runs, instead of starting another one."""
-    from flows.daemons import find
+    from flows.command.daemons import find
 
     server = find("Prefect")
     if server is not None:
@@ -52,7 +52,7 @@ def ensure_home() -> None:
     """Create the folders that the servers' databases go into: neither Prefect nor SQLite makes them.
 
     Raises:
-        ShunterError: they cannot be created there.
+        ShunterError: They cannot be created there.
     """
     for folder in (Path(os.environ["PREFECT_HOME"]), Settings().tracking_root):
         try:
@@ -88,19 +88,18 @@ def check_packages() -> None:
     """Refuse to run with someone else's `tasks` or `models`, which a folder of that name could bring in.
 
     Raises:
-        ShunterError: a package of that name outside this project comes first on the path.
+        ShunterError: A package of that name outside this project comes first on the path.
     """
     import engine
     import hardware
     import models
     import tasks
 
-    home = Path(__file__).resolve().parent.parent
     for package in (engine, hardware, models, tasks):
         found = Path(str(package.__file__)).resolve().parent
-        if found != home / package.__name__:
+        if found != PROJECT_ROOT / package.__name__:
             raise ShunterError(
-                f"The package {package.__name__!r} was imported from {found} instead of {home}: "
+                f"The package {package.__name__!r} was imported from {found} instead of {PROJECT_ROOT}: "
                 "start shunter from another folder, or take that folder off PYTHONPATH."
             )
 

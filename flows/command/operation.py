@@ -8,8 +8,8 @@ from typing import Self
 from filelock import FileLock
 from pydantic import BaseModel, ConfigDict, Field
 
-from flows.daemons import Daemon, find, start, stop
-from flows.services import Service, free_port, mlflow_service, prefect_service, wait_until_ready, worker_service
+from flows.command.daemons import Daemon, find, start, stop
+from flows.command.services import Service, free_port, mlflow_service, prefect_service, wait_until_ready, worker_service
 from shunter.errors import RequestError
 from shunter.settings import Settings
 
@@ -40,14 +40,14 @@ def up(ports: Ports, directory: Path, say: Say, **nightly: str | None) -> None:
     """Start what does not run yet; what does is left alone.
 
     Args:
-        ports: of the web interfaces; of one that runs, it is not changed.
-        directory: from which relative paths of triggered runs count.
-        say: told each thing that is there now.
-        **nightly: as `NightlySchedule`.
+        ports: Ports of the web interfaces; that of a running one is not changed.
+        directory: Folder from which relative paths of triggered runs count.
+        say: Told of each thing that is there now.
+        **nightly: Fields of `NightlySchedule`.
 
     Raises:
-        RequestError: a port is taken.
-        ShunterError: a service does not start; those that this call has started are stopped again.
+        RequestError: A port is taken.
+        ShunterError: A service does not start; those that this call has started are stopped again.
     """
     with _one_at_a_time(), contextlib.ExitStack() as undo:
         servers = [prefect_service(ports.prefect), mlflow_service(ports.mlflow)]
@@ -57,10 +57,10 @@ def up(ports: Ports, directory: Path, say: Say, **nightly: str | None) -> None:
         if worker is not None:
             # Prefect's worker is deaf to cancellations once its server was away for some seconds.
             stop(worker)
-            say("The worker had lost its server: it is started anew.")
+            say("The worker had lost its server: it is restarted.")
         with _connected_to(prefect.url):
-            from flows.deployments import NightlySchedule, register_deployments
-            from flows.recovery import recover
+            from flows.command.deployments import NightlySchedule, register_deployments
+            from flows.command.recovery import recover
 
             given = {name: value for name, value in nightly.items() if value is not None}
             names = register_deployments(directory, NightlySchedule.model_validate(given))
@@ -77,12 +77,12 @@ def down(say: Say) -> None:
     """Stop what `up` has started and nothing else; runs are stopped after a checkpoint and go on with the next `up`.
 
     Args:
-        say: told what is stopped.
+        say: Told what is stopped.
     """
     with _one_at_a_time():
         daemons = {daemon.name: daemon for daemon in running_services()}
         if not daemons:
-            say("Nothing runs that `shunter up` has started.")
+            say("Nothing that `shunter up` has started is running.")
         if "Prefect" in daemons:
             _stop_runs(daemons["Prefect"], has_worker="Worker" in daemons, say=say)
         for name in reversed(NAMES):
@@ -101,7 +101,7 @@ def _stop_runs(prefect: Daemon, *, has_worker: bool, say: Say) -> None:
     import httpx
 
     with _connected_to(prefect.url):
-        from flows.recovery import interrupt, recover
+        from flows.command.recovery import interrupt, recover
 
         try:
             (interrupt if has_worker else recover)(say)

@@ -1,7 +1,6 @@
 """What can be triggered in Prefect's UI: one deployment for each flow, with a form made from its request."""
 
 import contextlib
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from prefect.schedules import Cron
 from prefect.types.entrypoint import EntrypointType
 from pydantic import BaseModel, ConfigDict, Field
 
-from flows.services import WORK_POOL
+from flows.command.services import WORK_POOL
 
 # Of a request of a run while Prefect's server is away, waiting 2 to 128 seconds: four minutes in all. The worker waits
 # less, for it has to hear of cancellations soon after the server is back.
@@ -27,10 +26,10 @@ class NightlySchedule(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    data: str | None = Field(default=None, description="Pattern of the days' files; without one the schedule is off.")
-    schema_file: str | None = Field(default=None, description="Which columns the days have.")
-    cron: str = Field(default="0 3 * * *", description="When, as five fields.")
-    timezone: str = Field(default="UTC", description="Whose clock is meant.")
+    data: str | None = Field(default=None, description="Pattern of the days' files; if omitted, the schedule is off.")
+    schema_file: str | None = Field(default=None, description="File that names the columns of the days' files.")
+    cron: str = Field(default="0 3 * * *", description="Cron expression.")
+    timezone: str = Field(default="UTC", description="Time zone of the schedule.")
 
 
 def register_deployments(directory: Path, nightly: NightlySchedule = NightlySchedule()) -> list[str]:  # noqa: B008
@@ -40,8 +39,8 @@ def register_deployments(directory: Path, nightly: NightlySchedule = NightlySche
     whether they are on. Only data for the nightly run, when given here, replaces what it had.
 
     Args:
-        directory: from which relative paths of the requests count.
-        nightly: of the deployment `nightly`.
+        directory: Folder from which relative paths of the requests count.
+        nightly: Schedule of the deployment `nightly`.
 
     Returns:
         The names, `flow/deployment`.
@@ -59,23 +58,19 @@ def register_deployments(directory: Path, nightly: NightlySchedule = NightlySche
 
 def deployed_flows() -> list[Flow[..., Any]]:
     """The flows that a user may start from the UI."""
+    from flows.nightly import nightly
     from flows.profiling import profile
     from flows.selection import choose_placement
     from flows.train import train
     from flows.tuning import tune_only
 
-    flows: list[Flow[..., Any]] = [train, choose_placement, profile, tune_only]
-    if importlib.util.find_spec("flows.nightly"):
-        from flows.nightly import nightly  # pyright: ignore[reportMissingImports]
-
-        flows.append(nightly)
-    return flows
+    return [train, choose_placement, profile, tune_only, nightly]
 
 
 def _deployment(
     flow: Flow[..., Any], directory: Path, client: SyncPrefectClient, nightly: NightlySchedule
 ) -> RunnerDeployment:
-    """The deployment as it shall be, with what the user has made of it."""
+    """The deployment as it should be, with what the user has changed in it."""
     try:
         present = client.read_deployment_by_name(f"{flow.name}/{flow.name}")
     except ObjectNotFound:

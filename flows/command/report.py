@@ -10,14 +10,14 @@ def write_report(run: str, out: Path | None = None) -> tuple[str, Path]:
 
     Args:
         run: id, unique beginning of one, name, or `latest`.
-        out: the file, or a folder for it; `shunter-report-<id>.html` in the working folder when absent.
+        out: The file, or a folder for it; `shunter-report-<id>.html` in the working folder if omitted.
 
     Returns:
         The run's id, and the file.
 
     Raises:
-        RequestError: no run is meant or several are, or the file cannot be written.
-        TrackingError: the store cannot be read.
+        RequestError: No run is meant or several are, or the file cannot be written.
+        TrackingError: The store cannot be read.
     """
     from reporting.page.publish import build_report
     from tracking.find import find_run

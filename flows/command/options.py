@@ -42,7 +42,7 @@ def build(model: type[Asked], values: dict[str, Any]) -> Asked:
     """The request from flat option values.
 
     Raises:
-        RequestError: a value is out of range or the values contradict each other.
+        RequestError: A value is out of range or the values contradict each other.
     """
     try:
         return model.model_validate(values)

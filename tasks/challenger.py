@@ -4,14 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from prefect.runtime import flow_run
-
 from engine.config import Schedule
 from engine.data.dataset import Dataset
 from engine.execution import execution_of
 from engine.job import TrainingJob
 from engine.trained_model import TrainedModel
-from hardware.reservation import reserve, wanted
 from ingestion.cache import forget
 from ingestion.sources.days import DayLog
 from planner.decide import Decision
@@ -21,9 +18,10 @@ from retraining.match import warm_start_from
 from retraining.nights import Night, Outcome, log_judgement, log_plan
 from retraining.plan import NightPlan
 from shunter.requests.nightly import NightlyRequest
+from tasks.accelerators import hold
 from tasks.nightly import ingest_days, judge_challenger
 from tasks.profile import profile_hardware
-from tasks.register import register
+from tasks.register import misses, register
 from tasks.run_state import StateFolder
 from tasks.select import log_decision, select
 from tasks.train import train_member
@@ -40,12 +38,12 @@ class Tonight:
     """What a night is about.
 
     Attributes:
-        request: what was asked for.
-        plan: the days.
-        logs: the days, opened.
-        state: what an interrupted night goes on with.
-        run_id: of MLflow.
-        should_stop: says when the limits are reached.
+        request: What was asked for.
+        plan: The days to learn and to judge on.
+        logs: The days, opened.
+        state: Folder that an interrupted night goes on with.
+        run_id: Run in MLflow.
+        should_stop: Gives the reason to stop once a limit is reached.
     """
 
     request: NightlyRequest
@@ -130,13 +128,13 @@ def _contest(tonight: Tonight, champion: Champion, days: Sequence[date]) -> tupl
 
 def _obstacle(tonight: Tonight, champion: Champion, judgement: Judgement, trained: TrainedModel) -> str | None:
     """Why the challenger does not take the champion's place, in one sentence; None where it does."""
-    number, least = champion.version.version, tonight.request.limits.min_auc
+    number, limits = champion.version.version, tonight.request.limits
     if not judgement.is_better:
         return f"Version {number} stays the champion: {judgement.words}"
-    if least is not None and not trained.validation.auc >= least:
+    if misses(limits, trained.validation.auc):
         return (
             f"Version {number} stays the champion: the challenger is better, but has AUC {trained.validation.auc:.4f} "
-            f"on validation, below --min-auc {least:g}."
+            f"on validation, below --min-auc {limits.min_auc:g}."
         )
     now = champion_of(tonight.request.register_as)
     ours = version_of_run(tonight.request.register_as, tonight.run_id)
@@ -187,8 +185,7 @@ def _train(
     warm_start = warm_start_from(start, origin.member, dataset)
     known = sum(len(one.now) for one in warm_start.rows.values())
     open_run(run_id).set_tags({f"nightly.{name}_origin": origin.words(known, sum(dataset.features.table_rows))})
-    groups = wanted(profiles, chosen=decision.placement if decision else None)
-    with reserve(*groups, holder=flow_run.get_name() or "nightly") as held:
+    with hold(profiles, decision=decision) as held:
         if decision is None:
             decision = select(dataset, request.one_training(), held.of(profiles))
             state.remember("decision", decision)

@@ -1,0 +1,1 @@
+"""The command `shunter`: its options, what it prints, and the servers and deployments that it starts."""

@@ -1,0 +1,40 @@
+"""The command `shunter`. It starts light: Prefect, MLflow and torch are imported by the command that needs them."""
+
+import os
+from typing import Annotated
+
+import typer
+
+from flows.command.environment import prepare_environment
+from flows.command.flow_commands import nightly, profile, rollback, select, train, tune
+from flows.command.run_commands import datasets, deliver, report, runs, sync
+from flows.command.service_commands import down, status, ui, up
+
+app = typer.Typer(
+    name="shunter",
+    help="Puts every recommendation-model training on its right accelerator.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def root(
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and the servers' logs.")] = False,
+) -> None:
+    """Prepare the process before any command runs."""
+    if debug:
+        os.environ["SHUNTER_DEBUG"] = "1"
+    prepare_environment(debug=debug)
+
+
+for command in (train, tune, select, profile, nightly, rollback, datasets, runs, report, sync, up, down, status, ui):
+    app.command()(command)
+app.command(hidden=True)(deliver)
+
+
+def main() -> None:
+    """Entry point of the command."""
+    app()

@@ -1,0 +1,37 @@
+"""A decision, or why there is none, as plain values for a script that reads `shunter select --json`."""
+
+from typing import Any
+
+from planner.decide import Decision, NoFeasiblePlacementError
+from shunter.errors import ShunterError
+
+
+def decision_as_json(decision: Decision) -> dict[str, Any]:
+    """Everything about a decision as plain values, for a script that reads `shunter select --json`."""
+    return {
+        "status": "chosen",
+        "placement": decision.placement.model_dump(mode="json"),
+        "is_here": decision.chosen.candidate.is_here,
+        "objective": decision.objective,
+        "limits": decision.limits.model_dump(mode="json"),
+        "epochs": decision.job.epochs,
+        "reason": decision.reason,
+        "explanation": decision.explanation,
+        "binds": decision.binds,
+        "notes": list(decision.notes),
+        "table": decision.table_rows(),
+    }
+
+
+def error_as_json(error: ShunterError) -> dict[str, Any]:
+    """Why there is no decision; for limits that nothing keeps, also what is nearest and what to relax."""
+    if not isinstance(error, NoFeasiblePlacementError):
+        return {"status": "error", "message": str(error)}
+    return {
+        "status": "infeasible",
+        "message": str(error),
+        "fastest": error.fastest.candidate.placement.model_dump(mode="json"),
+        "fastest_hours": error.fastest.hours,
+        "shortfall_seconds": error.shortfall_seconds,
+        "relaxations": [relaxation.model_dump(mode="json") for relaxation in error.relaxations],
+    }

@@ -1,0 +1,113 @@
+"""The commands that start a flow."""
+
+import inspect
+from typing import Annotated, Any
+
+import typer
+
+from flows.command.environment import ensure_home
+from flows.command.options import build, with_options
+from flows.command.start import prepare, start
+from flows.command.terminal import console, one_sentence_errors, print_json, print_line, report_undelivered
+from shunter.requests import NightlyRequest, ProfileRequest, SelectRequest, TrainRequest
+
+AGAIN = "Interrupted: run the same command again to resume where it stopped."
+
+
+def switch(name: str, option: str, description: str) -> inspect.Parameter:
+    """An option that is off unless given.
+
+    Args:
+        name: Name of the parameter.
+        option: Name of the option.
+        description: Text of the help.
+    """
+    annotation = Annotated[bool, typer.Option(option, help=description)]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
+
+
+FRESH = switch("fresh", "--fresh", "Start anew instead of resuming an interrupted run of the same request.")
+AS_JSON = switch("as_json", "--json", "Print everything as one JSON object, errors too.")
+EVERY_ROW = switch("every_row", "--every-row", "Print every placement, not only the best of each accelerator.")
+REFRESH = switch("refresh", "--refresh", "Measure again even if today's figures are there.")
+
+
+@with_options(TrainRequest, FRESH)
+def train(**options: Any) -> None:
+    """Train a recommender: ingest, profile, select, tune, train, ensemble, register."""
+    with one_sentence_errors(AGAIN):
+        fresh = options.pop("fresh")
+        request = build(TrainRequest, options)
+        prepare(request)
+        from flows.command.summary import print_summary
+
+        print_line(f"Training on {request.data}; details are in Prefect and MLflow: `shunter ui`.")
+        print_summary(console, start("flows.train:train", request, fresh=fresh))
+        report_undelivered()
+
+
+@with_options(TrainRequest)
+def tune(**options: Any) -> None:
+    """Search settings or architectures and print the best to choose from; nothing is trained to the end."""
+    with one_sentence_errors(AGAIN):
+        request = build(TrainRequest, options)
+        prepare(request)
+        from flows.command.tables import front_table
+
+        console.print(front_table(start("flows.tuning:tune_only", request)))
+        report_undelivered()
+
+
+@with_options(SelectRequest, AS_JSON, EVERY_ROW)
+def select(**options: Any) -> None:
+    """Choose where a training should run, and say why, before anything expensive runs; rentable accelerators too."""
+    as_json, every_row = options.pop("as_json"), options.pop("every_row")
+    with one_sentence_errors(as_json=as_json):
+        request = build(SelectRequest, options)
+        prepare(request)
+        from flows.command.decision_json import decision_as_json
+        from flows.command.tables import decision_table
+
+        decision = start("flows.selection:choose_placement", request)
+        if as_json:
+            print_json(decision_as_json(decision))
+            return
+        console.print(decision_table(decision, every_row=every_row))
+        for paragraph in (decision.explanation, *decision.notes):
+            console.print(paragraph, highlight=False, markup=False)
+
+
+@with_options(ProfileRequest, REFRESH)
+def profile(**options: Any) -> None:
+    """Measure this machine, kept for a day; with --data also where a training on it waits, and what to change."""
+    with one_sentence_errors():
+        refresh = options.pop("refresh")
+        request = build(ProfileRequest, options)
+        prepare(request)
+        from flows.command.profile_tables import print_profile
+
+        print_profile(console, start("flows.profiling:profile", request, refresh=refresh))
+
+
+@with_options(NightlyRequest)
+def nightly(**options: Any) -> None:
+    """Learn the newest days of a log, and replace the champion only by something better: once a day, or by hand."""
+    with one_sentence_errors(AGAIN):
+        request = build(NightlyRequest, options)
+        prepare(request)
+        night = start("flows.nightly:nightly", request)
+        for sentence in (*(finding.words for finding in night.findings), night.reason):
+            print_line(sentence)
+
+
+def rollback(
+    model: Annotated[str, typer.Option(help="Name of the registered model.")] = "shunter",
+    to: Annotated[int | None, typer.Option(min=1, help="Version to put back; if omitted, the former champion.")] = None,
+) -> None:
+    """Put the former champion back; run again, the one before that."""
+    with one_sentence_errors():
+        ensure_home()
+        from flows.rollback import rollback as rollback_flow
+
+        # The bare function: whoever needs the former model back does not wait for a server that only watches.
+        print_line(rollback_flow.fn(model, to).explanation)

@@ -1,0 +1,54 @@
+"""The commands that show or hand over what earlier runs have left."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows.command.terminal import console, one_sentence_errors, print_line, say
+
+
+def datasets() -> None:
+    """List the data sets that `--data` knows by name, and what is in the cache."""
+    with one_sentence_errors():
+        from flows.command.tables import cache_table, named_datasets_table
+
+        console.print(named_datasets_table())
+        console.print(cache_table())
+
+
+def runs(limit: Annotated[int, typer.Option(min=1, help="Most runs to show, newest first.")] = 20) -> None:
+    """List past trainings with their quality, time, energy and placement."""
+    with one_sentence_errors():
+        from flows.command.tables import runs_table
+
+        console.print(runs_table(limit))
+
+
+def report(
+    run: Annotated[
+        str, typer.Argument(help="Id of a run, the unique beginning of one, or its name; or latest.")
+    ] = "latest",
+    out: Annotated[Path | None, typer.Option(help="File to write, or a folder for it.")] = None,
+) -> None:
+    """Write one page about a run: decision, curves, stalls, energy, features; it opens without any server."""
+    with one_sentence_errors():
+        from flows.command.report import write_report
+
+        run_id, path = write_report(run, out)
+        print_line(f"Report of run {run_id}: {path}")
+
+
+def sync() -> None:
+    """Hand MLflow what it could not take while it was away."""
+    with one_sentence_errors():
+        from tracking.store import deliver as deliver_all
+
+        done = deliver_all()
+        print_line(f"{done.delivered} entries delivered, {done.refused} refused and set aside, {done.waiting} wait.")
+
+
+def deliver() -> None:
+    """Do what `shunter sync` does, under its former name."""
+    say("`shunter deliver` is called `shunter sync` now; the old name goes with the next release.")
+    sync()

@@ -1,0 +1,85 @@
+"""The commands that start, stop and show the servers."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows.command.environment import check_packages, ensure_home
+from flows.command.terminal import one_sentence_errors, print_line
+
+
+def up(
+    *,
+    prefect_port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="Port of Prefect's UI; if omitted, as last time, or 4200."),
+    ] = None,
+    mlflow_port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="Port of MLflow's UI; if omitted, as last time, or 5000."),
+    ] = None,
+    nightly_data: Annotated[
+        str | None, typer.Option(help="Switch nightly retraining on: pattern of the days' files, with {date} in it.")
+    ] = None,
+    nightly_schema: Annotated[str | None, typer.Option(help="File that names the columns of the days' files.")] = None,
+    nightly_cron: Annotated[str, typer.Option(help="Cron expression of the nightly schedule.")] = "0 3 * * *",
+    timezone: Annotated[
+        str, typer.Option(help="Time zone of the schedule and of the days, such as Europe/Berlin.")
+    ] = "UTC",
+) -> None:
+    """Start Prefect, MLflow, a worker and the deployments in the background, on loopback; what runs is left alone."""
+    with one_sentence_errors():
+        check_packages()
+        ensure_home()
+        from flows.command.operation import Ports
+        from flows.command.operation import up as start_all
+
+        start_all(
+            Ports.chosen(prefect_port, mlflow_port),
+            Path.cwd(),
+            print_line,
+            data=nightly_data,
+            schema_file=nightly_schema,
+            cron=nightly_cron,
+            timezone=timezone,
+        )
+
+
+def down() -> None:
+    """Stop what `shunter up` has started; runs stop after a checkpoint and resume with the next `shunter up`."""
+    with one_sentence_errors():
+        ensure_home()
+        from flows.command.operation import down as stop_all
+
+        stop_all(print_line)
+
+
+def status() -> None:
+    """Show what `shunter up` has started, and where."""
+    with one_sentence_errors():
+        from flows.command.operation import running_services
+
+        services = running_services()
+        for daemon in services:
+            print_line(f"{daemon.name}: {daemon.url} (process {daemon.pid}, log {daemon.log})")
+        if not services:
+            print_line("Nothing is running: `shunter up` starts everything.")
+
+
+def ui(
+    prefect_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of Prefect's UI on loopback.")] = 4200,
+    mlflow_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of MLflow's UI on loopback.")] = 5000,
+) -> None:
+    """Start the UIs of Prefect and MLflow on loopback, until Ctrl-C."""
+    with one_sentence_errors("Stopped."):
+        ensure_home()
+        from flows.command.operation import running_services
+        from flows.command.services import mlflow_service, prefect_service, serve
+
+        if up_already := [daemon for daemon in running_services() if daemon.name != "Worker"]:
+            for daemon in up_already:
+                print_line(f"{daemon.name}: {daemon.url}")
+            return
+        services = [prefect_service(prefect_port), mlflow_service(mlflow_port)]
+        serve(services, on_ready=lambda service: print_line(f"{service.name}: {service.url}"))

@@ -1,0 +1,50 @@
+"""The one place where a command starts a flow."""
+
+from importlib import import_module
+from typing import Any
+
+from flows.command.environment import check_packages, ensure_home, start_temporary_server
+from shunter.requests import JobRequest, ProfileRequest, Request
+
+
+def prepare(request: Request) -> None:
+    """Refuse what cannot work before the servers are started, which takes seconds; the flow refuses it too.
+
+    Args:
+        request: What the flow is to be started with.
+
+    Raises:
+        ShunterError: The model is unknown, the home cannot be written, or the packages are not those of this project.
+    """
+    check_packages()
+    if isinstance(request, JobRequest):
+        from models.names import check_model
+
+        check_model(request.model)
+    elif isinstance(request, ProfileRequest):
+        from engine.stalls.search import check_request
+
+        check_request(request)
+    ensure_home()
+
+
+def start(flow: str, request: Request, **parameters: Any) -> Any:
+    """Run a flow in this process, with a temporary server unless one runs, and return its result.
+
+    Args:
+        flow: Module and name of the flow, such as `flows.train:train`.
+        request: Its request, prepared.
+        parameters: Its other parameters.
+
+    Raises:
+        KeyboardInterrupt: The flow was told to end, by Ctrl-C or SIGTERM.
+    """
+    from prefect.exceptions import TerminationSignal
+
+    module, _, name = flow.partition(":")
+    function = getattr(import_module(module), name)
+    start_temporary_server()
+    try:
+        return function(request, **parameters)
+    except TerminationSignal as signal_received:  # SIGTERM, as Prefect passes it on
+        raise KeyboardInterrupt from signal_received

@@ -1,0 +1,69 @@
+"""What every command says on the terminal, errors too: one sentence each."""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from shunter.errors import ShunterError
+
+INTERRUPTED = 130  # what a shell reports for Ctrl-C
+
+console = Console()
+errors = Console(stderr=True)
+
+
+@contextlib.contextmanager
+def one_sentence_errors(interrupted: str = "Interrupted.", *, as_json: bool = False) -> Iterator[None]:
+    """Turn what a user can fix into one sentence and an exit code; `--debug` keeps the traceback.
+
+    Args:
+        interrupted: Sentence after Ctrl-C.
+        as_json: Whether to print the error as a JSON object on standard output too.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(interrupted)
+        raise SystemExit(INTERRUPTED) from None
+    except ShunterError as error:
+        if os.environ.get("SHUNTER_DEBUG") == "1":
+            raise
+        if as_json:
+            from flows.command.decision_json import error_as_json
+
+            print_json(error_as_json(error))
+        say(f"Error: {error}")
+        raise SystemExit(error.exit_code) from None
+    except Exception as error:
+        if os.environ.get("SHUNTER_DEBUG") == "1":
+            raise
+        say(f"Unexpected error, please report it with the output of `shunter --debug`: {type(error).__name__}: {error}")
+        raise SystemExit(1) from None
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON object on standard output, and nothing else."""
+    typer.echo(json.dumps(value, indent=1, allow_nan=False))
+
+
+def print_line(sentence: str) -> None:
+    """Print one sentence on standard output, whatever it holds and however long it is."""
+    console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+
+def say(sentence: str) -> None:
+    """Print one sentence on stderr, whatever it holds and however long it is."""
+    errors.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+
+def report_undelivered() -> None:
+    """Say how much MLflow has not received yet, and what hands it over; nothing when it has everything."""
+    from tracking.store import undelivered
+
+    if waiting := undelivered():
+        say(f"MLflow was away, {waiting} entries wait for it: `shunter sync` hands them over when it is back.")

@@ -1,0 +1,82 @@
+"""The members of the ensemble: the best settings, trained to the end."""
+
+from functools import partial
+
+from engine.config import Schedule
+from engine.data.dataset import Dataset
+from engine.execution import execution_of
+from engine.executors.adaptation import Adaptation
+from engine.job import TrainingJob
+from engine.trained_model import TrainedModel
+from hardware.devices.discovery import usable_cores
+from hardware.types import HardwareProfile, Placement
+from planner.decide import Decision
+from planner.predict.observe import expected_step, step_observation
+from planner.redecide import alternatives, redecide
+from search.result import Setting, TuneResult
+from tasks.run_context import RunContext
+from tasks.train import train_member
+from tracking.learning import log_steps
+
+PATIENCE = 2  # epochs without a better validation NE
+
+
+def train_members(run: RunContext, tuned: TuneResult) -> list[TrainedModel]:
+    """Train the best settings to the end, each from a seed of its own; when settings are few, they take turns."""
+    request, dataset = run.request, run.dataset
+    members = []
+    placement = run.decision.placement.model_copy(update={"processes": request.training.processes})
+    profile = next(profile for profile in run.profiles if profile.accelerator.name == placement.accelerator)
+    for position in range(request.ensemble.ensemble_size):
+        setting = tuned.winners[position % len(tuned.winners)]
+        if members and run.budget.exhausted():
+            break  # the first member is trained whatever is left: without it there is no model
+        fixed_threads = request.training.fixed_threads or run.cluster is not None
+        adaptation = None if fixed_threads else _adaptation(dataset, setting, placement, profile, run.decision)
+        member = train_member(
+            TrainingJob(
+                dataset,
+                setting.spec,
+                setting.hyperparameters,
+                execution_of(placement),
+                Schedule(max_epochs=request.training.max_epochs, patience=PATIENCE, seed=request.seed + position),
+            ),
+            placement,
+            run.directory / "members" / str(position),
+            name=f"member-{position}",
+            parent_run_id=run.run_id,
+            should_stop=run.budget.exhausted,
+            adaptation=adaptation,
+            place=run.cluster,
+        )
+        if adaptation is None or adaptation.placement == placement:
+            _keep_step_time(dataset, member, profile)
+        members.append(member)
+    return members
+
+
+def scoring_placement(placement: Placement) -> Placement:
+    """Where the finished models are scored: the placement they were trained at, or this machine's processor."""
+    if placement.node is None:
+        return placement
+    return placement.model_copy(update={"accelerator": "cpu", "threads": usable_cores(), "precision": "fp32"})
+
+
+def _adaptation(
+    dataset: Dataset, setting: Setting, placement: Placement, profile: HardwareProfile, decision: Decision
+) -> Adaptation | None:
+    """What lets the threads follow the measured steps; None where nothing says how long these should take."""
+    expected = expected_step(dataset, setting.spec, placement, profile, decision.observations).step_seconds_interval
+    choices = alternatives(decision, placement)
+    if expected is None or len(choices) < 2:
+        return None
+    return Adaptation(placement, expected, choices, decide=partial(redecide, decision))
+
+
+def _keep_step_time(dataset: Dataset, member: TrainedModel, profile: HardwareProfile) -> None:
+    """Let later choices learn from what a step took; a compiled one tells nothing about the others."""
+    steps = member.samples_seen / member.placement.batch_size
+    if member.run_id is None or member.compile_seconds or not steps:
+        return
+    seconds = (member.compute_seconds + member.wait_seconds) / steps
+    log_steps(member.run_id, [step_observation(dataset, member.spec, member.placement, profile, seconds)])

@@ -1,0 +1,43 @@
+"""The run in MLflow that one flow run writes to, through all its attempts."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from prefect.runtime import flow_run
+from pydantic import BaseModel
+
+from engine.data.dataset import Dataset
+from shunter.requests import JobRequest
+from tasks.run_state import StateFolder
+from tracking.reports import log_config
+from tracking.runs import RunKind, closing, start_run_tree
+
+
+class RunIdentity(BaseModel):
+    """The MLflow run that an interrupted run goes on writing to."""
+
+    parent_run_id: str
+
+
+@contextmanager
+def tracked_run(request: JobRequest, dataset: Dataset, state: StateFolder, *, kind: RunKind = "train") -> Iterator[str]:
+    """Open the run, or that of an interrupted attempt, for the length of the block; yields its id.
+
+    Args:
+        request: What the user asked for.
+        dataset: The data.
+        state: Folder of the run, which knows the run of an earlier attempt.
+        kind: What the flow does.
+    """
+    earlier = state.recall("identity", RunIdentity)
+    run_id = start_run_tree(
+        request,
+        dataset,
+        flow_run_id=flow_run.get_id(),
+        parent_run_id=earlier.parent_run_id if earlier else None,
+        kind=kind,
+    )
+    state.remember("identity", RunIdentity(parent_run_id=run_id))
+    with closing(run_id):
+        log_config(run_id, "request", request.flat())
+        yield run_id
