@@ -1,0 +1,108 @@
+"""Choices of a placement on machines with given figures: every row of the table, and the reasons in words."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from engine.data.dataset import Dataset
+from hardware.types import Accelerator, Figure, HardwareProfile
+from planner.choose import choose
+from planner.decide import Decision, NoFeasiblePlacementError
+from shunter.requests.training import ALL_OFFERS, LOCAL_OFFERS, JobRequest, Limits, SelectRequest
+from tests.engine.synthetic import write_dataset
+from tests.golden.homes import at_home
+from tests.hardware.profiles import make_profile
+
+FILE = "decision.json"
+KEPT_DECISION = "kept_decision.json"
+SHOWN_ROWS = 8
+PRICE = 1.5
+# Name of the case: what is asked, and among what is chosen.
+CASES: dict[str, tuple[JobRequest, str]] = {
+    "least time": (SelectRequest(), LOCAL_OFFERS),
+    "least energy": (SelectRequest(objective="energy"), LOCAL_OFFERS),
+    "weights": (SelectRequest(objective="time=1,energy=0.5,cost=0.2", price_per_hour=PRICE), LOCAL_OFFERS),
+    "within limits": (SelectRequest(limits=Limits(max_watts=25, max_memory_gib=4), price_per_hour=PRICE), LOCAL_OFFERS),
+    "least cost of all offers": (SelectRequest(objective="cost", price_per_hour=PRICE), ALL_OFFERS),
+    "with confidence": (SelectRequest(limits=Limits(max_hours=2, confidence=0.9)), LOCAL_OFFERS),
+    "towers": (SelectRequest(model="dmt", towers=2, trials=3), LOCAL_OFFERS),
+    "any family": (SelectRequest(model="auto"), LOCAL_OFFERS),
+    "none is feasible": (SelectRequest(limits=Limits(max_hours=1e-6)), LOCAL_OFFERS),
+}
+
+
+def data(folder: Path) -> Dataset:
+    """What is decided for: large enough for several batch sizes."""
+    return write_dataset(folder / "data", rows=40_000)
+
+
+def profiles() -> list[HardwareProfile]:
+    """A processor and a fast GPU of round figures."""
+
+    def figure(value: float) -> Figure:
+        return Figure(value=value, source="measured")
+
+    gpu = make_profile(
+        name="cuda:0",
+        accelerator=Accelerator(name="cuda:0", model="test", kind="cuda", cores=1, memory_bytes=8 * 2**30),
+        matmul_flops_per_second={"fp32": figure(2e12), "bf16": figure(8e12)},
+        copy_bytes_per_second=figure(200e9),
+        gather_bytes_per_second=figure(50e9),
+        operator_overhead_seconds=figure(8e-6),
+        idle_watts=figure(40.0),
+        busy_watts=figure(250.0),
+    )
+    return [make_profile(cores=4), gpu]
+
+
+def decided(case: str, folder: Path, dataset: Dataset) -> dict[str, Any]:
+    """Make one choice, without any measurement and without past runs."""
+    asked, offers = CASES[case]
+    with at_home(folder / "home"):
+        try:
+            return outcome(choose(dataset, asked, profiles(), offers=offers, probe_seconds=0))
+        except NoFeasiblePlacementError as error:
+            return {"error": str(error)}
+
+
+def outcome(decision: Decision) -> dict[str, Any]:
+    """What is compared of a choice: of a long table the first rows, and a hash of all.
+
+    A prediction of memory counts what this very process has used so far, so that only differences are compared.
+    """
+    rows = [_without_memory(row) for row in decision.table_rows()]
+    return {
+        "placement": decision.placement.model_dump(mode="json"),
+        "prediction": _without_memory(decision.prediction.model_dump(mode="json")),
+        "totals": [decision.hours, decision.kwh, decision.cost],
+        "considered": [decision.considered, decision.feasible],
+        "binds": decision.binds,
+        "reason": decision.reason,
+        "explanation": decision.explanation,
+        "notes": list(decision.notes),
+        "memory_above_least": _memory_above_least(decision)[:SHOWN_ROWS],
+        "rows": rows[:SHOWN_ROWS],
+        "every_row": hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest(),
+    }
+
+
+def _without_memory(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in {"memory_gib", "memory_bytes"}}
+
+
+def _memory_above_least(decision: Decision) -> list[int]:
+    """Bytes of each row above the least on the same accelerator."""
+    candidates = [row.candidate for row in decision.table]
+    least: dict[str, int] = {}
+    for one in candidates:
+        name, count = one.placement.accelerator, one.prediction.memory_bytes
+        least[name] = min(count, least.get(name, count))
+    return [one.prediction.memory_bytes - least[one.placement.accelerator] for one in candidates]
+
+
+def whole_decision(folder: Path, dataset: Dataset) -> dict[str, Any]:
+    """A choice as an interrupted run keeps it."""
+    asked, offers = CASES["least time"]
+    with at_home(folder / "home"):
+        return choose(dataset, asked, profiles(), offers=offers, probe_seconds=0).model_dump(mode="json")

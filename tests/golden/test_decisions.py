@@ -1,0 +1,27 @@
+"""The same machine and the same request lead to the same placement, with the same reasons."""
+
+from pathlib import Path
+
+import pytest
+
+from engine.data.dataset import Dataset
+from planner.decide import Decision
+from tests.golden import decisions
+from tests.golden.recorded import assert_as_recorded, read
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return decisions.data(tmp_path_factory.mktemp("decisions"))
+
+
+@pytest.mark.parametrize("case", decisions.CASES)
+def test_a_choice_has_the_recorded_table_and_reasons(case: str, dataset: Dataset, tmp_path: Path) -> None:
+    assert_as_recorded(decisions.FILE, case, decisions.decided(case, tmp_path, dataset))
+
+
+def test_a_decision_that_an_interrupted_run_has_kept_is_read_again() -> None:
+    kept = read(decisions.KEPT_DECISION)
+    decision = Decision.model_validate(kept)
+    assert decision.placement == decision.chosen.candidate.placement
+    assert decision.model_dump(mode="json") == kept
