@@ -114,7 +114,7 @@ def _history() -> dict[str, Any]:
         "steps_of_runs": sorted(len(run.steps) for run in history.runs),
         "steps": sorted(step_times),
         "excluded": sorted(one.reason for one in history.excluded),
-        "words": history.words(),
+        "words": history.notes(),
         "knows_quality": quality is not None,
         "knows_work_shares": shares is not None,
     }

@@ -21,6 +21,7 @@ from engine.ranking.storage import StoredRanker, save_ranker
 from engine.ranking.trainer import RankingData, train_ranking
 from models.ensemble import Ensemble
 from models.graph import GraphSpec
+from models.graph.ranker import Ranker
 from models.spec import ModelSpec
 from shunter.requests.training import TrainRequest
 from tests.golden.homes import at_home
@@ -107,7 +108,7 @@ def _save_ranker(dataset: Dataset, folder: Path) -> None:
     spec = GraphSpec(embedding_dim=4, layers=2)
     result = train_ranking(TrainingJob(data, spec, RankingHyperparameters(), EXECUTION, SCHEDULE))
     user, item = sides(dataset)
-    stored = StoredRanker(ranker=result.ranker, spec=spec, features=dataset.features, user=user, item=item)
+    stored = StoredRanker(ranker=Ranker.of(result.model), spec=spec, features=dataset.features, user=user, item=item)
     save_ranker(stored, folder)
 
 

@@ -26,6 +26,7 @@ from engine.ranking.trainer import train_ranking
 from engine.results import TrainResult
 from hardware.types import Placement
 from models.graph import GraphSpec
+from models.graph.ranker import Ranker
 from models.spec import ModelSpec
 from tests.engine.loop.test_sequence import write_sessions
 from tests.engine.ranking.data import ranking_data
@@ -179,12 +180,12 @@ def ranking_outcome(result: RankingResult) -> dict[str, Any]:
         {"step": one.step, "train_loss": one.train_loss, "ndcg20": one.validation.ndcg20} for one in result.history
     ]
     return {
-        "weights": hash_of(dict(result.ranker.state_dict())),
+        "weights": hash_of(dict(Ranker.of(result.model).state_dict())),
         "epochs": epochs,
         "best_epoch": result.best_epoch,
         "samples_seen": result.samples_seen,
         "stopped_because": result.stopped_because,
-        "parameters": result.parameters,
+        "parameters": sum(parameter.numel() for parameter in result.model.parameters()),
     }
 
 
