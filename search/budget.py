@@ -4,16 +4,20 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Self
 
 from engine.checkpoint.storage import write_text
 from hardware.budget import ENERGY_INTERVAL_SECONDS, JOULES_PER_KWH
 from search.protocol import BudgetLeft
+from shunter.requests.search import SearchRequest
 
 FILE = "used.json"
 
 
 class SearchBudget:
     """Time and energy of a search: those of this attempt, and of the earlier ones of an interrupted search.
+
+    It bounds the search alone; `hardware.budget.Budget` bounds the whole run by the user's limits.
 
     Args:
         directory: Folder of the search, where what it used is kept.
@@ -37,6 +41,22 @@ class SearchBudget:
         self._began = time.monotonic()
         self._asked_at = -ENERGY_INTERVAL_SECONDS
         self._answer: str | None = None
+
+    @classmethod
+    def of(cls, options: SearchRequest, directory: Path, joules: Callable[[], float | None]) -> Self:
+        """The budget that a request gives the search alone.
+
+        Args:
+            options: Options of the search.
+            directory: Folder of the search.
+            joules: Function that returns the joules of this attempt so far; None where no meter works.
+        """
+        return cls(
+            directory,
+            joules,
+            max_seconds=None if options.search_minutes is None else options.search_minutes * 60,
+            max_joules=None if options.search_kwh is None else options.search_kwh * JOULES_PER_KWH,
+        )
 
     @property
     def seconds(self) -> float:

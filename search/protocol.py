@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 Parameters = dict[str, Any]
 Factors = Mapping[str, tuple[Any, ...]]
 Cost = Literal["step_seconds", "joules_per_sample", "parameter_bytes"]
+COSTS: tuple[Cost, ...] = ("step_seconds", "joules_per_sample", "parameter_bytes")
 
 
 class Space(Protocol):

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -85,6 +86,21 @@ class TuneResult(Frozen):
         return self.cost or "step_seconds"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """What a search used, earlier attempts included.
+
+    Attributes:
+        seconds: Seconds used.
+        joules: Joules used; None where no meter works.
+        energy_source: `measured` or `estimated`; None where the energy is not known.
+    """
+
+    seconds: float
+    joules: float | None
+    energy_source: str | None
+
+
 def ranked(study: "Study", space: Space, cost: Cost | None) -> tuple[Setting, ...]:
     """The settings with a result: those that keep the limits first, the best first among them.
 
@@ -103,9 +119,7 @@ def summarise(
     cost: Cost | None,
     resumed_trials: int,
     stopped_because: str | None,
-    seconds: float,
-    joules: float | None,
-    energy_source: str | None,
+    usage: Usage,
 ) -> TuneResult:
     """The result of a search from its ranked settings, of which there is at least one."""
     pruned = sum(setting.is_pruned for setting in settings)
@@ -119,9 +133,9 @@ def summarise(
         method=method,
         cost=cost,
         front=tuple(setting.trial_number for setting in front_settings(settings, cost or "step_seconds")),
-        seconds=seconds,
-        joules=joules,
-        energy_source=energy_source,
+        seconds=usage.seconds,
+        joules=usage.joules,
+        energy_source=usage.energy_source,
     )
 
 

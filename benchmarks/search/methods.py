@@ -38,6 +38,7 @@ from benchmarks.search.data import load
 from engine.config import Hyperparameters
 from engine.data.dataset import Dataset
 from hardware.types import Placement
+from search.job import SearchJob
 from search.meta.past import begin_from_past, format_past
 from search.result import TuneResult
 from search.search import search
@@ -201,7 +202,17 @@ def run_search(dataset: Dataset, method: str, seed: int, trials: int, home: Path
                 curve[name].append(seconds)
 
         directory = home / f"study-{dataset.name}"
-        result = search(dataset, request, PLACEMENT, directory, parent_run_id=parent, on_trial=on_trial, space=space)
+        result = search(
+            SearchJob(
+                dataset=dataset,
+                request=request,
+                placement=PLACEMENT,
+                directory=directory,
+                parent_run_id=parent,
+                space=space,
+            ),
+            on_trial=on_trial,
+        )
         past = begin_from_past(dataset, directory, parent)  # as the search kept it
     return {**curve, **_outcome(result), "past": format_past(past)}
 

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from search.protocol import Cost, Outcome, Parameters
+from search.protocol import COSTS, Cost, Outcome, Parameters
 from search.reinforce.actions import Actions
 from search.reward import COST_WEIGHT
 
-COSTS: tuple[Cost, ...] = ("step_seconds", "joules_per_sample", "parameter_bytes")
 FIGURES = len(COSTS) + 1  # NE, and the logarithm of each cost
 MOST_DEVIATION = 3.0  # in spreads: a diverged training shall not hide what distinguishes the others
 

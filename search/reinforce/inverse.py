@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from search.protocol import Cost
+from search.protocol import COSTS, Cost
 from search.reinforce.actions import Actions
-from search.reinforce.experience import COSTS, Levels, States, predicted_reward
+from search.reinforce.experience import Levels, States, predicted_reward
 from search.reinforce.policy import Policy, as_states, log_probabilities, most_entropy
 from search.reinforce.surrogate import Surrogate
 

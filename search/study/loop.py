@@ -19,7 +19,7 @@ from search.study.storage import (
     tell,
     trials_with_result,
 )
-from search.study.trial import Terms, run_trial
+from search.study.trial import TrialContext, run_trial
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -72,12 +72,12 @@ class Loop:
         self._lock = threading.RLock()
         self._gave_up = threading.Event()
 
-    def run(self, method: SearchMethod, terms: Terms, slots: Sequence[Executor]) -> None:
+    def run(self, method: SearchMethod, context: TrialContext, slots: Sequence[Executor]) -> None:
         """Train what a method proposes in all slots until the search ends.
 
         With one slot that is done in this thread, which takes Ctrl-C between steps.
         """
-        self.method, self.terms = method, terms
+        self.method, self.context = method, context
         if len(slots) == 1:
             self._in_slot(slots[0])
             return
@@ -102,9 +102,9 @@ class Loop:
     def _in_slot(self, slot: Executor) -> None:
         while (begun := self._begin()) is not None:
             trial, parameters = begun
-            outcome = run_trial(trial, parameters, self.terms, slot)
+            outcome = run_trial(trial, parameters, self.context, slot)
             with self._lock:
-                tell(self.study, trial, outcome, self.terms.cost)
+                tell(self.study, trial, outcome, self.context.cost)
                 self._tell_method()
                 self.budget.save()
                 self._report()
@@ -132,7 +132,7 @@ class Loop:
             if parameters is None:
                 return None
         trial = record(self.study, parameters)
-        return trial, self.terms.space.suggest(trial)
+        return trial, self.context.space.suggest(trial)
 
     def _all_begun(self) -> bool:
         return self.trials is not None and len(begun_trials(self.study)) >= self.trials

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from search.protocol import Cost, Outcome, Space
+from search.protocol import COSTS, Cost, Outcome, Space
 from shunter.errors import TrackingError
 from shunter.secrets import without_secrets
 
@@ -24,7 +24,6 @@ FAILURE = "failure"  # attribute of a trial that failed by itself, in contrast t
 RETRY_OF = "retry_of"
 OWNER = "owner"
 LOCK_SECONDS = 10.0  # that a database may be held by another process
-COSTS: tuple[Cost, ...] = ("step_seconds", "joules_per_sample", "parameter_bytes")
 
 
 @contextlib.contextmanager

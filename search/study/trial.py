@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
-    """What holds for all trials of a search.
+class TrialContext:
+    """What all trials of a search share.
 
     Attributes:
         dataset: The data; its test part is not touched.
@@ -64,7 +64,7 @@ class Terms:
     study: "Study"
 
 
-def run_trial(trial: "Trial", parameters: Parameters, terms: Terms, executor: Executor) -> Outcome:
+def run_trial(trial: "Trial", parameters: Parameters, context: TrialContext, executor: Executor) -> Outcome:
     """Train a point; one that fails by itself is an outcome, too.
 
     Raises:
@@ -74,9 +74,9 @@ def run_trial(trial: "Trial", parameters: Parameters, terms: Terms, executor: Ex
     """
     started = time.perf_counter()
     try:
-        with child_run(terms.parent_run_id, f"trial-{trial.number}", "trial") as run:
+        with child_run(context.parent_run_id, f"trial-{trial.number}", "trial") as run:
             trial.set_user_attr("run_id", run.run_id)
-            return _Attempt(trial, parameters, terms, executor, run).outcome()
+            return _Attempt(trial, parameters, context, executor, run).outcome()
     except Exception as error:
         if not _is_failure_of_point(error):
             raise
@@ -87,25 +87,27 @@ def run_trial(trial: "Trial", parameters: Parameters, terms: Terms, executor: Ex
 class _Attempt:
     """The training of a trial while it goes on."""
 
-    def __init__(self, trial: "Trial", parameters: Parameters, terms: Terms, executor: Executor, run: Run) -> None:
-        self.trial, self.terms, self.executor, self.run = trial, terms, executor, run
+    def __init__(
+        self, trial: "Trial", parameters: Parameters, context: TrialContext, executor: Executor, run: Run
+    ) -> None:
+        self.trial, self.context, self.executor, self.run = trial, context, executor, run
         self.parameters = parameters
-        self.spec, self.hyperparameters = terms.space.build(parameters)
-        self.halving = Halving(terms.study, terms.schedule.checks, terms.schedule.max_epochs)
+        self.spec, self.hyperparameters = context.space.build(parameters)
+        self.halving = Halving(context.study, context.schedule.checks, context.schedule.max_epochs)
         self.reports: list[EpochReport] = []
 
     @cached_property
     def parameter_bytes(self) -> int:
         """Counted when a training has begun: what no memory holds cannot be counted either."""
-        return count_parameter_bytes(self.spec, self.terms.dataset.features)
+        return count_parameter_bytes(self.spec, self.context.dataset.features)
 
     def outcome(self) -> Outcome:
         """Train, and say what came of it."""
-        terms, run = self.terms, self.run
+        context, run = self.context, self.run
         run.log_params(
             {
                 **model_params(self.spec, self.hyperparameters),
-                **schedule_params(terms.schedule),
+                **schedule_params(context.schedule),
                 **placement_params(self.executor.placement),
             }
         )
@@ -115,13 +117,13 @@ class _Attempt:
         figures = None
         with self.executor.meter() as self.meter, contextlib.suppress(_stopped()):
             execution = execution_of(self.executor.placement)
-            job = TrainingJob(terms.dataset, self.spec, self.hyperparameters, execution, terms.schedule)
-            figures = self.executor.figures(job, Hooks(on_epoch=self._on_report, should_stop=terms.should_stop))
+            job = TrainingJob(context.dataset, self.spec, self.hyperparameters, execution, context.schedule)
+            figures = self.executor.figures(job, Hooks(on_epoch=self._on_report, should_stop=context.should_stop))
         reading = self.meter.reading
         outcome = self._came_to(figures, reading, time.perf_counter() - started)
-        if terms.cost is not None and terms.cost not in outcome.costs:
+        if context.cost is not None and context.cost not in outcome.costs:
             raise TrainingError(
-                f"The {terms.cost} of the trial could not be measured ({reading.source}), so it cannot be compared: "
+                f"The {context.cost} of the trial could not be measured ({reading.source}), so it cannot be compared: "
                 "search against another cost."
             )
         self._log(outcome, figures, reading)
@@ -134,7 +136,7 @@ class _Attempt:
             self.run.log_metrics({"search.check_ne": report.validation.ne}, step=report.samples_seen)
         else:
             self.run.log_metrics(epoch_metrics(report), step=report.epoch)
-        cost = self._costs(report, self.meter.reading).get(self.terms.cost) if self.terms.cost else None
+        cost = self._costs(report, self.meter.reading).get(self.context.cost) if self.context.cost else None
         if self.halving.is_beaten(self.trial, self._passes(report), report.validation.ne, cost):
             raise _stopped()
 
@@ -156,14 +158,14 @@ class _Attempt:
             state="complete" if figures else "pruned",
             validation_ne=figures.validation.ne if figures else best.validation.ne,
             costs=self._costs(last, reading),
-            violations=violations_of(measured, self.terms.limits, self.terms.final),
+            violations=violations_of(measured, self.context.limits, self.context.final),
             seconds=seconds,
             joules=reading.joules,
         )
 
     def _epochs_to_the_end(self, best: EpochReport, figures: TrainingFigures | None) -> float:
         """As many as it took here where it came to its end, or else all: nobody knows when its patience ends."""
-        schedule = self.terms.schedule
+        schedule = self.context.schedule
         if figures and figures.stopped_because == "patience":
             return float(min(schedule.max_epochs, best.epoch + schedule.patience))
         return float(schedule.max_epochs)
@@ -178,7 +180,7 @@ class _Attempt:
         return costs
 
     def _passes(self, report: EpochReport) -> float:
-        return report.samples_seen / self.terms.dataset.splits["train"].rows
+        return report.samples_seen / self.context.dataset.splits["train"].rows
 
     def _log(self, outcome: Outcome, figures: TrainingFigures | None, reading: EnergyReading) -> None:
         run = self.run

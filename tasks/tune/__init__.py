@@ -9,6 +9,7 @@ from prefect.cache_policies import NO_CACHE
 from engine.data.dataset import Dataset
 from engine.executors.role import Place
 from hardware.types import Placement
+from search.job import SearchJob
 from search.result import TuneResult
 from search.search import search
 from shunter.requests.training import TrainRequest
@@ -35,14 +36,16 @@ def tune(
     """Search settings within the budget, with the progress shown in the Prefect UI."""
     with trial_progress() as on_trial:
         return search(
-            dataset,
-            request,
-            placement,
-            directory,
-            parent_run_id=parent_run_id,
+            SearchJob(
+                dataset=dataset,
+                request=request,
+                placement=placement,
+                directory=directory,
+                parent_run_id=parent_run_id,
+                used_seconds=used_seconds,
+                used_joules=used_joules,
+            ),
             should_stop=should_stop,
             on_trial=on_trial,
             place=place,
-            used_seconds=used_seconds,
-            used_joules=used_joules,
         )

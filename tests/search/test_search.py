@@ -16,6 +16,7 @@ from engine.data.dataset import Dataset
 from hardware.types import Placement
 from models.names import AUTO, AUTO_FAMILIES
 from models.spec import ModelSpec
+from search.job import SearchJob
 from search.result import TuneResult
 from search.search import search
 from search.space.settings import SearchSpace
@@ -46,7 +47,12 @@ def tried(result: TuneResult) -> list[tuple[ModelSpec, Hyperparameters, float]]:
 def test_settings_are_ranked_and_the_default_comes_first(dataset: Dataset, parent: str, tmp_path: Path) -> None:
     seen: list[Progress] = []
     request = TrainRequest(trials=5, max_epochs=3)
-    result = search(dataset, request, PLACEMENT, tmp_path, parent_run_id=parent, on_trial=seen.append, space=SMALL)
+    result = search(
+        SearchJob(
+            dataset=dataset, request=request, placement=PLACEMENT, directory=tmp_path, parent_run_id=parent, space=SMALL
+        ),
+        on_trial=seen.append,
+    )
     assert result.complete_trials + result.pruned_trials == len(result.settings) == 5
     assert result.failed_trials == result.resumed_trials == 0
     assert result.stopped_because is None
@@ -62,10 +68,27 @@ def test_settings_are_ranked_and_the_default_comes_first(dataset: Dataset, paren
 def test_same_seed_tries_the_same_settings(dataset: Dataset, parent: str, tmp_path: Path) -> None:
     request = TrainRequest(trials=3, max_epochs=1, seed=7)
     first, second = (
-        search(dataset, request, PLACEMENT, tmp_path / name, parent_run_id=parent, space=SMALL) for name in "ab"
+        search(
+            SearchJob(
+                dataset=dataset,
+                request=request,
+                placement=PLACEMENT,
+                directory=tmp_path / name,
+                parent_run_id=parent,
+                space=SMALL,
+            )
+        )
+        for name in "ab"
     )
     other = search(
-        dataset, request.model_copy(update={"seed": 8}), PLACEMENT, tmp_path / "c", parent_run_id=parent, space=SMALL
+        SearchJob(
+            dataset=dataset,
+            request=request.model_copy(update={"seed": 8}),
+            placement=PLACEMENT,
+            directory=tmp_path / "c",
+            parent_run_id=parent,
+            space=SMALL,
+        )
     )
     assert tried(first) == tried(second)
     assert tried(first) != tried(other)
@@ -77,19 +100,28 @@ def test_test_part_is_never_read(dataset: Dataset, parent: str, tmp_path: Path) 
     for path in folder.glob("test.*"):
         path.unlink()
     result = search(
-        Dataset.load(folder),
-        TrainRequest(trials=1, max_epochs=1),
-        PLACEMENT,
-        tmp_path,
-        parent_run_id=parent,
-        space=SMALL,
+        SearchJob(
+            dataset=Dataset.load(folder),
+            request=TrainRequest(trials=1, max_epochs=1),
+            placement=PLACEMENT,
+            directory=tmp_path,
+            parent_run_id=parent,
+            space=SMALL,
+        )
     )
     assert result.complete_trials == 1
 
 
 def test_trials_are_nested_runs_with_params_curve_and_energy(dataset: Dataset, parent: str, tmp_path: Path) -> None:
     result = search(
-        dataset, TrainRequest(trials=1, max_epochs=2), PLACEMENT, tmp_path, parent_run_id=parent, space=SMALL
+        SearchJob(
+            dataset=dataset,
+            request=TrainRequest(trials=1, max_epochs=2),
+            placement=PLACEMENT,
+            directory=tmp_path,
+            parent_run_id=parent,
+            space=SMALL,
+        )
     )
     [run] = trial_runs(parent)
     assert run.info.status == "FINISHED"
@@ -106,7 +138,14 @@ def test_trials_are_nested_runs_with_params_curve_and_energy(dataset: Dataset, p
 def test_hyperband_stops_bad_settings_early(dataset: Dataset, parent: str, tmp_path: Path) -> None:
     """Ten settings of one bracket's worth of epochs: with rungs at 1 and 3, some cannot pass the first."""
     result = search(
-        dataset, TrainRequest(trials=10, max_epochs=3), PLACEMENT, tmp_path, parent_run_id=parent, space=SMALL
+        SearchJob(
+            dataset=dataset,
+            request=TrainRequest(trials=10, max_epochs=3),
+            placement=PLACEMENT,
+            directory=tmp_path,
+            parent_run_id=parent,
+            space=SMALL,
+        )
     )
     assert result.pruned_trials > 0
     assert sum(setting.is_pruned for setting in result.settings) == result.pruned_trials
@@ -117,9 +156,25 @@ def test_hyperband_stops_bad_settings_early(dataset: Dataset, parent: str, tmp_p
 
 def test_finished_trials_are_not_repeated(dataset: Dataset, parent: str, tmp_path: Path) -> None:
     three = search(
-        dataset, TrainRequest(trials=3, max_epochs=1), PLACEMENT, tmp_path, parent_run_id=parent, space=SMALL
+        SearchJob(
+            dataset=dataset,
+            request=TrainRequest(trials=3, max_epochs=1),
+            placement=PLACEMENT,
+            directory=tmp_path,
+            parent_run_id=parent,
+            space=SMALL,
+        )
     )
-    five = search(dataset, TrainRequest(trials=5, max_epochs=1), PLACEMENT, tmp_path, parent_run_id=parent, space=SMALL)
+    five = search(
+        SearchJob(
+            dataset=dataset,
+            request=TrainRequest(trials=5, max_epochs=1),
+            placement=PLACEMENT,
+            directory=tmp_path,
+            parent_run_id=parent,
+            space=SMALL,
+        )
+    )
     assert five.resumed_trials == 3
     assert len(trial_runs(parent)) == 5
     assert all(setting in five.settings for setting in three.settings)
@@ -127,7 +182,16 @@ def test_finished_trials_are_not_repeated(dataset: Dataset, parent: str, tmp_pat
 
 def test_interrupted_search_ends_like_an_undisturbed_one(dataset: Dataset, parent: str, tmp_path: Path) -> None:
     request = TrainRequest(trials=4, max_epochs=1)
-    undisturbed = search(dataset, request, PLACEMENT, tmp_path / "a", parent_run_id=parent, space=SMALL)
+    undisturbed = search(
+        SearchJob(
+            dataset=dataset,
+            request=request,
+            placement=PLACEMENT,
+            directory=tmp_path / "a",
+            parent_run_id=parent,
+            space=SMALL,
+        )
+    )
 
     def interrupt_after_two(progress: Progress) -> None:
         if progress.done == 2:
@@ -135,15 +199,26 @@ def test_interrupted_search_ends_like_an_undisturbed_one(dataset: Dataset, paren
 
     with pytest.raises(KeyboardInterrupt):
         search(
-            dataset,
-            request,
-            PLACEMENT,
-            tmp_path / "b",
-            parent_run_id=parent,
-            space=SMALL,
+            SearchJob(
+                dataset=dataset,
+                request=request,
+                placement=PLACEMENT,
+                directory=tmp_path / "b",
+                parent_run_id=parent,
+                space=SMALL,
+            ),
             on_trial=interrupt_after_two,
         )
-    resumed = search(dataset, request, PLACEMENT, tmp_path / "b", parent_run_id=parent, space=SMALL)
+    resumed = search(
+        SearchJob(
+            dataset=dataset,
+            request=request,
+            placement=PLACEMENT,
+            directory=tmp_path / "b",
+            parent_run_id=parent,
+            space=SMALL,
+        )
+    )
     assert resumed.resumed_trials == 2
     assert tried(resumed) == tried(undisturbed)
 
@@ -158,12 +233,14 @@ def _search_and_die_in_the_second_trial(dataset: Dataset, directory: Path, paren
             os.kill(os.getpid(), signal.SIGKILL)
 
     search(
-        dataset,
-        TrainRequest(trials=3, max_epochs=1),
-        PLACEMENT,
-        directory,
-        parent_run_id=parent,
-        space=SMALL,
+        SearchJob(
+            dataset=dataset,
+            request=TrainRequest(trials=3, max_epochs=1),
+            placement=PLACEMENT,
+            directory=directory,
+            parent_run_id=parent,
+            space=SMALL,
+        ),
         should_stop=kill,
     )
 
@@ -178,7 +255,14 @@ def test_killed_trial_is_closed_and_tried_again(dataset: Dataset, parent: str, t
     assert [run.info.status for run in trial_runs(parent)] == ["FINISHED", "RUNNING"]
     start_run_tree(TrainRequest(), dataset, parent_run_id=parent)
     result = search(
-        dataset, TrainRequest(trials=3, max_epochs=1), PLACEMENT, tmp_path, parent_run_id=parent, space=SMALL
+        SearchJob(
+            dataset=dataset,
+            request=TrainRequest(trials=3, max_epochs=1),
+            placement=PLACEMENT,
+            directory=tmp_path,
+            parent_run_id=parent,
+            space=SMALL,
+        )
     )
     assert result.resumed_trials == 1
     assert result.complete_trials == 3
@@ -195,7 +279,14 @@ def test_failed_setting_is_noted_and_the_search_goes_on(
     study = open_study(storage_address(tmp_path, None), wild)
     study.enqueue_trial({**wild.default(), **bad})
     result = search(
-        dataset, TrainRequest(trials=2, max_epochs=1), PLACEMENT, tmp_path, parent_run_id=parent, space=wild
+        SearchJob(
+            dataset=dataset,
+            request=TrainRequest(trials=2, max_epochs=1),
+            placement=PLACEMENT,
+            directory=tmp_path,
+            parent_run_id=parent,
+            space=wild,
+        )
     )
     assert (result.complete_trials, result.failed_trials) == (1, 1)
     failed, good = trial_runs(parent)
@@ -207,7 +298,16 @@ def test_failed_setting_is_noted_and_the_search_goes_on(
 def test_all_settings_failing_is_one_sentence_with_the_reason(dataset: Dataset, parent: str, tmp_path: Path) -> None:
     wild = SMALL.model_copy(update={"dense_learning_rates": (1e35, 1e38)})
     with pytest.raises(TrainingError, match="All 2 trials failed"):
-        search(dataset, TrainRequest(trials=2, max_epochs=1), PLACEMENT, tmp_path, parent_run_id=parent, space=wild)
+        search(
+            SearchJob(
+                dataset=dataset,
+                request=TrainRequest(trials=2, max_epochs=1),
+                placement=PLACEMENT,
+                directory=tmp_path,
+                parent_run_id=parent,
+                space=wild,
+            )
+        )
 
 
 def test_budget_ends_the_search_and_keeps_what_there_is(dataset: Dataset, parent: str, tmp_path: Path) -> None:
@@ -219,12 +319,14 @@ def test_budget_ends_the_search_and_keeps_what_there_is(dataset: Dataset, parent
         return "the time limit is reached" if asked > 16 else None
 
     result = search(
-        dataset,
-        TrainRequest(trials=5, max_epochs=1),
-        PLACEMENT,
-        tmp_path,
-        parent_run_id=parent,
-        space=SMALL,
+        SearchJob(
+            dataset=dataset,
+            request=TrainRequest(trials=5, max_epochs=1),
+            placement=PLACEMENT,
+            directory=tmp_path,
+            parent_run_id=parent,
+            space=SMALL,
+        ),
         should_stop=budget,
     )
     assert result.stopped_because == "the time limit is reached"
@@ -236,12 +338,14 @@ def test_budget_ends_the_search_and_keeps_what_there_is(dataset: Dataset, parent
 def test_budget_that_is_used_up_before_the_first_trial_is_said(dataset: Dataset, parent: str, tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="before the first trial"):
         search(
-            dataset,
-            TrainRequest(trials=2),
-            PLACEMENT,
-            tmp_path,
-            parent_run_id=parent,
-            space=SMALL,
+            SearchJob(
+                dataset=dataset,
+                request=TrainRequest(trials=2),
+                placement=PLACEMENT,
+                directory=tmp_path,
+                parent_run_id=parent,
+                space=SMALL,
+            ),
             should_stop=lambda: "no time left",
         )
 
@@ -249,7 +353,16 @@ def test_budget_that_is_used_up_before_the_first_trial_is_said(dataset: Dataset,
 def test_mistake_of_the_request_is_not_taken_for_a_bad_setting(dataset: Dataset, parent: str, tmp_path: Path) -> None:
     too_large = PLACEMENT.model_copy(update={"batch_size": 100_000})
     with pytest.raises(RequestError, match="batch size"):
-        search(dataset, TrainRequest(trials=2), too_large, tmp_path, parent_run_id=parent, space=SMALL)
+        search(
+            SearchJob(
+                dataset=dataset,
+                request=TrainRequest(trials=2),
+                placement=too_large,
+                directory=tmp_path,
+                parent_run_id=parent,
+                space=SMALL,
+            )
+        )
 
 
 def test_tables_that_memory_cannot_hold_are_a_failed_trial(dataset: Dataset, parent: str, tmp_path: Path) -> None:
@@ -257,7 +370,14 @@ def test_tables_that_memory_cannot_hold_are_a_failed_trial(dataset: Dataset, par
     study = open_study(storage_address(tmp_path, None), wide)
     study.enqueue_trial({**wide.default(), "embedding_dim": 2**30})
     result = search(
-        dataset, TrainRequest(trials=2, max_epochs=1), PLACEMENT, tmp_path, parent_run_id=parent, space=wide
+        SearchJob(
+            dataset=dataset,
+            request=TrainRequest(trials=2, max_epochs=1),
+            placement=PLACEMENT,
+            directory=tmp_path,
+            parent_run_id=parent,
+            space=wide,
+        )
     )
     assert (result.complete_trials, result.failed_trials) == (1, 1)
     assert "embedding tables take" in trial_runs(parent)[0].data.tags["run.reason"]
@@ -266,7 +386,15 @@ def test_tables_that_memory_cannot_hold_are_a_failed_trial(dataset: Dataset, par
 def test_best_setting_beats_the_base_rate(parent: str, tmp_path: Path) -> None:
     """The planted signal is learnable, so a search that found nothing would be broken."""
     dataset = write_dataset(tmp_path / "data", rows=4_000)
-    result = search(dataset, TrainRequest(trials=4, max_epochs=3), PLACEMENT, tmp_path / "run", parent_run_id=parent)
+    result = search(
+        SearchJob(
+            dataset=dataset,
+            request=TrainRequest(trials=4, max_epochs=3),
+            placement=PLACEMENT,
+            directory=tmp_path / "run",
+            parent_run_id=parent,
+        )
+    )
     assert result.best.validation_ne < 0.9
     assert np.isfinite(result.best.validation_ne)
 
@@ -276,7 +404,11 @@ def test_auto_tries_every_family_and_ranks_them_together(dataset: Dataset, paren
         update={"embedding_dims": (4,), "top_widths": (8, 16), "most_top_layers": 2, "bottom_widths": (8,)}
     )
     request = TrainRequest(model=AUTO, trials=len(AUTO_FAMILIES) + 1, max_epochs=1)
-    result = search(dataset, request, PLACEMENT, tmp_path, parent_run_id=parent, space=small)
+    result = search(
+        SearchJob(
+            dataset=dataset, request=request, placement=PLACEMENT, directory=tmp_path, parent_run_id=parent, space=small
+        )
+    )
     by_number = sorted(result.settings, key=lambda setting: setting.trial_number)
     assert [setting.spec.family for setting in by_number[: len(AUTO_FAMILIES)]] == list(AUTO_FAMILIES)
     reached = [setting.validation_ne for setting in result.settings]

@@ -14,6 +14,7 @@ from mlflow import MlflowClient
 from engine.data.dataset import Dataset
 from hardware.types import Placement
 from search.budget import FILE as USED
+from search.job import SearchJob
 from search.result import TuneResult
 from search.search import search
 from search.space.settings import SearchSpace
@@ -36,8 +37,26 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return write_dataset(tmp_path_factory.mktemp("data"), rows=600)
 
 
-def tune(dataset: Dataset, parent: str, directory: Path, request: TrainRequest, **options: Any) -> TuneResult:
-    return search(dataset, request, PLACEMENT, directory, parent_run_id=parent, space=SMALL, **options)
+def tune(
+    dataset: Dataset,
+    parent: str,
+    directory: Path,
+    request: TrainRequest,
+    checks: tuple[float, ...] | None = None,
+    **options: Any,
+) -> TuneResult:
+    return search(
+        SearchJob(
+            dataset=dataset,
+            request=request,
+            placement=PLACEMENT,
+            directory=directory,
+            parent_run_id=parent,
+            space=SMALL,
+            checks=checks,
+        ),
+        **options,
+    )
 
 
 def test_without_trials_the_time_ends_the_search_and_what_was_used_is_kept(

@@ -10,6 +10,7 @@ import pytest
 
 from engine.data.dataset import Dataset
 from hardware.types import Placement
+from search.job import SearchJob
 from search.meta.features import meta_features
 from search.meta.past import (
     LONGEST_TEXT,
@@ -137,7 +138,16 @@ def test_a_second_search_starts_where_the_first_ended(dataset: Dataset, tmp_path
     def searched(name: str, **options: Any) -> tuple[str, list[Parameters]]:
         request = TrainRequest(trials=3, max_epochs=1, **options)
         run_id = start_run_tree(request, dataset)
-        search(dataset, request, PLACEMENT, tmp_path / name, parent_run_id=run_id, space=SMALL)
+        search(
+            SearchJob(
+                dataset=dataset,
+                request=request,
+                placement=PLACEMENT,
+                directory=tmp_path / name,
+                parent_run_id=run_id,
+                space=SMALL,
+            )
+        )
         tried = reversed(read_children(run_id, "trial"))
         return run_id, [json.loads(child.tags[PARAMETERS]) for child in tried]
 

@@ -14,6 +14,7 @@ from hardware.types import Placement
 from models.registry import check_spec
 from models.supernet.space import Coding
 from search.context import SearchContext
+from search.job import SearchJob
 from search.methods.dnas import Dnas
 from search.methods.registry import build_method
 from search.methods.supernet import WEIGHTS, affordable_stages, point_of, supernet_space
@@ -138,7 +139,16 @@ def test_a_search_trains_what_is_drawn_and_keeps_theta(dataset: Dataset, trackin
     request = TrainRequest(search_method="dnas", trials=2, max_epochs=1)  # pyright: ignore[reportArgumentType]
     parent = start_run_tree(request, dataset)
     placement = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=256)
-    result = search(dataset, request, placement, tmp_path, parent_run_id=parent, space=space_of(dataset))
+    result = search(
+        SearchJob(
+            dataset=dataset,
+            request=request,
+            placement=placement,
+            directory=tmp_path,
+            parent_run_id=parent,
+            space=space_of(dataset),
+        )
+    )
     assert result.complete_trials + result.pruned_trials == 2
     client = MlflowClient(tracking_uri())
     assert {one.path for one in client.list_artifacts(parent, "supernet")} == {

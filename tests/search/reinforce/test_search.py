@@ -10,6 +10,7 @@ from engine.config import Execution, Schedule
 from engine.data.dataset import Dataset
 from hardware.types import Placement
 from search.context import PastStudy, SearchContext
+from search.job import SearchJob
 from search.methods.registry import build_method
 from search.protocol import BudgetLeft, Outcome, Space
 from search.search import search
@@ -40,7 +41,11 @@ def test_a_search_learns_and_tells_its_curve(tracking_root: Path, dataset: Datas
     request = TrainRequest(trials=9, max_epochs=1, search_method=SearchMethodName.RL)
     parent = start_run_tree(request, dataset)
 
-    result = search(dataset, request, PLACEMENT, tmp_path, parent_run_id=parent, space=SMALL)
+    result = search(
+        SearchJob(
+            dataset=dataset, request=request, placement=PLACEMENT, directory=tmp_path, parent_run_id=parent, space=SMALL
+        )
+    )
 
     assert len({(one.spec, one.hyperparameters) for one in result.settings}) == 9
     curve = MlflowClient(tracking_uri()).get_metric_history(parent, "search.rl.best_reward")

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from engine.data.dataset import Dataset
 from hardware.types import Placement
+from search.job import SearchJob
 from search.search import search
 from search.space.settings import SearchSpace
 from search.space.towers import FILE, tower_partitions
@@ -22,7 +23,9 @@ NAMES = ("single0", "single1", "single2", "bag0")
 
 def test_towers_are_learned_once_and_tried_in_every_way(dataset: Dataset, parent: str, tmp_path: Path) -> None:
     request = TrainRequest(model="dmt", towers=2, trials=2, max_epochs=1)
-    result = search(dataset, request, PLACEMENT, tmp_path, parent_run_id=parent)
+    result = search(
+        SearchJob(dataset=dataset, request=request, placement=PLACEMENT, directory=tmp_path, parent_run_id=parent)
+    )
     run = open_run(parent)
     found = tower_partitions(dataset, request, PLACEMENT, tmp_path, run)  # from the file
     assert list(found) == ["coherent", "diverse", "order"]

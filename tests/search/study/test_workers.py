@@ -14,6 +14,7 @@ from engine.executors.here import Here
 from engine.executors.own_process import OwnProcess
 from engine.executors.this_machine import ThisMachine
 from hardware.types import Placement
+from search.job import SearchJob
 from search.search import search
 from search.study.loop import Progress
 from shunter.errors import RequestError
@@ -66,7 +67,12 @@ def test_trials_in_two_processes_are_one_search_and_one_that_dies_is_one_failure
 
     request = TrainRequest(trials=5, max_epochs=2, parallel_trials=2)
     placement = PLACEMENT.model_copy(update={"threads": 2})
-    result = search(dataset, request, placement, tmp_path, parent_run_id=parent, on_trial=kill_one, space=SMALL)
+    result = search(
+        SearchJob(
+            dataset=dataset, request=request, placement=placement, directory=tmp_path, parent_run_id=parent, space=SMALL
+        ),
+        on_trial=kill_one,
+    )
     assert [progress.done for progress in seen] == [1, 2, 3, 4, 5]
     assert result.complete_trials + result.pruned_trials + result.failed_trials == 5
     assert result.failed_trials <= 1, "none, where it had just ended its trial"
@@ -87,7 +93,16 @@ def test_a_mistake_of_the_request_ends_all_executors(dataset: Dataset, parent: s
     too_large = PLACEMENT.model_copy(update={"batch_size": 100_000})
     request = TrainRequest(trials=4, max_epochs=1, parallel_trials=2)
     with pytest.raises(RequestError, match="batch size"):
-        search(dataset, request, too_large, tmp_path, parent_run_id=parent, space=SMALL)
+        search(
+            SearchJob(
+                dataset=dataset,
+                request=request,
+                placement=too_large,
+                directory=tmp_path,
+                parent_run_id=parent,
+                space=SMALL,
+            )
+        )
 
 
 def test_a_budget_that_ends_stops_the_trials_of_all_slots_which_count_with_what_they_have(
@@ -96,12 +111,9 @@ def test_a_budget_that_ends_stops_the_trials_of_all_slots_which_count_with_what_
     over: list[Progress] = []
     request = TrainRequest(trials=50, max_epochs=3, parallel_trials=2)
     result = search(
-        dataset,
-        request,
-        PLACEMENT,
-        tmp_path,
-        parent_run_id=parent,
-        space=SMALL,
+        SearchJob(
+            dataset=dataset, request=request, placement=PLACEMENT, directory=tmp_path, parent_run_id=parent, space=SMALL
+        ),
         on_trial=over.append,
         should_stop=lambda: "enough" if len(over) >= 2 else None,
     )

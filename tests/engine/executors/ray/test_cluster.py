@@ -22,6 +22,7 @@ from engine.results import EpochReport, TrainResult
 from hardware.devices.nodes import placed
 from hardware.types import Placement
 from models.spec import ModelSpec
+from search.job import SearchJob
 from search.search import search
 from search.space.settings import SearchSpace
 from search.study.loop import Progress
@@ -188,7 +189,16 @@ def test_trials_of_one_search_run_on_two_nodes_at_a_time(
 
         request = TrainRequest(trials=4, max_epochs=4, parallel_trials=2)
         result = search(
-            dataset, request, at("steady"), tmp_path, parent_run_id=parent, place=cluster, on_trial=look, space=SMALL
+            SearchJob(
+                dataset=dataset,
+                request=request,
+                placement=at("steady"),
+                directory=tmp_path,
+                parent_run_id=parent,
+                space=SMALL,
+            ),
+            place=cluster,
+            on_trial=look,
         )
         assert cluster.ledger.total_with_branches().seconds > 0
     ray_cluster.remove_node(second)

@@ -1,0 +1,67 @@
+"""What a search is asked to do."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.config import Schedule
+from engine.data.dataset import Dataset
+from hardware.types import Placement
+from search.constraints import FinalTraining
+from search.protocol import Cost, Space
+from search.study.halving import checks_for
+from shunter.requests.training import SearchCost, TrainRequest
+
+COST_OF_OPTION: dict[SearchCost, Cost] = {
+    SearchCost.TIME: "step_seconds",
+    SearchCost.ENERGY: "joules_per_sample",
+    SearchCost.BYTES: "parameter_bytes",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchJob:
+    """A search, as it is asked for.
+
+    Attributes:
+        dataset: The data; its test part is not touched.
+        request: Budget, method, space and limits of the search, longest training, seed, model family.
+        placement: Placement of the trials.
+        directory: Folder of this search alone; the study is kept in it, unless the request names a storage.
+        parent_run_id: MLflow run below which each trial gets its own.
+        space: Space to search; by default what the request says, for the size of the data.
+        used_seconds: Part of the run's time limit used before the search.
+        used_joules: Part of the run's energy limit used before the search.
+        checks: Passes over the data after which trainings are compared within the first epoch; None decides by the
+            size of the data.
+    """
+
+    dataset: Dataset
+    request: TrainRequest
+    placement: Placement
+    directory: Path
+    parent_run_id: str
+    space: Space | None = None
+    used_seconds: float = 0.0
+    used_joules: float = 0.0
+    checks: tuple[float, ...] | None = None
+
+    @property
+    def cost(self) -> Cost | None:
+        """The cost that NE is weighed against; None searches for the lowest NE alone."""
+        cost = self.request.search.search_cost
+        return COST_OF_OPTION[cost] if cost else None
+
+    @property
+    def schedule(self) -> Schedule:
+        """The longest training of a trial."""
+        by_size = checks_for(self.dataset.splits["train"].rows)
+        return Schedule(
+            max_epochs=self.request.training.max_epochs,
+            seed=self.request.seed,
+            checks=by_size if self.checks is None else self.checks,
+        )
+
+    @property
+    def final_training(self) -> FinalTraining:
+        """What may be spent on training the winners to the end."""
+        return FinalTraining.of(self.request, self.used_seconds, self.used_joules)
