@@ -155,7 +155,7 @@ def _check_bad_share(dataset: Dataset, max_bad_share: float) -> None:
     if share > max_bad_share:
         raise DataError(
             f"{dataset.quarantined_rows} rows ({share:.1%}) of {dataset.name} cannot be read, more than "
-            f"{max_bad_share:.1%}: see {dataset.directory / 'quarantine.csv'}, mend them or raise --max-bad-share."
+            f"{max_bad_share:.1%}: see {dataset.directory / 'quarantine.csv'}, fix them or raise --max-bad-share."
         )
 
 

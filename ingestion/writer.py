@@ -175,7 +175,7 @@ class Quarantine:
         first = self._first[kind]
         raise DataError(
             f"{self.rows} of {self.rows + good_rows} rows ({share:.1%}) cannot be read, more than {max_bad_share:.1%}: "
-            f"mend them or raise --max-bad-share; {count} are like line {first.line} of {first.source}: {first.reason}."
+            f"fix them or raise --max-bad-share; {count} are like line {first.line} of {first.source}: {first.reason}."
         )
 
     def _append(self, rows: list[tuple[str, int | str, str]]) -> None:

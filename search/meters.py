@@ -59,5 +59,5 @@ def check_energy_can_be_measured(placement: Placement) -> None:
         reading = meter.reading
     if reading.method == "unavailable":
         raise RequestError(
-            f"--search-cost energy needs a meter of energy, and none works here ({reading.source}): use time or bytes."
+            f"--search-cost energy requires an energy meter, and none works here ({reading.source}): use time or bytes."
         )

@@ -89,7 +89,7 @@ class CsvSource:
                 line = int(lines[-1]) + 1 if len(lines) else line
                 yield TableChunk(path, _frame(batch), lines, _take_rejections(path, malformed, line))
         except pa.ArrowInvalid as error:
-            raise DataError(f"{path} cannot be read as CSV ({_first_line(error)}): mend the file.") from error
+            raise DataError(f"{path} cannot be read as CSV ({_first_line(error)}): fix the file.") from error
         if malformed:
             empty = pl.DataFrame(schema=dict.fromkeys(self.schema.columns, pl.Binary))
             rejected = _take_rejections(path, malformed, max(malformed) + 1)

@@ -39,7 +39,7 @@ class Actions:
     ) -> None:
         for name, values in factors.items():
             if not values:
-                raise RequestError(f"The search space has no value for {name!r}: give it at least one.")
+                raise RequestError(f"The search space has no value for {name!r}: give at least one.")
         self.names = tuple(factors)
         self.values: tuple[tuple[Any, ...], ...] = tuple(tuple(factors[name]) for name in self.names)
         self.sizes = tuple(map(len, self.values))

@@ -64,7 +64,7 @@ class ArchitectureSpace(Frozen):
         """Refuse a factor without a value, or of a table that is not there or cannot be so wide."""
         for name, values in self.factors().items():
             if not values:
-                raise RequestError(f"The factor {name} of the architecture space is empty: give it a value, or more.")
+                raise RequestError(f"The factor {name} of the architecture space is empty: give at least one value.")
         tables = self.tables
         for name in (*self.dims, *self.shares):
             if name not in tables:

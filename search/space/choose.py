@@ -46,6 +46,6 @@ def check_not_empty(space: Space) -> None:
     factors = space.factors()
     for name, values in factors.items():
         if not values:
-            raise RequestError(f"The search space is empty, since {name} has no values: give it one at least.")
+            raise RequestError(f"The search space is empty, since {name} has no values: give at least one.")
     if not factors:
-        raise RequestError("The search space is empty, since it has no factors: give it one at least.")
+        raise RequestError("The search space is empty, since it has no factors: give at least one.")

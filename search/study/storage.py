@@ -79,7 +79,7 @@ def open_study(
     from optuna import create_study
     from optuna.study import StudyDirection
 
-    logging.getLogger("optuna").setLevel(logging.WARNING)  # it would tell on the terminal that it creates a study
+    logging.getLogger("optuna").setLevel(logging.WARNING)  # it would announce on the terminal that it creates a study
     identity = "|".join(filter(None, (space.model_dump_json(), cost, belongs_to)))
     digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
     with storage_errors(address):
@@ -268,5 +268,5 @@ def _advice(reason: str) -> str:
     if "not a database" in reason or "malformed" in reason:
         return "the file is damaged, so move it away or name another with --search-storage"
     if "full" in reason or "No space" in reason or "disk I/O" in reason:
-        return "see that there is space and that it can be written, and give the command again"
+        return "make sure that there is space and that it can be written, and run the same command again"
     return "check that it can be reached and written, or name another with --search-storage"
