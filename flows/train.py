@@ -9,7 +9,7 @@ from engine.ensemble.result import EnsembleResult
 from engine.executors.ray.cluster import Cluster, requested_cluster
 from engine.probes.measurement import measure
 from engine.ranking.result import TrainedRanker
-from flows.graph import check_graph_request, is_graph_model, register_ranker, train_graph_model
+from flows.recipes import recipe_of
 from hardware.devices.power_limit import limited
 from hardware.reservation import Reservation, trainings_together
 from hardware.types import EnergyReading, HardwareProfile
@@ -18,22 +18,17 @@ from planner.decide import Decision
 from search.result import TuneResult
 from shunter.requests.training import TrainRequest
 from tasks.accelerators import hold
-from tasks.card import describe_version, write_card
-from tasks.ensemble import build_ensemble, scoring_placement, train_members
 from tasks.ingest import ingest
 from tasks.notify import notify
 from tasks.profile import profile_cluster, profile_hardware
-from tasks.register import register_result
-from tasks.report import report
 from tasks.run_context import RunContext
 from tasks.run_state import RunState
 from tasks.select import log_decision, select
 from tasks.spending import spending
 from tasks.step_clock import StepClock
 from tasks.tracked_run import tracked_run
-from tasks.tune import publish_search, tune
 from tracking.registry.models import RegisteredModel
-from tracking.reports import log_config, log_training_curve
+from tracking.reports import log_config
 from tracking.runs import open_run, system_metrics
 from tracking.store import tracking_uri
 
@@ -95,8 +90,8 @@ def train(request: TrainRequest = TrainRequest(), fresh: bool = False) -> TrainS
 
 def train_on(request: TrainRequest, dataset: Dataset, clock: StepClock, *, fresh: bool = False) -> TrainSummary:
     """Train on what was ingested, register the result, and go on with an interrupted run; see `train`."""
-    if is_graph_model(request):
-        check_graph_request(request, dataset)
+    recipe = recipe_of(request.model)
+    recipe.check(request, dataset)
     with requested_cluster(request.nodes) as cluster:
         with clock.step("profile"):
             profiles = profile_cluster(cluster) if cluster else profile_hardware()
@@ -107,8 +102,7 @@ def train_on(request: TrainRequest, dataset: Dataset, clock: StepClock, *, fresh
                 profiles = profiles if cluster else held.of(profiles)
                 summary = _train_tracked(request, dataset, profiles, state, clock, cluster=cluster, held=held)
             state.finish()
-        if not is_graph_model(request):
-            report(summary.run_id, dataset, request)
+        recipe.publish(summary.run_id, dataset, request)
     return summary
 
 
@@ -136,7 +130,7 @@ def _train_tracked(
         budget = spent.budget(request)
         run = RunContext(request, dataset, profiles, decision, state.directory, run_id, budget, cluster)
         with limited(decision.placement.accelerator, decision.placement.power_limit_watts):
-            tuned, result, registered = (_train_ranker if is_graph_model(request) else _train_ensemble)(run, clock)
+            tuned, result, registered = recipe_of(request.model).train(run, clock)
         _log_totals(run, spent.total, clock)
         return TrainSummary(
             data_name=dataset.name,
@@ -175,52 +169,6 @@ def _decide(
     if cluster:
         cluster.prefer([row.candidate.placement for row in decision.table if not row.excluded_by])
     return decision
-
-
-def _train_ensemble(run: RunContext, clock: StepClock) -> tuple[TuneResult, EnsembleResult, RegisteredModel]:
-    """Tune, train the members, combine them and register the result."""
-    placement, seed = scoring_placement(run.decision.placement), run.request.seed
-    with clock.step("tune"):
-        tuned = tune(
-            run.dataset,
-            run.request,
-            run.decision.placement,
-            run.directory / "tune",
-            parent_run_id=run.run_id,
-            should_stop=run.budget.exhausted,
-            place=run.cluster,
-            used_seconds=run.budget.seconds,
-            used_joules=run.budget.joules or 0.0,
-        )
-        publish_search(run.run_id, tuned, run.directory / "tune")
-    with clock.step("train"):
-        members = train_members(run, tuned)
-    with clock.step("ensemble"):
-        folder = run.directory / "ensemble"
-        result = build_ensemble(run.dataset, members, placement, folder, parent_run_id=run.run_id, seed=seed)
-    log_training_curve(run.run_id, {member.name: member.history for member in members})
-    with clock.step("card"):
-        card = write_card(run.run_id, run.dataset, members, result, placement, seed=seed)
-    with clock.step("register"):
-        registered = register_result(run.request, run.dataset, result, run.run_id)
-    describe_version(card, registered)
-    return tuned, result, registered
-
-
-def _train_ranker(run: RunContext, clock: StepClock) -> tuple[None, TrainedRanker, RegisteredModel]:
-    """Train a graph model once, with the settings of its family, and register it."""
-    with clock.step("train"):
-        result = train_graph_model(
-            run.request,
-            run.dataset,
-            run.decision.placement,
-            run.directory / "ranker",
-            run_id=run.run_id,
-            should_stop=run.budget.exhausted,
-        )
-    with clock.step("register"):
-        registered = register_ranker(run.request, run.dataset, result, run.run_id)
-    return None, result, registered
 
 
 def _log_totals(run: RunContext, energy: EnergyReading, clock: StepClock) -> None:

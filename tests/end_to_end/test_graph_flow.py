@@ -58,14 +58,15 @@ def test_a_graph_model_goes_from_click_log_to_champion(tmp_path: Path, prefect_s
         ({"schema": {"user": None}}, "name the user in the schema"),
         ({"limits": Limits(min_auc=0.7)}, "leave out --min-auc"),
         ({"processes": 2}, "leave out --processes"),
+        ({"cluster": "auto"}, "leave out --cluster"),
     ],
 )
 def test_what_a_graph_model_cannot_do_is_refused_before_anything_is_measured(
     others: dict, message: str, tmp_path: Path
 ) -> None:
-    from flows.graph import check_graph_request
+    from flows.recipes import recipe_of
     from ingestion.request import ingest_request
 
     request = request_for(tmp_path, **others)
     with pytest.raises(RequestError, match=message):
-        check_graph_request(request, ingest_request(request)[0])
+        recipe_of(request.model).check(request, ingest_request(request)[0])

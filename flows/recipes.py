@@ -1,0 +1,139 @@
+"""What is trained for a request once its placement is chosen: the flow calls the same steps, whatever the model is."""
+
+from abc import ABC, abstractmethod
+
+from engine.config import Schedule
+from engine.data.dataset import Dataset
+from engine.ensemble.result import EnsembleResult
+from engine.execution import execution_of
+from engine.job import TrainingJob
+from engine.ranking.config import RankingHyperparameters
+from engine.ranking.interactions import sides
+from engine.ranking.result import TrainedRanker
+from models.graph import GRAPH_FAMILIES, default_spec
+from search.result import TuneResult
+from shunter.errors import RequestError
+from shunter.requests.training import TrainRequest
+from tasks.card import describe_version, write_card
+from tasks.ensemble import build_ensemble, scoring_placement, train_members
+from tasks.register import register, register_result
+from tasks.report import report
+from tasks.run_context import RunContext
+from tasks.step_clock import StepClock
+from tasks.train import train_member
+from tasks.tune import publish_search, tune
+from tracking.ranking import ranking_metrics
+from tracking.registry.models import RegisteredModel
+from tracking.reports import log_training_curve
+from tracking.runs import open_run
+
+RANKING_PATIENCE = 3  # epochs without a better NDCG@20 on validation
+
+
+class Recipe(ABC):
+    """The steps between the choice of a placement and a registered model."""
+
+    def check(self, request: TrainRequest, dataset: Dataset) -> None:
+        """Refuse what the model cannot do, before anything is measured.
+
+        Raises:
+            RequestError: The request asks for it.
+        """
+        return
+
+    @abstractmethod
+    def train(
+        self, run: RunContext, clock: StepClock
+    ) -> tuple[TuneResult | None, EnsembleResult | TrainedRanker, RegisteredModel]:
+        """Train and register; returns what was tried, what was kept, and its version."""
+
+    def publish(self, run_id: str, dataset: Dataset, request: TrainRequest) -> None:
+        """Describe the finished run."""
+        return
+
+
+class EnsembleRecipe(Recipe):
+    """A model of clicks: settings are searched, the best of them trained to the end and combined."""
+
+    def train(self, run: RunContext, clock: StepClock) -> tuple[TuneResult, EnsembleResult, RegisteredModel]:
+        """Tune, train the members, combine them and register the result."""
+        placement, seed = scoring_placement(run.decision.placement), run.request.seed
+        with clock.step("tune"):
+            tuned = tune(
+                run.dataset,
+                run.request,
+                run.decision.placement,
+                run.directory / "tune",
+                parent_run_id=run.run_id,
+                should_stop=run.budget.exhausted,
+                place=run.cluster,
+                used_seconds=run.budget.seconds,
+                used_joules=run.budget.joules or 0.0,
+            )
+            publish_search(run.run_id, tuned, run.directory / "tune")
+        with clock.step("train"):
+            members = train_members(run, tuned)
+        with clock.step("ensemble"):
+            folder = run.directory / "ensemble"
+            result = build_ensemble(run.dataset, members, placement, folder, parent_run_id=run.run_id, seed=seed)
+        log_training_curve(run.run_id, {member.name: member.history for member in members})
+        with clock.step("card"):
+            card = write_card(run.run_id, run.dataset, members, result, placement, seed=seed)
+        with clock.step("register"):
+            registered = register_result(run.request, run.dataset, result, run.run_id)
+        describe_version(card, registered)
+        return tuned, result, registered
+
+    def publish(self, run_id: str, dataset: Dataset, request: TrainRequest) -> None:
+        """Write the page of the run."""
+        report(run_id, dataset, request)
+
+
+class RankerRecipe(Recipe):
+    """A graph model: its family has one setting, which is trained once and scored once."""
+
+    def check(self, request: TrainRequest, dataset: Dataset) -> None:
+        """Refuse processes, a cluster and an AUC.
+
+        Raises:
+            RequestError: The request asks for one of them, or the schema names no user and item.
+        """
+        sides(dataset)
+        asked = {
+            "--processes": request.training.processes > 1,
+            "--cluster": request.nodes.cluster is not None,
+            "--min-auc": request.limits.min_auc is not None,
+        }
+        for option, is_asked in asked.items():
+            if is_asked:
+                raise RequestError(
+                    f"A graph model such as {request.model} is trained by one process here, and ranks instead of "
+                    f"giving a probability: leave out {option}."
+                )
+
+    def train(self, run: RunContext, clock: StepClock) -> tuple[None, TrainedRanker, RegisteredModel]:
+        """Train the one setting, put its quality on the run, and register it."""
+        request, placement = run.request, run.decision.placement
+        schedule = Schedule(max_epochs=request.training.max_epochs, patience=RANKING_PATIENCE, seed=request.seed)
+        job = TrainingJob(
+            run.dataset, default_spec(request.model), RankingHyperparameters(), execution_of(placement), schedule
+        )
+        with clock.step("train"):
+            trained: TrainedRanker = train_member(
+                job,
+                placement,
+                run.directory / "ranker",
+                parent_run_id=run.run_id,
+                should_stop=run.budget.exhausted,
+            )
+            quality = {**ranking_metrics(trained.validation), **ranking_metrics(trained.test, "test")}
+            open_run(run.run_id).log_metrics(quality)
+        with clock.step("register"):
+            metrics = {name: float(value) for name, value in quality.items()}
+            registered = register(run.run_id, run.dataset, trained.directory, request.register_as, metrics=metrics)
+        return None, trained, registered
+
+
+def recipe_of(model: str) -> Recipe:
+    """The recipe of a model family."""
+    return RankerRecipe() if model in GRAPH_FAMILIES else EnsembleRecipe()
