@@ -23,6 +23,22 @@ SCHEMA_VERSION = "1"
 RunKind = Literal["train", "profile", "select", "tune", "trial", "member", "ensemble", "nightly", "rollback"]
 Values = dict[str, str | int | float]
 
+# What a training comes to (`engine.results.TrainingFigures`) -> its metric; what reads runs looks here too.
+TRAINING_METRICS = {
+    "train_seconds": "time.train_seconds",
+    "compute_seconds": "time.compute_seconds",
+    "compile_seconds": "time.compile_seconds",
+    "wait_seconds": "stall.wait_seconds",
+    "samples_per_second": "throughput.samples_per_second",
+    "peak_memory_bytes": "memory.peak_bytes",
+}
+WAIT_SHARE = "stall.wait_share"
+# What a meter read (`hardware.types.EnergyReading`) -> its metric.
+ENERGY_METRICS = {name: f"energy.{name}" for name in ("joules", "uncertainty_joules", "seconds", "mean_watts")}
+# Quality on the validation part (`engine.metrics.Metrics`) -> its metric.
+QUALITY_METRICS = {name: f"quality.{name}" for name in ("auc", "ne", "logloss", "calibration")}
+TOTAL_SECONDS = "time.total_seconds"  # of a whole flow, earlier attempts included
+
 
 def request_params(request: JobRequest) -> Values:
     """What the user asked for: `request.*`, the limits among it by their own names."""
@@ -104,27 +120,21 @@ def quality_metrics(metrics: Metrics, split: Literal["validation", "test"] = "va
     several tasks they are of the main one; of the others they end in its name, as `quality.auc.conversion`.
     """
     prefix = "quality" if split == "validation" else "quality.test"
-    names = ("auc", "ne", "logloss", "calibration")
     others = {
         f"{name}.{task}": value
         for task, quality in metrics.others.items()
-        for name in names
+        for name in QUALITY_METRICS
         if not math.isnan(value := getattr(quality, name))
     }
-    return _flat(prefix, {**{name: getattr(metrics, name) for name in names}, **others})
+    return _flat(prefix, {**{name: getattr(metrics, name) for name in QUALITY_METRICS}, **others})
 
 
 def training_metrics(training: TrainingFigures[Any, Any] | Trained[Any, Any, Any, Any]) -> Values:
     """Time, throughput, stall and memory of one training: `time.*`, `throughput.*`, `stall.*`, `memory.*`."""
     busy_seconds = training.wait_seconds + training.compute_seconds
     return {
-        "time.train_seconds": training.train_seconds,
-        "time.compute_seconds": training.compute_seconds,
-        "time.compile_seconds": training.compile_seconds,
-        "stall.wait_seconds": training.wait_seconds,
-        "stall.wait_share": training.wait_seconds / busy_seconds if busy_seconds else 0.0,
-        "throughput.samples_per_second": training.samples_per_second,
-        "memory.peak_bytes": training.peak_memory_bytes,
+        **{metric: getattr(training, name) for name, metric in TRAINING_METRICS.items()},
+        WAIT_SHARE: training.wait_seconds / busy_seconds if busy_seconds else 0.0,
     }
 
 
@@ -138,7 +148,7 @@ def epoch_metrics(report: EpochReport) -> Values:
             for task, loss in report.other_train_loglosses.items()
             if not math.isnan(loss)
         },
-        "time.train_seconds": report.train_seconds,
+        TRAINING_METRICS["train_seconds"]: report.train_seconds,
     }
 
 
@@ -146,8 +156,8 @@ def energy_metrics(reading: EnergyReading) -> Values:
     """Energy of the run: `energy.*`; empty when nothing could count the joules."""
     if reading.joules is None:
         return {}
-    names = ("joules", "uncertainty_joules", "seconds", "mean_watts")
-    return _flat("energy", {name: getattr(reading, name) for name in names})
+    values = {metric: getattr(reading, name) for name, metric in ENERGY_METRICS.items()}
+    return {metric: value for metric, value in values.items() if value is not None}
 
 
 def energy_series(reading: EnergyReading) -> list[tuple[str, float, int]]:

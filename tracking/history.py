@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from shunter.settings import Settings
-from tracking.convention import RunKind
+from tracking.convention import ENERGY_METRICS, QUALITY_METRICS, TOTAL_SECONDS, RunKind
 from tracking.store import EXPERIMENT, is_file_store, open_store, tracking_errors
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ COLUMNS = {
     "placement": ("params", "placement.label"),
     "test_auc": ("metrics", "quality.test.auc"),
     "test_ne": ("metrics", "quality.test.ne"),
-    "validation_auc": ("metrics", "quality.auc"),
-    "validation_ne": ("metrics", "quality.ne"),
-    "total_seconds": ("metrics", "time.total_seconds"),
-    "energy_joules": ("metrics", "energy.joules"),
+    "validation_auc": ("metrics", QUALITY_METRICS["auc"]),
+    "validation_ne": ("metrics", QUALITY_METRICS["ne"]),
+    "total_seconds": ("metrics", TOTAL_SECONDS),
+    "energy_joules": ("metrics", ENERGY_METRICS["joules"]),
     "energy_source": ("tags", "energy.source"),
     "registered": ("tags", "model.registered"),
 }

@@ -6,7 +6,7 @@ from typing import Literal
 from engine.ranking.config import RankingHyperparameters, RankingReport
 from engine.ranking.evaluation import RankingMetrics
 from models.graph import GraphSpec
-from tracking.convention import Values
+from tracking.convention import TRAINING_METRICS, Values
 
 
 def graph_params(spec: GraphSpec, hyperparameters: RankingHyperparameters) -> Values:
@@ -25,5 +25,5 @@ def ranking_epoch_metrics(report: RankingReport) -> Values:
     return {
         **ranking_metrics(report.validation),
         "quality.train.bpr_loss": report.train_loss,
-        "time.train_seconds": report.train_seconds,
+        TRAINING_METRICS["train_seconds"]: report.train_seconds,
     }

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tracking.convention import QUALITY_METRICS
 from tracking.history import TrackedRun, tracked_run
 from tracking.store import open_store, tracking_errors, tracking_uri
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-CURVES = ("quality.ne", "quality.logloss", "quality.auc", "quality.train.logloss", "energy.watts")
+CURVES = (*(QUALITY_METRICS[name] for name in ("ne", "logloss", "auc")), "quality.train.logloss", "energy.watts")
 LARGEST_ARTIFACT_BYTES = 8 << 20
 Point = tuple[int, float]
 

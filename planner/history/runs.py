@@ -8,11 +8,12 @@ from typing import Literal
 
 from pydantic import Field
 
+from hardware.budget import JOULES_PER_KWH
 from hardware.cost.residual import StepObservation
 from hardware.types import Placement
 from shunter.errors import TrackingError
 from shunter.frozen import Frozen
-from tracking.convention import SCHEMA_VERSION
+from tracking.convention import ENERGY_METRICS, QUALITY_METRICS, SCHEMA_VERSION, TOTAL_SECONDS, TRAINING_METRICS
 from tracking.history import TrackedRun
 from tracking.learning import read_steps
 
@@ -23,10 +24,16 @@ LONGEST_RUN_SECONDS = 7 * 86_400.0
 MOST_ERROR = 30.0
 LEAST_WATCHED_SHARE = 0.8  # of a flow's time that the steps of its last attempt make up, if it was the only one
 NEARLY_ALL = 0.9  # of a budget, from which on it is taken to have ended the work
+AUC, JOULES = QUALITY_METRICS["auc"], ENERGY_METRICS["joules"]
 # What a run of a kind took, which must be there; one of kind `select` takes nothing worth learning.
-DURATION = {"train": "time.total_seconds", "member": "time.train_seconds"}
+DURATION = {"train": TOTAL_SECONDS, "member": TRAINING_METRICS["train_seconds"]}
 # Figures that must be positive numbers where they are there.
-POSITIVE = ("energy.joules", "energy.seconds", "throughput.samples_per_second", "memory.peak_bytes")
+POSITIVE = (
+    ENERGY_METRICS["joules"],
+    ENERGY_METRICS["seconds"],
+    TRAINING_METRICS["samples_per_second"],
+    TRAINING_METRICS["peak_memory_bytes"],
+)
 
 
 class Exclusion(Frozen):
@@ -118,7 +125,7 @@ def _broken_figure(run: TrackedRun) -> str | None:
     for name, value in run.metrics.items():
         if name.startswith("time.") and not value >= 0:
             return f"its {name} is {value:g}, where a time was expected"
-    auc = run.metrics.get("quality.auc")
+    auc = run.metrics.get(AUC)
     if auc is not None and not 0 <= auc <= 1:
         return f"its quality.auc is {auc:g}, where a share was expected"
     return None
@@ -137,9 +144,9 @@ def _value(run: TrackedRun, parent: TrackedRun) -> PastRun:
             "data": data_key(parent.params),
             "family": run.params.get("model.family") or parent.params.get("request.model"),
             "placement": _placement(run),
-            "auc": run.metrics.get("quality.auc"),
+            "auc": run.metrics.get(AUC),
             "seconds": seconds,
-            "joules": run.metrics.get("energy.joules") if run.tags.get("energy.source") == "measured" else None,
+            "joules": run.metrics.get(JOULES) if run.tags.get("energy.source") == "measured" else None,
             "cost": None if price is None or seconds is None else price * seconds / 3600,
             "work_share": _work_share(run),
             "was_cut": _was_cut(run),
@@ -153,13 +160,13 @@ def _work_share(run: TrackedRun) -> float | None:
     planned = run.metrics.get("prediction.job_seconds")
     steps = {name: value for name, value in run.metrics.items() if re.fullmatch(r"time\.\w+_step_seconds", name)}
     worked = steps.get("time.tune_step_seconds", 0.0) + steps.get("time.train_step_seconds", 0.0)
-    whole = sum(steps.values()) > LEAST_WATCHED_SHARE * run.metrics.get("time.total_seconds", 0.0)
+    whole = sum(steps.values()) > LEAST_WATCHED_SHARE * run.metrics.get(TOTAL_SECONDS, 0.0)
     return worked / planned if planned and worked and whole else None
 
 
 def _was_cut(run: TrackedRun) -> bool:
     """Whether the flow came near to a limit that ends the work."""
-    limits = {"request.max_hours": ("time.total_seconds", 3600.0), "request.max_kwh": ("energy.joules", 3.6e6)}
+    limits = {"request.max_hours": (TOTAL_SECONDS, 3600.0), "request.max_kwh": (JOULES, JOULES_PER_KWH)}
     return any(
         run.metrics.get(metric, 0.0) > NEARLY_ALL * run.metrics[name] * unit
         for name, (metric, unit) in limits.items()
