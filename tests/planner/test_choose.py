@@ -21,6 +21,7 @@ from shunter.requests.training import Limits, TrainRequest, Weights
 from tasks.select import select
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile, make_workload
+from tests.planner.measurements import measurement
 
 ONE_EPOCH = JobSize(tuning_epochs=0, final_epochs=1, evaluation_share=0)
 LEAST_TIME = Terms(limits=Limits(), weights=Weights.parse("time"), job=ONE_EPOCH)
@@ -80,12 +81,10 @@ class TestOrderOfProbes:
             if following is None:
                 return list(found), table[0].candidate.placement
             estimate = next(one for one in candidates if one.placement == following.placement).prediction
-            found[following.placement] = Measurement(
+            found[following.placement] = measurement(
+                estimate.step_seconds * truth.get(following.placement, 1.0),
                 steps=probe_steps(following, found),
-                step_seconds=estimate.step_seconds * truth.get(following.placement, 1.0),
                 memory_bytes=estimate.memory_bytes,
-                mean_watts=None,
-                watts_measured=False,
             )
 
     def test_every_kind_is_tried_once_before_the_leader_is_confirmed(self) -> None:
@@ -127,9 +126,8 @@ class TestCorrection:
         self.first, *self.others = self.candidates
 
     def measurement(self, *, watts_measured: bool) -> Measurement:
-        return Measurement(
-            steps=9,
-            step_seconds=2 * self.first.prediction.step_seconds,
+        return measurement(
+            2 * self.first.prediction.step_seconds,
             memory_bytes=self.first.prediction.memory_bytes + 10**6,
             mean_watts=50.0,
             watts_measured=watts_measured,
@@ -151,9 +149,7 @@ class TestCorrection:
             return 0.5e-3 + placement.batch_size * (1e-6 if placement.precision == "bf16" else 2e-6)
 
         found = {
-            one.placement: Measurement(
-                steps=9, step_seconds=truth(one.placement), memory_bytes=1, mean_watts=None, watts_measured=False
-            )
+            one.placement: measurement(truth(one.placement))
             for one in self.candidates
             if (one.placement.precision, one.placement.batch_size) in {("fp32", 64), ("fp32", 512), ("bf16", 512)}
         }
@@ -163,9 +159,7 @@ class TestCorrection:
     def test_noise_never_makes_a_step_take_no_time(self) -> None:
         seconds = {("fp32", 64): 5e-3, ("fp32", 512): 4e-3, ("bf16", 512): 1e-3}
         found = {
-            one.placement: Measurement(
-                steps=9, step_seconds=found_seconds, memory_bytes=1, mean_watts=None, watts_measured=False
-            )
+            one.placement: measurement(found_seconds)
             for one in self.candidates
             if (found_seconds := seconds.get((one.placement.precision, one.placement.batch_size)))
         }

@@ -11,6 +11,7 @@ from planner.rank.totals import Terms
 from shunter.errors import HardwareError
 from shunter.requests.training import Limits, Weights
 from tests.hardware.profiles import make_workload
+from tests.planner.measurements import measurement
 from tests.planner.test_decide import TEN_EPOCHS, candidate
 
 WORKLOAD = make_workload(train_samples=51_200)
@@ -26,9 +27,9 @@ def terms(objective: str = "energy", **limits: float) -> Terms:
 def device(placement: Placement, steps: int) -> Measurement:
     """60 W are drawn at rest, and time grows as the third root of the rest falls: least energy lies in between."""
     assert placement.power_limit_watts is not None
-    return Measurement(
+    return measurement(
+        0.01 * (300 / (placement.power_limit_watts - 60)) ** (1 / 3),
         steps=steps,
-        step_seconds=0.01 * (300 / (placement.power_limit_watts - 60)) ** (1 / 3),
         memory_bytes=2**30,
         mean_watts=placement.power_limit_watts,
         watts_measured=True,
