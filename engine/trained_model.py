@@ -4,7 +4,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
 from engine.checkpoint.storage import read_json, write_text
 from engine.config import Hyperparameters, Schedule
@@ -14,6 +14,7 @@ from engine.results import EpochReport, TrainingFigures, TrainResult
 from hardware.types import EnergyReading, Placement
 from models.spec import ModelSpec
 from shunter.errors import CheckpointError
+from shunter.frozen import Frozen
 
 FILE = "trained.json"
 
@@ -23,7 +24,7 @@ Quality = TypeVar("Quality")
 Report = TypeVar("Report")
 
 
-class Trained(BaseModel, Generic[Spec, Rates, Quality, Report]):
+class Trained(Frozen, Generic[Spec, Rates, Quality, Report]):
     """One training, finished: all of its `engine.results.TrainingFigures`, and what led to them.
 
     Attributes:
@@ -39,7 +40,7 @@ class Trained(BaseModel, Generic[Spec, Rates, Quality, Report]):
         run_id: Its MLflow run; None when it was not tracked.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+    model_config = ConfigDict(ser_json_inf_nan="constants")
 
     directory: Path
     name: str = "member-0"

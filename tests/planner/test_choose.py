@@ -45,7 +45,7 @@ def test_the_chosen_placement_was_measured(dataset: Dataset, profiles: list[Hard
     assert decision.workload == describe(dataset, ModelSpec())
     measured = [row for row in decision.table_rows() if row["step_source"] == "measured"]
     assert PILOTS <= len(measured) <= len(decision.table)
-    assert min(one.hours for one in decision.table) == decision.hours
+    assert min(row.hours for row in decision.table) == decision.hours
 
 
 def test_limits_are_judged_on_measured_figures(dataset: Dataset, profiles: list[HardwareProfile]) -> None:
@@ -80,7 +80,9 @@ class TestOrderOfProbes:
             following = next_to_probe(table, found)
             if following is None:
                 return list(found), table[0].candidate.placement
-            estimate = next(one for one in candidates if one.placement == following.placement).prediction
+            estimate = next(
+                candidate for candidate in candidates if candidate.placement == following.placement
+            ).prediction
             found[following.placement] = measurement(
                 estimate.step_seconds * truth.get(following.placement, 1.0),
                 steps=probe_steps(following, found),
@@ -89,7 +91,7 @@ class TestOrderOfProbes:
 
     def test_every_kind_is_tried_once_before_the_leader_is_confirmed(self) -> None:
         order, chosen = self.probed({}, make_profile(cores=2))
-        assert len({(one.threads, one.precision) for one in order[:PILOTS]}) == 4
+        assert len({(placement.threads, placement.precision) for placement in order[:PILOTS]}) == 4
         assert chosen in order
 
     def test_a_promising_candidate_that_disappoints_loses_to_a_measured_one(self) -> None:
@@ -101,7 +103,7 @@ class TestOrderOfProbes:
 
     def test_the_leader_is_also_measured_at_its_smallest_batch(self) -> None:
         order, chosen = self.probed({}, make_profile(cores=2))
-        alike = [one.batch_size for one in order if kind(one) == kind(chosen)]
+        alike = [placement.batch_size for placement in order if kind(placement) == kind(chosen)]
         assert {64, chosen.batch_size} <= set(alike)
 
     def test_what_does_not_fit_into_memory_is_never_tried(self) -> None:
@@ -136,11 +138,11 @@ class TestCorrection:
     def test_neighbours_inherit_the_ratio_in_time_and_the_difference_in_memory(self) -> None:
         found = {self.first.placement: self.measurement(watts_measured=False)}
         _, *after_others = corrected(self.candidates, found, self.workload)
-        for one, candidate in zip(self.others, after_others, strict=True):
+        for before, candidate in zip(self.others, after_others, strict=True):
             after = candidate.prediction
-            assert after.step_seconds == pytest.approx(2 * one.prediction.step_seconds)
-            assert after.epoch_seconds == pytest.approx(2 * one.prediction.epoch_seconds)
-            assert after.memory_bytes == one.prediction.memory_bytes + 10**6
+            assert after.step_seconds == pytest.approx(2 * before.prediction.step_seconds)
+            assert after.epoch_seconds == pytest.approx(2 * before.prediction.epoch_seconds)
+            assert after.memory_bytes == before.prediction.memory_bytes + 10**6
             assert (after.step_seconds_source, after.memory_source) == ("estimated", "estimated")
 
     def test_two_batch_sizes_tell_the_fixed_part_of_a_step_from_what_samples_add(self) -> None:
@@ -149,23 +151,24 @@ class TestCorrection:
             return 0.5e-3 + placement.batch_size * (1e-6 if placement.precision == "bf16" else 2e-6)
 
         found = {
-            one.placement: measurement(truth(one.placement))
-            for one in self.candidates
-            if (one.placement.precision, one.placement.batch_size) in {("fp32", 64), ("fp32", 512), ("bf16", 512)}
+            candidate.placement: measurement(truth(candidate.placement))
+            for candidate in self.candidates
+            if (candidate.placement.precision, candidate.placement.batch_size)
+            in {("fp32", 64), ("fp32", 512), ("bf16", 512)}
         }
-        for one in corrected(self.candidates, found, self.workload):
-            assert one.prediction.step_seconds == pytest.approx(truth(one.placement))
+        for candidate in corrected(self.candidates, found, self.workload):
+            assert candidate.prediction.step_seconds == pytest.approx(truth(candidate.placement))
 
     def test_noise_never_makes_a_step_take_no_time(self) -> None:
         seconds = {("fp32", 64): 5e-3, ("fp32", 512): 4e-3, ("bf16", 512): 1e-3}
         found = {
-            one.placement: measurement(found_seconds)
-            for one in self.candidates
-            if (found_seconds := seconds.get((one.placement.precision, one.placement.batch_size)))
+            candidate.placement: measurement(found_seconds)
+            for candidate in self.candidates
+            if (found_seconds := seconds.get((candidate.placement.precision, candidate.placement.batch_size)))
         }
-        for one in corrected(self.candidates, found, self.workload):
-            assert one.prediction.step_seconds > 0
-            assert one.prediction.epoch_seconds > 0
+        for candidate in corrected(self.candidates, found, self.workload):
+            assert candidate.prediction.step_seconds > 0
+            assert candidate.prediction.epoch_seconds > 0
 
     @pytest.mark.parametrize(("watts_measured", "source"), [(True, "measured"), (False, "estimated")])
     def test_power_is_called_measured_only_where_a_counter_measured_it(self, watts_measured: bool, source: str) -> None:
@@ -178,7 +181,7 @@ class TestCorrection:
 
     def test_out_of_memory_is_remembered(self) -> None:
         after = corrected(self.candidates, {self.first.placement: None}, self.workload)
-        assert [one.out_of_memory for one in after] == [True] + [False] * len(self.others)
+        assert [candidate.out_of_memory for candidate in after] == [True] + [False] * len(self.others)
 
 
 def test_the_task_shows_the_decision_in_the_flow_run(

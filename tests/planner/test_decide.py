@@ -78,7 +78,7 @@ def test_choice(limits: dict[str, float], objective: str, chosen: Candidate, bin
     decision = decide(candidates, Terms.of(Limits(**limits), Objective(objective), TEN_EPOCHS))
     assert decision.placement == chosen.placement
     assert decision.binds == binds
-    assert [one.rank for one in decision.table] == [1, 2, 3]
+    assert [row.rank for row in decision.table] == [1, 2, 3]
 
 
 def test_totals_are_those_of_the_whole_job() -> None:
@@ -198,7 +198,7 @@ class TestWhereToRent:
 
     def test_all_three_are_on_the_front_of_time_and_cost(self) -> None:
         decision = decide(self.OPTIONS, Terms.of(Limits(), "time", TEN_EPOCHS))
-        assert [one.on_front for one in decision.table] == [True, True, True]
+        assert [row.on_front for row in decision.table] == [True, True, True]
 
     def test_a_limit_on_the_price_per_hour_and_weights_in_percent(self) -> None:
         dear = Limits(max_cost_per_hour=3)
@@ -209,7 +209,7 @@ class TestWhereToRent:
 
     def test_started_hours_are_charged_in_full(self) -> None:
         decision = decide(self.OPTIONS, Terms.of(Limits(), "cost", TEN_EPOCHS, billing=Billing.HOUR))
-        assert [one.cost for one in decision.table] == [1.0, 3.0, 9.0]
+        assert [row.cost for row in decision.table] == [1.0, 3.0, 9.0]
 
 
 class TestUncertainty:
@@ -329,27 +329,27 @@ limit = st.none() | st.floats(0.001, 100)
 limits_strategy = st.builds(Limits, max_hours=limit, max_kwh=limit, max_cost=limit, max_memory_gib=limit)
 
 
-def totals(one: Candidate) -> dict[str, float]:
+def totals(candidate: Candidate) -> dict[str, float]:
     """Figures of ten epochs at one unit of money per hour, reckoned apart from the code under test."""
-    hours = one.prediction.epoch_seconds * 10 / 3600
-    joules = one.prediction.epoch_joules
+    hours = candidate.prediction.epoch_seconds * 10 / 3600
+    joules = candidate.prediction.epoch_joules
     return {
         "time": hours,
         "energy": math.inf if joules is None else joules * 10 / 3.6e6,
         "cost": hours,
-        "memory": one.prediction.memory_bytes / 2**30,
+        "memory": candidate.prediction.memory_bytes / 2**30,
     }
 
 
-def keeps(one: Candidate, limits: Limits) -> bool:
-    total, bounds = totals(one), limits
+def keeps(candidate: Candidate, limits: Limits) -> bool:
+    total, bounds = totals(candidate), limits
     within = [
         bounds.max_hours is None or total["time"] <= bounds.max_hours,
         bounds.max_kwh is None or total["energy"] <= bounds.max_kwh,
         bounds.max_cost is None or total["cost"] <= bounds.max_cost,
         bounds.max_memory_gib is None or total["memory"] <= bounds.max_memory_gib,
-        one.prediction.memory_bytes <= one.accelerator_memory_bytes,
-        not one.out_of_memory,
+        candidate.prediction.memory_bytes <= candidate.accelerator_memory_bytes,
+        not candidate.out_of_memory,
     ]
     return all(within)
 
@@ -358,20 +358,24 @@ def keeps(one: Candidate, limits: Limits) -> bool:
 def test_the_chosen_one_is_feasible_and_no_feasible_one_is_better(
     candidates: list[Candidate], limits: Limits, objective: Objective
 ) -> None:
-    feasible = [one for one in candidates if keeps(one, limits) and math.isfinite(totals(one)[objective.value])]
+    feasible = [
+        candidate
+        for candidate in candidates
+        if keeps(candidate, limits) and math.isfinite(totals(candidate)[objective.value])
+    ]
     try:
         decision = decide(candidates, Terms.of(limits, objective, TEN_EPOCHS))
     except InfeasibleError:
         assert not feasible
         return
-    best = min(totals(one)[objective.value] for one in feasible)
+    best = min(totals(candidate)[objective.value] for candidate in feasible)
     chosen = decision.table[0]
     assert keeps(chosen.candidate, limits)
     assert totals(chosen.candidate)[objective.value] == pytest.approx(best)
     assert len(decision.table) == len(candidates), "every candidate is in the table"
-    for one in decision.table:
-        allowed = keeps(one.candidate, limits) and math.isfinite(totals(one.candidate)[objective.value])
-        assert bool(one.excluded_by) is not allowed, "excluded if and only if a named limit is broken"
+    for row in decision.table:
+        allowed = keeps(row.candidate, limits) and math.isfinite(totals(row.candidate)[objective.value])
+        assert bool(row.excluded_by) is not allowed, "excluded if and only if a named limit is broken"
     assert Decision.model_validate_json(decision.model_dump_json()) == decision
 
 

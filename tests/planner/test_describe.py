@@ -39,7 +39,7 @@ def test_a_history_is_looked_up_in_the_table_of_its_items(dataset: Dataset) -> N
     bag = dataset.features.categorical[-1]
     own = replace(bag, length=4)
     item = CategoricalFeature(name=bag.name.upper(), rows=bag.rows)
-    fields = tuple(replace(one, name=bag.name, access_curve=((0.1, 0.7), (1.0, 1.0))) for one in dataset.fields[:1])
+    fields = tuple(replace(field, name=bag.name, access_curve=((0.1, 0.7), (1.0, 1.0))) for field in dataset.fields[:1])
     curves = {}
     for name, shared in (("own", own), ("shared", replace(own, table=item.name))):
         features = replace(dataset.features, categorical=(item, shared))

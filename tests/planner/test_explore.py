@@ -91,7 +91,7 @@ def test_decision_for_another_placement_says_so_and_holds_together() -> None:
     assert decision.placement != by_plan().placement
     assert decision.placement == first.candidate.placement
     assert (decision.hours, decision.kwh) == (first.hours, first.kwh)
-    assert [one.rank for one in decision.table] == [1, 2, 3, 4]
+    assert [row.rank for row in decision.table] == [1, 2, 3, 4]
     assert "although by plan cpu x1 fp32 b4096 needs less" in decision.reason
     assert decision.explanation.startswith(decision.reason)
     assert after(runs) == decision

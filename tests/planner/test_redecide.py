@@ -11,8 +11,10 @@ from shunter.requests.training import Limits
 from tests.planner.test_decide import TEN_EPOCHS, candidate
 
 
-def with_step(one: Candidate, step_seconds: float) -> Candidate:
-    return one.model_copy(update={"prediction": one.prediction.model_copy(update={"step_seconds": step_seconds})})
+def with_step(candidate: Candidate, step_seconds: float) -> Candidate:
+    return candidate.model_copy(
+        update={"prediction": candidate.prediction.model_copy(update={"step_seconds": step_seconds})}
+    )
 
 
 # Ten epochs: 1 h on one thread at 10 W and 10 ms a step; half of it on two at 30 W.

@@ -61,7 +61,7 @@ def runs(tracking_root: Path, tmp_path: Path) -> dict[str, TrackedRun]:
 
 def test_metrics_of_every_family_and_placement_have_the_same_names(runs: dict[str, TrackedRun]) -> None:
     names = {name: set(run.metrics) for name, run in runs.items()}
-    own = {name: {one for one in found if one.startswith("model.")} for name, found in names.items()}
+    own = {name: {metric for metric in found if metric.startswith("model.")} for name, found in names.items()}
     measured = {name: found - own[name] for name, found in names.items()}
     assert measured["dlrm"] == measured["dcnv2"] == measured["dnn"]
     assert measured["dlrm"] >= COMMON

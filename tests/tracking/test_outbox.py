@@ -98,8 +98,8 @@ def test_line_that_a_kill_cut_short_is_passed_over() -> None:
 
 
 def test_stores_do_not_share_an_outbox_and_passwords_are_in_none() -> None:
-    one, other = Outbox("http://me:geheim-geheim@one"), Outbox("http://other")
-    one.append({"call": "log_batch", "run_id": "r"})
+    first, other = Outbox("http://me:geheim-geheim@one"), Outbox("http://other")
+    first.append({"call": "log_batch", "run_id": "r"})
     assert other.is_empty
     assert Outbox("http://me:changed-since@one").waiting() == 1
-    assert not [path for path in one.directory.rglob("*") if path.is_file() and b"geheim" in path.read_bytes()]
+    assert not [path for path in first.directory.rglob("*") if path.is_file() and b"geheim" in path.read_bytes()]

@@ -72,7 +72,7 @@ def test_decision_is_kept_with_table_figures_and_reason(parent: str) -> None:
     assert run.data.tags["prediction.energy_source"] == "estimated"
     assert run.data.tags["decision.reason"] == chosen.reason
     assert chosen.explanation in artifact(parent, "decision.md")
-    assert "decision.png" in {one.path for one in MlflowClient(tracking_uri()).list_artifacts(parent)}
+    assert "decision.png" in {file.path for file in MlflowClient(tracking_uri()).list_artifacts(parent)}
 
 
 def test_training_curve_shows_every_training_with_titles_and_units(parent: str) -> None:

@@ -38,8 +38,8 @@ def scores(folder: Path, frame: pl.DataFrame, schema: dict[str, Any]) -> tuple[S
 @pytest.mark.parametrize("is_text", [True, False])
 def test_a_history_in_a_column_of_the_log(tmp_path: Path, is_text: bool) -> None:
     log = log_of_sessions().sort("when")
-    held = [[f"i{(row + one) % 12}" for one in range(row % 5)] for row in range(len(log))]
-    texts = pl.Series([">".join(one) for one in held])
+    held = [[f"i{(row + position) % 12}" for position in range(row % 5)] for row in range(len(log))]
+    texts = pl.Series([">".join(items) for items in held])
     frame = log.with_columns(seen=texts if is_text else pl.Series(held, dtype=pl.List(pl.String)))
     schema = {
         "label": "click",
@@ -50,7 +50,7 @@ def test_a_history_in_a_column_of_the_log(tmp_path: Path, is_text: bool) -> None
     scorer, expected = scores(tmp_path, frame, schema)
     test_rows = frame.tail(len(expected)).to_pandas()
     np.testing.assert_allclose(scorer.predict(test_rows), expected, rtol=1e-6)
-    reversed_rows = test_rows.assign(seen=[">".join(one[::-1]) for one in held[-len(expected) :]])
+    reversed_rows = test_rows.assign(seen=[">".join(items[::-1]) for items in held[-len(expected) :]])
     assert not np.allclose(scorer.predict(reversed_rows), expected, rtol=1e-6)
 
 

@@ -55,7 +55,7 @@ def dataset(tmp_path: Path, log: pl.DataFrame) -> Dataset:
 
 
 def test_raw_rows_get_a_column_for_each_task(dataset: Dataset, log: pl.DataFrame) -> None:
-    members = [build_model(ModelSpec(family=one), dataset.features, seed=3).eval() for one in ("dlrm", "deepfm")]
+    members = [build_model(ModelSpec(family=family), dataset.features, seed=3).eval() for family in ("dlrm", "deepfm")]
     model = Ensemble(members, [[1, 0], [3, 1]]).eval()
     scorer = Scorer(Encoder.load(dataset.directory / "encoder"), model)
     frame = log.to_pandas().drop(columns=["click", "bought", "weight"]).set_index(log["number"].to_numpy() + 1000)

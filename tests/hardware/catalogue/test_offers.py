@@ -13,13 +13,13 @@ ROWS = load_catalogue().accelerators
 
 def figures(profile: HardwareProfile) -> list[Figure]:
     named = [getattr(profile, name) for name in HardwareProfile.model_fields]
-    return [one for one in (*named, *profile.matmul_flops_per_second.values()) if isinstance(one, Figure)]
+    return [figure for figure in (*named, *profile.matmul_flops_per_second.values()) if isinstance(figure, Figure)]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_every_row_makes_a_profile_that_predicts_and_claims_no_measurement(row: AcceleratorRow) -> None:
     profile = catalogue_profile(row)
-    assert {one.source for one in figures(profile)} <= {"estimated", "catalogue"}
+    assert {figure.source for figure in figures(profile)} <= {"estimated", "catalogue"}
     placement = Placement(accelerator=row.name, threads=1, precision="fp32", batch_size=1024)
     prediction = predict(make_workload(), placement, profile)
     assert prediction.step_seconds > 0

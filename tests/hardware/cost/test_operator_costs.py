@@ -20,7 +20,7 @@ def test_each_piece_of_work_has_a_time_of_its_own() -> None:
 def test_the_gradient_of_the_input_is_left_out_of_the_first_layer(is_first: bool) -> None:
     gradients = linear_work(16, 3, 4, torch.device("cpu"), is_first=is_first)()
     assert isinstance(gradients, tuple)
-    shapes = [tuple(one.shape) for one in gradients]
+    shapes = [tuple(gradient.shape) for gradient in gradients]
     assert shapes == [*([] if is_first else [(16, 3)]), (4, 3), (4,)]
 
 

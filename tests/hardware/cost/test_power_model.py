@@ -33,7 +33,7 @@ def test_the_coefficients_behind_exact_samples_are_found() -> None:
 @given(st.lists(st.tuples(st.floats(1, 500), st.floats(0, 64)), min_size=2, max_size=20))
 def test_no_coefficient_is_negative_and_more_work_never_takes_less_power(pairs: list[tuple[float, float]]) -> None:
     samples = [sample(watts, cores) for watts, cores in pairs]
-    if len({one.busy_cores for one in samples}) < 2:
+    if len({sample.busy_cores for sample in samples}) < 2:
         with pytest.raises(HardwareError, match="at two loads"):
             PowerModel.fit(samples)
         return

@@ -87,7 +87,9 @@ def test_what_was_left_out_is_predicted_from_its_neighbours() -> None:
         return 1.5 * placement.batch_size**0.1 * placement.threads**0.3 * (0.7 if placement.precision == "bf16" else 1)
 
     left_out = place(512, 2, "bf16")
-    residual = Residual.fit([observe(one, workload, ratio(one)) for one in placements if one != left_out])
+    residual = Residual.fit(
+        [observe(placement, workload, ratio(placement)) for placement in placements if placement != left_out]
+    )
     raw = predicted(left_out, workload)
     after = residual.correct(workload, left_out, raw, "test")
     assert after.step_seconds / raw.step_seconds == pytest.approx(ratio(left_out), rel=0.05)
@@ -106,6 +108,6 @@ def test_many_at_once_are_as_one_by_one() -> None:
     residual = Residual.fit([observe(place(64), workload, 1.3), observe(place(1024), workload, 0.8)])
     several = [(place(size), predicted(place(size), workload), "test") for size in (64, 128, 2048)]
     together = residual.correct_all(workload, several)
-    for one, (placement, prediction, model) in zip(together, several, strict=True):
+    for corrected, (placement, prediction, model) in zip(together, several, strict=True):
         alone = residual.correct(workload, placement, prediction, model)
-        assert one.step_seconds == pytest.approx(alone.step_seconds)
+        assert corrected.step_seconds == pytest.approx(alone.step_seconds)

@@ -38,7 +38,10 @@ def test_the_costs_behind_exact_times_are_found() -> None:
 
 
 def test_noise_makes_no_cost_negative_and_memory_no_faster_than_the_caches() -> None:
-    noisy = [TableTime(**{**vars(one), "seconds": one.seconds * (1 + 0.5 * (-1) ** i)}) for i, one in enumerate(TIMES)]
+    noisy = [
+        TableTime(**{**vars(table_pass), "seconds": table_pass.seconds * (1 + 0.5 * (-1) ** i)})
+        for i, table_pass in enumerate(TIMES)
+    ]
     costs = fit_table_costs(1, noisy)
     assert min(costs.bag_seconds, costs.lookup_seconds, costs.cached_byte_seconds) >= 0
     assert costs.byte_seconds >= costs.cached_byte_seconds

@@ -114,7 +114,7 @@ def test_a_device_that_torch_cannot_use_is_named_in_the_log(
     monkeypatch.setattr(pynvml, "nvmlDeviceGetUUID", lambda handle: "GPU-0")
     with caplog.at_level(logging.WARNING, logger="hardware.devices.discovery"):
         accelerators = local_accelerators()
-    assert [one.name for one in accelerators] == ["cpu"]
+    assert [accelerator.name for accelerator in accelerators] == ["cpu"]
     assert "NVIDIA T4" in caplog.text
     assert "can use 0" in caplog.text
     assert "requirements/cuda.txt" in caplog.text

@@ -32,8 +32,8 @@ def test_every_node_tells_what_it_has(cluster: str) -> None:
     nodes = cluster_nodes(cluster)
     assert len({node.node_id for node in nodes}) == 2
     for node in nodes:
-        assert [one.model_copy(update={"memory_bytes": 0}) for one in node.accelerators] == [
-            one.model_copy(update={"memory_bytes": 0}) for one in local_accelerators()
+        assert [accelerator.model_copy(update={"memory_bytes": 0}) for accelerator in node.accelerators] == [
+            accelerator.model_copy(update={"memory_bytes": 0}) for accelerator in local_accelerators()
         ]
 
 
@@ -46,12 +46,12 @@ def test_every_node_is_metered_and_the_streams_are_merged_by_time(cluster: str) 
                 pass
             sum(number * number for number in range(3_000_000))
         assert len(meter.readings) == 2
-        for one in meter.readings:
-            assert one.reading.joules is not None
-            assert one.reading.joules > 0
-            assert "no ACPI power meter" in one.reading.source or one.reading.source.startswith("node: ")
+        for reading in meter.readings:
+            assert reading.reading.joules is not None
+            assert reading.reading.joules > 0
+            assert "no ACPI power meter" in reading.reading.source or reading.reading.source.startswith("node: ")
         merged = meter.merged()
-    assert merged.total.joules <= sum(one.reading.joules or 0 for one in meter.readings) * 1.001
+    assert merged.total.joules <= sum(reading.reading.joules or 0 for reading in meter.readings) * 1.001
     assert len(merged.streams) == 2
 
 

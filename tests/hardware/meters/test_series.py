@@ -78,7 +78,7 @@ class TestSeries:
         power = watts_over_time(made)
         assert sum(
             sample.watts * (sample.seconds - since)
-            for sample, since in zip(power, [0.0, *(one.seconds for one in power)], strict=False)
+            for sample, since in zip(power, [0.0, *(point.seconds for point in power)], strict=False)
         ) == pytest.approx(30_000.0)
         assert all(sample.watts == pytest.approx(3.0) for sample in power)
 

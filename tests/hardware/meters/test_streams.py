@@ -66,10 +66,10 @@ def test_merging_neither_makes_nor_loses_energy(made: list[tuple[float, list[tup
     for number, (start, stretches) in enumerate(made):
         times = start + np.cumsum([0.0, *(seconds for seconds, _ in stretches)])
         streams.append(PowerStream(name=str(number), times=tuple(times.tolist()), watts=tuple(w for _, w in stretches)))
-    begin, end = max(one.times[0] for one in streams), min(one.times[-1] for one in streams)
+    begin, end = max(stream.times[0] for stream in streams), min(stream.times[-1] for stream in streams)
     if end <= begin:
         return
-    expected = sum(float(np.diff(one.joules_until(np.array([begin, end])))[0]) for one in streams)
+    expected = sum(float(np.diff(stream.joules_until(np.array([begin, end])))[0]) for stream in streams)
     merged = merge_streams(streams)
     assert merged.total.joules == pytest.approx(expected, abs=1e-6)
     if len(streams) == 1:

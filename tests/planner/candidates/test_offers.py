@@ -60,7 +60,7 @@ def test_an_old_row_says_so() -> None:
 def test_the_price_of_this_machine_is_the_users_else_the_profiles_else_unknown() -> None:
     priced = make_profile(price_per_hour=Figure(value=0.5, source="catalogue"))
     found = [local_offers([profile], price)[0] for profile, price in ((priced, 2.0), (priced, None), (LOCAL[0], None))]
-    assert [(one.price_per_hour, one.price_source) for one in found] == [
+    assert [(offer.price_per_hour, offer.price_source) for offer in found] == [
         (2.0, "given"),
         (0.5, "catalogue"),
         (None, None),
@@ -70,13 +70,13 @@ def test_the_price_of_this_machine_is_the_users_else_the_profiles_else_unknown()
 def test_what_is_not_here_is_offered_whole_and_several_together() -> None:
     workload = make_workload(train_samples=80_000)
     (h100,) = catalogue_offers("H100 SXM5 80GB", LOCAL)
-    assert {one.processes for one in offer_placements(workload, h100)} == set(COUNTS)
+    assert {placement.processes for placement in offer_placements(workload, h100)} == set(COUNTS)
     candidates = predicted_candidates(workload, [h100])
-    assert all(one.machines == one.placement.processes for one in candidates)
-    row = next(one for one in rank(candidates, LEAST_TIME).table if one.candidate.machines == 8)
+    assert all(candidate.machines == candidate.placement.processes for candidate in candidates)
+    row = next(row for row in rank(candidates, LEAST_TIME).table if row.candidate.machines == 8)
     assert row.cost == pytest.approx(8 * row.hours * (h100.price_per_hour or 0))
     (server,) = catalogue_offers(next(row.name for row in load_catalogue().accelerators if row.kind == "cpu"), LOCAL)
-    assert {one.threads for one in offer_placements(workload, server)} == {server.profile.accelerator.cores}
+    assert {placement.threads for placement in offer_placements(workload, server)} == {server.profile.accelerator.cores}
 
 
 def test_a_clearly_better_absent_one_is_one_sentence() -> None:

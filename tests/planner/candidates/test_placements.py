@@ -51,7 +51,7 @@ def test_every_combination_on_every_accelerator_occurs_once() -> None:
     profiles = [make_profile(cores=2), make_profile(name="cuda:0")]
     found = placements(make_workload(train_samples=80_000), profiles)
     assert len(found) == len(set(found)) == (2 * 2 + 1 * 2) * 4
-    assert {one.accelerator for one in found} == {"cpu", "cuda:0"}
+    assert {placement.accelerator for placement in found} == {"cpu", "cuda:0"}
 
 
 def test_only_precisions_that_the_workload_was_counted_in_are_offered() -> None:
@@ -64,4 +64,4 @@ def test_only_precisions_that_the_workload_was_counted_in_are_offered() -> None:
         peak_bytes_per_step=1,
     )
     found = placements(make_workload(dense={"fp32": demand}), [make_profile(matmul_flops_per_second=rates)])
-    assert {one.precision for one in found} == {"fp32"}
+    assert {placement.precision for placement in found} == {"fp32"}

@@ -14,8 +14,10 @@ def steady(count: int, seed: int, level: float = 0.0, noise: float = 0.03) -> li
 
 def test_steady_machine_has_one_level() -> None:
     found = [inspect(steady(40, seed), ["job"] * 40) for seed in range(50)]
-    assert sum(len(one.levels) > 1 for one in found) <= 5  # about one false alarm in 500 observations a side
-    assert sum(len(one.outliers) for one in found) <= 4
+    assert (
+        sum(len(inspection.levels) > 1 for inspection in found) <= 5
+    )  # about one false alarm in 500 observations a side
+    assert sum(len(inspection.outliers) for inspection in found) <= 4
 
 
 @pytest.mark.parametrize("ratio", [2.0, 1.3, 0.6])

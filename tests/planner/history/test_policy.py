@@ -52,7 +52,7 @@ def test_order_of_the_options_does_not_matter(means: list[float], strategy: Stra
     deviations = [0.1 * (index + 1) for index in range(len(means))]
     straight = choose_under_uncertainty(belief(means, deviations), strategy=strategy)
     mixed = choose_under_uncertainty(
-        belief([means[one] for one in order], [deviations[one] for one in order]), strategy=strategy
+        belief([means[position] for position in order], [deviations[position] for position in order]), strategy=strategy
     )
     assert order[mixed.index] == straight.index
 

@@ -74,7 +74,7 @@ def tracked(run_id: str = "good", kind: str = "train", **changes: Any) -> Tracke
 
 
 def reasons(*runs: TrackedRun) -> list[str]:
-    return [one.reason for one in History.of(runs, NOW).excluded]
+    return [exclusion.reason for exclusion in History.of(runs, NOW).excluded]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_absurd_step_and_lone_outlier_are_left_out_and_the_rest_is_learned() -> 
     ordinary = [step(0.012 * (1 + 0.01 * (index % 3)), at=index) for index in range(9)]
     history = History.of([tracked(tags=step_tags([*ordinary, step(9.0, at=20), step(0.05, at=4.5)]))], NOW)
     assert len(history.steps) == 9
-    assert [one.reason.partition(" ")[0] for one in history.excluded] == ["at", "its"]
+    assert [exclusion.reason.partition(" ")[0] for exclusion in history.excluded] == ["at", "its"]
     assert history.residual().observations == 9
     assert not history.drifts
 
@@ -158,12 +158,12 @@ def test_machine_that_became_slower_is_relearned() -> None:
     random = np.random.default_rng(0)
     before = [step(0.010 * float(np.exp(0.03 * random.standard_normal())), at=index) for index in range(12)]
     after = [step(0.020 * float(np.exp(0.03 * random.standard_normal())), at=100 + index) for index in range(6)]
-    runs = [tracked(f"run-{index}", tags=step_tags([one])) for index, one in enumerate([*before, *after])]
+    runs = [tracked(f"run-{index}", tags=step_tags([step])) for index, step in enumerate([*before, *after])]
     history = History.of(runs, NOW)
     (drift,) = history.drifts
     assert drift.since == after[0].measured_at
     assert drift.step_ratio == pytest.approx(2.0, rel=0.1)
-    assert [one.measured_at for one in history.steps] == [one.measured_at for one in after]
+    assert [step.measured_at for step in history.steps] == [step.measured_at for step in after]
     assert "longer" in history.notes()[0]
     prediction = Prediction(
         step_seconds=0.01,
@@ -236,16 +236,18 @@ def test_history_is_what_a_real_store_holds(tracking_root: Path, dataset: Datase
     finish(killed, "KILLED", reason="Ctrl-C")
 
     history = read_history()
-    kinds = {one.kind: one for one in history.runs}
+    kinds = {run.kind: run for run in history.runs}
     assert kinds["member"].joules == 100.0
     assert kinds["member"].data == data_key(data_params(dataset))
     assert kinds["member"].placement == PLACEMENT
     assert kinds["train"].cost == pytest.approx(0.01)
-    assert [(one.run_id, one.reason) for one in history.excluded] == [(killed, "it ended as KILLED (Ctrl-C)")]
-    assert [one.placement.batch_size for one in history.steps] == [512, 1024]
+    assert [(exclusion.run_id, exclusion.reason) for exclusion in history.excluded] == [
+        (killed, "it ended as KILLED (Ctrl-C)")
+    ]
+    assert [step.placement.batch_size for step in history.steps] == [512, 1024]
     assert history.steps[0].measured_seconds == pytest.approx(0.0123456, rel=1e-4)
     assert history.quality(0.7, data=kinds["train"].data, family="dlrm") is not None
-    assert {one.kind for one in read_runs()} == {"train", "member"}
+    assert {run.kind for run in read_runs()} == {"train", "member"}
     assert len(read_runs(("train",), limit=1)) == 1
 
 

@@ -56,7 +56,7 @@ def test_only_where_it_can_help_and_is_permitted(
 
 def test_the_limit_of_least_energy_is_chosen_by_what_was_measured() -> None:
     found = power_limited(LEADER, (100.0, 400.0), WORKLOAD, device)
-    assert [one.placement.power_limit_watts for one in found] == [340, 280, 220, 160, 100]
+    assert [limited.placement.power_limit_watts for limited in found] == [340, 280, 220, 160, 100]
     assert len(found) == LIMITS_TRIED
     energy = {watts: watts * (300 / (watts - 60)) ** (1 / 3) for watts in (340, 280, 220, 160, 100)}
     decision = decide(found, Terms.of(Limits(), "energy", TEN_EPOCHS))

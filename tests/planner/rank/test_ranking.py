@@ -52,9 +52,9 @@ weights_strategy = st.sampled_from(["time", "energy", "cost", "time=1,energy=0.5
 )
 
 
-def plain_figures(one: Candidate, billing: Billing, confidence: float = 0.5) -> dict[str, float]:
+def plain_figures(candidate: Candidate, billing: Billing, confidence: float = 0.5) -> dict[str, float]:
     """Totals of ten epochs at a quantile of the step time; NaN where unknown."""
-    prediction = one.prediction
+    prediction = candidate.prediction
     stretch = 1.0
     if prediction.step_seconds_interval is not None:
         sigma = math.log(prediction.step_seconds_interval[1] / prediction.step_seconds) / NormalDist().inv_cdf(0.95)
@@ -62,7 +62,7 @@ def plain_figures(one: Candidate, billing: Billing, confidence: float = 0.5) -> 
     seconds = prediction.epoch_seconds * 10 * stretch
     unit = {"exact": 0, "second": 1, "minute": 60, "hour": 3600}[billing]
     billed = max(60, math.ceil(seconds / unit - 1e-9) * unit) if unit else seconds
-    price = math.nan if one.price_per_hour is None else one.price_per_hour * one.machines
+    price = math.nan if candidate.price_per_hour is None else candidate.price_per_hour * candidate.machines
     joules = math.nan if prediction.epoch_joules is None else prediction.epoch_joules
     return {
         "time": seconds / 3600,
@@ -74,9 +74,9 @@ def plain_figures(one: Candidate, billing: Billing, confidence: float = 0.5) -> 
     }
 
 
-def plainly_kept(one: Candidate, terms: Terms) -> bool:
-    limits, sure = terms.limits, plain_figures(one, terms.billing, terms.limits.confidence)
-    likely = plain_figures(one, terms.billing)
+def plainly_kept(candidate: Candidate, terms: Terms) -> bool:
+    limits, sure = terms.limits, plain_figures(candidate, terms.billing, terms.limits.confidence)
+    likely = plain_figures(candidate, terms.billing)
     asked = [
         (sure["time"], limits.max_hours),
         (sure["energy"], limits.max_kwh),
@@ -87,22 +87,22 @@ def plainly_kept(one: Candidate, terms: Terms) -> bool:
     ]
     keeps = all(bound is None or value <= bound for value, bound in asked)
     known = not any(math.isnan(likely[quantity]) for quantity in terms.weights.used)
-    good = one.quality_probability is None or one.quality_probability >= limits.min_auc_probability
-    return keeps and known and good and one.fits
+    good = candidate.quality_probability is None or candidate.quality_probability >= limits.min_auc_probability
+    return keeps and known and good and candidate.fits
 
 
-def plain_score(one: Candidate, terms: Terms) -> float:
-    figures = plain_figures(one, terms.billing)
+def plain_score(candidate: Candidate, terms: Terms) -> float:
+    figures = plain_figures(candidate, terms.billing)
     used = terms.weights.used
     if len(used) == 1:
         return figures[next(iter(used))]
     return math.prod(figures[quantity] ** weight for quantity, weight in used.items())
 
 
-def plainly_beaten(one: Candidate, other: Candidate, terms: Terms) -> bool:
+def plainly_beaten(candidate: Candidate, other: Candidate, terms: Terms) -> bool:
     mine, yours = (
         [math.inf if math.isnan(figures[name]) else figures[name] for name in ("time", "energy", "cost")]
-        for figures in (plain_figures(one, terms.billing), plain_figures(other, terms.billing))
+        for figures in (plain_figures(candidate, terms.billing), plain_figures(other, terms.billing))
     )
     return all(y <= m for y, m in zip(yours, mine, strict=True)) and yours != mine
 
@@ -113,21 +113,21 @@ def test_columns_say_the_same_as_the_plain_version(
 ) -> None:
     terms = Terms(limits=limits, weights=weights, job=TEN_EPOCHS, billing=billing)
     ranking = rank(candidates, terms)
-    feasible = [one for one in candidates if plainly_kept(one, terms)]
-    assert sorted(map(id, candidates)) == sorted(id(one.candidate) for one in ranking.table), "each occurs once"
-    assert [one.rank for one in ranking.table] == list(range(1, len(candidates) + 1))
+    feasible = [candidate for candidate in candidates if plainly_kept(candidate, terms)]
+    assert sorted(map(id, candidates)) == sorted(id(row.candidate) for row in ranking.table), "each occurs once"
+    assert [row.rank for row in ranking.table] == list(range(1, len(candidates) + 1))
     assert (ranking.considered, ranking.feasible) == (len(candidates), len(feasible))
-    for one in ranking.table:
-        assert (not one.excluded_by) == plainly_kept(one.candidate, terms), one
-        if not one.excluded_by:
-            assert one.score(weights) == pytest.approx(plain_score(one.candidate, terms))
-            beaten = any(plainly_beaten(one.candidate, other, terms) for other in feasible)
-            assert one.on_front is not beaten
+    for row in ranking.table:
+        assert (not row.excluded_by) == plainly_kept(row.candidate, terms), row
+        if not row.excluded_by:
+            assert row.score(weights) == pytest.approx(plain_score(row.candidate, terms))
+            beaten = any(plainly_beaten(row.candidate, other, terms) for other in feasible)
+            assert row.on_front is not beaten
         else:
-            assert not one.on_front
-    scores = [one.score(weights) for one in ranking.table[: len(feasible)]]
+            assert not row.on_front
+    scores = [row.score(weights) for row in ranking.table[: len(feasible)]]
     assert scores == sorted(scores)
-    excesses = [one.excess for one in ranking.table[len(feasible) :]]
+    excesses = [row.excess for row in ranking.table[len(feasible) :]]
     assert excesses == sorted(excesses)
 
 
@@ -141,15 +141,15 @@ def test_of_very_many_candidates_the_table_keeps_what_is_told_of_them(
         patch.setattr("planner.rank.ranking.MOST_ROWS", 1)
         short = rank(candidates, terms)
     assert short.table[0] == everything.table[0]
-    assert all(one == everything.table[one.rank - 1] for one in short.table)
+    assert all(row == everything.table[row.rank - 1] for row in short.table)
     assert (short.considered, short.feasible, short.barred) == (len(candidates), everything.feasible, everything.barred)
     if not everything.feasible:
         found = [
-            {tuple(one.bounds) for one in nearest_relaxations(ranking.table) if len(one.bounds) == 1}
+            {tuple(row.bounds) for row in nearest_relaxations(ranking.table) if len(row.bounds) == 1}
             for ranking in (short, everything)
         ]
         assert found[0] == found[1]
-        assert min(one.hours for one in short.table) == min(one.hours for one in everything.table)
+        assert min(row.hours for row in short.table) == min(row.hours for row in everything.table)
 
 
 @given(st.floats(0.01, 100), st.floats(0.01, 100), st.sampled_from(Billing))

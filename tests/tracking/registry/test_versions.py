@@ -63,9 +63,9 @@ def test_registering_keeps_the_former_champion_at_hand(register) -> None:
 def test_rollbacks_go_back_step_by_step_until_the_first_champion(register) -> None:
     for _ in range(3):
         register()
-    assert [one.version for one in roll_back("shunter")] == [3, 2]
+    assert [version.version for version in roll_back("shunter")] == [3, 2]
     assert aliases() == {"champion": 2, "previous": 1}
-    assert [one.version for one in roll_back("shunter")] == [2, 1]
+    assert [version.version for version in roll_back("shunter")] == [2, 1]
     assert aliases() == {"champion": 1}
     with pytest.raises(RequestError, match=r"nothing to roll .shunter. back to.*version 1"):
         roll_back("shunter")
