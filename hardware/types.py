@@ -10,7 +10,7 @@ Source = Literal["measured", "catalogue", "estimated"]
 Precision = Literal["fp32", "bf16"]
 
 
-class Figure(Frozen):
+class Quantity(Frozen):
     """A number and where it comes from."""
 
     value: float
@@ -25,14 +25,14 @@ class MatmulRate(Frozen):
     m: int
     n: int
     k: int
-    flops_per_second: Figure = Field(description="Multiply and add counted as two.")
+    flops_per_second: Quantity = Field(description="Multiply and add counted as two.")
 
 
 class RowRate(Frozen):
     """Rate at which random rows of one width are worked on, in a table too large for the caches."""
 
     row_bytes: int
-    bytes_per_second: Figure = Field(description="Payload: each row counted once, also where it is read and written.")
+    bytes_per_second: Quantity = Field(description="Payload: each row counted once, also where it is read and written.")
 
 
 class StepCosts(Frozen):
@@ -53,8 +53,8 @@ class StepCosts(Frozen):
 class DiskRates(Frozen):
     """Reading a file that is not in the page cache."""
 
-    sequential_bytes_per_second: Figure
-    random_reads_per_second: Figure = Field(description="Reads of 4 KiB at random places, one after the other.")
+    sequential_bytes_per_second: Quantity
+    random_reads_per_second: Quantity = Field(description="Reads of 4 KiB at random places, one after the other.")
 
 
 Collective = Literal["all_reduce", "all_to_all", "reduce_scatter", "all_gather"]
@@ -64,7 +64,7 @@ class CollectivePoint(Frozen):
     """Time of one collective operation."""
 
     message_bytes: int
-    seconds: Figure
+    seconds: Quantity
 
 
 class CollectiveCost(Frozen):
@@ -137,14 +137,14 @@ class HardwareProfile(Frozen):
     accelerator: Accelerator
     host: str = Field(description="Fingerprint of the machine: the cache key of the profile.")
     measured_at: str = Field(description="UTC time, ISO 8601.")
-    matmul_flops_per_second: dict[Precision, Figure] = Field(description="Large matrix product, by data type.")
-    copy_bytes_per_second: Figure = Field(description="Bytes read plus bytes written of a large copy.")
-    gather_bytes_per_second: Figure = Field(description="Payload bytes of a random gather of 64-byte rows.")
-    operator_overhead_seconds: Figure = Field(description="Cost of one small operator within a training step.")
-    idle_watts: Figure | None = Field(description="Of the device and the processor at rest; None when unknown.")
-    busy_watts: Figure | None = Field(description="The same with all of the device's cores at work.")
+    matmul_flops_per_second: dict[Precision, Quantity] = Field(description="Large matrix product, by data type.")
+    copy_bytes_per_second: Quantity = Field(description="Bytes read plus bytes written of a large copy.")
+    gather_bytes_per_second: Quantity = Field(description="Payload bytes of a random gather of 64-byte rows.")
+    operator_overhead_seconds: Quantity = Field(description="Cost of one small operator within a training step.")
+    idle_watts: Quantity | None = Field(description="Of the device and the processor at rest; None when unknown.")
+    busy_watts: Quantity | None = Field(description="The same with all of the device's cores at work.")
     energy_method: str = Field(description="How joules are obtained here, in words.")
-    price_per_hour: Figure | None = Field(default=None, description="In the user's currency; None when unknown.")
+    price_per_hour: Quantity | None = Field(default=None, description="In the user's currency; None when unknown.")
     matmul_curve: dict[Precision, tuple[MatmulRate, ...]] = Field(
         default={}, description="Matrix products of the shapes of dense layers, small to large; empty when unknown."
     )
@@ -156,7 +156,7 @@ class HardwareProfile(Frozen):
         default=(), description="From short probes, by number of threads; empty when there were none."
     )
     cache_bytes: int = Field(default=0, description="Size of the last-level cache; 0 when unknown.")
-    host_to_device_bytes_per_second: Figure | None = Field(
+    host_to_device_bytes_per_second: Quantity | None = Field(
         default=None, description="From page-locked memory; None for a CPU, which has no such copy."
     )
     disk: DiskRates | None = Field(default=None, description="Of the cache folder; None until it was measured.")

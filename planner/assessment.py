@@ -97,12 +97,12 @@ class Assessment(Frozen):
         default=False, description="Whether it is feasible and no feasible one is as good in time, energy and cost."
     )
 
-    def figure(self, quantity: Objective) -> float | None:
+    def total(self, quantity: Objective) -> float | None:
         """Hours, kilowatt hours or money; None when unknown."""
         return {Objective.TIME: self.hours, Objective.ENERGY: self.kwh, Objective.COST: self.cost}[quantity]
 
     def interval(self, quantity: Objective) -> Interval | None:
-        """Where the figure lies with 90 %; None when unknown."""
+        """Where the total lies with 90 %; None when unknown."""
         intervals = {
             Objective.TIME: self.hours_interval,
             Objective.ENERGY: self.kwh_interval,
@@ -111,9 +111,9 @@ class Assessment(Frozen):
         return intervals[quantity]
 
     def score(self, weights: Weights) -> float:
-        """What is minimised: the figure itself of a single objective, else the product; infinite when unknown."""
+        """What is minimised: the total itself of a single objective, else the product; infinite when unknown."""
         used = weights.used
-        values = {quantity: self.figure(quantity) for quantity in used}
+        values = {quantity: self.total(quantity) for quantity in used}
         if any(value is None for value in values.values()):
             return math.inf
         if len(used) == 1:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from engine.profiling.step_costs import with_step_costs
 from hardware.probes.accelerator import measure_profile
-from hardware.probes.figures import measured_rate
+from hardware.probes.quantities import measured_rate
 from hardware.types import Accelerator, HardwareProfile, RowRate
 
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from engine.stalls.report import StallReport
 from flows.command.tables import profile_table
 from flows.profiling import ProfileSummary
-from hardware.types import CollectiveCost, Figure, HardwareProfile
+from hardware.types import CollectiveCost, HardwareProfile, Quantity
 
 RUN_TITLES = {
     "S1": "one device, batches made beforehand",
@@ -116,7 +116,7 @@ def run_table(report: StallReport) -> Table:
     return table
 
 
-def _rate(figure: Figure, unit_value: float, unit: str) -> str:
+def _rate(figure: Quantity, unit_value: float, unit: str) -> str:
     spread = ""
     if figure.low is not None and figure.high is not None:
         spread = f" ({figure.low / unit_value:,.1f} to {figure.high / unit_value:,.1f})"

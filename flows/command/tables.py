@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from engine.data.dataset import Dataset
-from hardware.types import Figure, HardwareProfile
+from hardware.types import HardwareProfile, Quantity
 from shunter.settings import Settings
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def runs_table(limit: int) -> Table:
     return table
 
 
-def _format(figure: Figure | None, unit_value: float, unit: str) -> str:
+def _format(figure: Quantity | None, unit_value: float, unit: str) -> str:
     return "unknown" if figure is None else f"{figure.value / unit_value:,.1f} {unit} ({figure.source})"
 
 

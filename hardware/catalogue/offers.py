@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hardware.catalogue.design_power import IDLE_SHARE
 from hardware.catalogue.rows import AcceleratorRow, CpuIdentity, load_catalogue
-from hardware.types import Accelerator, CollectiveCost, Figure, HardwareProfile, Precision, Source
+from hardware.types import Accelerator, CollectiveCost, HardwareProfile, Precision, Quantity, Source
 
 HOST = "catalogue"  # in place of a fingerprint: no machine was measured
 # Bytes that a random row of 64 really moves: whole sectors and pages' look-ups beside them.
@@ -93,9 +93,9 @@ def catalogue_profile(
         gather_bytes_per_second=_estimated(row.memory_bytes_per_second * shares.gather),
         operator_overhead_seconds=_estimated(overhead),
         idle_watts=None if row.tdp_watts is None else _estimated(row.tdp_watts * IDLE_SHARE),
-        busy_watts=None if row.tdp_watts is None else Figure(value=row.tdp_watts, source="catalogue"),
+        busy_watts=None if row.tdp_watts is None else Quantity(value=row.tdp_watts, source="catalogue"),
         energy_method=f"estimated: {row.tdp_watts or 'unknown'} W of the catalogue at work, {IDLE_SHARE:.0%} at rest",
-        price_per_hour=None if row.price_per_hour is None else Figure(value=row.price_per_hour, source="catalogue"),
+        price_per_hour=None if row.price_per_hour is None else Quantity(value=row.price_per_hour, source="catalogue"),
         host_to_device_bytes_per_second=(
             None if row.host_link_bytes_per_second is None else _estimated(row.host_link_bytes_per_second * shares.copy)
         ),
@@ -127,7 +127,7 @@ def peak_flops(row: AcceleratorRow, precision: Precision) -> tuple[float, Source
     return min(peaks.values()), "estimated"
 
 
-def _matmul_rates(row: AcceleratorRow, shares: ReachedShares) -> dict[Precision, Figure]:
+def _matmul_rates(row: AcceleratorRow, shares: ReachedShares) -> dict[Precision, Quantity]:
     """By precision; bf16 only where the accelerator has it."""
     precisions: list[Precision] = ["fp32", "bf16"] if "bf16" in row.peak_flops_per_second else ["fp32"]
     return {precision: _estimated(peak_flops(row, precision)[0] * shares.matmul) for precision in precisions}
@@ -159,5 +159,5 @@ def _collectives(row: AcceleratorRow, shares: ReachedShares) -> tuple[Collective
     )
 
 
-def _estimated(value: float) -> Figure:
-    return Figure(value=value, source="estimated")
+def _estimated(value: float) -> Quantity:
+    return Quantity(value=value, source="estimated")

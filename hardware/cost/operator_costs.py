@@ -15,7 +15,7 @@ from torch import nn
 from hardware.probes.timing import repeat, threads
 
 if TYPE_CHECKING:
-    from hardware.types import Figure
+    from hardware.types import Quantity
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -29,8 +29,8 @@ class OperatorTimes(Generic[Key]):
         watts: Mean power meanwhile, measured or estimated as its source says; None where nothing can tell it.
     """
 
-    seconds: "dict[Key, Figure]"
-    watts: "Figure | None"
+    seconds: "dict[Key, Quantity]"
+    watts: "Quantity | None"
 
 
 def measure_operators(
@@ -46,8 +46,8 @@ def measure_operators(
     """
     # Imported here, so that the engine can be imported where torch and numpy are all there is.
     from hardware.meters.meter import measure_energy
-    from hardware.probes.figures import measured_seconds
-    from hardware.types import Figure
+    from hardware.probes.quantities import measured_seconds
+    from hardware.types import Quantity
 
     device = torch.device(accelerator)
     with threads(thread_count), measure_energy(accelerator) as meter:
@@ -55,7 +55,7 @@ def measure_operators(
     reading = meter.reading
     watts = None
     if reading.mean_watts is not None and reading.method != "unavailable":
-        watts = Figure(value=reading.mean_watts, source=reading.method)
+        watts = Quantity(value=reading.mean_watts, source=reading.method)
     return OperatorTimes(seconds={key: measured_seconds(times) for key, times in durations.items()}, watts=watts)
 
 

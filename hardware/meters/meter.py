@@ -19,7 +19,7 @@ from hardware.meters.gpu import GpuCounter, GpuUtilisationEstimate, gpu_power
 from hardware.meters.node import node_power
 from hardware.meters.series import add_up, watts_over_time
 from hardware.meters.source import EnergySource
-from hardware.types import EnergyReading, Figure
+from hardware.types import EnergyReading, Quantity
 from shunter.errors import HardwareError
 
 # The thread that reads the sources takes at most these shares of the time, of the processor and on the wall, and waits
@@ -31,7 +31,7 @@ MOST_LOOKING_SHARE = 0.02
 def measure_energy(
     *accelerators: str,
     scope: Literal["machine", "process", "node"] = "machine",
-    idle_watts: Figure | None = None,
+    idle_watts: Quantity | None = None,
     cores: int | None = None,
 ) -> "EnergyMeter":
     """Meter of the processor, which every training keeps busy, and of the named CUDA devices.
@@ -65,7 +65,7 @@ def measure_energy(
     return EnergyMeter(components, idle_watts=idle_watts)
 
 
-def measure_idle_watts(*accelerators: str, seconds: float = 2.0) -> Figure | None:
+def measure_idle_watts(*accelerators: str, seconds: float = 2.0) -> Quantity | None:
     """Power of processor and devices while this process sleeps; None when nothing can tell it.
 
     Args:
@@ -77,7 +77,7 @@ def measure_idle_watts(*accelerators: str, seconds: float = 2.0) -> Figure | Non
     reading = meter.reading
     if reading.mean_watts is None or reading.method == "unavailable":
         return None
-    return Figure(value=reading.mean_watts, source=reading.method)
+    return Quantity(value=reading.mean_watts, source=reading.method)
 
 
 def cpu_power_model(cores: int | None = None) -> CpuPowerModel:
@@ -104,7 +104,7 @@ class EnergyMeter:
         components: Sequence[Component],
         clock: Callable[[], float] = time.monotonic,
         *,
-        idle_watts: Figure | None = None,
+        idle_watts: Quantity | None = None,
         sample: bool = True,
     ) -> None:
         self._components = list(components)
@@ -196,7 +196,7 @@ def wait_seconds(interval_seconds: float, processor_seconds: float, looking_seco
     return max(interval_seconds, processor_seconds / MOST_SAMPLING_SHARE, looking_seconds / MOST_LOOKING_SHARE)
 
 
-def subtract_idle(reading: EnergyReading, idle_watts: Figure) -> EnergyReading:
+def subtract_idle(reading: EnergyReading, idle_watts: Quantity) -> EnergyReading:
     """What the work drew beyond the power at rest; unavailable, never zero, where it cannot be told from that.
 
     Args:

@@ -8,7 +8,7 @@ import torch
 from hardware.meters.meter import cpu_power_model, measure_energy
 from hardware.probes.rates import probe
 from hardware.probes.timing import threads
-from hardware.types import Accelerator, EnergyReading, Figure, HardwareProfile
+from hardware.types import Accelerator, EnergyReading, HardwareProfile, Quantity
 from shunter.errors import HardwareError
 
 
@@ -78,18 +78,18 @@ def _energy_at_work(accelerator: Accelerator, seconds: float) -> EnergyReading:
 
 def _watts(
     accelerator: Accelerator, resting: EnergyReading, working: EnergyReading
-) -> tuple[Figure | None, Figure | None]:
+) -> tuple[Quantity | None, Quantity | None]:
     """Idle and busy power; where a processor has no counter, exactly what the estimate's model says."""
     if accelerator.kind == "cpu" and "estimated" in (resting.method, working.method):
         model = cpu_power_model()
         return (
-            Figure(value=model.watts(0), source="estimated"),
-            Figure(value=model.watts(accelerator.cores), source="estimated"),
+            Quantity(value=model.watts(0), source="estimated"),
+            Quantity(value=model.watts(accelerator.cores), source="estimated"),
         )
     return _as_figure(resting), _as_figure(working)
 
 
-def _as_figure(reading: EnergyReading) -> Figure | None:
+def _as_figure(reading: EnergyReading) -> Quantity | None:
     if reading.mean_watts is None or reading.method == "unavailable":
         return None
-    return Figure(value=reading.mean_watts, source=reading.method)
+    return Quantity(value=reading.mean_watts, source=reading.method)

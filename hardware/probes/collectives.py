@@ -17,7 +17,7 @@ from torch import distributed as dist
 
 from hardware.devices.communication import fit_collective
 from hardware.devices.processes import Report, join_group, run_group, run_member
-from hardware.probes.figures import measured_seconds
+from hardware.probes.quantities import measured_seconds
 from hardware.types import Collective, CollectiveCost, CollectivePoint
 from shunter.errors import HardwareError
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from hardware.devices.page_cache import BLOCK_BYTES, drop_from_page_cache, page_cache_share
-from hardware.probes.figures import measured_rate
+from hardware.probes.quantities import measured_rate
 from hardware.types import DiskRates
 from shunter.errors import HardwareError
 

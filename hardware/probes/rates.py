@@ -11,9 +11,9 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hardware.devices.discovery import last_level_cache_bytes
-from hardware.probes.figures import measured_rate, measured_seconds
+from hardware.probes.quantities import measured_rate, measured_seconds
 from hardware.probes.timing import repeat, threads
-from hardware.types import Accelerator, Figure, MatmulRate, Precision
+from hardware.types import Accelerator, MatmulRate, Precision, Quantity
 
 DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
 ROW_BYTES = 64  # An embedding row of 16 float32, the commonest width and one cache line.
@@ -36,12 +36,12 @@ class ProbeResult:
         host_to_device_bytes_per_second: Copy from page-locked memory; None for a CPU.
     """
 
-    matmul_flops_per_second: dict[Precision, Figure]
+    matmul_flops_per_second: dict[Precision, Quantity]
     matmul_curve: dict[Precision, tuple[MatmulRate, ...]]
-    copy_bytes_per_second: Figure
-    gather_bytes_per_second: Figure
-    operator_overhead_seconds: Figure
-    host_to_device_bytes_per_second: Figure | None
+    copy_bytes_per_second: Quantity
+    gather_bytes_per_second: Quantity
+    operator_overhead_seconds: Quantity
+    host_to_device_bytes_per_second: Quantity | None
 
 
 def probe(accelerator: Accelerator, seconds_each: float = 0.5) -> ProbeResult:
@@ -79,7 +79,7 @@ def large_bytes(accelerator: Accelerator) -> int:
     return min(8 * cache, accelerator.memory_bytes // 16, 2**30)
 
 
-def _square_matmul(device: torch.device, dtype: torch.dtype, seconds: float) -> Figure:
+def _square_matmul(device: torch.device, dtype: torch.dtype, seconds: float) -> Quantity:
     # The sides at which either kind of device is near its best rate and one product still takes milliseconds.
     side = 4096 if device.type == "cuda" else 1024
     return measure_matmul(device, dtype, (side, side, side), seconds).flops_per_second
@@ -108,13 +108,13 @@ def measure_matmul(
     return MatmulRate(m=m, n=n, k=k, flops_per_second=measured_rate(2 * count * m * n * k, durations))
 
 
-def _copy_bytes_per_second(device: torch.device, size: int, seconds: float) -> Figure:
+def _copy_bytes_per_second(device: torch.device, size: int, seconds: float) -> Quantity:
     source = torch.ones(size, dtype=torch.uint8, device=device)
     target = torch.zeros_like(source)
     return measured_rate(2 * size, repeat(lambda: target.copy_(source), device, seconds))
 
 
-def _gather_bytes_per_second(device: torch.device, size: int, seconds: float) -> Figure:
+def _gather_bytes_per_second(device: torch.device, size: int, seconds: float) -> Quantity:
     table = torch.ones(size // ROW_BYTES, ROW_BYTES // 4, device=device)
     rows = torch.randint(len(table), (2**18,), device=device)
     out = torch.empty(len(rows), table.shape[1], device=device)
@@ -122,13 +122,13 @@ def _gather_bytes_per_second(device: torch.device, size: int, seconds: float) ->
     return measured_rate(len(rows) * ROW_BYTES, durations)
 
 
-def _host_to_device(device: torch.device, seconds: float) -> Figure:
+def _host_to_device(device: torch.device, seconds: float) -> Quantity:
     source = torch.ones(PINNED_BYTES, dtype=torch.uint8).pin_memory()
     target = torch.empty_like(source, device=device)
     return measured_rate(PINNED_BYTES, repeat(lambda: target.copy_(source, non_blocking=True), device, seconds))
 
 
-def _operator_overhead_seconds(device: torch.device, seconds: float) -> Figure:
+def _operator_overhead_seconds(device: torch.device, seconds: float) -> Quantity:
     """A training step too small to compute anything, by the number of operators that it dispatches.
 
     So modules, autograd and the optimiser's own bookkeeping are in it, as they are in every step.

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.data.dataset import Dataset
-from hardware.types import Accelerator, Figure, HardwareProfile
+from hardware.types import Accelerator, HardwareProfile, Quantity
 from planner.choose import choose
 from planner.decide import Decision, NoFeasiblePlacementError
 from shunter.requests.training import ALL_OFFERS, LOCAL_OFFERS, JobRequest, Limits, SelectRequest
@@ -40,8 +40,8 @@ def data(folder: Path) -> Dataset:
 def profiles() -> list[HardwareProfile]:
     """A processor and a fast GPU of round figures."""
 
-    def figure(value: float) -> Figure:
-        return Figure(value=value, source="measured")
+    def figure(value: float) -> Quantity:
+        return Quantity(value=value, source="measured")
 
     gpu = make_profile(
         name="cuda:0",

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hardware.types import Accelerator, Figure, HardwareProfile, Workload
+from hardware.types import Accelerator, HardwareProfile, Quantity, Workload
 
 
 def make_profile(
@@ -10,8 +10,8 @@ def make_profile(
 ) -> HardwareProfile:
     """An accelerator of 100 GFLOP/s in fp32 and 200 in bf16, 10 GB/s copy, 1 GB/s gather, 1 us overhead, 10 to 30 W."""
 
-    def figure(value: float) -> Figure:
-        return Figure(value=value, source="measured")
+    def figure(value: float) -> Quantity:
+        return Quantity(value=value, source="measured")
 
     values: dict[str, Any] = {
         "accelerator": Accelerator(

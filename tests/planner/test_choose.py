@@ -4,7 +4,7 @@ import pytest
 
 from engine.data.dataset import Dataset
 from engine.probes.measurement import Measurement
-from hardware.types import Figure, HardwareProfile, Placement
+from hardware.types import HardwareProfile, Placement, Quantity
 from models.spec import ModelSpec
 from planner.candidates.offers import local_offers
 from planner.candidates.placements import kind
@@ -55,7 +55,7 @@ def test_limits_are_judged_on_measured_figures(dataset: Dataset, profiles: list[
 
 
 def test_where_nothing_here_keeps_the_limits_the_message_names_what_would(dataset: Dataset) -> None:
-    slow = [make_profile(cores=1, matmul_flops_per_second={"fp32": Figure(value=1e8, source="measured")})]
+    slow = [make_profile(cores=1, matmul_flops_per_second={"fp32": Quantity(value=1e8, source="measured")})]
     hours = choose(dataset, TrainRequest(), slow, probe_seconds=0).hours
     request = TrainRequest(limits=Limits(max_hours=0.5 * hours))
     with pytest.raises(NoFeasiblePlacementError, match=r"relax --max-hours .*; not in this machine, .* to keep them"):

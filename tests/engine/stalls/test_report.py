@@ -10,7 +10,7 @@ from engine.profiling.roofline import place_layers
 from engine.stalls.plan import CommunicationMeasurement, StallPlan, Traffic
 from engine.stalls.report import StallReport, build_report, communication_samples
 from engine.stalls.search import check_request, choose_profile, make_plan
-from hardware.types import DiskRates, Figure
+from hardware.types import DiskRates, Quantity
 from reporting.roofline_figure import draw_roofline, roofline_figure
 from reporting.stall_figure import BARS, draw_stalls, stall_figure
 from shunter.errors import HardwareError, RequestError
@@ -61,8 +61,8 @@ def test_communication_is_explained_by_what_is_sent_or_refused_in_one_sentence(p
 
 def test_what_a_slow_disk_would_do_is_estimated_by_the_share_in_memory(plan: StallPlan) -> None:
     disk = DiskRates(
-        sequential_bytes_per_second=Figure(value=1e5, source="measured"),
-        random_reads_per_second=Figure(value=1e3, source="measured"),
+        sequential_bytes_per_second=Quantity(value=1e5, source="measured"),
+        random_reads_per_second=Quantity(value=1e3, source="measured"),
     )
     report = build_report(plan, make_measurements(), make_profile(disk=disk))
     batch_bytes = report.data_bytes * 64 / 1400

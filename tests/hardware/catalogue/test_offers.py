@@ -5,15 +5,15 @@ import pytest
 from hardware.catalogue.offers import ASSUMED, catalogue_profile, measured_shares, peak_flops, row_cores
 from hardware.catalogue.rows import AcceleratorRow, load_catalogue
 from hardware.cost.cost_model import predict
-from hardware.types import Figure, HardwareProfile, Placement
+from hardware.types import HardwareProfile, Placement, Quantity
 from tests.hardware.profiles import make_profile, make_workload
 
 ROWS = load_catalogue().accelerators
 
 
-def figures(profile: HardwareProfile) -> list[Figure]:
+def figures(profile: HardwareProfile) -> list[Quantity]:
     named = [getattr(profile, name) for name in HardwareProfile.model_fields]
-    return [figure for figure in (*named, *profile.matmul_flops_per_second.values()) if isinstance(figure, Figure)]
+    return [figure for figure in (*named, *profile.matmul_flops_per_second.values()) if isinstance(figure, Quantity)]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -32,7 +32,7 @@ def test_rates_are_shares_of_the_peaks() -> None:
     profile = catalogue_profile(row)
     assert profile.matmul_flops_per_second["fp32"].value == pytest.approx(0.7 * row.peak_flops_per_second["fp32"])
     assert profile.copy_bytes_per_second.value == pytest.approx(0.85 * row.memory_bytes_per_second)
-    assert profile.busy_watts == Figure(value=row.tdp_watts or 0.0, source="catalogue")
+    assert profile.busy_watts == Quantity(value=row.tdp_watts or 0.0, source="catalogue")
 
 
 def test_an_old_gpu_without_bf16_is_not_offered_in_it() -> None:
@@ -47,10 +47,10 @@ def test_shares_measured_here_take_the_place_of_the_assumed_ones_for_the_same_ki
     here = make_profile(
         cores=4,
         matmul_flops_per_second={
-            "fp32": Figure(value=0.5 * part * row.peak_flops_per_second["fp32"], source="measured")
+            "fp32": Quantity(value=0.5 * part * row.peak_flops_per_second["fp32"], source="measured")
         },
-        copy_bytes_per_second=Figure(value=0.25 * part * row.memory_bytes_per_second, source="measured"),
-        gather_bytes_per_second=Figure(value=0.125 * part * row.memory_bytes_per_second, source="measured"),
+        copy_bytes_per_second=Quantity(value=0.25 * part * row.memory_bytes_per_second, source="measured"),
+        gather_bytes_per_second=Quantity(value=0.125 * part * row.memory_bytes_per_second, source="measured"),
     )
     shares = measured_shares(here, row)
     assert (shares.matmul, shares.copy, shares.gather) == pytest.approx((0.5, 0.25, 0.125))

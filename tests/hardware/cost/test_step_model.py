@@ -4,14 +4,14 @@ import pytest
 
 from hardware.cost.matmul_model import MatmulModel, product_bytes
 from hardware.cost.step_model import StepModel, message_share, row_seconds, scaled_collective_seconds
-from hardware.types import CollectiveCost, DenseDemand, Figure, Matmul, MatmulRate, Placement, RowRate, StepCosts
+from hardware.types import CollectiveCost, DenseDemand, Matmul, MatmulRate, Placement, Quantity, RowRate, StepCosts
 from tests.hardware.profiles import make_profile, make_workload
 
 SHAPES = [(m, width, width) for width in (16, 64, 256, 1024) for m in (128, 512, 2048)]
 
 
-def measured(value: float) -> Figure:
-    return Figure(value=value, source="measured")
+def measured(value: float) -> Quantity:
+    return Quantity(value=value, source="measured")
 
 
 def rate(m: int, n: int, k: int) -> MatmulRate:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hardware.devices.communication import CommunicationModel, CommunicationSample, fit_collective
-from hardware.types import CollectivePoint, Figure
+from hardware.types import CollectivePoint, Quantity
 from shunter.errors import HardwareError
 
 SIZES = (1024, 4096, 65536, 2**20, 2**22)
@@ -14,7 +14,7 @@ SIZES = (1024, 4096, 65536, 2**20, 2**22)
 
 def points(seconds: list[float]) -> list[CollectivePoint]:
     return [
-        CollectivePoint(message_bytes=size, seconds=Figure(value=value, source="measured"))
+        CollectivePoint(message_bytes=size, seconds=Quantity(value=value, source="measured"))
         for size, value in zip(SIZES, seconds, strict=True)
     ]
 

@@ -19,7 +19,7 @@ from hardware.meters.meter import (
     wait_seconds,
 )
 from hardware.meters.source import EnergySource, PowerIntegral, Uncertainty
-from hardware.types import EnergyReading, Figure
+from hardware.types import EnergyReading, Quantity
 from shunter.errors import HardwareError
 
 
@@ -274,25 +274,25 @@ class TestIdlePower:
     )
 
     def test_it_is_subtracted_from_joules_and_watts(self) -> None:
-        net = subtract_idle(self.READING, Figure(value=10.0, source="measured"))
+        net = subtract_idle(self.READING, Quantity(value=10.0, source="measured"))
         assert (net.joules, net.mean_watts, net.method) == (60.0, 15.0, "measured")
         assert [sample.watts for sample in net.power] == [15.0]
         assert net.uncertainty_joules == 5.0
         assert "less 10.00 W at rest (measured)" in net.source
 
     def test_an_estimate_of_it_makes_the_rest_an_estimate(self) -> None:
-        assert subtract_idle(self.READING, Figure(value=10.0, source="estimated")).method == "estimated"
+        assert subtract_idle(self.READING, Quantity(value=10.0, source="estimated")).method == "estimated"
 
     @pytest.mark.parametrize("watts", [25.0, 30.0])
     def test_more_than_the_whole_leaves_nothing_known_and_not_zero(self, watts: float) -> None:
-        net = subtract_idle(self.READING, Figure(value=watts, source="measured"))
+        net = subtract_idle(self.READING, Quantity(value=watts, source="measured"))
         assert (net.joules, net.method) == (None, "unavailable")
         assert "more than the whole" in net.source
 
     def test_on_request_a_meter_leaves_it_out(self) -> None:
         clock = Clock()
         component = Component("processor", [Known(clock, 10.0)])
-        idle = Figure(value=4.0, source="measured")
+        idle = Quantity(value=4.0, source="measured")
         with EnergyMeter([component], clock=clock, idle_watts=idle, sample=False) as meter:
             clock.seconds = 5.0
         assert meter.reading.joules == pytest.approx(30.0)

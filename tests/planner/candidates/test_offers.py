@@ -5,7 +5,7 @@ import datetime
 import pytest
 
 from hardware.catalogue.rows import load_catalogue
-from hardware.types import Figure
+from hardware.types import Quantity
 from planner.candidates.offers import catalogue_offers, check_limits, local_offers
 from planner.decide import decide
 from planner.describe import JobSize
@@ -58,7 +58,7 @@ def test_an_old_row_says_so() -> None:
 
 
 def test_the_price_of_this_machine_is_the_users_else_the_profiles_else_unknown() -> None:
-    priced = make_profile(price_per_hour=Figure(value=0.5, source="catalogue"))
+    priced = make_profile(price_per_hour=Quantity(value=0.5, source="catalogue"))
     found = [local_offers([profile], price)[0] for profile, price in ((priced, 2.0), (priced, None), (LOCAL[0], None))]
     assert [(offer.price_per_hour, offer.price_source) for offer in found] == [
         (2.0, "given"),

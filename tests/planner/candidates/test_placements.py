@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hardware.types import DenseDemand, Figure
+from hardware.types import DenseDemand, Quantity
 from planner.candidates.placements import STEPS_PER_EPOCH, batch_sizes, placements, precisions, thread_counts
 from tests.hardware.profiles import make_profile, make_workload
 
@@ -22,7 +22,7 @@ def test_a_gpu_needs_one_thread() -> None:
 
 @pytest.mark.parametrize(("rate", "offered"), [(200e9, ["fp32", "bf16"]), (100e9, ["fp32"]), (5e9, ["fp32"])])
 def test_bf16_is_offered_where_it_was_measured_to_be_faster(rate: float, offered: list[str]) -> None:
-    rates = {name: Figure(value=value, source="measured") for name, value in (("fp32", 100e9), ("bf16", rate))}
+    rates = {name: Quantity(value=value, source="measured") for name, value in (("fp32", 100e9), ("bf16", rate))}
     assert precisions(make_profile(matmul_flops_per_second=rates)) == offered
 
 
@@ -55,7 +55,7 @@ def test_every_combination_on_every_accelerator_occurs_once() -> None:
 
 
 def test_only_precisions_that_the_workload_was_counted_in_are_offered() -> None:
-    rates = {name: Figure(value=value, source="measured") for name, value in (("fp32", 100e9), ("bf16", 200e9))}
+    rates = {name: Quantity(value=value, source="measured") for name, value in (("fp32", 100e9), ("bf16", 200e9))}
     demand = DenseDemand(
         traffic_bytes_per_sample=1,
         traffic_bytes_per_step=1,
