@@ -7,7 +7,7 @@ BIN      := .venv/bin
 READY    := .venv/.ready-$(PLATFORM)
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup test test-e2e lint format lock clean
+.PHONY: help run setup test test-fast test-e2e lint format lock clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,8 +29,11 @@ $(READY): $(LOCK) pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-test: setup  ## run the tests
+test: setup  ## run the tests, the dearest first
 	@$(BIN)/python -m pytest -m "not browser" --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
+test-fast: setup  ## run the tests that take a moment each, for the daily loop
+	@$(BIN)/python -m pytest -m "not browser and not slow" --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 10
 
 test-e2e: setup  ## run the tests in a browser, which needs Chromium; pictures go to test-output/
 	@$(BIN)/python -m pytest -m browser tests/end_to_end

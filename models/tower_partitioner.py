@@ -3,8 +3,8 @@
 The paper's Tower Partitioner has three steps: how strongly fields interact is read from the embeddings of a flat model,
 fields are given coordinates whose distances follow from that, and clusters of equal size are the towers. It leaves the
 details open; ours are: the absolute value of the mean cosine as interaction, scaled by the strongest; stress minimised
-by Adam for the coordinates (multidimensional scaling, Kruskal, 1964); and k-means whose assignment is an exact matching
-of fields to places (Bradley, Bennett and Demiriz, "Constrained K-Means Clustering", 2000).
+by L-BFGS for the coordinates (multidimensional scaling, Kruskal, 1964); and k-means whose assignment is an exact
+matching of fields to slots (Bradley, Bennett and Demiriz, "Constrained K-Means Clustering", 2000).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +20,7 @@ from shunter.errors import RequestError
 
 Strategy = Literal["coherent", "diverse"]
 COORDINATES = 2
-STRESS_STEPS, STRESS_LEARNING_RATE = 2000, 0.05
+STRESS_ITERATIONS, STRESS_GRADIENT = 2000, 1e-9  # the descent ends where no slope is steeper than the latter
 START_NOISE = 0.01
 RESTARTS, MOST_ROUNDS = 10, 50
 LOAD_BALANCE = 1.1
@@ -73,7 +73,6 @@ def partition_fields(
     loads: Sequence[float] | None = None,
     load_balance: float = LOAD_BALANCE,
     seed: int = 0,
-    steps: int = STRESS_STEPS,
 ) -> TowerPartition:
     """Divide the fields into towers.
 
@@ -87,7 +86,6 @@ def partition_fields(
         loads: of each field, such as the ids that a sample has in it; None counts fields.
         load_balance: load of the fullest tower over the mean, at most, where that is possible.
         seed: of the coordinates and the clusters.
-        steps: of Adam on the coordinates.
 
     Raises:
         RequestError: there is no tower or more than fields, or a load is negative.
@@ -100,7 +98,7 @@ def partition_fields(
     # The strongest counts as 1: where all are weak, unscaled points would lie about equally far from each other.
     scaled = interaction / interaction.max().clamp(min=torch.finfo(interaction.dtype).tiny)
     distance = 1 - scaled if strategy == "coherent" else scaled
-    points = field_coordinates(distance, seed=seed, steps=steps)
+    points = field_coordinates(distance, seed=seed)
     if loads is None:
         labels = balanced_clusters(points, towers, _match, seed=seed)
     else:
@@ -110,34 +108,48 @@ def partition_fields(
     return _describe(labels, interaction.numpy(), np.ones(fields) if loads is None else np.asarray(loads, dtype=float))
 
 
-def field_coordinates(distance: Tensor, *, seed: int, steps: int = STRESS_STEPS) -> np.ndarray:
+def field_coordinates(distance: Tensor, *, seed: int) -> np.ndarray:
     """Points whose distances are as near as possible to those wanted: minimises `sum_{i<j} (|x_i - x_j| - D_ij)^2`.
 
-    Adam starts from classical scaling (Torgerson, 1952), for from random points it may end with two of them on the
-    wrong sides of each other, and from there with noise, for points on one spot would never part.
+    L-BFGS goes on until the slope is gone, so that the points are those of the minimum on every processor. It starts
+    from classical scaling (Torgerson, 1952), for from random points it may end with two of them on the wrong sides of
+    each other, and from there with noise, for points on one spot would never part.
 
     Args:
-        distance: `[fields, fields]`, symmetric.
-        seed: of the noise.
-        steps: of Adam.
+        distance: Wanted distances `[fields, fields]`, symmetric.
+        seed: Seed of the noise.
 
     Returns:
         `[fields, 2]` float64.
     """
+    from scipy.optimize import minimize  # here, so that training itself goes without scipy
+
     fields = len(distance)
     generator = torch.Generator().manual_seed(seed)
     noise = START_NOISE * torch.randn(fields, COORDINATES, generator=generator, dtype=torch.float64)
-    points = (_classical_scaling(distance.double()) + noise).requires_grad_()
-    if fields > 1:
-        left, right = torch.triu_indices(fields, fields, offset=1)
-        wanted = distance.double()[left, right]
-        optimizer = torch.optim.Adam([points], lr=STRESS_LEARNING_RATE)
-        for _ in range(steps):
-            optimizer.zero_grad()
-            apart = (points[left] - points[right]).square().sum(1).add(1e-12).sqrt()
-            (apart - wanted).square().sum().backward()
-            optimizer.step()
-    return points.detach().numpy()
+    start = (_classical_scaling(distance.double()) + noise).numpy()
+    if fields == 1:
+        return start
+    found = minimize(
+        _stress,
+        start.ravel(),
+        args=(distance.double().numpy(),),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": STRESS_ITERATIONS, "maxfun": 2 * STRESS_ITERATIONS, "gtol": STRESS_GRADIENT, "ftol": 0.0},
+    )
+    return found.x.reshape(fields, COORDINATES)
+
+
+def _stress(flat: np.ndarray, wanted: np.ndarray) -> tuple[float, np.ndarray]:
+    """How far the distances of points are from those wanted, and the slope of that along each coordinate."""
+    points = flat.reshape(-1, COORDINATES)
+    between = points[:, None] - points
+    apart = np.sqrt((between**2).sum(2) + 1e-12)
+    off = apart - wanted
+    np.fill_diagonal(off, 0.0)
+    slope = 2 * ((off / apart)[:, :, None] * between).sum(1)
+    return float((off**2).sum() / 2), slope.ravel()
 
 
 def _classical_scaling(distance: Tensor) -> Tensor:

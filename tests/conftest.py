@@ -1,14 +1,91 @@
-"""What every test shares: a home of its own, and one Prefect server for the tests that run flows."""
+"""What every test shares: a home of its own, and what would cost each test seconds, made once for all of them."""
 
+import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
+from hypothesis import HealthCheck, settings
 
 from shunter.settings import PROJECT_ROOT, Settings
 
 SHARED_DATA = PROJECT_ROOT.parent / "shared" / "data"
+# Longest first, so that no worker begins one when the other has nothing left to do.
+DEAREST = (
+    "tests/docs",
+    "tests/end_to_end/test_train_flow.py",
+    "tests/engine/executors/ray",
+    "tests/end_to_end",
+    "tests/flows",
+    "tests/engine/parallel",
+    "tests/tracking/test_outage.py",
+    "tests/engine/loop",
+)
+
+# Files whose tests train, or start processes or servers, nearly all; single slow tests are marked where they are.
+SLOW = (
+    "tests/benchmarks",
+    "tests/engine/checkpoint",
+    "tests/engine/executors",
+    "tests/engine/loop/test_architecture_search.py",
+    "tests/engine/loop/test_tasks.py",
+    "tests/engine/loop/test_trainer.py",
+    "tests/engine/parallel",
+    "tests/engine/probes",
+    "tests/engine/profiling",
+    "tests/engine/ranking/test_trainer.py",
+    "tests/engine/stalls/test_stalls.py",
+    "tests/engine/test_",
+    "tests/flows/test_cli.py",
+    "tests/flows/test_daemons.py",
+    "tests/golden",
+    "tests/hardware/devices/test_processes.py",
+    "tests/hardware/probes",
+    "tests/hardware/test_reservation.py",
+    "tests/ingestion/test_cache.py",
+    "tests/ingestion/test_faults.py",
+    "tests/models/families/test_families",
+    "tests/models/shampoo/test_distributed.py",
+    "tests/models/shampoo/test_optimizer.py",
+    "tests/models/embeddings/test_tiered.py",
+    "tests/models/supernet/test_network.py",
+    "tests/planner/test_choose.py",
+    "tests/reporting/card/test_card.py",
+    "tests/reporting/page/test_report.py",
+    "tests/search/methods/test_dnas.py",
+    "tests/search/reinforce/test_search.py",
+    "tests/search/study/test_workers.py",
+    "tests/search/test_dashboard.py",
+    "tests/search/test_search",
+    "tests/search/test_tasks.py",
+    "tests/tasks",
+    "tests/test_readme.py",
+    "tests/tracking",
+)
+
+# How long an example takes is said by the machine and what else runs on it: nothing fails for it.
+settings.register_profile("shunter", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shunter")
+# Each worker of pytest compiles by itself: the compiler's own would import torch once more for the few graphs here.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The slow files are marked; the dearest come first, then others with slow tests, then the rest."""
+    for item in items:
+        if item.nodeid.startswith(SLOW):
+            item.add_marker(pytest.mark.slow)
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+
+    def rank(item: pytest.Item) -> int:
+        for place, start in enumerate(DEAREST):
+            if item.nodeid.startswith(start) and item.path in slow:
+                return place
+        return len(DEAREST) + (item.path not in slow)
+
+    items.sort(key=rank)
 
 
 @pytest.fixture(autouse=True)
@@ -31,33 +108,88 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A real Prefect server with a database of its own, started once for the tests that run flows."""
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], None]], Path]:
+    """Makes a folder by its name, once for all workers of pytest."""
+    base = tmp_path_factory.getbasetemp()
+    common = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def make_once(name: str, make: Callable[[Path], None]) -> Path:
+        folder, partial = common / name, common / f"{name}.partial"
+        with FileLock(common / f"{name}.lock"):
+            if not folder.exists():
+                shutil.rmtree(partial, ignore_errors=True)
+                partial.mkdir()
+                make(partial)
+                partial.rename(folder)
+        return folder
+
+    return make_once
+
+
+@pytest.fixture(scope="session")
+def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of a real Prefect server with a database of its own, started once for the tests that run flows."""
     patch = pytest.MonkeyPatch()
     patch.setenv("PREFECT_HOME", str(tmp_path_factory.mktemp("prefect")))
     patch.setenv("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
     patch.setenv("DO_NOT_TRACK", "1")
+    from prefect.settings import PREFECT_API_URL
     from prefect.testing.utilities import prefect_test_harness
 
-    with prefect_test_harness(server_startup_timeout=120):
-        yield
+    with prefect_test_harness(server_startup_timeout=600):
+        yield str(PREFECT_API_URL.value())
     patch.undo()
 
 
 @pytest.fixture(scope="session")
-def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def empty_database(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
     """MLflow's tables, made once."""
-    from mlflow import MlflowClient
 
-    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
-    MlflowClient(f"sqlite:///{path}")
-    return path
+    def make(folder: Path) -> None:
+        from mlflow import MlflowClient
+
+        MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+
+    return made_once("mlflow-tables", make) / "mlflow.db"
+
+
+@pytest.fixture(scope="session")
+def kept_profiles(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+    """Folder of the profiles of this machine, measured once and in a hurry."""
+
+    def make(folder: Path) -> None:
+        from tests.engine.profiling.short_profiles import keep_short_profiles
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SHUNTER_HOME", str(folder))
+            keep_short_profiles()
+
+    return made_once("measured", make) / "profiles"
+
+
+@pytest.fixture(scope="session")
+def furnish(empty_database: Path, kept_profiles: Path) -> Callable[[Path], Path]:
+    """Puts into a home what its first run would make: MLflow's tables, and the profiles of this machine."""
+
+    def furnish_home(home: Path) -> Path:
+        shutil.copytree(kept_profiles, home / "profiles")
+        (home / "mlflow").mkdir(parents=True)
+        shutil.copy(empty_database, home / "mlflow" / "mlflow.db")
+        return home
+
+    return furnish_home
+
+
+@pytest.fixture
+def furnished_home(shunter_home: Path, furnish: Callable[[Path], Path]) -> Path:
+    """The test's own home, furnished."""
+    return furnish(shunter_home)
 
 
 @pytest.fixture
 def tracking_root(shunter_home: Path, empty_database: Path) -> Path:
     """Folder of a real store in the test's own home."""
     root = Settings().tracking_root
-    root.mkdir(parents=True)
+    root.mkdir(parents=True, exist_ok=True)
     shutil.copy(empty_database, root / "mlflow.db")
     return root

@@ -25,7 +25,9 @@ def request_for(folder: Path, **others) -> TrainRequest:
 
 
 @pytest.mark.slow
-def test_a_graph_model_goes_from_click_log_to_champion(tmp_path: Path, prefect_server: None) -> None:
+def test_a_graph_model_goes_from_click_log_to_champion(
+    tmp_path: Path, furnished_home: Path, prefect_server: str
+) -> None:
     from mlflow import MlflowClient
     from rich.console import Console
 

@@ -1,6 +1,7 @@
 """Nights on generated clicks: a challenger must earn its place, a day judges once, a failed night goes on."""
 
 import json
+from collections.abc import Callable
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -89,12 +90,12 @@ def aliases() -> dict[str, int]:
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory, prefect_server: None):
+def story(tmp_path_factory: pytest.TempPathFactory, furnish: Callable[[Path], Path], prefect_server: str):
     """Tastes turn on day 2: the night of day 3 fails halfway and is run again, then once more, then day 4 comes."""
     folder = tmp_path_factory.mktemp("nights")
     log = Log(folder)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SHUNTER_HOME", str(folder / "home"))
+        patch.setenv("SHUNTER_HOME", str(furnish(folder / "home")))
         from flows.nightly import nightly
 
         log.champion(0, 1)
@@ -201,7 +202,7 @@ def test_rollback_by_command_puts_the_former_champion_back_and_is_kept_in_mlflow
     assert aliases() == {"champion": 2, "previous": 1}
 
 
-def test_first_night_trains_and_registers_a_champion(tmp_path: Path, shunter_home: Path, prefect_server: None) -> None:
+def test_first_night_trains_and_registers_a_champion(tmp_path: Path, furnished_home: Path, prefect_server: str) -> None:
     from flows.nightly import nightly
 
     log = Log(tmp_path)

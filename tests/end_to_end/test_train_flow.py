@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -17,12 +18,13 @@ from shunter.settings import Settings
 
 pytestmark = pytest.mark.slow
 QUICK = TrainRequest(data="synthetic:6000", trials=2, max_epochs=2, ensemble_size=2)
+PATIENCE_SECONDS = 900  # with a command that hangs; nothing is said of how long one takes
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, prefect_server: None):
+def trained(tmp_path_factory: pytest.TempPathFactory, furnish: Callable[[Path], Path], prefect_server: str):
     """One training, looked at by several tests; its home lives as long as they do."""
-    home = tmp_path_factory.mktemp("home")
+    home = furnish(tmp_path_factory.mktemp("home"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SHUNTER_HOME", str(home))
         from flows.train import train
@@ -142,10 +144,13 @@ def test_model_below_the_quality_limit_is_not_registered(in_that_home) -> None:
 def test_interrupted_command_says_so_and_the_next_one_resumes(
     shunter_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C as a terminal sends it: to every process of the group, the temporary server's included."""
+    """Ctrl-C as a terminal sends it: to every process of the group, the temporary server's included.
+
+    The home is bare: here the machine is measured as for a user, and the tables of MLflow and Prefect are made.
+    """
     monkeypatch.setenv("PREFECT_HOME", str(shunter_home / "prefect"))  # not the database of the tests' own server
     shunter = Path(sys.executable).with_name("shunter")
-    command = [shunter, "train", "--data", "synthetic:20000", "--trials", "3", "--max-epochs", "4"]
+    command = [shunter, "train", "--data", "synthetic:6000", "--trials", "2", "--max-epochs", "2"]
     command += ["--ensemble-size", "1"]
     former = signal.signal(
         signal.SIGINT, signal.SIG_DFL
@@ -153,14 +158,14 @@ def test_interrupted_command_says_so_and_the_next_one_resumes(
     first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     signal.signal(signal.SIGINT, former)
     runs = shunter_home / "runs"
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline and not list(runs.glob("*/decision.json")):
         assert first.poll() is None, first.stderr.read() if first.stderr else ""
         time.sleep(0.02)
     os.killpg(first.pid, signal.SIGINT)
-    _, errors = first.communicate(timeout=300)
+    _, errors = first.communicate(timeout=PATIENCE_SECONDS)
     assert first.returncode == 130, errors
     assert errors.strip().splitlines()[-1] == "Interrupted: run the same command again to resume where it stopped."
-    second = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    second = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert second.returncode == 0, second.stderr
     assert "an interrupted run of the same request was continued" in " ".join(second.stdout.split())

@@ -1,6 +1,8 @@
 """The flow that only chooses, on real data, with a real Prefect server and a real store."""
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
@@ -19,9 +21,9 @@ QUICK = SelectRequest(data="synthetic:3000", probe_seconds=0, trials=1, max_epoc
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """One home for the module: the data are ingested and the machine is measured once."""
-    return str(tmp_path_factory.mktemp("home"))
+def home(tmp_path_factory: pytest.TempPathFactory, furnish: Callable[[Path], Path]) -> str:
+    """One home for the module: the data are ingested once."""
+    return str(furnish(tmp_path_factory.mktemp("home")))
 
 
 @pytest.fixture(autouse=True)

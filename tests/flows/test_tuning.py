@@ -1,6 +1,7 @@
 """The flow that only tunes, on generated clicks with a real store: ranked settings, and nothing registered."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,9 @@ from shunter.settings import Settings
 pytestmark = pytest.mark.slow
 
 
-def test_settings_are_ranked_in_mlflow_and_no_model_is_trained_to_the_end(prefect_server: None) -> None:
+def test_settings_are_ranked_in_mlflow_and_no_model_is_trained_to_the_end(
+    furnished_home: Path, prefect_server: str
+) -> None:
     from mlflow import MlflowClient
 
     from tracking.store import tracking_uri
@@ -57,7 +60,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], str | None]]:
 
 
 def test_a_search_ends_before_a_unit_of_time_begins_that_the_cost_limit_does_not_cover(
-    prefect_server: None, asked: list[Callable[[], str | None]]
+    furnished_home: Path, prefect_server: str, asked: list[Callable[[], str | None]]
 ) -> None:
     request = TrainRequest(data="synthetic:3000", limits=Limits(max_cost=1.5), price_per_hour=1, billing="hour")
     with pytest.raises(Interrupted):
@@ -68,7 +71,7 @@ def test_a_search_ends_before_a_unit_of_time_begins_that_the_cost_limit_does_not
 
 
 def test_an_interrupted_search_goes_on_with_what_is_left_of_its_limits(
-    prefect_server: None, asked: list[Callable[[], str | None]]
+    furnished_home: Path, prefect_server: str, asked: list[Callable[[], str | None]]
 ) -> None:
     request = TrainRequest(data="synthetic:3000", limits=Limits(max_hours=1.5))
     for _ in range(2):

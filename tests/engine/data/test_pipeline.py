@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -52,11 +53,33 @@ def test_any_number_of_readers_keeps_the_order(keys: list[int], readers: int) ->
     assert list(ahead.items(keys)) == [-key for key in keys]
 
 
-def test_slow_reading_gets_readers_and_depth_and_fast_reading_gives_them_back() -> None:
+class Clock:
+    """A time of its own for each thread, which passes only while something sleeps."""
+
+    def __init__(self) -> None:
+        self._local = threading.local()
+
+    def __call__(self) -> float:
+        return getattr(self._local, "seconds", 0.0)
+
+    def sleep(self, seconds: float) -> None:
+        self._local.seconds = self() + seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """What reading and computing are measured by: on a busy machine real sleeps last as long as they please."""
+    clock = Clock()
+    monkeypatch.setattr("engine.data.pipeline.perf_counter", clock)
+    monkeypatch.setattr("engine.data.prefetch.time", SimpleNamespace(perf_counter=clock))
+    return clock
+
+
+def test_slow_reading_gets_readers_and_depth_and_fast_reading_gives_them_back(clock: Clock) -> None:
     delay = [0.02]
 
     def read(key: int) -> int:
-        time.sleep(delay[0])
+        clock.sleep(delay[0])
         return key
 
     ahead: ReadAhead[int, int] = ReadAhead(read, depth=2)
@@ -64,7 +87,7 @@ def test_slow_reading_gets_readers_and_depth_and_fast_reading_gives_them_back() 
     with Prefetcher(ahead.items(range(600)), depth=2) as items:
         ahead.follow(items)
         for item in items:
-            time.sleep(0.004)
+            clock.sleep(0.004)
             seen.append(ahead.plan)
             if item == 100:
                 delay[0] = 0.0
@@ -74,8 +97,8 @@ def test_slow_reading_gets_readers_and_depth_and_fast_reading_gives_them_back() 
     assert ahead.plan.readers == 1
 
 
-def test_a_fixed_depth_stays_whatever_is_measured() -> None:
-    ahead: ReadAhead[int, int] = ReadAhead(lambda key: time.sleep(0.005) or key, depth=3, fixed_depth=True)
+def test_a_fixed_depth_stays_whatever_is_measured(clock: Clock) -> None:
+    ahead: ReadAhead[int, int] = ReadAhead(lambda key: clock.sleep(0.005) or key, depth=3, fixed_depth=True)
     with Prefetcher(ahead.items(range(60)), depth=3) as items:
         ahead.follow(items)
         assert list(items) == list(range(60))

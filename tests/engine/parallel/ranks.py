@@ -30,6 +30,7 @@ EXECUTION = Execution(threads=1, batch_size=97)  # neither divisible by 2 nor a 
 SCHEDULE = Schedule(max_epochs=2, patience=4, seed=3)
 RATES = Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate=0.1)
 LONGEST_SECONDS = 0.1  # some steps, each with a checkpoint
+LONGEST_WAIT_SECONDS = 600  # for a group that hangs; nothing is said of how long one takes
 MACHINE = Machine(memory_bytes=2 << 30, memory_bytes_per_second=1e10, link_bytes_per_second=1e9)
 
 
@@ -55,7 +56,7 @@ def run(ranks: int, folder: Path, work: Callable[..., Any], *arguments: Any) -> 
     """
     processes = start(ranks, folder, work, *arguments)
     for process in processes:
-        process.join(120)
+        process.join(LONGEST_WAIT_SECONDS)
     errors = [path.read_text() for path in sorted(folder.glob("error*.txt"))]
     for process in processes:
         process.kill()
@@ -138,5 +139,5 @@ def kill_at_random(processes: list[BaseProcess], checkpoints: Path, drawn: rando
     for process in processes:
         if killed:
             process.terminate()
-        process.join(60)
+        process.join(LONGEST_WAIT_SECONDS)
     return killed

@@ -42,8 +42,8 @@ from tests.engine.parallel.ranks import (
 from tests.engine.synthetic import write_dataset
 
 pytest.importorskip("torchrec")
-KILLS = 20
-LONG = Schedule(max_epochs=25, patience=25, seed=3)
+KILLS = 8
+LONG = Schedule(max_epochs=15, patience=15, seed=3)
 ROW_WISE = {"sharding": {"types": ("row_wise",)}}
 SHARDING = Sharding(machine=MACHINE)
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=97)

@@ -5,7 +5,7 @@ import torch
 
 from hardware.devices.discovery import host_fingerprint, local_accelerators
 from hardware.probes.accelerator import measure_profile
-from hardware.probes.rates import CURVE_BATCHES, CURVE_WIDTHS, probe
+from hardware.probes.rates import CURVE_BATCHES, CURVE_WIDTHS, ROW_BYTES, large_bytes, probe
 from hardware.types import Accelerator, HardwareProfile
 from shunter.errors import HardwareError
 
@@ -29,8 +29,15 @@ def test_rates_are_measured_and_of_a_possible_size(profile: HardwareProfile) -> 
             assert least < figure.value < most
 
 
-def test_random_rows_come_slower_than_a_copy(profile: HardwareProfile) -> None:
-    assert profile.gather_bytes_per_second.value < profile.copy_bytes_per_second.value
+def test_bytes_and_products_are_counted_as_they_are_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything takes a second, so that a rate is the work itself."""
+    monkeypatch.setattr("hardware.probes.rates.repeat", lambda work, device, seconds: [1.0, 1.0, 1.0])
+    accelerator = local_accelerators()[0]
+    rates = probe(accelerator, seconds_each=0.0)
+    assert rates.copy_bytes_per_second.value == 2 * large_bytes(accelerator), "read and written"
+    assert rates.gather_bytes_per_second.value == 2**18 * ROW_BYTES, "the rows alone"
+    assert rates.matmul_flops_per_second["fp32"].value == 2 * 1024**3, "multiply and add"
+    assert rates.operator_overhead_seconds.value < 1.0, "a part of the step"
 
 
 def test_products_are_measured_by_size_in_both_precisions(profile: HardwareProfile) -> None:
@@ -54,7 +61,9 @@ def test_a_copy_to_a_device_is_not_measured_where_there_is_none(profile: Hardwar
 def test_power_says_where_it_comes_from(profile: HardwareProfile) -> None:
     assert profile.idle_watts is not None
     assert profile.busy_watts is not None
-    assert 0 < profile.idle_watts.value < profile.busy_watts.value
+    assert min(profile.idle_watts.value, profile.busy_watts.value) > 0
+    if profile.busy_watts.source == "estimated":  # what a counter shows at rest is the work of others too
+        assert profile.idle_watts.value < profile.busy_watts.value
     assert profile.energy_method.split(":")[0] in ("measured", "estimated")
     assert profile.busy_watts.source == profile.energy_method.split(":")[0]
 

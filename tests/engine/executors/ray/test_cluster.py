@@ -1,6 +1,6 @@
 """Training on a real Ray cluster of nodes on this machine: chosen by label, followed, lost, moved elsewhere."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from engine.executors.ray.data import copy_directory, find_dataset, read_pieces,
 from engine.executors.ray.training import NodeLostError
 from engine.job import TrainingJob
 from engine.loop.trainer import train
+from engine.profiling.cache import ProfileFile
 from engine.results import EpochReport, TrainResult
 from hardware.devices.nodes import placed
 from hardware.types import Placement
@@ -42,12 +43,18 @@ LEARNED_WITH = Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate
 
 
 @pytest.fixture(scope="module")
-def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def node_home(tmp_path_factory: pytest.TempPathFactory, furnish: Callable[[Path], Path]) -> Path:
+    """Home of the nodes, where this machine has been measured already."""
+    return furnish(tmp_path_factory.mktemp("node"))
+
+
+@pytest.fixture(scope="module")
+def ray_cluster(node_home: Path) -> Iterator[Any]:
     """A head that only orders, and two workers with a label each; their caches are not ours."""
     patch = pytest.MonkeyPatch()
     patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    patch.setenv("SHUNTER_HOME", str(tmp_path_factory.mktemp("node")))
+    patch.setenv("SHUNTER_HOME", str(node_home))
     from ray.cluster_utils import Cluster as RayCluster
 
     made = RayCluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": MEMORY})
@@ -253,3 +260,39 @@ def test_a_process_that_dies_again_and_again_is_given_up(
     with pytest.raises(TrainingError, match="gone"):
         run(cluster, dataset, "steady", tmp_path / "checkpoint")
     assert attempts == ["steady"] * 4
+
+
+def test_a_node_tells_what_was_measured_there(cluster: Cluster, node_home: Path) -> None:
+    (path,) = node_home.glob("profiles/*.json")
+    kept = ProfileFile.model_validate_json(path.read_bytes()).profiles
+    told = cluster.profiles()
+    assert [profile.accelerator.name for profile in told] == [f"{one.accelerator.name}@steady" for one in kept]
+    assert [profile.copy_bytes_per_second for profile in told] == [one.copy_bytes_per_second for one in kept]
+
+
+def test_a_training_is_ordered_on_the_cluster_and_tracked_here(
+    address: str, tracking_root: Path, shunter_home: Path, prefect_server: str
+) -> None:
+    """`shunter train --cluster` as a whole: a node is chosen, trains, and its model is registered."""
+    from flows.train import train as train_flow
+    from tracking.registry.models import load_champion
+
+    request = TrainRequest(
+        data="synthetic:4000",
+        trials=1,
+        max_epochs=1,
+        ensemble_size=1,
+        cluster=address,
+        cluster_resource="training",
+    )
+    summary = train_flow(request)
+    placement = summary.decision.placement
+    assert placement.node is not None
+    assert {row.candidate.placement.node for row in summary.decision.table} == {placement.node}
+    assert summary.decision.chosen.candidate.prediction.step_seconds_source == "measured"
+    run = MlflowClient(tracking_uri()).get_run(summary.run_id)
+    assert run.data.tags["cluster.moves"] == "none"
+    assert run.data.params["placement.accelerator"] == placement.accelerator
+    assert summary.energy.joules is None or "nodes: " in summary.energy.source
+    assert load_champion(request.register_as) is not None
+    assert not (shunter_home / "profiles").exists(), "this machine was not measured"
