@@ -21,7 +21,7 @@ from shunter.errors import RequestError
 from shunter.requests.nightly import NightlyRequest
 from shunter.settings import Settings
 from tasks.challenger import Tonight, challenge
-from tasks.nightly import ingest_days, look_for_days
+from tasks.nightly import choose_days, ingest_days
 from tasks.notify import notify
 from tasks.run_state import StateFolder
 from tasks.spending import spending
@@ -59,7 +59,7 @@ def nightly(request: NightlyRequest = NightlyRequest()) -> Night:  # noqa: B008 
     home = Settings().nights_directory / request.register_as
     with StateFolder(home / "state", "night", lock=home / "lock") as state:
         nights = nights_of(request.register_as)
-        plan, logs = look_for_days(request, newest, home / "days", sorted(missing_days(nights)))
+        plan, logs = choose_days(request, newest, home / "days", sorted(missing_days(nights)))
         earlier = judged(nights, plan.held_out)
         later = None if request.days.day else judged_later(nights, plan.held_out)
         if earlier:

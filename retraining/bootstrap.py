@@ -36,8 +36,7 @@ class Judgement(Frozen):
     confidence: float
     is_better: bool
 
-    @property
-    def words(self) -> str:
+    def explain(self) -> str:
         """Why, in one sentence."""
         relation = "more" if self.is_better else "not more"
         return (

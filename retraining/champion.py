@@ -55,7 +55,7 @@ class Origin:
     hyperparameters: Hyperparameters
     is_known: bool
 
-    def words(self, known_rows: int, rows: int) -> str:
+    def explain(self, known_rows: int, rows: int) -> str:
         """What a training takes over, in one sentence."""
         what = f"member {self.member + 1} of {self.members}" if self.members > 1 else "the champion"
         learned = "" if self.is_known else ", with default settings, for those it was trained with were not found"

@@ -14,9 +14,9 @@ from ingestion.sources.days import DayLog
 from planner.decide import Decision
 from retraining.bootstrap import Judgement
 from retraining.champion import Champion, Origin, choose_origin, slowed, version_tags
-from retraining.match import warm_start_from
 from retraining.nights import Night, Outcome, log_judgement, log_plan
 from retraining.plan import NightPlan
+from retraining.shared_rows import warm_start_from
 from shunter.requests.nightly import NightlyRequest
 from tasks.accelerators import hold
 from tasks.nightly import ingest_days, judge_challenger
@@ -120,7 +120,7 @@ def _contest(tonight: Tonight, champion: Champion, days: Sequence[date]) -> tupl
         metrics=_figures(trained, judgement),
         tags=version_tags(learned, origin.hyperparameters),
     )
-    reason = f"Version {registered.version} replaces version {champion.version.version}: {judgement.words}"
+    reason = f"Version {registered.version} replaces version {champion.version.version}: {judgement.explain()}"
     version = _note(tonight, registered, tonight.run_id, reason)
     night = tonight.ends("promoted", reason, registered.version, judgement=judgement, registered=registered.version)
     return night, Champion(version, files, frozenset(learned)), dataset
@@ -130,7 +130,7 @@ def _obstacle(tonight: Tonight, champion: Champion, judgement: Judgement, traine
     """Why the challenger does not take the champion's place, in one sentence; None where it does."""
     number, limits = champion.version.version, tonight.request.limits
     if not judgement.is_better:
-        return f"Version {number} stays the champion: {judgement.words}"
+        return f"Version {number} stays the champion: {judgement.explain()}"
     if misses(limits, trained.validation.auc):
         return (
             f"Version {number} stays the champion: the challenger is better, but has AUC {trained.validation.auc:.4f} "
@@ -156,7 +156,7 @@ def _learn_judged_day(tonight: Tonight, winner: Champion, night: Night) -> Night
     files = ModelFiles(trained.directory, dataset.directory / "encoder")
     judgement = _judge(tonight, "last-day", winner.files, files, only_kept_back=True)
     if not judgement.is_better:
-        reason = f"{night.reason} The judged day was learned too, to no gain: {judgement.words}"
+        reason = f"{night.reason} The judged day was learned too, to no gain: {judgement.explain()}"
         forget(dataset)
         return night.model_copy(update={"reason": reason})
     assert trained.run_id is not None, "a night's trainings are tracked"
@@ -168,7 +168,9 @@ def _learn_judged_day(tonight: Tonight, winner: Champion, night: Night) -> Night
         metrics=_figures(trained, judgement),
         tags=version_tags(sorted({*winner.learned, day}), origin.hyperparameters),
     )
-    reason = f"{night.reason} Version {registered.version}, which has learned {day} too, replaces it: {judgement.words}"
+    reason = (
+        f"{night.reason} Version {registered.version}, which has learned {day} too, replaces it: {judgement.explain()}"
+    )
     _note(tonight, registered, trained.run_id, reason)
     forget(dataset)
     figures = {"reason": reason, "champion": registered.version, "registered": registered.version}
@@ -184,7 +186,7 @@ def _train(
     profiles = profile_hardware()
     warm_start = warm_start_from(start, origin.member, dataset)
     known = sum(len(one.now) for one in warm_start.rows.values())
-    open_run(run_id).set_tags({f"nightly.{name}_origin": origin.words(known, sum(dataset.features.table_rows))})
+    open_run(run_id).set_tags({f"nightly.{name}_origin": origin.explain(known, sum(dataset.features.table_rows))})
     with hold(profiles, decision=decision) as held:
         if decision is None:
             decision = select(dataset, request.one_training(), held.of(profiles))

@@ -11,23 +11,23 @@ from engine.data.dataset import Dataset
 from ingestion.cache import ingest_source
 from ingestion.encoding.encoder import Encoder
 from ingestion.sources.days import DayLog, DaysSource
+from retraining import days
 from retraining.bootstrap import Judgement
 from retraining.comparison import compare
-from retraining.days import choose_days
 from retraining.plan import NightPlan
 from shunter.requests.nightly import NightlyRequest
 from shunter.settings import Settings
 from tracking.registry.versions import ModelFiles
 
-__all__ = ["ingest_days", "judge_challenger", "look_for_days"]
+__all__ = ["choose_days", "ingest_days", "judge_challenger"]
 
 
-@task(name="look for days", cache_policy=NO_CACHE)
-def look_for_days(
+@task(name="choose days", cache_policy=NO_CACHE)
+def choose_days(
     request: NightlyRequest, newest: date, kept: Path, missing_before: Sequence[date]
 ) -> tuple[NightPlan, dict[date, DayLog]]:
-    """Find the days, look at each once, and choose which to learn and which to judge on; what is unusual is told."""
-    plan, logs = choose_days(request, newest, kept, missing_before)
+    """Find the days, inspect each once, and choose which to learn and which to judge on; findings are logged."""
+    plan, logs = days.choose_days(request, newest, kept, missing_before)
     logger = get_run_logger()
     for finding in plan.findings:
         logger.warning(finding.words)
@@ -58,5 +58,5 @@ def judge_challenger(
 ) -> Judgement:
     """Score the same rows with both, compare them, and draw the comparison."""
     judgement = compare(request, log, champion, challenger, picture, only_kept_back=only_kept_back)
-    get_run_logger().info(judgement.words)
+    get_run_logger().info(judgement.explain())
     return judgement

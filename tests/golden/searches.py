@@ -5,6 +5,7 @@ from typing import Any
 
 from engine.data.dataset import Dataset
 from hardware.types import Placement
+from search.job import SearchJob
 from search.result import TuneResult
 from search.search import search
 from shunter.requests.training import SearchMethodName, SearchSpaceName, TrainRequest
@@ -47,7 +48,15 @@ def searched(case: str, folder: Path) -> dict[str, Any]:
         dataset = data(folder)
         asked = CASES[case]
         directory = folder / case
-        result = search(dataset, asked, PLACEMENT, directory, parent_run_id=start_run_tree(asked, dataset))
+        result = search(
+            SearchJob(
+                dataset=dataset,
+                request=asked,
+                placement=PLACEMENT,
+                directory=directory,
+                parent_run_id=start_run_tree(asked, dataset),
+            )
+        )
     return outcome(result)
 
 

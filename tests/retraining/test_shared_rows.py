@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ingestion.encoding.encoder import CategoricalField, Encoder
 from ingestion.encoding.vocabulary import HashedIds, IdMap, VocabularyIds
-from retraining.match import shared_rows
+from retraining.shared_rows import shared_rows
 
 keys = st.lists(st.integers(1, 40), unique=True, max_size=12).map(lambda values: np.array(values, np.uint64))
 
