@@ -352,7 +352,7 @@ def test_options_of_other_families_are_not_written_down() -> None:
 
 
 def test_the_example_of_how_to_add_a_model_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
+    text = (Path(__file__).parents[3] / "CONTRIBUTING.md").read_text()
     module: dict[str, type[nn.Module]] = {}
     exec(text.split("```python\n")[1].split("```")[0], module)
     monkeypatch.setitem(FAMILIES, "wide", module["WideLayers"])
