@@ -18,7 +18,7 @@ from retraining.champion import open_champion, version_tags
 from retraining.nights import Night, judged, judged_later, log_night, log_plan, missing_days, nights_of
 from retraining.plan import NightPlan, yesterday
 from shunter.errors import RequestError
-from shunter.requests.nightly import NightlyRequest
+from shunter.requests import NightlyRequest
 from shunter.settings import Settings
 from tasks.challenger import Tonight, challenge
 from tasks.nightly import choose_days, ingest_days
@@ -47,7 +47,7 @@ class NightIdentity(BaseModel):
 
 
 @flow(name="nightly", flow_run_name="nightly-{request.register_as}", on_failure=[notify], on_crashed=[notify])
-def nightly(request: NightlyRequest = NightlyRequest()) -> Night:  # noqa: B008 - frozen
+def nightly(request: NightlyRequest = NightlyRequest()) -> Night:
     """Learn the newest days, and put the result in the champion's place only if it is better on a day of its own.
 
     Args:

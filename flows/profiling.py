@@ -12,8 +12,7 @@ from engine.stalls.search import check_request, choose_profile
 from hardware.types import HardwareProfile
 from reporting.pictures import draw_pictures
 from shunter.frozen import Frozen
-from shunter.requests.profile import ProfileRequest
-from shunter.requests.training import TrainRequest
+from shunter.requests import ProfileRequest, TrainRequest
 from tasks.accelerators import hold
 from tasks.ingest import ingest
 from tasks.notify import notify
@@ -33,7 +32,7 @@ class ProfileSummary(Frozen):
 
 
 @flow(name="profile", flow_run_name="profile-{request.data}", on_failure=[notify], on_crashed=[notify])
-def profile(request: ProfileRequest = ProfileRequest(), refresh: bool = False) -> ProfileSummary:  # noqa: B008
+def profile(request: ProfileRequest = ProfileRequest(), refresh: bool = False) -> ProfileSummary:
     """Measure this machine, and where a training of the model on the data waits, if both are given.
 
     Args:

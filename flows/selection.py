@@ -7,7 +7,7 @@ from engine.executors.ray.cluster import requested_cluster
 from engine.probes.measurement import measure
 from models.names import check_model
 from planner.decide import Decision
-from shunter.requests.training import SelectRequest
+from shunter.requests import SelectRequest
 from tasks.accelerators import free
 from tasks.ingest import ingest
 from tasks.notify import notify

@@ -10,7 +10,7 @@ from models.names import check_model
 from planner.decide import Decision
 from search.result import TuneResult
 from shunter.errors import RequestError
-from shunter.requests.training import TrainRequest
+from shunter.requests import TrainRequest
 from tasks.accelerators import hold
 from tasks.ingest import ingest
 from tasks.notify import notify

@@ -4,8 +4,7 @@ from typing import Protocol, Self
 
 from hardware.cost.billing import affordable_seconds
 from hardware.types import EnergyReading
-from shunter.requests.limits import Limits
-from shunter.requests.pricing import Pricing
+from shunter.requests import Limits, Pricing
 
 JOULES_PER_KWH = 3.6e6
 # Reading the processor time of all children takes milliseconds, a small training step not much more.

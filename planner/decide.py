@@ -121,7 +121,7 @@ def decide(
     return Decision(
         placement=best.candidate.placement,
         prediction=best.candidate.prediction,
-        objective=terms.weights.words,
+        objective=terms.weights.text,
         limits=terms.limits,
         job=terms.job,
         billing=terms.billing,

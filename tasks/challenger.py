@@ -17,7 +17,7 @@ from retraining.champion import Champion, Origin, choose_origin, slowed, version
 from retraining.nights import Night, Outcome, log_judgement, log_plan
 from retraining.plan import NightPlan
 from retraining.shared_rows import warm_start_from
-from shunter.requests.nightly import NightlyRequest
+from shunter.requests import NightlyRequest
 from tasks.accelerators import hold
 from tasks.nightly import ingest_days, judge_challenger
 from tasks.profile import profile_hardware

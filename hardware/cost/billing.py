@@ -2,7 +2,7 @@
 
 import math
 
-from shunter.requests.pricing import Billing
+from shunter.requests import Billing
 
 BILLED_UNIT_SECONDS = {Billing.SECOND: 1, Billing.MINUTE: 60, Billing.HOUR: 3600}
 SHORTEST_BILLED_SECONDS = 60

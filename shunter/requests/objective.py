@@ -56,7 +56,7 @@ class Weights(BaseModel, frozen=True, extra="forbid"):
         return {quantity: weight for quantity in Objective if (weight := getattr(self, quantity.value))}
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """For instance `time`, or `time=1,energy=0.5`; `parse` reads it back."""
         used = self.used
         if len(used) == 1:
@@ -65,7 +65,7 @@ class Weights(BaseModel, frozen=True, extra="forbid"):
 
 
 def _checked(text: str) -> str:
-    return Weights.parse(text).words
+    return Weights.parse(text).text
 
 
 ObjectiveText = Annotated[str, AfterValidator(_checked)]

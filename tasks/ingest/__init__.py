@@ -5,7 +5,7 @@ from prefect.cache_policies import NO_CACHE
 
 from engine.data.dataset import Dataset
 from ingestion.request import ingest_request
-from shunter.requests.training import JobRequest
+from shunter.requests import JobRequest
 from tasks.retries import retried
 
 __all__ = ["ingest"]

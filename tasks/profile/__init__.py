@@ -10,7 +10,7 @@ from engine.stalls.advice import advise
 from engine.stalls.report import StallReport
 from engine.stalls.search import stalls_of
 from hardware.types import HardwareProfile
-from shunter.requests.profile import ProfileRequest
+from shunter.requests import ProfileRequest
 from tasks.accelerators import tell
 from tasks.profile.publish import publish
 

@@ -5,7 +5,7 @@ from prefect.cache_policies import NO_CACHE
 
 from engine.data.dataset import Dataset
 from reporting.page.publish import log_report
-from shunter.requests.training import JobRequest
+from shunter.requests import JobRequest
 
 __all__ = ["report"]
 

@@ -12,7 +12,7 @@ from hardware.types import Placement
 from search.job import SearchJob
 from search.result import TuneResult
 from search.search import search
-from shunter.requests.training import TrainRequest
+from shunter.requests import TrainRequest
 from tasks.retries import retried
 from tasks.tune.report import publish_search, trial_progress
 

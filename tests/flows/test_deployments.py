@@ -8,7 +8,7 @@ from prefect.client.schemas.objects import DeploymentSchedule
 
 from flows.command.deployments import NightlySchedule, deployed_flows, register_deployments
 from flows.command.services import WORK_POOL
-from shunter.requests.training import Billing, Limits, Objective, TrainRequest
+from shunter.requests import Billing, Limits, Objective, TrainRequest
 
 FLOWS = {flow.name: flow for flow in deployed_flows()}
 EXPECTED = ("train", "select", "profile", "tune")

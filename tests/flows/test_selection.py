@@ -12,7 +12,7 @@ from flows.command.tables import MOST_ACCELERATORS, decision_table
 from flows.selection import choose_placement
 from planner.decide import NoFeasiblePlacementError
 from shunter.errors import InfeasibleError, RequestError
-from shunter.requests.training import Limits, SelectRequest
+from shunter.requests import Limits, SelectRequest
 from tracking.store import tracking_uri
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ import pytest
 
 from hardware.reservation import Reservation, reserve, trainings_together, wanted
 from hardware.types import HardwareProfile, Placement
-from shunter.requests.training import TrainRequest
+from shunter.requests import TrainRequest
 from tests.hardware.profiles import make_profile
 
 HOLD = """

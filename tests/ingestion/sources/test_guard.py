@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingestion.cache import ingest_source
@@ -116,6 +116,7 @@ def test_command_line_is_free_and_a_deployment_is_not(criteo_file: Path, monkeyp
 SEGMENTS = st.lists(st.sampled_from(["..", ".", "a", "b", "log.tsv", "*", "[ab]", "sub dir", "~"]), max_size=6)
 
 
+@settings(deadline=None)
 @given(segments=SEGMENTS, absolute=st.booleans())
 def test_no_path_of_any_shape_escapes(
     tmp_path_factory: pytest.TempPathFactory, segments: list[str], absolute: bool

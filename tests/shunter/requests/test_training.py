@@ -29,8 +29,8 @@ def test_weights_are_read_back_as_they_are_written(weights: dict[Objective, floa
     parsed = Weights.parse(text)
     assert parsed.used == weights
     if len(weights) > 1:
-        assert Weights.parse(parsed.words) == parsed
-    assert TrainRequest(objective=text, price_per_hour=1).objective == parsed.words
+        assert Weights.parse(parsed.text) == parsed
+    assert TrainRequest(objective=text, price_per_hour=1).objective == parsed.text
 
 
 @pytest.mark.parametrize(
