@@ -37,7 +37,7 @@ from engine.ranking.evaluation import RankingMetrics, evaluate_ranking
 from engine.ranking.interactions import Interactions
 from engine.ranking.trainer import build_optimizer, ranking_step, step_seed
 from engine.ranking.triples import TripleBatches
-from models.graph import Graph, GraphSpec, Ranker, build_graph_model
+from models.graph import Graph, GraphSpec, Ranker, build_graph_model, graph_spec
 from shunter.settings import PROJECT_ROOT
 
 FILE = PROJECT_ROOT.parent / "shared" / "data" / "ml-1m_ultragcn.npz"
@@ -74,7 +74,7 @@ class Recipe:
 LEARNED_WITH = RankingHyperparameters(learning_rate=0.03, weight_decay=1e-3, negatives=4)
 RECIPES = {
     "lightgcn": Recipe(
-        spec=GraphSpec(family="lightgcn", embedding_dim=64, layers=2),
+        spec=graph_spec(family="lightgcn", embedding_dim=64, layers=2),
         hyperparameters=LEARNED_WITH,
         batch_size=16_384,
         epochs=18,
@@ -84,13 +84,13 @@ RECIPES = {
         least_recall20=0.255,
     ),
     "sage": Recipe(
-        spec=GraphSpec(family="sage", embedding_dim=64, layers=2, neighbours=10),
+        spec=graph_spec(family="sage", embedding_dim=64, layers=2, neighbours=10),
         hyperparameters=RankingHyperparameters(learning_rate=0.02, weight_decay=1e-3, negatives=4),
         batch_size=16_384,
         epochs=10,
     ),
     "hetero": Recipe(
-        spec=GraphSpec(family="hetero", embedding_dim=64, layers=2),
+        spec=graph_spec(family="hetero", embedding_dim=64, layers=2),
         hyperparameters=RankingHyperparameters(learning_rate=0.02, weight_decay=1e-3, negatives=4),
         batch_size=16_384,
         epochs=6,

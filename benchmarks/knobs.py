@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import measure, publish, table
+from models.registry import model_spec
 
 BASE: dict[str, Any] = {
     "threads": 1,
@@ -61,7 +62,6 @@ def step_seconds(directory: Path, setting: dict[str, Any], steps: int) -> float:
     from engine.data.pipeline import PrefetchPlan, ReadAhead
     from engine.loop.step import applied, build_dense_optimizer, prefetch, train_step
     from models.registry import build_model
-    from models.spec import ModelSpec
 
     dataset = Dataset.load(directory)
     execution = Execution(
@@ -71,7 +71,7 @@ def step_seconds(directory: Path, setting: dict[str, Any], steps: int) -> float:
         prefetch_depth=setting["prefetch_depth"],
     )
     with applied(execution):
-        model = build_model(ModelSpec(), dataset.features, seed=SEED, embedding_learning_rate=0.02).train()
+        model = build_model(model_spec(), dataset.features, seed=SEED, embedding_learning_rate=0.02).train()
         optimizer = build_dense_optimizer(model, Hyperparameters())
         loader = BatchLoader(dataset, "train", execution.batch_size, shuffle=True, seed=SEED)
         ahead = ReadAhead(loader.read, depth=execution.prefetch_depth)

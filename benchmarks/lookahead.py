@@ -26,12 +26,12 @@ from engine.loop.step import applied, build_dense_optimizer, prefetch, train_ste
 from models.embeddings.role import EmbeddingTables
 from models.embeddings.slots import Admission
 from models.embeddings.tiered import TieredEmbeddings
-from models.registry import Model, build_model
-from models.spec import CategoricalFeature, Features, ModelSpec
+from models.registry import Model, build_model, model_spec
+from models.spec import CategoricalFeature, Features
 
 SEED = 0
 TABLES = 26
-SPEC = ModelSpec(embedding_dim=16, bottom_widths=(512, 256, 64), top_widths=(512, 256))
+SPEC = model_spec(embedding_dim=16, bottom_widths=(512, 256, 64), top_widths=(512, 256))
 RATES = Hyperparameters()
 CACHE_SHARES = (0.05, 0.2)
 SAMPLES = 2_048

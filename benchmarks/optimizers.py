@@ -26,9 +26,9 @@ from engine.data.dataset import Dataset
 from engine.data.loader import BatchLoader
 from engine.loop.evaluation import evaluate
 from engine.loop.step import applied, seeded, train_step
-from models.registry import build_model
+from models.registry import build_model, model_spec
 from models.shampoo import Shampoo
-from models.spec import CategoricalFeature, Features, ModelSpec
+from models.spec import CategoricalFeature, Features
 
 FRAPPE = Path(__file__).resolve().parents[2] / "shared" / "data" / "frappe_x1_train_valid.npz"
 ROOT_EVERY_STEPS = 10
@@ -237,7 +237,7 @@ def train(dataset: Dataset, contestant: Contestant, rates: tuple[float, float], 
     """Train a small DLRM and take its validation loss on the way."""
     steps, losses, seconds = [], [], 0.0
     with seeded(seed, torch.device("cpu")):
-        model = build_model(ModelSpec(), dataset.features, seed=seed, embedding_learning_rate=rates[1]).train()
+        model = build_model(model_spec(), dataset.features, seed=seed, embedding_learning_rate=rates[1]).train()
         optimizer = contestant.build(model.parameters(), rates[0])
         for step, batch in enumerate(endless(dataset, seed, plan.steps), start=1):
             started = time.process_time()
@@ -313,7 +313,7 @@ def step_seconds(
     cycle_steps: int,
 ) -> float:
     """Mean processor time of a step over whole cycles of root computations, after one cycle to warm up."""
-    spec = ModelSpec(bottom_widths=plan.bottom_widths, top_widths=plan.top_widths)
+    spec = model_spec(bottom_widths=plan.bottom_widths, top_widths=plan.top_widths)
     model = build_model(spec, batches[0][0]).train()
     optimizer = build(model.parameters())
     measured_steps = cycle_steps * max(1, 10 // cycle_steps)

@@ -29,11 +29,10 @@ from engine.data.prefetch import Prefetcher
 from engine.job import TrainingJob
 from engine.loop.step import applied, build_dense_optimizer, train_step
 from engine.loop.trainer import train
-from models.registry import build_model
-from models.spec import ModelSpec
+from models.registry import build_model, model_spec
 
 SEED = 0
-SPEC = ModelSpec(embedding_dim=16, bottom_widths=(512, 256, 64), top_widths=(512, 256))
+SPEC = model_spec(embedding_dim=16, bottom_widths=(512, 256, 64), top_widths=(512, 256))
 HEADLINE_FRACTION = 1.0
 
 

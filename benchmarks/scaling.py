@@ -30,11 +30,11 @@ from hardware.devices.discovery import host_fingerprint, local_accelerators
 from hardware.probes.accelerator import measure_profile
 from hardware.types import Placement
 from models.embeddings.sharded import EXACT_SHARDING_TYPES, CommunicationPrecision, ShardingType
-from models.spec import ModelSpec
+from models.registry import model_spec
 
 SEED = 0
 FULL_ROWS, QUICK_ROWS = 100_000, 12_000
-SPEC = ModelSpec(embedding_dim=16, bottom_widths=(512, 256, 64), top_widths=(512, 256))
+SPEC = model_spec(embedding_dim=16, bottom_widths=(512, 256, 64), top_widths=(512, 256))
 USUAL = Hyperparameters(dense_learning_rate=1e-3, embedding_learning_rate=0.02)
 SMALL = Hyperparameters(dense_learning_rate=1e-4, embedding_learning_rate=0.002)
 ROUNDING = 1e-7

@@ -4,8 +4,8 @@ import contextlib
 
 from engine.config import Hyperparameters
 from engine.loop.step import build_dense_optimizer
-from models.registry import build_model
-from models.spec import CategoricalFeature, Features, ModelSpec
+from models.registry import build_model, model_spec
+from models.spec import CategoricalFeature, Features
 
 SMALLEST = Features(dense=("number",), categorical=(CategoricalFeature(name="id", rows=2),))
 
@@ -19,5 +19,5 @@ def load_libraries(device: str) -> None:
         device: Device that trainings will run on.
     """
     with contextlib.suppress(Exception):  # of a device that does not work the training says more
-        model = build_model(ModelSpec(embedding_dim=4, bottom_widths=(), top_widths=()), SMALLEST, device=device)
+        model = build_model(model_spec(embedding_dim=4, bottom_widths=(), top_widths=()), SMALLEST, device=device)
         build_dense_optimizer(model, Hyperparameters())

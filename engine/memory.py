@@ -9,7 +9,7 @@ import torch
 
 from engine.config import Execution
 from hardware.devices.cgroup import memory_limit_bytes
-from models.embeddings.pooled import choose_kernel
+from models.embeddings.fbgemm_kernel import choose_kernel
 from models.embeddings.slots import BYTES_A_ROW, BYTES_A_SLOT
 from models.spec import Features, ModelSpec
 from shunter.errors import RequestError, TooLargeError

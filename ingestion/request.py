@@ -4,7 +4,7 @@ from engine.data.dataset import Dataset
 from ingestion.cache import IngestReport, ingest_source
 from ingestion.sources.named import with_histories
 from ingestion.sources.open import open_source
-from models.registry import POSITIONAL
+from models.registry import reads_positions
 from shunter.requests.training import JobRequest
 from shunter.settings import Settings
 
@@ -17,6 +17,6 @@ def ingest_request(request: JobRequest) -> tuple[Dataset, IngestReport]:
         RequestError: A named data set is misspelt.
     """
     settings = Settings()
-    data = with_histories(request.data) if request.model in POSITIONAL else request.data
+    data = with_histories(request.data) if reads_positions(request.model) else request.data
     source = open_source(data, request.source.format, request.source.schema_file, settings.downloads_directory)
     return ingest_source(source, settings.cache_directory, request.seed, request.source.max_bad_share)

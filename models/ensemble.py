@@ -12,8 +12,8 @@ class Ensemble(nn.Module):
     """The weighted mean of the logits of its members; a single member is a valid ensemble.
 
     Args:
-        models: members over the same features.
-        weights: one each, not negative; they are scaled to sum to one. With several tasks one row each, of a weight
+        models: Members over the same features.
+        weights: One each, not negative; they are scaled to sum to one. With several tasks one row each, of a weight
             for every task.
     """
 

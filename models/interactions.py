@@ -5,17 +5,54 @@ many numbers as there are pairs of vectors, so that one can take the place of an
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import partial
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from models.layers import DotInteraction, full_precision
-from models.spec import DlrmInteraction, Interaction, ModelSpec, nearest
+from models.spec import nearest
 from shunter.errors import RequestError
 
+Interaction = Literal["dot", "attention", "cross", "linear", "convolution"]
+DlrmInteraction = Literal["dot", "linear", "fm", "cross", "attention"]
 KERNEL = 3  # side of the convolution's window
+
+
+class InteractionOptions(Protocol):
+    """What a module of DHEN is built from; a `DhenSpec` is one (`models.families.dhen`)."""
+
+    @property
+    def embedding_dim(self) -> int:
+        """Width of the vectors."""
+        ...
+
+    @property
+    def interaction_vectors(self) -> int:
+        """Vectors that the module gives."""
+        ...
+
+    @property
+    def attention_heads(self) -> int:
+        """Heads of the self-attention; divides the width."""
+        ...
+
+    @property
+    def convolution_channels(self) -> int:
+        """Filters of the convolution."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairOptions:
+    """The options of a module of DHEN within a DLRM; see `InteractionOptions`."""
+
+    embedding_dim: int
+    interaction_vectors: int
+    attention_heads: int = 2
+    convolution_channels: int = 4
 
 
 class Mix(nn.Linear):
@@ -32,12 +69,12 @@ class Mix(nn.Linear):
 class Dot(nn.Module):
     """`u = W [dot products of all pairs, X]`: the interaction of DLRM, brought back to vectors."""
 
-    def __init__(self, spec: ModelSpec, vectors: int) -> None:
+    def __init__(self, options: InteractionOptions, vectors: int) -> None:
         super().__init__()
         self.interaction = DotInteraction(vectors)
-        self.shape = (spec.interaction_vectors, spec.embedding_dim)
-        width = self.interaction.count + vectors * spec.embedding_dim
-        self.project = nn.Linear(width, spec.interaction_vectors * spec.embedding_dim)
+        self.shape = (options.interaction_vectors, options.embedding_dim)
+        width = self.interaction.count + vectors * options.embedding_dim
+        self.project = nn.Linear(width, options.interaction_vectors * options.embedding_dim)
 
     def forward(self, vectors: Tensor) -> Tensor:
         """`[batch, m, dim]` to `[batch, l, dim]`."""
@@ -52,14 +89,14 @@ class Attention(nn.Module):
     vectors of a sample are few.
     """
 
-    def __init__(self, spec: ModelSpec, vectors: int) -> None:
+    def __init__(self, options: InteractionOptions, vectors: int) -> None:
         super().__init__()
-        dim = spec.embedding_dim
-        self.heads = spec.attention_heads
+        dim = options.embedding_dim
+        self.heads = options.attention_heads
         self.project_in, self.project_out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
         self.feed_forward = nn.Sequential(nn.Linear(dim, 4 * dim), nn.ReLU(), nn.Linear(4 * dim, dim))
         self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(2))
-        self.mix = Mix(vectors, spec.interaction_vectors)
+        self.mix = Mix(vectors, options.interaction_vectors)
 
     def forward(self, vectors: Tensor) -> Tensor:
         """`[batch, m, dim]` to `[batch, l, dim]`."""
@@ -81,11 +118,11 @@ class Attention(nn.Module):
 class Cross(nn.Module):
     """`u = W (X * (C vec(X) + b))`: a cross layer of DCN-V2 without its skip, since the layer around it has one."""
 
-    def __init__(self, spec: ModelSpec, vectors: int) -> None:
+    def __init__(self, options: InteractionOptions, vectors: int) -> None:
         super().__init__()
-        width = vectors * spec.embedding_dim
+        width = vectors * options.embedding_dim
         self.cross = nn.Linear(width, width)
-        self.mix = Mix(vectors, spec.interaction_vectors)
+        self.mix = Mix(vectors, options.interaction_vectors)
 
     def forward(self, vectors: Tensor) -> Tensor:
         """`[batch, m, dim]` to `[batch, l, dim]`."""
@@ -98,11 +135,11 @@ class Convolution(nn.Module):
     Written as the matrix product that it is over unfolded windows: one for the batch, which can be counted.
     """
 
-    def __init__(self, spec: ModelSpec, vectors: int) -> None:
+    def __init__(self, options: InteractionOptions, vectors: int) -> None:
         super().__init__()
-        self.filters = nn.Linear(KERNEL**2, spec.convolution_channels)
-        self.join = nn.Linear(spec.convolution_channels, 1)
-        self.mix = Mix(vectors, spec.interaction_vectors)
+        self.filters = nn.Linear(KERNEL**2, options.convolution_channels)
+        self.join = nn.Linear(options.convolution_channels, 1)
+        self.mix = Mix(vectors, options.interaction_vectors)
 
     def forward(self, vectors: Tensor) -> Tensor:
         """`[batch, m, dim]` to `[batch, l, dim]`."""
@@ -113,11 +150,11 @@ class Convolution(nn.Module):
 class LinearMix(Mix):
     """`u = W X`."""
 
-    def __init__(self, spec: ModelSpec, vectors: int) -> None:
-        super().__init__(vectors, spec.interaction_vectors)
+    def __init__(self, options: InteractionOptions, vectors: int) -> None:
+        super().__init__(vectors, options.interaction_vectors)
 
 
-INTERACTIONS: dict[Interaction, Callable[[ModelSpec, int], nn.Module]] = {
+INTERACTIONS: dict[Interaction, Callable[[InteractionOptions, int], nn.Module]] = {
     "dot": Dot,
     "attention": Attention,
     "cross": Cross,
@@ -133,17 +170,17 @@ class PairNumbers(nn.Module):
     holds more than are wanted, a linear map makes them of all of it.
 
     Args:
-        spec: width of the vectors.
-        vectors: of a sample.
-        name: of the module.
+        dim: Width of the vectors.
+        vectors: Vectors of a sample.
+        name: Name of the module.
     """
 
-    def __init__(self, spec: ModelSpec, vectors: int, name: Interaction) -> None:
+    def __init__(self, dim: int, vectors: int, name: Interaction) -> None:
         super().__init__()
         self.count = pair_count(vectors)
-        made = -(-self.count // spec.embedding_dim)
-        self.module = INTERACTIONS[name](replace(spec, interaction_vectors=made), vectors)
-        self.project = nn.Linear(spec.embedding_dim, self.count) if self.count < spec.embedding_dim else nn.Identity()
+        options = PairOptions(embedding_dim=dim, interaction_vectors=-(-self.count // dim))
+        self.module = INTERACTIONS[name](options, vectors)
+        self.project = nn.Linear(dim, self.count) if self.count < dim else nn.Identity()
 
     def forward(self, vectors: Tensor) -> Tensor:
         """`[batch, vectors, dim]` to `[batch, pairs]` in float32."""
@@ -158,13 +195,13 @@ class FactorisationMachine(nn.Module):
     there are pairs.
 
     Args:
-        spec: width of the vectors.
-        vectors: of a sample.
+        dim: Width of the vectors.
+        vectors: Vectors of a sample.
     """
 
-    def __init__(self, spec: ModelSpec, vectors: int) -> None:
+    def __init__(self, dim: int, vectors: int) -> None:
         super().__init__()
-        self.project = nn.Linear(spec.embedding_dim, pair_count(vectors))
+        self.project = nn.Linear(dim, pair_count(vectors))
 
     def forward(self, vectors: Tensor) -> Tensor:
         """`[batch, vectors, dim]` to `[batch, pairs]` in float32."""
@@ -178,7 +215,7 @@ def pair_count(vectors: int) -> int:
     return vectors * (vectors - 1) // 2
 
 
-DLRM_INTERACTIONS: dict[DlrmInteraction, Callable[[ModelSpec, int], nn.Module]] = {
+DLRM_INTERACTIONS: dict[DlrmInteraction, Callable[[int, int], nn.Module]] = {
     "dot": lambda _, vectors: DotInteraction(vectors),
     "linear": partial(PairNumbers, name="linear"),
     "fm": FactorisationMachine,
@@ -187,16 +224,19 @@ DLRM_INTERACTIONS: dict[DlrmInteraction, Callable[[ModelSpec, int], nn.Module]] 
 }
 
 
-def dlrm_interaction(spec: ModelSpec, vectors: int) -> nn.Module:
-    """Build the interaction that a spec names, `[batch, vectors, dim]` to `[batch, pairs]` in float32.
+def dlrm_interaction(name: DlrmInteraction, dim: int, vectors: int) -> nn.Module:
+    """Build an interaction of a DLRM, `[batch, vectors, dim]` to `[batch, pairs]` in float32.
 
     A vector alone has no pair, and nothing to meet: all interactions are the same then.
 
+    Args:
+        name: Name of the interaction.
+        dim: Width of the vectors.
+        vectors: Vectors of a sample.
+
     Raises:
-        RequestError: it is unknown.
+        RequestError: The interaction is unknown.
     """
-    if spec.interaction not in DLRM_INTERACTIONS:
-        raise RequestError(
-            f"A dlrm has no interaction {spec.interaction!r}: {nearest(spec.interaction, DLRM_INTERACTIONS)}."
-        )
-    return DLRM_INTERACTIONS[spec.interaction](spec, vectors) if vectors > 1 else DotInteraction(vectors)
+    if name not in DLRM_INTERACTIONS:
+        raise RequestError(f"A dlrm has no interaction {name!r}: {nearest(name, DLRM_INTERACTIONS)}.")
+    return DLRM_INTERACTIONS[name](dim, vectors) if vectors > 1 else DotInteraction(vectors)

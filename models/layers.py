@@ -60,10 +60,10 @@ class DotInteraction(nn.Module):
     """The interaction of DLRM: the dot product of each pair of a sample's vectors, each pair once.
 
     Args:
-        vectors: of a sample.
+        vectors: Vectors of a sample.
 
     Attributes:
-        count: number of pairs.
+        count: Number of pairs.
         pairs: `[pairs]`, where the pair (i, j), i > j, stands in the flattened matrix of all products.
         position: `[vectors * vectors]`, its inverse in both triangles; the diagonal points behind the last pair.
     """
@@ -87,6 +87,35 @@ class DotInteraction(nn.Module):
             return PairwiseProducts.apply(vectors, self.pairs, self.position)  # pyright: ignore[reportReturnType]
 
 
+class CrossNetwork(nn.Module):
+    """Cross layers of DCN-V2: `x_{l+1} = x_0 * (W_l x_l + b_l) + x_l`, elementwise product.
+
+    After n layers the output holds all interactions of the input up to degree n + 1. At low rank each
+    matrix is a product `W_l = U_l V_l^T`, which costs 2 * width * rank instead of width^2.
+
+    Args:
+        width: Width of input and output.
+        layers: Number of cross layers.
+        rank: Rank of the matrices; None is full rank.
+    """
+
+    def __init__(self, width: int, layers: int, rank: int | None = None) -> None:
+        super().__init__()
+        self.cross = nn.ModuleList(
+            nn.Linear(width, width)
+            if rank is None
+            else nn.Sequential(nn.Linear(width, rank, bias=False), nn.Linear(rank, width))
+            for _ in range(layers)
+        )
+
+    def forward(self, first: Tensor) -> Tensor:
+        """`[batch, width]` to the same."""
+        crossed = first
+        for layer in self.cross:
+            crossed = torch.addcmul(crossed, first, layer(crossed).float())
+        return crossed
+
+
 class FieldVectors(nn.Module):
     """All features of a sample as vectors of one width: that of the dense features first, then one for each table.
 
@@ -94,11 +123,11 @@ class FieldVectors(nn.Module):
 
     Args:
         spec: `embedding_dim` and `bottom_widths`.
-        features: the input.
+        features: The input.
 
     Attributes:
-        count: vectors of a sample.
-        width: of all vectors beside each other.
+        count: Vectors of a sample.
+        width: Width of all vectors beside each other.
     """
 
     def __init__(self, spec: ModelSpec, features: Features) -> None:
@@ -121,10 +150,10 @@ def mlp(
     """Linear layers with ReLU between them, and what regularises.
 
     Args:
-        widths: of the input, the hidden layers and the output.
-        dropout: share of the hidden activations dropped while training.
-        batch_norm: normalises the hidden layers before their ReLU.
-        last_relu: the output is a hidden layer of something larger; otherwise it is the score, in float32.
+        widths: Widths of the input, the hidden layers and the output.
+        dropout: Share of the hidden activations dropped while training.
+        batch_norm: Normalises the hidden layers before their ReLU.
+        last_relu: The output is a hidden layer of something larger; otherwise it is the score, in float32.
     """
     layers: list[nn.Module] = []
     for position, (inputs, outputs) in enumerate(pairwise(widths), start=1):
@@ -167,8 +196,8 @@ class TaskTowers(nn.Module):
 
     Args:
         spec: `task_tower_width`, and what regularises.
-        inputs: width of the input.
-        tasks: how many.
+        inputs: Width of the input.
+        tasks: How many.
     """
 
     def __init__(self, spec: ModelSpec, inputs: int, tasks: int) -> None:

@@ -1,21 +1,21 @@
 """Which model families a request can name, and what `auto` stands for."""
 
 from models.counting import count_model
-from models.graph import GRAPH_FAMILIES
-from models.registry import FAMILIES
-from models.spec import Features, ModelSpec, nearest
+from models.graph.registry import GRAPH_FAMILIES
+from models.registry import FAMILIES, model_spec
+from models.spec import Features, nearest
 from shunter.errors import RequestError
 
 AUTO = "auto"
-# What tuning chooses from: the families that take any click log, and give a probability.
-AUTO_FAMILIES = ("dlrm", "dnn", "deepfm", "dcnv2", "finalmlp", "dhen")
+# What tuning chooses from.
+AUTO_FAMILIES = tuple(family.name for family in FAMILIES.values() if family.is_in_auto)
 
 
 def check_model(name: str) -> None:
     """Refuse a model that is not known, before anything is read or measured.
 
     Raises:
-        RequestError: the name is neither a family nor `auto`; the message names the nearest one.
+        RequestError: The name is neither a family nor `auto`; the message names the nearest one.
     """
     known = {AUTO, *FAMILIES, *GRAPH_FAMILIES}
     if name not in known:
@@ -29,6 +29,4 @@ def representative(name: str, features: Features) -> str:
     """
     if name != AUTO:
         return name
-    return max(
-        AUTO_FAMILIES, key=lambda family: count_model(ModelSpec(family=family), features).matmul_flops_per_sample
-    )
+    return max(AUTO_FAMILIES, key=lambda family: count_model(model_spec(family), features).matmul_flops_per_sample)

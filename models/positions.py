@@ -22,11 +22,11 @@ class Positions:
         values   [ a0 a1 | b0 b1 | b0' | ]      offsets   [ 0 1 2 3 4 5 5 5 5 ]
 
     Args:
-        features: the input.
+        features: The input.
 
     Attributes:
-        widths: bags of each field: the length of a history, one for any other field.
-        table_of: table of each bag (`models.embeddings.role.EmbeddingTables`).
+        widths: Bags of each field: the length of a history, one for any other field.
+        table_of: Table of each bag (`models.embeddings.role.EmbeddingTables`).
     """
 
     def __init__(self, features: Features) -> None:
@@ -41,7 +41,7 @@ class Positions:
         """Lay out a batch; without a shape that depends on the ids, so that a GPU does not wait for the host.
 
         Args:
-            values: ids, field by field and sample by sample within a field.
+            values: Ids, field by field and sample by sample within a field.
             offsets: `[fields * batch + 1]`, where each bag starts in `values`, and the end.
 
         Returns:

@@ -14,15 +14,15 @@ class Recommender(nn.Module):
     """A model over any mix of dense, single-valued and multi-valued features.
 
     Args:
-        spec: the architecture.
-        features: the input.
-        embeddings: the tables of the categorical features.
-        layers: all but the tables; from `[batch, dense features]` and `[batch, fields, dim]` to the logits.
-        positions: for layers that read histories id by id, and take their lengths too: `models.positions`.
+        spec: The architecture.
+        features: The input.
+        embeddings: The tables of the categorical features.
+        layers: All but the tables; from `[batch, dense features]` and `[batch, fields, dim]` to the logits.
+        positions: For layers that read histories id by id, and take their lengths too: `models.positions`.
 
     Attributes:
-        compiled_layers: stands in for `layers` where it is set (`engine.loop.compile`); it shares their weights.
-        compiled_step: trains on full batches where it is set (`engine.loop.compiled_step`); it updates the same
+        compiled_layers: Stands in for `layers` where it is set (`engine.loop.compile`); it shares their weights.
+        compiled_step: Trains on full batches where it is set (`engine.loop.compiled_step`); it updates the same
         weights.
     """
 
@@ -49,7 +49,7 @@ class Recommender(nn.Module):
 
         Args:
             dense: `[batch, dense features]` float32.
-            values: ids, field by field and sample by sample within a field.
+            values: Ids, field by field and sample by sample within a field.
             offsets: `[fields * batch + 1]`, where each bag starts in `values`, and the end.
 
         Returns:

@@ -1,6 +1,9 @@
-"""The model families, by name."""
+"""The model families by name, and how a model of any of them is read, checked and built."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -8,15 +11,16 @@ from torch import Tensor, nn
 from models.embeddings.kinds import build_tables
 from models.embeddings.request import EmbeddingCache, Kernel, TableRequest
 from models.embeddings.role import EmbeddingTables
-from models.families.dcnv2 import Dcnv2Layers
-from models.families.deepfm import DeepfmLayers
-from models.families.dhen import DhenLayers
-from models.families.dlrm import DlrmLayers
-from models.families.dmt import DmtLayers
-from models.families.dnn import DnnLayers
-from models.families.finalmlp import FinalmlpLayers
-from models.families.sequence import SequenceLayers
-from models.graph import GRAPH_FAMILIES
+from models.families.dcnv2 import DCNV2
+from models.families.deepfm import DEEPFM
+from models.families.dhen import DHEN
+from models.families.dlrm import DLRM
+from models.families.dmt import DMT
+from models.families.dnn import DNN
+from models.families.family import Family
+from models.families.finalmlp import FINALMLP
+from models.families.sequence import SEQUENCE
+from models.graph.registry import GRAPH_FAMILIES
 from models.layers import initialise_linear
 from models.positions import Positions
 from models.recommender import Recommender
@@ -24,32 +28,65 @@ from models.spec import Features, ModelSpec, nearest
 from shunter.errors import RequestError
 
 Model = Recommender
-# What is above the tables: `forward(dense [batch, dense features], pooled [batch, fields, dim])` returns logits in
-# float32: `[batch]`, or `[batch, tasks]` where `Features.tasks` names several. Tables, checkpoints, compilation,
-# sharding, counting and serving are the same for all families.
-FAMILIES: dict[str, Callable[[ModelSpec, Features], nn.Module]] = {
-    "dlrm": DlrmLayers,
-    "dnn": DnnLayers,
-    "deepfm": DeepfmLayers,
-    "dcnv2": Dcnv2Layers,
-    "finalmlp": FinalmlpLayers,
-    "dhen": DhenLayers,
-    "dmt": DmtLayers,
-    "sequence": SequenceLayers,
+FAMILIES: dict[str, Family] = {
+    family.name: family
+    for family in (
+        DLRM,
+        DNN,
+        DEEPFM,
+        DCNV2,
+        FINALMLP,
+        DHEN,
+        DMT,
+        SEQUENCE,
+    )
 }
-# Families that read histories id by id: their `pooled` has a bag for each position, and `forward` takes the lengths,
-# int64 `[batch, histories]`, as well. To all others a history is a pooled bag.
-POSITIONAL = frozenset(("sequence",))
+
+
+def model_spec(family: str = "dlrm", **options: Any) -> ModelSpec:
+    """The architecture of a family with some options: what reads those of files, and those that a person wrote.
+
+    An option of other families must have its default, so that none is silently ignored.
+
+    Raises:
+        RequestError: The family or an option is unknown, or the option is one of other families; the message names the
+            nearest, or these families.
+    """
+    chosen = family_of(family)
+    own = _options(chosen.spec)
+    values: dict[str, Any] = {}
+    for name, value in options.items():
+        if name in own:
+            values[name] = _as_tuple(value)
+        else:
+            _check_foreign_option(family, name, value)
+    return chosen.spec(**values)
+
+
+def family_of(name: str) -> Family:
+    """The family of a name.
+
+    Raises:
+        RequestError: There is none; the message names the nearest.
+    """
+    if name not in FAMILIES:
+        raise RequestError(f"Unknown model family {name!r}: {nearest(name, (*FAMILIES, *GRAPH_FAMILIES))}.")
+    return FAMILIES[name]
+
+
+def reads_positions(name: str) -> bool:
+    """Whether the models of a name read histories id by id; other names than those of families do not."""
+    return name in FAMILIES and FAMILIES[name].reads_positions
 
 
 def build_layers(spec: ModelSpec, features: Features) -> nn.Module:
-    """Build the layers above the tables, with weights as torch draws them; see `FAMILIES`.
+    """Build the layers above the tables, with weights as torch draws them; see `Family.layers`.
 
     Raises:
-        RequestError: the model cannot be built.
+        RequestError: The model cannot be built.
     """
     check_spec(spec, features)
-    return FAMILIES[spec.family](spec, features)
+    return family_of(spec.family).layers(spec, features)
 
 
 def build_model(
@@ -69,24 +106,24 @@ def build_model(
     The weights are drawn on the CPU, from the seed alone: equal on every device and with every kernel.
 
     Args:
-        spec: the architecture.
-        features: the input.
-        seed: of the initial weights.
-        embedding_learning_rate: of the row-wise Adagrad fused into the embeddings' backward.
-        device: where the model shall lie.
-        kernel: of the embeddings; `auto` picks the fastest that is installed.
-        cache: keeps the tables in a file and as many rows in memory; None keeps all in memory.
-        embedding_l2: weight decay of the embedding rows that a step touches, see `EmbeddingTables.l2`.
-        embedding_initial_bound: of the initial embeddings; None gives each table its own, see `EmbeddingTables`.
+        spec: Architecture.
+        features: Features that come in.
+        seed: Seed of the initial weights.
+        embedding_learning_rate: Step size of the row-wise Adagrad, which is fused into the embeddings' backward.
+        device: Device where the model shall lie.
+        kernel: Library that does the lookups; `auto` picks the fastest that is installed.
+        cache: Cache in front of tables in a file; None keeps all in memory.
+        embedding_l2: Weight decay of the embedding rows that a step touches, see `EmbeddingTables.l2`.
+        embedding_initial_bound: Bound of the initial embeddings; None gives each table its own, see `EmbeddingTables`.
 
     Raises:
-        RequestError: the family is not known, the embedding width does not suit the kernels, there is no feature, or
+        RequestError: The family is not known, the embedding width does not suit the kernels, there is no feature, or
             the cache cannot be built or does not suit the family.
-        HardwareError: there is no room for the file.
+        HardwareError: There is no room for the file.
     """
     check_spec(spec, features)
     device = torch.device(device)
-    if cache is not None and spec.family in POSITIONAL:
+    if cache is not None and reads_positions(spec.family):
         raise RequestError(
             f"The option embedding_cache_rows does not work for a model of family {spec.family!r}, which looks up "
             "positions of histories: leave it out."
@@ -112,7 +149,7 @@ def assemble_model(
     """Build a model around tables of any kind, and draw the initial weights; see `build_model`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        positions = Positions(features) if spec.family in POSITIONAL else None
+        positions = Positions(features) if reads_positions(spec.family) else None
         model = Recommender(spec, features, embeddings, build_layers(spec, features), positions)
         for module in model.layers.modules():
             if isinstance(module, nn.Linear):
@@ -124,7 +161,7 @@ def assemble_model(
 
 def bag_tables(spec: ModelSpec, features: Features) -> tuple[int, ...]:
     """Table of each bag that a sample looks up: of each field, or of each position where the family reads positions."""
-    return Positions(features).table_of if spec.family in POSITIONAL else features.table_of
+    return Positions(features).table_of if reads_positions(spec.family) else features.table_of
 
 
 def layer_inputs(
@@ -134,23 +171,18 @@ def layer_inputs(
     dense = torch.zeros(batch_size, len(features.dense), device=device)
     bags = len(bag_tables(spec, features))
     pooled = torch.zeros(batch_size, bags, spec.embedding_dim, device=device, requires_grad=True)
-    if spec.family not in POSITIONAL:
+    if not reads_positions(spec.family):
         return dense, pooled
     return dense, pooled, torch.zeros(batch_size, len(features.histories), dtype=torch.int64, device=device)
 
 
 def check_spec(spec: ModelSpec, features: Features) -> None:
     """Raise a `RequestError` for a model that cannot be built; see `build_model`."""
-    if spec.family not in FAMILIES:
-        known = (*FAMILIES, *GRAPH_FAMILIES)
-        raise RequestError(f"Unknown model family {spec.family!r}: {nearest(spec.family, known)}.")
-    defaults = ModelSpec(family=spec.family)
-    for option, families in spec.foreign_options().items():
-        if getattr(spec, option) != getattr(defaults, option):
-            raise RequestError(
-                f"The option {option} does nothing in a model of family {spec.family!r}: leave it out, or use family "
-                f"{' or '.join(families)}."
-            )
+    family = family_of(spec.family)
+    if spec.table_dims and not family.mixes_widths:
+        raise _does_nothing(
+            "table_dims", spec.family, [other.name for other in FAMILIES.values() if other.mixes_widths]
+        )
     if spec.embedding_dim < 4 or spec.embedding_dim % 4:
         raise RequestError(
             f"The embedding width {spec.embedding_dim} does not suit the kernels: use a positive multiple of 4."
@@ -186,3 +218,31 @@ def _check_tables(spec: ModelSpec, features: Features) -> None:
                 f"The value {share} in table_shares is no share of ids: use numbers above 0 up to 1, which is a row "
                 "for each id."
             )
+
+
+def _check_foreign_option(family: str, name: str, value: Any) -> None:
+    """Refuse an option that a family does not have, unless it is that of another family at its default."""
+    readers = [other.name for other in FAMILIES.values() if name in _options(other.spec)]
+    if not readers:
+        known = {option for other in FAMILIES.values() for option in _options(other.spec)} | {"family"}
+        raise RequestError(f"The model has no option {name!r}: {nearest(name, known)}.")
+    if _as_tuple(value) != _options(FAMILIES[readers[0]].spec)[name]:
+        raise _does_nothing(name, family, readers)
+
+
+def _does_nothing(option: str, family: str, readers: list[str]) -> RequestError:
+    return RequestError(
+        f"The option {option} does nothing in a model of family {family!r}: leave it out, or use family "
+        f"{' or '.join(readers)}."
+    )
+
+
+@lru_cache
+def _options(spec: type[ModelSpec]) -> Mapping[str, Any]:
+    """The options of a family with their defaults."""
+    return {option.name: option.default for option in fields(spec)}
+
+
+def _as_tuple(value: Any) -> Any:
+    """Lists, as JSON has them, as tuples."""
+    return tuple(map(_as_tuple, value)) if isinstance(value, list | tuple) else value

@@ -32,10 +32,10 @@ class TowerPartition:
     """The towers, and what speaks for them.
 
     Attributes:
-        towers: positions of the fields of each, in ascending order; the tower of the first field comes first.
-        loads: of each tower: the sum of its fields' loads, or their number where none are given.
-        within: mean interaction of two fields of one tower; 0 where no tower has two.
-        between: mean interaction of two fields of different towers; 0 where there is one tower.
+        towers: Positions of the fields of each, in ascending order; the tower of the first field comes first.
+        loads: Load of each tower: the sum of its fields' loads, or their number where none are given.
+        within: Mean interaction of two fields of one tower; 0 where no tower has two.
+        between: Mean interaction of two fields of different towers; 0 where there is one tower.
     """
 
     towers: Towers
@@ -51,7 +51,7 @@ def interactions(pooled: Iterable[Tensor]) -> Tensor:
     The absolute value of the mean and not the mean of absolute values: vectors that meet by chance point either way.
 
     Args:
-        pooled: batches `[batch, fields, dim]` of looked-up embeddings, some hundred samples in all.
+        pooled: Batches `[batch, fields, dim]` of looked-up embeddings, some hundred samples in all.
 
     Returns:
         `[fields, fields]`, symmetric, between 0 and 1; the diagonal is 0.
@@ -81,14 +81,14 @@ def partition_fields(
 
     Args:
         interaction: `[fields, fields]`, from `interactions`.
-        towers: how many, one for each host.
+        towers: How many, one for each host.
         strategy: `coherent` puts fields that interact into one tower, `diverse` those that do not.
-        loads: of each field, such as the ids that a sample has in it; None counts fields.
-        load_balance: load of the fullest tower over the mean, at most, where that is possible.
-        seed: of the coordinates and the clusters.
+        loads: Load of each field, such as the ids that a sample has in it; None counts fields.
+        load_balance: Load of the fullest tower over the mean, at most, where that is possible.
+        seed: Seed of the coordinates and the clusters.
 
     Raises:
-        RequestError: there is no tower or more than fields, or a load is negative.
+        RequestError: There is no tower or more than fields, or a load is negative.
     """
     fields = len(interaction)
     if not 1 <= towers <= fields:
@@ -169,9 +169,9 @@ def balanced_clusters(
 
     Args:
         points: `[points, dim]`.
-        clusters: how many.
-        assign: from squared distances `[points, clusters]` to a label for each point; keeps the constraint.
-        seed: of the starts.
+        clusters: How many.
+        assign: Rule from squared distances `[points, clusters]` to a label for each point; keeps the constraint.
+        seed: Seed of the starts.
 
     Returns:
         Labels of the points.

@@ -30,13 +30,13 @@ class Operator:
     """One dispatched operator.
 
     Attributes:
-        name: torch's, without namespace and overload.
-        module: path of the innermost module that was running, empty outside of all.
-        phase: of the step.
-        dtype: of the result.
+        name: Torch's, without namespace and overload.
+        module: Path of the innermost module that was running, empty outside of all.
+        phase: Phase of the step.
+        dtype: Type of the result.
         product: (number of products, m, n, k) of a matrix product `[m, k] x [k, n]`; None for other operators.
-        bytes_read: of all its tensors.
-        bytes_written: of all its results.
+        bytes_read: Bytes of all its tensors.
+        bytes_written: Bytes of all its results.
     """
 
     name: str
@@ -58,10 +58,10 @@ class StepTrace:
     """What one step of the dense layers does.
 
     Attributes:
-        operators: in the order of their dispatch.
-        kept_bytes: of tensors kept from forward to backward, weights not counted.
-        peak_bytes: most that is alive at a time beyond weights and inputs, gradients of the weights included.
-        parameters: number of weights of the layers.
+        operators: Operators in the order of their dispatch.
+        kept_bytes: Bytes of tensors kept from forward to backward, weights not counted.
+        peak_bytes: Most that is alive at a time beyond weights and inputs, gradients of the weights included.
+        parameters: Number of weights of the layers.
     """
 
     operators: tuple[Operator, ...]
@@ -76,10 +76,10 @@ def trace_step(
     """Trace forward and backward of layers that were made on the meta device.
 
     Args:
-        layers: made fake; return the logits.
-        make_inputs: gives what the layers are called with; those that need a gradient are looked-up embeddings.
-        half: whether it runs under bfloat16 autocast.
-        tasks: logits of a sample.
+        layers: Made fake; return the logits.
+        make_inputs: Gives what the layers are called with; those that need a gradient are looked-up embeddings.
+        half: Whether it runs under bfloat16 autocast.
+        tasks: Logits of a sample.
     """
     with FakeTensorMode(allow_non_fake_inputs=True), ModuleTracker() as tracker:
         layers = layers.to_empty(device="cpu")

@@ -13,8 +13,9 @@ from engine.ranking.interactions import read_graph
 from hardware.budget import JOULES_PER_KWH
 from hardware.types import Workload
 from models.counting import count_model
-from models.graph import GRAPH_FAMILIES, GraphSpec, default_spec
+from models.graph import GRAPH_FAMILIES, GraphSpec, graph_spec
 from models.graph.counting import count_graph_model
+from models.registry import model_spec
 from models.spec import ModelSpec
 from shunter.frozen import Frozen
 from shunter.requests.training import JobRequest
@@ -81,7 +82,7 @@ def describe(
 
 def spec_of(family: str, towers: int | None = None) -> ModelSpec | GraphSpec:
     """The architecture of a family that a placement is chosen for."""
-    return default_spec(family) if family in GRAPH_FAMILIES else ModelSpec(family=family, towers=towers)
+    return graph_spec(family) if family in GRAPH_FAMILIES else model_spec(family, towers=towers)
 
 
 def _describe_graph(dataset: Dataset, spec: GraphSpec) -> Workload:

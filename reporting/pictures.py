@@ -8,7 +8,7 @@ from engine.data.loader import mean_ids_per_sample
 from engine.profiling.roofline import place_layers
 from engine.stalls.report import StallReport
 from hardware.types import HardwareProfile
-from models.spec import ModelSpec
+from models.registry import model_spec
 from reporting.roofline_figure import draw_roofline
 from reporting.stall_figure import draw_stalls
 from shunter.settings import Settings
@@ -39,7 +39,7 @@ def draw_pictures(
             batch_size, precision = (report.batch_size, report.precision) if report else (512, "fp32")
             roofline = place_layers(
                 profile,
-                ModelSpec(family=report.model if report else "dlrm"),
+                model_spec(report.model if report else "dlrm"),
                 dataset.features,
                 batch_size=batch_size,
                 precision=precision,

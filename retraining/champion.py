@@ -10,6 +10,7 @@ from typing import Any
 from engine.checkpoint.storage import read_json
 from engine.config import Hyperparameters
 from ingestion.sources.days import DayLog
+from models.registry import model_spec
 from models.spec import ModelSpec
 from retraining.losses import losses_of
 from shunter.errors import CheckpointError
@@ -82,7 +83,7 @@ def choose_origin(champion: Champion, newest: DayLog) -> Origin:
     """
     path = champion.files.model / "model.json"
     try:
-        specs = [ModelSpec.from_dict(member) for member in read_json(path)["members"]]
+        specs = [model_spec(**member) for member in read_json(path)["members"]]
     except (KeyError, TypeError) as error:
         raise CheckpointError(f"The file {path} does not describe a model of this version ({error}).") from error
     best = 0

@@ -78,7 +78,7 @@ def format_setting(spec: ModelSpec, hyperparameters: Hyperparameters) -> str:
         parts.append(f"{title} {'-'.join(map(str, widths)) or 'none'}")
     for name in ("family", "embedding_dim", "table_dims", "table_shares"):
         values.pop(name, None)
-    defaults = ModelSpec(family=spec.family).to_dict()
+    defaults = type(spec)().to_dict()
     parts += [
         f"{name.replace('_', ' ')} {_short(value)}" for name, value in values.items() if value != defaults.get(name)
     ]

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from engine.config import Hyperparameters
 from engine.pareto import non_dominated
-from models.spec import ModelSpec
+from engine.specs import AnyModelSpec
 from search.constraints import breaks_a_measured_limit
 from search.protocol import Cost, Space
 from search.reward import COST_WEIGHT
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Setting(Frozen):
     """One setting that was tried, with what it reached."""
 
-    spec: ModelSpec
+    spec: AnyModelSpec
     hyperparameters: Hyperparameters
     validation_ne: float = Field(description="Lowest NE on the validation part in any epoch.")
     trial_number: int

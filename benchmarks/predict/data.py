@@ -22,7 +22,7 @@ from engine.execution import execution_of
 from engine.loop.step import applied
 from engine.probes.steps import time_model
 from hardware.types import Placement, Precision
-from models.registry import Model, build_model
+from models.registry import Model, build_model, model_spec
 from models.spec import CategoricalFeature, Features, ModelSpec
 from planner.describe import describe
 
@@ -61,27 +61,27 @@ class Shape:
 
 # Small to large, few to many tables, shallow to deep: what users of DLRM train.
 SHAPES = {
-    "movielens": Shape(spec=ModelSpec(), dense=2, rows=(944, 1683, 22, 8)),
-    "criteo small": Shape(spec=ModelSpec(), dense=13, rows=(10_000,) * 6 + (1_000,) * 20),
+    "movielens": Shape(spec=model_spec(), dense=2, rows=(944, 1683, 22, 8)),
+    "criteo small": Shape(spec=model_spec(), dense=13, rows=(10_000,) * 6 + (1_000,) * 20),
     "criteo large": Shape(
-        spec=ModelSpec(bottom_widths=(512, 256, 64), top_widths=(512, 256)),
+        spec=model_spec(bottom_widths=(512, 256, 64), top_widths=(512, 256)),
         dense=13,
         rows=(200_000,) * 8 + (5_000,) * 18,
     ),
     "wide rows": Shape(
-        spec=ModelSpec(embedding_dim=64, bottom_widths=(128,), top_widths=(256, 128)), dense=4, rows=(100_000,) * 10
+        spec=model_spec(embedding_dim=64, bottom_widths=(128,), top_widths=(256, 128)), dense=4, rows=(100_000,) * 10
     ),
     "long bags": Shape(
-        spec=ModelSpec(embedding_dim=32, bottom_widths=(64,), top_widths=(128, 64)),
+        spec=model_spec(embedding_dim=32, bottom_widths=(64,), top_widths=(128, 64)),
         dense=3,
         rows=(50_000,) * 3,
         bag_rows=(50_000,) * 5,
         bag_length=20,
     ),
     "deep layers": Shape(
-        spec=ModelSpec(bottom_widths=(1024, 512), top_widths=(1024, 512, 256)), dense=40, rows=(20_000,) * 8
+        spec=model_spec(bottom_widths=(1024, 512), top_widths=(1024, 512, 256)), dense=40, rows=(20_000,) * 8
     ),
-    "no dense input": Shape(spec=ModelSpec(embedding_dim=8, top_widths=(64,)), dense=0, rows=(30_000,) * 20),
+    "no dense input": Shape(spec=model_spec(embedding_dim=8, top_widths=(64,)), dense=0, rows=(30_000,) * 20),
 }
 
 

@@ -33,7 +33,7 @@ from benchmarks.quality.data import write_frappe, write_ml1m
 from benchmarks.quality.recipes import STUDIES, Recipe
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
-from models.spec import ModelSpec
+from models.registry import model_spec
 
 SEEDS = (0, 1, 2)
 BATCH_SIZE = 4096
@@ -126,8 +126,7 @@ def is_current(run: dict[str, Any]) -> bool:
     """Whether a training would be the same today; options that have come since count as their defaults."""
     recipe = STUDIES[run["data"]].recipes.get(run["model"]) if run.get("data") in STUDIES else None
     return recipe is not None and (
-        ModelSpec.from_dict(run["spec"]) == recipe.spec
-        and Hyperparameters(**run["hyperparameters"]) == recipe.hyperparameters
+        model_spec(**run["spec"]) == recipe.spec and Hyperparameters(**run["hyperparameters"]) == recipe.hyperparameters
     )
 
 

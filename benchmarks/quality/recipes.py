@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.config import Hyperparameters
+from models.registry import model_spec
 from models.spec import ModelSpec
 
 
@@ -59,38 +60,38 @@ FRAPPE = Study(
     patience=3,
     recipes={
         "dnn": Recipe(
-            spec=ModelSpec(family="dnn", **FRAPPE_MLP),
+            spec=model_spec(family="dnn", **FRAPPE_MLP),
             hyperparameters=FRAPPE_LEARNED,
             published_auc=0.9833,
             least_auc=0.980,
         ),
         "dlrm": Recipe(
-            spec=ModelSpec(family="dlrm", **FRAPPE_MLP),
+            spec=model_spec(family="dlrm", **FRAPPE_MLP),
             hyperparameters=FRAPPE_LEARNED,
             published_auc=0.9840,
             least_auc=0.980,
         ),
         "deepfm": Recipe(
-            spec=ModelSpec(family="deepfm", **FRAPPE_MLP), hyperparameters=FRAPPE_LEARNED, published_auc=0.9842
+            spec=model_spec(family="deepfm", **FRAPPE_MLP), hyperparameters=FRAPPE_LEARNED, published_auc=0.9842
         ),
         "dcnv2": Recipe(
-            spec=ModelSpec(family="dcnv2", **FRAPPE_MLP),
+            spec=model_spec(family="dcnv2", **FRAPPE_MLP),
             hyperparameters=FRAPPE_LEARNED,
             published_auc=0.9845,
             least_auc=0.982,
         ),
         "finalmlp": Recipe(
-            spec=ModelSpec(family="finalmlp", fusion_heads=10, **FRAPPE_MLP),
+            spec=model_spec(family="finalmlp", fusion_heads=10, **FRAPPE_MLP),
             hyperparameters=FRAPPE_LEARNED,
             published_auc=0.9861,
             least_auc=0.982,
         ),
         "dhen": Recipe(
             # Its LayerNorm undoes the shrinking of the embeddings, so that it overfits where the others do not.
-            spec=ModelSpec(family="dhen", interaction_layers=1, **{**FRAPPE_MLP, "dropout": 0.4}),
+            spec=model_spec(family="dhen", interaction_layers=1, **{**FRAPPE_MLP, "dropout": 0.4}),
             hyperparameters=replace(FRAPPE_LEARNED, embedding_l2=3e-4),
         ),
-        "dmt": Recipe(spec=ModelSpec(family="dmt", **FRAPPE_MLP), hyperparameters=FRAPPE_LEARNED),
+        "dmt": Recipe(spec=model_spec(family="dmt", **FRAPPE_MLP), hyperparameters=FRAPPE_LEARNED),
     },
 )
 
@@ -102,7 +103,7 @@ ML1M = Study(
     max_epochs=8,
     patience=2,
     recipes={
-        family: Recipe(spec=ModelSpec(family=family, **options, **ML1M_MLP), hyperparameters=ML1M_LEARNED)
+        family: Recipe(spec=model_spec(family=family, **options, **ML1M_MLP), hyperparameters=ML1M_LEARNED)
         for family, options in {
             "dnn": {},
             "dlrm": {},

@@ -30,6 +30,7 @@ from engine.job import TrainingJob
 from engine.loop.trainer import train
 from engine.probes.field_interactions import field_interactions
 from hardware.devices.processes import run_group
+from models.registry import model_spec
 from models.spec import ModelSpec
 from models.tower_partitioner import partition_fields
 from models.towers import Towers
@@ -229,12 +230,12 @@ def partitions_of(dataset: Dataset, groups: Towers, seed: int) -> dict[str, Towe
 
 def _specs(dataset: Dataset, partitions: dict[str, Towers]) -> Iterator[tuple[str, ModelSpec]]:
     names = [field.name for field in dataset.features.categorical]
-    yield "flat", ModelSpec(**MLPS)
+    yield "flat", model_spec(**MLPS)
     for kind, (partition, towers) in product(KINDS, partitions.items()):
         fields = tuple(tuple(names[position] for position in tower) for tower in towers)
         yield (
             f"{kind} {partition}",
-            ModelSpec(family="dmt", tower_fields=fields, tower_kind=kind, tower_vectors=1, **MLPS),
+            model_spec(family="dmt", tower_fields=fields, tower_kind=kind, tower_vectors=1, **MLPS),
         )
 
 

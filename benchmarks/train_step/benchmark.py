@@ -35,15 +35,15 @@ from engine.data.batch import Batch, make_batch
 from engine.loop.compiled_step import compile_step
 from engine.loop.step import build_dense_optimizer, train_step
 from models.counting import count_model
-from models.registry import build_model
-from models.spec import CategoricalFeature, Features, ModelSpec
+from models.registry import build_model, model_spec
+from models.spec import CategoricalFeature, Features
 
 # Rows of the 26 fields in the Criteo Kaggle data, those above a million cut to it.
 TABLE_ROWS = (
     *(1460, 583, 1_000_000, 1_000_000, 305, 24, 12517, 633, 3, 93145, 5683, 1_000_000, 3194),
     *(27, 14992, 1_000_000, 10, 5652, 2173, 4, 1_000_000, 18, 15, 286181, 105, 142572),
 )
-SPEC = ModelSpec(embedding_dim=16, bottom_widths=(512, 256, 64), top_widths=(512, 256))
+SPEC = model_spec(embedding_dim=16, bottom_widths=(512, 256, 64), top_widths=(512, 256))
 FEATURES = Features(
     dense=tuple(f"I{number}" for number in range(1, 14)),
     categorical=tuple(CategoricalFeature(name=f"C{i}", rows=rows) for i, rows in enumerate(TABLE_ROWS, start=1)),
@@ -293,7 +293,7 @@ def quality_gap(plan: Plan) -> dict[str, Any]:
                 schedule = Schedule(max_epochs=2, patience=2, seed=seed)
                 fp32, bf16 = (
                     train(
-                        TrainingJob(dataset, ModelSpec(), Hyperparameters(), Execution(precision=precision), schedule)
+                        TrainingJob(dataset, model_spec(), Hyperparameters(), Execution(precision=precision), schedule)
                     ).validation.ne
                     for precision in ("fp32", "bf16")
                 )

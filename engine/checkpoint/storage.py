@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from models.ensemble import Ensemble
-from models.registry import Model, build_model
-from models.spec import Features, ModelSpec
+from models.registry import Model, build_model, model_spec
+from models.spec import Features
 from shunter.errors import CheckpointError, RequestError
 
 FORMAT = 1
@@ -46,13 +46,13 @@ def load_model(directory: Path, device: str | torch.device = "cpu") -> Model | E
     """Read what `save_model` wrote; the model comes in evaluation mode.
 
     Raises:
-        CheckpointError: a file is missing, damaged or does not belong to the other.
+        CheckpointError: A file is missing, damaged or does not belong to the other.
     """
     path = directory / "model.json"
     description = read_json(path)
     try:
         features = Features.from_dict(description["features"])
-        specs = [ModelSpec.from_dict(member) for member in description["members"]]
+        specs = [model_spec(**member) for member in description["members"]]
         members = [build_model(spec, features, device=device) for spec in specs]
         weights, checksum = description["ensemble_weights"], description["sha256"]
     except (KeyError, TypeError, AssertionError, RequestError) as error:
@@ -69,7 +69,7 @@ def load_weights(model: nn.Module, tensors: dict[str, Tensor], source: Path) -> 
     """Copy weights into a model, in place.
 
     Raises:
-        CheckpointError: names or shapes are those of another model.
+        CheckpointError: Names or shapes are those of another model.
     """
     try:
         model.load_state_dict(tensors)
@@ -85,7 +85,7 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> str:
         The sha256 of the file.
 
     Raises:
-        CheckpointError: the file cannot be written, for instance because the disk is full.
+        CheckpointError: The file cannot be written, for instance because the disk is full.
     """
     from safetensors.torch import save_file
 
@@ -101,7 +101,7 @@ def read_tensors(path: Path, checksum: str) -> dict[str, Tensor]:
     """Read tensors to the CPU, after checking the file.
 
     Raises:
-        CheckpointError: as `check_file`, or the file holds something else than tensors.
+        CheckpointError: The file is missing or damaged, or holds something else than tensors.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -117,7 +117,7 @@ def check_file(path: Path, checksum: str) -> None:
     """Compare a file with the sha256 that was taken when it was written.
 
     Raises:
-        CheckpointError: the file is missing or has another checksum.
+        CheckpointError: The file is missing or has another checksum.
     """
     try:
         with path.open("rb") as file:
@@ -137,7 +137,7 @@ def write_text(path: Path, text: str) -> None:
     """Write a text file so that it is either there completely or not at all.
 
     Raises:
-        CheckpointError: the file cannot be written, for instance because the disk is full.
+        CheckpointError: The file cannot be written, for instance because the disk is full.
     """
     with _replacing(path) as temporary, temporary.open("w") as file:
         file.write(text)
@@ -169,7 +169,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object.
 
     Raises:
-        CheckpointError: the file is missing, truncated or holds something else.
+        CheckpointError: The file is missing, truncated or holds something else.
     """
     try:
         values = json.loads(path.read_text())

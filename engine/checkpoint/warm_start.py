@@ -26,8 +26,8 @@ class SharedRows:
     """Ids of one field that stand for the same value before and now.
 
     Attributes:
-        now: int64 `[ids]`, each at most once.
-        former: int64 `[ids]`, of the former model.
+        now: Ids now, int64 `[ids]`, each at most once.
+        former: Ids of the former model, int64 `[ids]`.
     """
 
     now: np.ndarray
@@ -39,8 +39,8 @@ class Taken:
     """What a model took over from another.
 
     Attributes:
-        rows: embedding rows.
-        layers: whether all weights above the tables were taken, else none of them was.
+        rows: Number of embedding rows.
+        layers: Whether all weights above the tables were taken, else none of them was.
     """
 
     rows: int
@@ -52,9 +52,9 @@ class WarmStart:
     """A trained model to go on from.
 
     Attributes:
-        directory: written by `engine.checkpoint.storage.save_model`.
-        rows: which ids mean the same, for each field that owns an embedding table; other fields start anew.
-        member: which model, where `directory` holds an ensemble.
+        directory: Folder written by `engine.checkpoint.storage.save_model`.
+        rows: Ids that mean the same, for each field that owns an embedding table; other fields start anew.
+        member: Number of the model, where `directory` holds an ensemble.
     """
 
     directory: Path
@@ -75,7 +75,7 @@ class WarmStart:
         """The former model.
 
         Raises:
-            CheckpointError: it is missing, damaged, or has no such member.
+            CheckpointError: It is missing, damaged, or has no such member.
         """
         found = load_model(self.directory)
         members = found.models if isinstance(found, Ensemble) else (found,)
@@ -93,7 +93,7 @@ class WarmStart:
         layer's weights belong to places in its input. Rows are taken where the tables have the same width.
 
         Raises:
-            CheckpointError: as `load`.
+            CheckpointError: The former model is missing or damaged.
         """
         former = self.load()
         rows = self._take_rows(model, former)

@@ -10,7 +10,7 @@ from engine.checkpoint.storage import read_json, write_text
 from engine.job import ClickJob
 from engine.loop.compile import may_pay, pays
 from engine.probes.steps import time_steps
-from models.registry import POSITIONAL
+from models.registry import family_of
 from shunter.errors import CheckpointError
 from shunter.frozen import Frozen
 
@@ -73,7 +73,7 @@ def _measured(job: ClickJob, steps: int) -> Compilation:
     dataset, spec, hyperparameters, execution = job.dataset, job.spec, job.hyperparameters, job.execution
     if steps < FEWEST_STEPS:
         return Compilation(compiled=False, reason=f"{steps} steps are too few", steps=steps)
-    if spec.family in POSITIONAL:
+    if family_of(spec.family).compiles_slowly:
         return Compilation(compiled=False, reason="recurrent steps take too long to compile one by one", steps=steps)
     eager = time_steps(dataset, spec, hyperparameters, execution, steps=PROBE_STEPS).step_seconds
     if not may_pay(steps, eager):

@@ -43,7 +43,7 @@ class CompiledLayers:
         self._compiled = torch.compile(layers, dynamic=False, fullgraph=True, mode=mode)
 
     def __call__(self, *inputs: Tensor) -> Tensor:
-        """Score a batch, as the layers themselves (`models.registry.FAMILIES`)."""
+        """Score a batch, as the layers themselves (`models.families.family.Family`)."""
         suits = self._layers.training and torch.is_grad_enabled() and len(inputs[0]) == self._batch_size
         if not suits:
             return self._layers(*inputs)

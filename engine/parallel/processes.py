@@ -27,7 +27,7 @@ from engine.results import Evaluation
 from models.embeddings.request import EmbeddingCache
 from models.embeddings.sharded import ShardedEmbeddings
 from models.positions import Positions
-from models.registry import POSITIONAL, Model, assemble_model, bag_tables, check_spec
+from models.registry import Model, assemble_model, bag_tables, check_spec, reads_positions
 from models.spec import Features, ModelSpec
 from shunter.errors import RequestError
 
@@ -110,7 +110,7 @@ class ManyProcesses(OneProcess):
 
     def _ids_of_bags(self, spec: ModelSpec, features: Features) -> list[float]:
         """Mean number of ids in each bag of a sample."""
-        if spec.family not in POSITIONAL:
+        if not reads_positions(spec.family):
             return self._ids_per_sample
         fields = zip(self._ids_per_sample, Positions(features).widths, strict=True)
         return [ids / width for ids, width in fields for _ in range(width)]

@@ -6,7 +6,7 @@ averaged over all. Both are the gradients of one process with the whole batch.
 """
 
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import TypeGuard, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,11 +16,11 @@ from engine.config import Hyperparameters
 from engine.parallel.hosts import Hosts
 from engine.parallel.plan import Machine
 from engine.parallel.towers import TowerEmbeddings, TowerLayout
-from models.families.dmt import DmtLayers
+from models.families.dmt import DmtLayers, DmtSpec, towers_of
 from models.recommender import Recommender
 from models.registry import assemble_model
 from models.spec import Features, ModelSpec
-from models.towers import split_evenly, tower_vectors, towers_of
+from models.towers import split_evenly
 from shunter.errors import InfeasibleError
 
 FLOAT_BYTES = 4
@@ -38,6 +38,7 @@ class HostRecommender(Recommender):
         towers: numbers of the towers of each host.
     """
 
+    spec: DmtSpec
     embeddings: TowerEmbeddings
     layers: DmtLayers
 
@@ -45,7 +46,7 @@ class HostRecommender(Recommender):
         super().__init__(model.spec, model.features, model.embeddings, model.layers)
         self._hosts, self._towers = hosts, towers
         fields = self.layers.fields
-        self._counts = [sum(tower_vectors(model.spec, len(fields[tower])) for tower in own) for own in towers]
+        self._counts = [sum(self.spec.vectors_of(len(fields[tower])) for tower in own) for own in towers]
         self._sizes = [len(fields[tower]) for tower in towers[hosts.host]]
 
     def forward(self, dense: Tensor, values: Tensor, offsets: Tensor) -> Tensor:
@@ -87,7 +88,7 @@ class HostRecommender(Recommender):
 
 def can_be_divided(
     spec: ModelSpec, features: Features, hyperparameters: Hyperparameters, processes_per_host: int
-) -> bool:
+) -> TypeGuard[DmtSpec]:
     """Whether a model can be trained so: a DMT on several hosts, a tower or more for each, every field with a table.
 
     The tables are of one width, with a row for each id.
@@ -96,7 +97,7 @@ def can_be_divided(
     """
     hosts, rest = divmod(dist.get_world_size(), processes_per_host)
     if (
-        spec.family != "dmt"
+        not isinstance(spec, DmtSpec)
         or spec.has_mixed_tables
         or hosts < 2
         or rest
@@ -107,7 +108,7 @@ def can_be_divided(
 
 
 def build_host_model(
-    spec: ModelSpec,
+    spec: DmtSpec,
     features: Features,
     hyperparameters: Hyperparameters,
     device: torch.device,

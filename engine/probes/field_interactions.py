@@ -11,11 +11,10 @@ from engine.data.dataset import Dataset
 from engine.data.loader import BatchLoader
 from engine.loop.step import applied, build_dense_optimizer, prefetch, seeded, train_step
 from engine.memory import check_tables_fit
-from models.registry import build_model
-from models.spec import ModelSpec
+from models.registry import build_model, model_spec
 from models.tower_partitioner import interactions
 
-FLAT = ModelSpec()  # a DLRM: all fields meet each other
+FLAT = model_spec()  # a DLRM: all fields meet each other
 FAST = Hyperparameters(dense_learning_rate=2e-3, embedding_learning_rate=0.05)  # for the best model is not asked for
 MOST_SAMPLES, MOST_PASSES = 1 << 19, 4  # learned from, before the interactions are read
 PROBE_SAMPLES = 1 << 13  # in which they are read

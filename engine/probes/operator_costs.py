@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -108,7 +107,7 @@ def _works(network: Supernet, execution: Execution) -> dict[Key, Work]:
             works[key] = linear_work(batch, key[1], key[2], device, is_first=is_first)
     vectors = len(features.categorical) + (1 if features.dense else 0)
     for name in space.interactions:
-        module = dlrm_interaction(replace(space.base, interaction=name), vectors).to(device)
+        module = dlrm_interaction(name, space.base.embedding_dim, vectors).to(device)
         works[name, 0, 0] = module_work(module, (batch, vectors, space.base.embedding_dim), device)
     for ids, shares, widths in zip(features.table_rows, space.shares, space.dims, strict=True):
         for rows in {min(rows_kept(ids, share), MOST_ROWS) for share in shares}:

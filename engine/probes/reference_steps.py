@@ -20,12 +20,12 @@ from engine.data.batch import Batch, make_batch
 from engine.loop.step import applied, build_dense_optimizer, prefetch, seeded, train_step
 from hardware.probes.timing import repeat
 from models.embeddings.pooled import build_embeddings
-from models.registry import build_model
-from models.spec import CategoricalFeature, Features, ModelSpec
+from models.registry import build_model, model_spec
+from models.spec import CategoricalFeature, Features
 
 FLOAT_BYTES = 4
 CACHED_ROWS = 512  # of a table that stays in the caches
-REFERENCE_SPEC = ModelSpec()
+REFERENCE_SPEC = model_spec()
 REFERENCE_FEATURES = Features(
     dense=tuple(f"dense{i}" for i in range(13)),
     categorical=tuple(CategoricalFeature(name=f"id{i}", rows=CACHED_ROWS) for i in range(26)),

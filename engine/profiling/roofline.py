@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from hardware.cost.roofline import Product, Roofline, RooflinePoint, build_roofline, measure_products, rate_at_width
 from hardware.types import HardwareProfile, Precision
-from models.counting import FLOAT_BYTES, LayerCount, count_layers
+from models.counting import count_layers
+from models.counts import FLOAT_BYTES, LayerCount
+from models.registry import model_spec
 from models.spec import CategoricalFeature, Features, ModelSpec
 
 # The shape of Criteo's click logs (13 numeric, 26 categorical fields), for a machine without data.
@@ -12,7 +14,7 @@ REFERENCE_FEATURES = Features(
     dense=tuple(f"I{position}" for position in range(1, 14)),
     categorical=tuple(CategoricalFeature(name=f"C{position}", rows=100_000) for position in range(1, 27)),
 )
-REFERENCE_SPEC = ModelSpec(embedding_dim=16, bottom_widths=(512, 256, 64), top_widths=(512, 256))
+REFERENCE_SPEC = model_spec(embedding_dim=16, bottom_widths=(512, 256, 64), top_widths=(512, 256))
 # Operations on each number of an embedding row: a sum adds it; an update squares and sums its gradient, and takes the
 # scaled gradient from it.
 LOOKUP_FLOPS, UPDATE_FLOPS = 1, 4

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from hardware.types import DenseDemand, Matmul, Workload
-from models.counting import ModelCounts, PrecisionCounts
+from models.counts import ModelCounts, PrecisionCounts
 
 
 def workload_of(

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.checkpoint.storage import load_weights, read_json, read_tensors, write_tensors, write_text
-from models.graph import GraphSpec, Ranker
+from models.graph import GraphSpec, Ranker, graph_spec
 from models.spec import Features
-from shunter.errors import CheckpointError
+from shunter.errors import CheckpointError, RequestError
 
 FORMAT = 1
 KIND = "ranker"
@@ -70,12 +70,12 @@ def load_ranker(directory: Path) -> StoredRanker:
     path = directory / "model.json"
     description = read_json(path)
     try:
-        spec = GraphSpec.from_dict(description["spec"])
+        spec = graph_spec(**description["spec"])
         features = Features.from_dict(description["features"])
         user, item, checksum = description["user"], description["item"], description["sha256"]
         rows = {field.name: field.rows for field in features.categorical}
         ranker = Ranker.empty(rows[user], rows[item], spec.embedding_dim)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, RequestError) as error:
         raise CheckpointError(
             f"The file {path} does not describe a ranker of this version ({error}): save the model again."
         ) from error

@@ -21,7 +21,7 @@ from engine.stalls.linked import Wire
 from engine.stalls.plan import CommunicationMeasurement, StallPlan, Traffic
 from hardware.probes.timing import synchronize
 from models.embeddings.sharded import ShardedEmbeddings
-from models.registry import POSITIONAL, Model, build_model
+from models.registry import Model, build_model, reads_positions
 from models.spec import ModelSpec
 
 Step = Callable[[Any], object]
@@ -238,7 +238,7 @@ class StallRuns:
         if self._device.type != "cpu":
             self.not_measurable["S7"] = "embeddings in a slower memory are trained on the processor only"
             return
-        if self._plan.spec.family in POSITIONAL:
+        if reads_positions(self._plan.spec.family):
             self.not_measurable["S7"] = "this family keeps all embeddings in memory"
             return
         rows = [field.rows for field in self._plan.dataset.features.categorical]

@@ -10,7 +10,7 @@ from engine.stalls.plan import StallPlan
 from engine.stalls.report import StallReport, build_report
 from hardware.devices.network import Link
 from hardware.types import HardwareProfile
-from models.registry import check_spec
+from models.registry import check_spec, model_spec
 from models.spec import ModelSpec
 from shunter.errors import HardwareError
 from shunter.requests.profile import ProfileRequest
@@ -102,13 +102,13 @@ def make_plan(dataset: Dataset, request: ProfileRequest, profile: HardwareProfil
         ),
         seconds=request.stalls.seconds,
         communication_specs=tuple(
-            ModelSpec(family=spec.family, embedding_dim=dim, top_widths=widths) for dim, widths in COMMUNICATION_SHAPES
+            model_spec(spec.family, embedding_dim=dim, top_widths=widths) for dim, widths in COMMUNICATION_SHAPES
         ),
     )
 
 
 def _spec(request: ProfileRequest) -> ModelSpec:
-    return ModelSpec(family=request.model) if request.model else ModelSpec()
+    return model_spec(request.model or "dlrm")
 
 
 def _cuda_devices() -> int:

@@ -55,11 +55,11 @@ def fbgemm_kernel(
     """Build FBGEMM's kernel over tables of any widths.
 
     Args:
-        rows: of each table.
-        widths: of each table, multiples of 4.
-        learning_rate: of the row-wise Adagrad.
-        device: where the tables lie.
-        table_of: table of each bag.
+        rows: Rows of each table.
+        widths: Width of each table, a multiple of 4.
+        learning_rate: Step size of the row-wise Adagrad.
+        device: Device where the tables lie.
+        table_of: Table of each bag.
 
     Returns:
         The kernel, from ids and offsets to `[batch, widths of all bags]`; and views of its memory, the tables one

@@ -17,7 +17,7 @@ class Kind(Protocol):
         """Whether these tables are what the request asks for, asked in the order of `KINDS`.
 
         Raises:
-            RequestError: they are, and cannot be built.
+            RequestError: They are, and cannot be built.
         """
         ...
 
@@ -25,8 +25,8 @@ class Kind(Protocol):
         """Build uninitialised tables.
 
         Raises:
-            RequestError: they cannot be built.
-            HardwareError: there is no room for them.
+            RequestError: They cannot be built.
+            HardwareError: There is no room for them.
         """
         ...
 
@@ -40,7 +40,7 @@ def build_tables(wanted: TableRequest) -> EmbeddingTables:
     """Build uninitialised tables of the kind that a request asks for.
 
     Raises:
-        RequestError: the tables cannot be built.
-        HardwareError: there is no room for them.
+        RequestError: The tables cannot be built.
+        HardwareError: There is no room for them.
     """
     return next(kind for kind in KINDS if kind.suits(wanted)).of(wanted)

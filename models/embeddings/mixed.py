@@ -27,12 +27,13 @@ class MixedEmbeddings(EmbeddingTables):
     memory, and a lookup and an update touch less. The row-wise Adagrad takes the mean over the numbers that a row has.
 
     Args:
-        shapes: ids, rows and width of each table.
-        dim: width of the vectors that come out; no table is wider.
-        learning_rate: of the row-wise Adagrad.
-        device: where the tables lie, for good.
-        kernel: of the lookups; FBGEMM does all tables in one operator, plain torch each run of equal widths.
-        table_of: see `EmbeddingTables`.
+        shapes: Ids, rows and width of each table.
+        dim: Width of the vectors that come out; no table is wider.
+        learning_rate: Step size of the row-wise Adagrad.
+        device: Device where the tables lie, for good.
+        kernel: Library that does the lookups; FBGEMM takes all tables in one operator, plain torch each run of equal
+            widths.
+        table_of: See `EmbeddingTables`.
 
     Attributes:
         weight: `[numbers of all rows]` float32; `tables` gives each table as a matrix.
@@ -93,9 +94,9 @@ class MixedBags(nn.Module):
     """What stands around a lookup in mixed tables: ids become rows before it, and vectors of one width behind it.
 
     Args:
-        shapes: ids, rows and width of each table.
-        dim: width of the vectors that come out; no table is wider.
-        table_of: table of each bag.
+        shapes: Ids, rows and width of each table.
+        dim: Width of the vectors that come out; no table is wider.
+        table_of: Table of each bag.
     """
 
     divisors: Tensor
@@ -113,7 +114,7 @@ class MixedBags(nn.Module):
         """The row of each id within its table: its remainder by the rows, so that id 0 keeps row 0.
 
         Args:
-            values: ids, bag by bag of a sample, and sample by sample for each.
+            values: Ids, bag by bag of a sample, and sample by sample for each.
             offsets: `[bags of a sample * batch + 1]`, where each bag starts in `values`, and the end.
 
         Returns:
@@ -182,8 +183,8 @@ class ZeroPadding(nn.Module):
     """Puts vectors of several widths, beside each other, into places of one width, with zeros behind them.
 
     Args:
-        widths: of the vectors.
-        dim: width of a place.
+        widths: Widths of the vectors.
+        dim: Width of a place.
     """
 
     source: Tensor

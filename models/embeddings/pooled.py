@@ -26,12 +26,12 @@ def build_embeddings(
     """Build uninitialised tables of one width.
 
     Args:
-        rows: rows of each table.
-        dim: width of every row.
-        learning_rate: of the fused row-wise Adagrad.
-        device: where they lie, for good.
-        kernel: `auto` picks FBGEMM where it is installed.
-        table_of: see `EmbeddingTables`.
+        rows: Rows of each table.
+        dim: Width of every row.
+        learning_rate: Step size of the row-wise Adagrad.
+        device: Device where they lie, for good.
+        kernel: Library that does the lookups; `auto` picks FBGEMM where it is installed.
+        table_of: See `EmbeddingTables`.
     """
     kernels: dict[str, type[FbgemmEmbeddings] | type[TorchEmbeddings]] = {
         "fbgemm": FbgemmEmbeddings,

@@ -71,13 +71,13 @@ class ShardedEmbeddings(EmbeddingTables):
     the parts that lie here.
 
     Args:
-        shapes: ids, rows and width of each table (`models.embeddings.mixed`).
-        dim: width of the vectors that come out.
-        learning_rate: of the row-wise Adagrad.
-        device: of this process.
-        make_plan: decides how the tables are divided; equal in every process.
-        precision: in which pooled rows and gradients travel.
-        table_of: see `EmbeddingTables`.
+        shapes: Ids, rows and width of each table (`models.embeddings.mixed`).
+        dim: Width of the vectors that come out.
+        learning_rate: Step size of the row-wise Adagrad.
+        device: Device of this process.
+        make_plan: Decision how the tables are divided; equal in every process.
+        precision: Type in which pooled rows and gradients travel.
+        table_of: See `EmbeddingTables`.
     """
 
     def __init__(

@@ -20,10 +20,10 @@ class Admission:
 
     Attributes:
         slots: `[distinct rows of the batch]` where each row lies from now on.
-        arriving: rows that were not there.
-        arriving_slots: where they go.
-        leaving: rows that make room; at most as many as `arriving`.
-        leaving_slots: where they lay.
+        arriving: Rows that were not there.
+        arriving_slots: Slots where they go.
+        leaving: Rows that make room; at most as many as `arriving`.
+        leaving_slots: Slots where they lay.
     """
 
     slots: np.ndarray
@@ -41,9 +41,9 @@ class SlotMap:
     batch; within a batch, rows go in the order in which they were given.
 
     Args:
-        rows: rows of the large table.
-        slots: rows of the small one.
-        window_batches: batches that keep their slots, at least 1.
+        rows: Rows of the large table.
+        slots: Rows of the small one.
+        window_batches: Batches that keep their slots, at least 1.
     """
 
     def __init__(self, rows: int, slots: int, window_batches: int) -> None:
@@ -73,10 +73,10 @@ class SlotMap:
         """Give a slot to each row of the next batch.
 
         Args:
-            rows: the batch's rows, each once.
+            rows: The batch's rows, each once.
 
         Raises:
-            RequestError: the rows of the window are more than there are slots.
+            RequestError: The rows of the window are more than there are slots.
         """
         slots = self._slot_of_row[rows]
         missing = np.flatnonzero(slots == NOWHERE)

@@ -44,11 +44,11 @@ class CacheCounts:
     """What a cache did since it was built.
 
     Attributes:
-        lookups: ids of all admitted batches.
-        hits: distinct rows of a batch that were there already, summed over the batches.
-        misses: distinct rows of a batch that had to be fetched.
-        written_back: rows that made room for others, each trained since it was fetched.
-        transfer_seconds: time spent on moving rows; it delays training only where training waits for a batch.
+        lookups: Ids of all admitted batches.
+        hits: Distinct rows of a batch that were there already, summed over the batches.
+        misses: Distinct rows of a batch that had to be fetched.
+        written_back: Rows that made room for others, each trained since it was fetched.
+        transfer_seconds: Time spent on moving rows; it delays training only where training waits for a batch.
     """
 
     lookups: int = 0
@@ -68,17 +68,17 @@ class TieredEmbeddings(EmbeddingTables):
     `adagrad_sum` are those of the last trained batch. At other times they lag behind.
 
     Args:
-        rows: rows of each table.
-        dim: width of every row.
-        learning_rate: of the fused row-wise Adagrad.
-        device: the CPU.
-        cache: size of the cache and place of the file.
-        kernel: of the rows in memory.
-        table_of: see `EmbeddingTables`.
+        rows: Rows of each table.
+        dim: Width of every row.
+        learning_rate: Step size of the row-wise Adagrad.
+        device: The CPU.
+        cache: Size of the cache and place of the file.
+        kernel: Library that does the lookups of the rows in memory.
+        table_of: See `EmbeddingTables`.
 
     Raises:
-        RequestError: the cache has no row, or the device is not the CPU.
-        HardwareError: there is no room for the file.
+        RequestError: The cache has no row, or the device is not the CPU.
+        HardwareError: There is no room for the file.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class TieredEmbeddings(EmbeddingTables):
         """Whether the tables lie behind a cache.
 
         Raises:
-            RequestError: they do, and are not of one width with a row for each id.
+            RequestError: They do, and are not of one width with a row for each id.
         """
         if wanted.cache is not None and wanted.is_mixed:
             raise RequestError(
@@ -156,14 +156,14 @@ class TieredEmbeddings(EmbeddingTables):
         """Bring the rows of a batch into memory; may run in another thread than training.
 
         Args:
-            values: ids, table by table and sample by sample within a table.
+            values: Ids, table by table and sample by sample within a table.
             offsets: `[tables * batch + 1]`, where each bag starts in `values`, and the end.
 
         Returns:
             The same in slots, int32: what `forward` takes in training mode.
 
         Raises:
-            RequestError: the rows of the window are more than the cache holds.
+            RequestError: The rows of the window are more than the cache holds.
         """
         position, distinct = pd.factorize(self._rows_of(values, offsets))
         with self._lock:
@@ -267,7 +267,7 @@ def _map_file(floats: int, directory: Path | None) -> Tensor:
     """Map a new file of zeros without a name.
 
     Raises:
-        HardwareError: the folder cannot be written to or has no room.
+        HardwareError: The folder cannot be written to or has no room.
     """
     size = 4 * floats
     folder = directory or Path(tempfile.gettempdir())

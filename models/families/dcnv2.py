@@ -1,50 +1,42 @@
 """DCN-V2: a cross network beside or below a deep network (Wang et al., WWW 2021, arXiv 2008.13535)."""
 
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
 import torch
 from torch import Tensor, nn
 
-from models.layers import FieldVectors, hidden_layers, task_heads
+from models.families.family import Family
+from models.layers import CrossNetwork, FieldVectors, hidden_layers, task_heads
 from models.spec import Features, ModelSpec
 
 
-class CrossNetwork(nn.Module):
-    """Cross layers, version 2: `x_{l+1} = x_0 * (W_l x_l + b_l) + x_l`, elementwise product.
+@dataclass(frozen=True, kw_only=True)
+class Dcnv2Spec(ModelSpec):
+    """A DCN-V2; `top_widths` are those of its deep network.
 
-    After n layers the output holds all interactions of the input up to degree n + 1. At low rank each
-    matrix is a product `W_l = U_l V_l^T`, which costs 2 * width * rank instead of width^2.
-
-    Args:
-        width: of input and output.
-        layers: number of cross layers.
-        rank: of the matrices; None is full rank.
+    Attributes:
+        cross_layers: Number of cross layers, each of which raises the degree of the interactions by one.
+        cross_rank: Rank of each cross layer's matrix; None is full rank.
+        cross_structure: Place of the deep network: beside the cross layers or on top of them.
     """
 
-    def __init__(self, width: int, layers: int, rank: int | None = None) -> None:
-        super().__init__()
-        self.cross = nn.ModuleList(
-            nn.Linear(width, width)
-            if rank is None
-            else nn.Sequential(nn.Linear(width, rank, bias=False), nn.Linear(rank, width))
-            for _ in range(layers)
-        )
+    family: ClassVar[str] = "dcnv2"
 
-    def forward(self, first: Tensor) -> Tensor:
-        """`[batch, width]` to the same."""
-        crossed = first
-        for layer in self.cross:
-            crossed = torch.addcmul(crossed, first, layer(crossed).float())
-        return crossed
+    cross_layers: int = 3
+    cross_rank: int | None = None
+    cross_structure: Literal["parallel", "stacked"] = "parallel"
 
 
 class Dcnv2Layers(nn.Module):
     """All of a DCN-V2 but its tables.
 
     Args:
-        spec: `cross_layers`, `cross_rank` and `cross_structure`; `top_widths` of the deep network.
-        features: the input.
+        spec: The cross layers, and widths of the deep network.
+        features: Features that come in.
     """
 
-    def __init__(self, spec: ModelSpec, features: Features) -> None:
+    def __init__(self, spec: Dcnv2Spec, features: Features) -> None:
         super().__init__()
         self.vectors = FieldVectors(spec, features)
         width = self.vectors.width
@@ -55,9 +47,17 @@ class Dcnv2Layers(nn.Module):
         self.output = task_heads(spec, deep_width if self.stacked else width + deep_width, features.outputs)
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
-        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.registry.FAMILIES` says."""
+        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.families.family.Family` says."""
         first = self.vectors(dense, pooled).flatten(1)
         crossed = self.cross(first)
         if self.stacked:
             return self.output(self.deep(crossed)).squeeze(1)
         return self.output(torch.cat([crossed, self.deep(first).float()], dim=1)).squeeze(1)
+
+
+DCNV2 = Family(
+    spec=Dcnv2Spec,
+    layers=Dcnv2Layers,
+    ranges={"cross_layers": (1, 2, 3, 4), "cross_rank": (None, 16, 64), "cross_structure": ("parallel", "stacked")},
+    is_in_auto=True,
+)

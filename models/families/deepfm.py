@@ -1,10 +1,21 @@
 """DeepFM: a factorisation machine and a deep network over the same embeddings (Guo et al., IJCAI 2017, 1703.04247)."""
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
+from models.families.family import Family
 from models.layers import FieldVectors, full_precision, scoring_mlp
 from models.spec import Features, ModelSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeepfmSpec(ModelSpec):
+    """A DeepFM; `top_widths` are those of its deep part."""
+
+    family: ClassVar[str] = "deepfm"
 
 
 class DeepfmLayers(nn.Module):
@@ -23,11 +34,11 @@ class DeepfmLayers(nn.Module):
     for each: `logit_t = a_t FM + DNN_t`, with every `a_t` one at first.
 
     Args:
-        spec: `top_widths` of the deep network.
-        features: the input.
+        spec: Widths of the deep network.
+        features: Features that come in.
     """
 
-    def __init__(self, spec: ModelSpec, features: Features) -> None:
+    def __init__(self, spec: DeepfmSpec, features: Features) -> None:
         super().__init__()
         self.vectors = FieldVectors(spec, features)
         tasks = features.outputs
@@ -35,7 +46,7 @@ class DeepfmLayers(nn.Module):
         self.machine_weights = nn.Parameter(torch.ones(tasks)) if tasks > 1 else None
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
-        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.registry.FAMILIES` says."""
+        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.families.family.Family` says."""
         vectors = self.vectors(dense, pooled)
         factors, weights = vectors[:, :, :-1], vectors[:, :, -1]
         with full_precision(vectors):
@@ -45,3 +56,7 @@ class DeepfmLayers(nn.Module):
         if self.machine_weights is None:
             return machine + deep.squeeze(1)
         return machine.unsqueeze(1) * self.machine_weights + deep
+
+
+# In a row of a table the last number has a meaning of its own, so the tables are all of one width.
+DEEPFM = Family(spec=DeepfmSpec, layers=DeepfmLayers, is_in_auto=True, mixes_widths=False)

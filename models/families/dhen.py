@@ -5,13 +5,41 @@ of one layer differ, N layers of k modules hold k^N compositions of interactions
 the features of the data, which the convolution depends on.
 """
 
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
 import torch
 from torch import Tensor, nn
 
-from models.interactions import INTERACTIONS, Mix
+from models.families.family import Family
+from models.interactions import INTERACTIONS, Interaction, Mix
 from models.layers import FieldVectors, scoring_mlp
 from models.spec import Features, ModelSpec
 from shunter.errors import RequestError
+
+
+@dataclass(frozen=True, kw_only=True)
+class DhenSpec(ModelSpec):
+    """A DHEN; `top_widths` are those of the MLP above its layers.
+
+    Attributes:
+        interactions: Modules of every layer, each name once.
+        interaction_layers: Number of layers.
+        interaction_ensemble: How the modules of a layer become one: beside each other, added, or added with learned
+            weights.
+        interaction_vectors: Vectors that each module of a layer gives.
+        attention_heads: Heads of the self-attention; divides `embedding_dim`.
+        convolution_channels: Filters of the convolution.
+    """
+
+    family: ClassVar[str] = "dhen"
+
+    interactions: tuple[Interaction, ...] = ("dot", "linear")
+    interaction_layers: int = 2
+    interaction_ensemble: Literal["concat", "sum", "weighted"] = "concat"
+    interaction_vectors: int = 8
+    attention_heads: int = 2
+    convolution_channels: int = 4
 
 
 class DhenLayer(nn.Module):
@@ -20,15 +48,15 @@ class DhenLayer(nn.Module):
     The shortcut is X itself where the number of vectors stays, else a linear map over them.
 
     Args:
-        spec: the modules and their ensemble: `concat` keeps all their vectors, `sum` adds them, `weighted` adds them
+        spec: The modules and their ensemble: `concat` keeps all their vectors, `sum` adds them, `weighted` adds them
             with learned weights, one for each module.
-        vectors: that come in.
+        vectors: Number of vectors that come in.
 
     Attributes:
-        count: vectors that go out.
+        count: Number of vectors that go out.
     """
 
-    def __init__(self, spec: ModelSpec, vectors: int) -> None:
+    def __init__(self, spec: DhenSpec, vectors: int) -> None:
         super().__init__()
         self.interactions = nn.ModuleDict({name: INTERACTIONS[name](spec, vectors) for name in spec.interactions})
         modules = len(self.interactions)
@@ -51,14 +79,14 @@ class DhenLayers(nn.Module):
     """All of a DHEN but its tables: the feature layer, `interaction_layers` layers, and an MLP over what they give.
 
     Args:
-        spec: the modules, their ensemble and the depth; `top_widths` of the MLP.
-        features: the input.
+        spec: The modules, their ensemble and the depth, and widths of the MLP.
+        features: Features that come in.
 
     Raises:
-        RequestError: a module is unknown or named twice, there is none, or the heads do not divide the width.
+        RequestError: A module is unknown or named twice, there is none, or the heads do not divide the width.
     """
 
-    def __init__(self, spec: ModelSpec, features: Features) -> None:
+    def __init__(self, spec: DhenSpec, features: Features) -> None:
         super().__init__()
         _check(spec)
         self.vectors = FieldVectors(spec, features)
@@ -70,11 +98,11 @@ class DhenLayers(nn.Module):
         self.top = scoring_mlp(spec, count * spec.embedding_dim, features.outputs)
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
-        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.registry.FAMILIES` says."""
+        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.families.family.Family` says."""
         return self.top(self.stack(self.vectors(dense, pooled)).flatten(1)).squeeze(1)
 
 
-def _check(spec: ModelSpec) -> None:
+def _check(spec: DhenSpec) -> None:
     names = spec.interactions
     if not names or len(set(names)) < len(names) or not set(names) <= INTERACTIONS.keys():
         raise RequestError(
@@ -86,3 +114,21 @@ def _check(spec: ModelSpec) -> None:
             f"The option attention_heads = {spec.attention_heads} does not divide the embedding width "
             f"{spec.embedding_dim}: use a number that does."
         )
+
+
+DHEN = Family(
+    spec=DhenSpec,
+    layers=DhenLayers,
+    ranges={
+        "interactions": (
+            ("dot", "linear"),
+            ("attention", "linear"),
+            ("cross", "linear"),
+            ("dot", "cross", "linear"),
+            ("linear", "convolution"),
+        ),
+        "interaction_layers": (1, 2, 3),
+        "interaction_ensemble": ("concat", "sum", "weighted"),
+    },
+    is_in_auto=True,
+)

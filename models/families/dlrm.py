@@ -1,11 +1,28 @@
 """DLRM: embeddings and an MLP over the dense features meet in pairwise products (Naumov et al., arXiv 1906.00091)."""
 
+from dataclasses import dataclass, field
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
-from models.interactions import dlrm_interaction, pair_count
+from models.families.family import Family
+from models.interactions import DlrmInteraction, dlrm_interaction, pair_count
 from models.layers import mlp, scoring_mlp
-from models.spec import Features, ModelSpec
+from models.spec import OPTIONAL, Features, ModelSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class DlrmSpec(ModelSpec):
+    """A DLRM.
+
+    Attributes:
+        interaction: What the vectors of a sample become below the main MLP (`models.interactions`).
+    """
+
+    family: ClassVar[str] = "dlrm"
+
+    interaction: DlrmInteraction = field(default="dot", metadata=OPTIONAL)
 
 
 class DlrmLayers(nn.Module):
@@ -16,25 +33,28 @@ class DlrmLayers(nn.Module):
     interaction may stand, which gives as many numbers (`models.interactions`).
 
     Args:
-        spec: widths of the layers, and the interaction.
-        features: the input.
+        spec: Widths of the layers, and the interaction.
+        features: Features that come in.
 
     Raises:
-        RequestError: the interaction is unknown.
+        RequestError: The interaction is unknown.
     """
 
-    def __init__(self, spec: ModelSpec, features: Features) -> None:
+    def __init__(self, spec: DlrmSpec, features: Features) -> None:
         super().__init__()
         dense, tables, dim = len(features.dense), len(features.categorical), spec.embedding_dim
         self.bottom = mlp((dense, *spec.bottom_widths, dim), last_relu=True) if dense else None
         vectors = tables + (1 if dense else 0)
-        self.interaction = dlrm_interaction(spec, vectors)
+        self.interaction = dlrm_interaction(spec.interaction, dim, vectors)
         self.top = scoring_mlp(spec, pair_count(vectors) + (dim if dense else tables * dim), features.outputs)
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
-        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.registry.FAMILIES` says."""
+        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.families.family.Family` says."""
         beside, vectors = pooled.flatten(1), pooled
         if self.bottom is not None:
             beside = self.bottom(dense).float()
             vectors = torch.cat([beside.unsqueeze(1), pooled], dim=1)
         return self.top(torch.cat([beside, self.interaction(vectors)], dim=1)).squeeze(1)
+
+
+DLRM = Family(spec=DlrmSpec, layers=DlrmLayers, is_in_auto=True)

@@ -1,43 +1,95 @@
 """DMT: a hierarchy of interactions, within each tower first and then among the towers (Luo et al., MLSys 2024).
 
 The interaction of all fields with all others costs F^2 N for each sample; that among T towers of c vectors each costs
-(T c)^2 D. See `models.towers` for the modules, `models.tower_partitioner` for which fields belong together.
+(T c)^2 D. See `models.towers` for the modules of the towers, `models.tower_partitioner` for which fields belong
+together.
 """
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
+from models.families.family import Family
 from models.layers import DotInteraction, mlp, scoring_mlp
-from models.spec import Features, ModelSpec
-from models.towers import build_tower, tower_dim, tower_vectors, towers_of
+from models.spec import Features, ModelSpec, nearest
+from models.towers import DcnTower, DlrmTower, Towers, split_evenly
+from shunter.errors import RequestError
+
+MOST_TOWERS = 4  # where their number is not given
+
+
+@dataclass(frozen=True, kw_only=True)
+class DmtSpec(ModelSpec):
+    """A DMT; `top_widths` are those of the MLP above the towers.
+
+    Attributes:
+        towers: Groups of fields, in the order of the data (`towers_of`).
+        tower_fields: Names of the fields of each tower instead: the partition, as a checkpoint keeps it.
+        tower_kind: Module of a tower: linear maps, or a small cross network, which keeps what the fields of a tower
+            tell together.
+        tower_vectors: Vectors that a tower makes of all its fields together.
+        tower_field_vectors: Vectors that a tower of kind `dlrm` makes of each of its fields besides.
+        tower_dim: Width of these vectors; None is `embedding_dim`.
+        tower_cross_layers: Cross layers of a tower of kind `dcn`.
+    """
+
+    family: ClassVar[str] = "dmt"
+
+    towers: int | None = None
+    tower_fields: tuple[tuple[str, ...], ...] = ()
+    tower_kind: Literal["dlrm", "dcn"] = "dcn"
+    tower_vectors: int = 2
+    tower_field_vectors: int = 0
+    tower_dim: int | None = None
+    tower_cross_layers: int = 1
+
+    @property
+    def vector_width(self) -> int:
+        """Width of the vectors that a tower gives."""
+        return self.tower_dim or self.embedding_dim
+
+    def vectors_of(self, fields: int) -> int:
+        """Vectors that a tower of so many fields gives."""
+        return self.tower_vectors + (fields * self.tower_field_vectors if self.tower_kind == "dlrm" else 0)
+
+    def build_tower(self, fields: int) -> DlrmTower | DcnTower:
+        """The module of a tower of so many fields."""
+        width, dim, vectors = self.embedding_dim, self.vector_width, self.tower_vectors
+        if self.tower_kind == "dlrm":
+            return DlrmTower(fields, width, dim=dim, together=vectors, each=self.tower_field_vectors)
+        return DcnTower(fields, width, dim=dim, vectors=vectors, cross_layers=self.tower_cross_layers)
 
 
 class DmtLayers(nn.Module):
     """All of a DMT but its tables: the towers, and `above`, what comes after them.
 
     Args:
-        spec: the towers and their modules; widths of the MLPs.
-        features: the input.
+        spec: The towers and their modules; widths of the MLPs.
+        features: Features that come in.
 
     Attributes:
-        fields: positions of the fields of each tower.
-        towers: the module of each tower.
-        above: the interaction among the towers.
+        fields: Positions of the fields of each tower.
+        towers: Module of each tower.
+        above: Interaction among the towers.
     """
 
     order: Tensor
 
-    def __init__(self, spec: ModelSpec, features: Features) -> None:
+    def __init__(self, spec: DmtSpec, features: Features) -> None:
         super().__init__()
         self.fields = towers_of(spec, features)
         order = [position for tower in self.fields for position in tower]
         self.is_ordered = order == sorted(order)
         self.register_buffer("order", torch.tensor(order), persistent=False)
-        self.towers = nn.ModuleList(build_tower(spec, len(tower)) for tower in self.fields)
-        self.above = TowerInteraction(spec, features, sum(tower_vectors(spec, len(tower)) for tower in self.fields))
+        self.towers = nn.ModuleList(spec.build_tower(len(tower)) for tower in self.fields)
+        self.above = TowerInteraction(spec, features, sum(spec.vectors_of(len(tower)) for tower in self.fields))
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
-        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.registry.FAMILIES` says."""
+        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.families.family.Family` says."""
         grouped = pooled if self.is_ordered else pooled.index_select(1, self.order)
         parts = grouped.split([len(tower) for tower in self.fields], dim=1)
         vectors = [tower(part) for tower, part in zip(self.towers, parts, strict=True)]
@@ -51,14 +103,14 @@ class TowerInteraction(nn.Module):
     dense one beside its products; as all that is known of a field has passed through its tower, we add the few others.
 
     Args:
-        spec: `bottom_widths`, `top_widths` and the width of a tower's vectors.
-        features: the input.
-        vectors: of all towers together.
+        spec: Widths of the MLPs and of a tower's vectors.
+        features: Features that come in.
+        vectors: Vectors of all towers together.
     """
 
-    def __init__(self, spec: ModelSpec, features: Features, vectors: int) -> None:
+    def __init__(self, spec: DmtSpec, features: Features, vectors: int) -> None:
         super().__init__()
-        dense, dim = len(features.dense), tower_dim(spec)
+        dense, dim = len(features.dense), spec.vector_width
         self.bottom = mlp((dense, *spec.bottom_widths, dim), last_relu=True) if dense else None
         count = vectors + (1 if dense else 0)
         self.interaction = DotInteraction(count)
@@ -69,3 +121,67 @@ class TowerInteraction(nn.Module):
         if self.bottom is not None:
             vectors = torch.cat([self.bottom(dense).float().unsqueeze(1), vectors], dim=1)
         return self.top(torch.cat([vectors.flatten(1), self.interaction(vectors)], dim=1)).squeeze(1)
+
+
+def towers_of(spec: DmtSpec, features: Features) -> Towers:
+    """The positions of the fields in each tower: as the spec names them, else in the order of the data.
+
+    In the order of the data each tower takes the next fields, as many as any other, or one more. Where their number is
+    not given either, there are four, or as many as there are fields if these are fewer.
+
+    Raises:
+        RequestError: There is no tower or more than fields, a field is unknown or in no or two towers, a tower is
+            empty or gives nothing, or the options contradict each other.
+    """
+    _check_options(spec)
+    names = [field.name for field in features.categorical]
+    if spec.tower_fields:
+        return _named_towers(spec, names)
+    count = min(MOST_TOWERS, len(names)) if spec.towers is None else spec.towers
+    if not 1 <= count <= len(names):
+        raise RequestError(
+            f"The {len(names)} categorical fields cannot be divided into {count} towers: use 1 to {len(names)}."
+        )
+    return split_evenly(range(len(names)), count)
+
+
+def _check_options(spec: DmtSpec) -> None:
+    if spec.tower_kind not in ("dlrm", "dcn"):
+        raise RequestError(f"Unknown kind of tower {spec.tower_kind!r}: use 'dlrm' or 'dcn'.")
+    least = 0 if spec.tower_kind == "dlrm" else 1
+    if min(spec.tower_vectors - least, spec.tower_field_vectors, spec.tower_cross_layers) < 0:
+        raise RequestError(
+            f"A tower of kind {spec.tower_kind!r} cannot give {spec.tower_vectors} vectors and "
+            f"{spec.tower_field_vectors} of each field after {spec.tower_cross_layers} cross layers: raise them."
+        )
+    if not spec.vectors_of(fields=1):
+        raise RequestError("The towers would give nothing: raise tower_vectors or tower_field_vectors.")
+    if spec.tower_kind == "dcn" and spec.tower_field_vectors:
+        raise RequestError("The option tower_field_vectors does nothing in towers of kind 'dcn': leave it out.")
+    if spec.tower_dim is not None and spec.tower_dim < 1:
+        raise RequestError(f"The width {spec.tower_dim} of a tower's vectors is no width: use 1 or more.")
+
+
+def _named_towers(spec: DmtSpec, names: Sequence[str]) -> Towers:
+    """The partition that the spec holds, as positions."""
+    if spec.towers not in (None, len(spec.tower_fields)):
+        raise RequestError(
+            f"The option towers = {spec.towers} contradicts tower_fields, which names {len(spec.tower_fields)}: "
+            f"leave one of them out."
+        )
+    seen = Counter(name for tower in spec.tower_fields for name in tower)
+    for name, times in seen.items():
+        if name not in names:
+            raise RequestError(f"The option tower_fields names an unknown field {name!r}: {nearest(name, names)}.")
+        if times > 1:
+            raise RequestError(f"The field {name!r} is in {times} towers: name it once in tower_fields.")
+    missing = [name for name in names if name not in seen]
+    if missing:
+        raise RequestError(f"The field {missing[0]!r} is in no tower: name every field once in tower_fields.")
+    if not all(spec.tower_fields):
+        raise RequestError("A tower of tower_fields has no field: name at least one in each, or fewer towers.")
+    position = {name: number for number, name in enumerate(names)}
+    return tuple(tuple(position[name] for name in tower) for tower in spec.tower_fields)
+
+
+DMT = Family(spec=DmtSpec, layers=DmtLayers, ranges={"tower_kind": ("dlrm", "dcn"), "tower_vectors": (1, 2, 4)})

@@ -3,25 +3,39 @@
 Without any explicit interaction, it is the simplest strong baseline.
 """
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 from torch import Tensor, nn
 
+from models.families.family import Family
 from models.layers import FieldVectors, scoring_mlp
 from models.spec import Features, ModelSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class DnnSpec(ModelSpec):
+    """A deep network: nothing but what all families share."""
+
+    family: ClassVar[str] = "dnn"
 
 
 class DnnLayers(nn.Module):
     """All of a deep network but its tables.
 
     Args:
-        spec: `top_widths` of the MLP.
-        features: the input.
+        spec: Widths of the MLPs.
+        features: Features that come in.
     """
 
-    def __init__(self, spec: ModelSpec, features: Features) -> None:
+    def __init__(self, spec: DnnSpec, features: Features) -> None:
         super().__init__()
         self.vectors = FieldVectors(spec, features)
         self.top = scoring_mlp(spec, self.vectors.width, features.outputs)
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
-        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.registry.FAMILIES` says."""
+        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.families.family.Family` says."""
         return self.top(self.vectors(dense, pooled).flatten(1)).squeeze(1)
+
+
+DNN = Family(spec=DnnSpec, layers=DnnLayers, is_in_auto=True)

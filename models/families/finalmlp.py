@@ -1,13 +1,37 @@
 """FinalMLP: two MLPs that see the features differently and meet bilinearly (Mao et al., AAAI 2023, 2304.00902)."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from models.families.family import Family
 from models.layers import FieldVectors, OutputLayer, hidden_layers, mlp
 from models.spec import Features, ModelSpec, nearest
 from shunter.errors import RequestError
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinalmlpSpec(ModelSpec):
+    """A FinalMLP; `top_widths` are those of its first stream.
+
+    Attributes:
+        second_widths: Hidden widths of the second stream; empty is those of the first.
+        gate_widths: Hidden widths of the MLP that weighs the input of a stream.
+        first_gate: Names of the fields that decide what the first stream sees; empty is the same for all.
+        second_gate: Names of the fields that decide what the second stream sees, likewise.
+        fusion_heads: Parts in which the streams meet in bilinear products; divides their last widths.
+    """
+
+    family: ClassVar[str] = "finalmlp"
+
+    second_widths: tuple[int, ...] = ()
+    gate_widths: tuple[int, ...] = (64,)
+    first_gate: tuple[str, ...] = ()
+    second_gate: tuple[str, ...] = ()
+    fusion_heads: int = 1
 
 
 class FeatureGate(nn.Module):
@@ -18,10 +42,10 @@ class FeatureGate(nn.Module):
     samples: then the gate's output is learned as it is, for an MLP over one learned vector can be nothing else.
 
     Args:
-        width: of the input, all vectors beside each other.
-        dim: of one vector.
-        context: positions of the vectors that are looked at.
-        hidden_widths: of the gate's MLP.
+        width: Width of the input, all vectors beside each other.
+        dim: Width of one vector.
+        context: Positions of the vectors that are looked at.
+        hidden_widths: Hidden widths of the gate's MLP.
     """
 
     def __init__(self, width: int, dim: int, context: Sequence[int], hidden_widths: Sequence[int]) -> None:
@@ -46,9 +70,9 @@ class BilinearFusion(nn.Module):
     Both outputs are cut into heads, and only equal heads meet, which divides the cost of the product by their number.
 
     Args:
-        first: width of the first stream.
-        second: width of the second stream.
-        heads: divides both.
+        first: Width of the first stream.
+        second: Width of the second stream.
+        heads: Parts of each; divides both widths.
 
     Attributes:
         bilinear: `[heads, first / heads, second / heads]`, small at first, for the products add up.
@@ -75,13 +99,13 @@ class TaskFusions(nn.Module):
     """The heads of several tasks: each fuses the streams for itself, where asked for after a tower above each stream.
 
     Args:
-        spec: `fusion_heads` and `task_tower_width`.
-        first: width of the first stream.
-        second: width of the second stream.
-        tasks: how many.
+        spec: Number of heads, and width of a task's tower.
+        first: Width of the first stream.
+        second: Width of the second stream.
+        tasks: Number of tasks.
     """
 
-    def __init__(self, spec: ModelSpec, first: int, second: int, tasks: int) -> None:
+    def __init__(self, spec: FinalmlpSpec, first: int, second: int, tasks: int) -> None:
         super().__init__()
         width = spec.task_tower_width
         self.towers = None
@@ -96,7 +120,7 @@ class TaskFusions(nn.Module):
         """`[batch, first]` and `[batch, second]` to `[batch, tasks]` in float32."""
         pairs = [(first, second)] * len(self.fusions)
         if self.towers is not None:
-            pairs = [(one(first), other(second)) for one, other in self.towers]  # pyright: ignore[reportGeneralTypeIssues]
+            pairs = [(own(first), other(second)) for own, other in self.towers]  # pyright: ignore[reportGeneralTypeIssues]
         return torch.stack([fusion(*pair) for fusion, pair in zip(self.fusions, pairs, strict=True)], dim=1)
 
 
@@ -104,15 +128,14 @@ class FinalmlpLayers(nn.Module):
     """All of a FinalMLP but its tables. Several tasks share gates and streams, and each has a fusion of its own.
 
     Args:
-        spec: `top_widths` and `second_widths` of the streams, `first_gate`, `second_gate`, `gate_widths` and
-            `fusion_heads`.
-        features: the input.
+        spec: Streams, gates and heads.
+        features: Features that come in.
 
     Raises:
-        RequestError: a gate looks at a field that is not there, or the heads do not divide the widths they fuse.
+        RequestError: A gate looks at a field that is not there, or the heads do not divide the widths they fuse.
     """
 
-    def __init__(self, spec: ModelSpec, features: Features) -> None:
+    def __init__(self, spec: FinalmlpSpec, features: Features) -> None:
         super().__init__()
         self.vectors = FieldVectors(spec, features)
         width, dim, first = self.vectors.width, spec.embedding_dim, spec.top_widths
@@ -129,13 +152,13 @@ class FinalmlpLayers(nn.Module):
             self.fusion = TaskFusions(spec, lasts[0], lasts[1], tasks)
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
-        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.registry.FAMILIES` says."""
+        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.families.family.Family` says."""
         vectors = self.vectors(dense, pooled)
         first, second = (stream(gate(vectors)) for gate, stream in zip(self.gates, self.streams, strict=True))
         return self.fusion(first, second)
 
 
-def _check_heads(spec: ModelSpec, lasts: Sequence[int]) -> None:
+def _check_heads(spec: FinalmlpSpec, lasts: Sequence[int]) -> None:
     fused = (spec.task_tower_width,) * 2 if spec.task_tower_width else lasts
     if spec.fusion_heads < 1 or any(width % spec.fusion_heads for width in fused):
         whose = "the width of a task's tower" if spec.task_tower_width else "the streams' last widths"
@@ -153,3 +176,6 @@ def _positions(names: Sequence[str], features: Features) -> list[int]:
             raise RequestError(f"The gate of a stream looks at an unknown field {name!r}: {nearest(name, fields)}.")
     offset = 1 if features.dense else 0
     return [offset + fields.index(name) for name in names]
+
+
+FINALMLP = Family(spec=FinalmlpSpec, layers=FinalmlpLayers, ranges={"fusion_heads": (1, 2, 4, 8)}, is_in_auto=True)

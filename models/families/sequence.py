@@ -5,15 +5,35 @@ Schmidhuber, 1997), whose state joins the vectors of the other fields under an M
 """
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
+from models.families.family import Family
 from models.layers import FieldVectors, scoring_mlp
 from models.positions import Positions
 from models.spec import Features, ModelSpec
 from shunter.errors import RequestError
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceSpec(ModelSpec):
+    """A recurrent network over histories; `top_widths` are those of the MLP above it.
+
+    Attributes:
+        encoder: Kind of the layers that read the histories, position by position.
+        encoder_widths: Hidden width of each of the encoder's layers.
+        encoder_output: What of the last layer goes on: its state after the newest position, or the mean of its states.
+    """
+
+    family: ClassVar[str] = "sequence"
+
+    encoder: Literal["gru", "lstm"] = "gru"
+    encoder_widths: tuple[int, ...] = (32,)
+    encoder_output: Literal["last", "mean"] = "last"
 
 
 class RecurrentLayer(nn.Module, ABC):
@@ -23,11 +43,11 @@ class RecurrentLayer(nn.Module, ABC):
     The elementwise part is in float32 under autocast too, so that a state does not lose digits at each step.
 
     Args:
-        inputs: width of a position.
-        hidden: width of the state.
+        inputs: Width of a position.
+        hidden: Width of the state.
 
     Attributes:
-        gates: blocks of `hidden` rows in the weights of `input_gates` and `state_gates`.
+        gates: Blocks of `hidden` rows in the weights of `input_gates` and `state_gates`.
     """
 
     gates: int
@@ -44,8 +64,8 @@ class RecurrentLayer(nn.Module, ABC):
         from_inputs = self.input_gates(positions).float().unbind(1)
         states = (from_inputs[0].new_zeros(len(positions), self.hidden),) * self.state_vectors
         outputs = []
-        for one in from_inputs:
-            states = self.step(one, self.state_gates(states[0]).float(), states)
+        for from_input in from_inputs:
+            states = self.step(from_input, self.state_gates(states[0]).float(), states)
             outputs.append(states[0])
         return torch.stack(outputs, dim=1)
 
@@ -92,13 +112,13 @@ class HistoryEncoder(nn.Module):
     A state depends on the positions before it only, so that empty ones at the end change nothing that is taken.
 
     Args:
-        spec: `encoder`, `encoder_widths`, `encoder_output`, `embedding_dim`.
+        spec: The encoder, and width of the embeddings.
 
     Attributes:
-        width: of the vector.
+        width: Width of the vector.
     """
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, spec: SequenceSpec) -> None:
         super().__init__()
         widths = (spec.embedding_dim, *spec.encoder_widths)
         self.layers = nn.Sequential(*(LAYERS[spec.encoder](*sizes) for sizes in pairwise(widths)))
@@ -118,14 +138,14 @@ class SequenceLayers(nn.Module):
     """All of a sequence model but its tables; other multi-valued fields are pooled as in every family.
 
     Args:
-        spec: the encoder, and `top_widths` of the MLP.
-        features: the input.
+        spec: The encoder, and widths of the MLP.
+        features: Features that come in.
 
     Raises:
-        RequestError: there is no history, or the encoder cannot be built.
+        RequestError: There is no history, or the encoder cannot be built.
     """
 
-    def __init__(self, spec: ModelSpec, features: Features) -> None:
+    def __init__(self, spec: SequenceSpec, features: Features) -> None:
         super().__init__()
         check_encoder(spec, features)
         others = tuple(field for field in features.categorical if field.length is None)
@@ -146,7 +166,7 @@ class SequenceLayers(nn.Module):
             lengths: `[batch, histories]` ids.
 
         Returns:
-            Logits as `models.registry.FAMILIES` says.
+            Logits as `models.families.family.Family` says.
         """
         fields = list(zip(pooled.split(self._widths, dim=1), self._is_history, strict=True))
         others = [vectors for vectors, is_history in fields if not is_history]
@@ -161,7 +181,7 @@ class SequenceLayers(nn.Module):
         return self.vectors(dense, pooled)
 
 
-def check_encoder(spec: ModelSpec, features: Features) -> None:
+def check_encoder(spec: SequenceSpec, features: Features) -> None:
     """Raise a `RequestError` for histories or an encoder that a sequence model cannot be built with."""
     if not features.histories:
         raise RequestError(
@@ -174,3 +194,16 @@ def check_encoder(spec: ModelSpec, features: Features) -> None:
         raise RequestError(f"The encoder_output {spec.encoder_output!r} is not known: use last or mean.")
     if not spec.encoder_widths or min(spec.encoder_widths) < 1:
         raise RequestError(f"The encoder_widths {list(spec.encoder_widths)} are no layers: give a width for each.")
+
+
+SEQUENCE = Family(
+    spec=SequenceSpec,
+    layers=SequenceLayers,
+    ranges={
+        "encoder": ("gru", "lstm"),
+        "encoder_widths": ((16,), (32,), (64,), (32, 32)),
+        "encoder_output": ("last", "mean"),
+    },
+    reads_positions=True,
+    compiles_slowly=True,
+)

@@ -6,7 +6,7 @@
 
 from models.graph.model import GraphModel
 from models.graph.ranker import Ranker
-from models.graph.registry import GRAPH_FAMILIES, build_graph_model, default_spec
+from models.graph.registry import GRAPH_FAMILIES, build_graph_model, graph_spec
 from models.graph.spec import Attribute, Graph, GraphSpec
 
 __all__ = [
@@ -17,5 +17,5 @@ __all__ = [
     "GraphSpec",
     "Ranker",
     "build_graph_model",
-    "default_spec",
+    "graph_spec",
 ]

@@ -4,7 +4,7 @@ The operators of a step are few and known, but sums along edges are no operator 
 `models.counting` traces dense layers. So each model counts its own layers (`GraphModel.layer_counts`).
 """
 
-from models.counting import MatmulCount, ModelCounts, PrecisionCounts
+from models.counts import MatmulCount, ModelCounts, PrecisionCounts
 from models.graph.model import LayerCounts
 from models.graph.registry import MODELS, check_graph_spec
 from models.graph.spec import Graph, GraphSpec
@@ -23,12 +23,12 @@ def count_graph_model(spec: GraphSpec, graph: Graph, *, negatives: int = 1) -> M
     vector that is summed is read, each result written, once forward and once backward.
 
     Args:
-        spec: the architecture.
-        graph: its nodes and edges.
-        negatives: for each positive.
+        spec: The architecture.
+        graph: Its nodes and edges.
+        negatives: For each positive.
 
     Raises:
-        RequestError: the family is unknown, or a size is below one.
+        RequestError: The family is unknown, or a size is below one.
     """
     check_graph_spec(spec)
     layers = MODELS[spec.family].layer_counts(spec, graph)

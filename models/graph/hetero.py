@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -17,9 +18,9 @@ class Relation:
     """One kind of edge in one direction: the mean over the neighbours that it leads to.
 
     Attributes:
-        source: kind of node that the vectors come from.
-        target: kind of node that they go to.
-        sums: along the edges.
+        source: Kind of node that the vectors come from.
+        target: Kind of node that they go to.
+        sums: Along the edges.
         shares: `[targets, 1]`, one over the number of neighbours.
     """
 
@@ -37,8 +38,8 @@ class RelationalLayer(nn.Module):
     """`relu(W h(v) + sum over relations r of W_r mean over r's neighbours u of h(u))`, for every kind of node.
 
     Args:
-        width: of the vectors.
-        relations: how many there are.
+        width: Width of the vectors.
+        relations: How many there are.
     """
 
     def __init__(self, width: int, relations: int) -> None:
@@ -54,7 +55,14 @@ class RelationalLayer(nn.Module):
         return {kind: torch.relu(vectors) for kind, vectors in mixed.items()}
 
 
-class Hetero(GraphModel):
+@dataclass(frozen=True, kw_only=True)
+class HeteroSpec(GraphSpec):
+    """A relational convolution."""
+
+    family: ClassVar[str] = "hetero"
+
+
+class Hetero(GraphModel[HeteroSpec]):
     """Users, items and the values of their attributes as nodes; every kind of edge has weights of its own.
 
     Each layer is "Modeling Relational Data with Graph Convolutional Networks", equation 2, with the number of a node's
@@ -63,18 +71,22 @@ class Hetero(GraphModel):
     still has its own embedding.
 
     Args:
-        spec: the architecture.
-        graph: the edges, with attributes.
-        device: where the model shall lie.
-        backend: of the sums.
+        spec: Architecture.
+        graph: Edges, with attributes.
+        device: Device where the model shall lie.
+        backend: Library of the sums.
     """
 
+    spec_class = HeteroSpec
+
     def __init__(
-        self, spec: GraphSpec, graph: Graph, *, device: str | torch.device = "cpu", backend: Backend = "auto"
+        self, spec: HeteroSpec, graph: Graph, *, device: str | torch.device = "cpu", backend: Backend = "auto"
     ) -> None:
         super().__init__(spec, graph, device=device, backend=backend)
         width = spec.embedding_dim
-        self.values = nn.ParameterList(INITIAL_DEVIATION * torch.randn(one.values, width) for one in graph.attributes)
+        self.values = nn.ParameterList(
+            INITIAL_DEVIATION * torch.randn(attribute.values, width) for attribute in graph.attributes
+        )
         self.relations = [
             _relation(edges, device, backend) for both in _edges(graph) for edges in (both, both.reversed())
         ]
@@ -82,17 +94,17 @@ class Hetero(GraphModel):
         self.to(device)
 
     @classmethod
-    def layer_counts(cls, spec: GraphSpec, graph: Graph) -> LayerCounts:
+    def layer_counts(cls, spec: HeteroSpec, graph: Graph) -> LayerCounts:
         """Every relation in each layer: its mean, and the product with its weights."""
         edges = [edges for both in _edges(graph) for edges in (both, both.reversed())]
-        nodes = graph.users + graph.items + sum(one.values for one in graph.attributes)
-        targets = sum(one.target_count for one in edges)
+        nodes = graph.users + graph.items + sum(attribute.values for attribute in graph.attributes)
+        targets = sum(relation.target_count for relation in edges)
         return LayerCounts(
-            summed_rows=spec.layers * sum(len(one.sources) for one in edges),
+            summed_rows=spec.layers * sum(len(relation.sources) for relation in edges),
             written_rows=spec.layers * (2 * nodes + 4 * targets),
             operators=spec.layers * 12 * (1 + len(edges)),
             embeddings=nodes,
-            products=((nodes, 1), *((one.target_count, 1) for one in edges)) * spec.layers,
+            products=((nodes, 1), *((relation.target_count, 1) for relation in edges)) * spec.layers,
             biases=spec.layers,
         )
 
@@ -125,8 +137,10 @@ def _edges(graph: Graph) -> Iterator[_Edges]:
     """The edges between users and items, and those of each attribute."""
     counts = {"user": graph.users, "item": graph.items}
     yield _Edges("user", "item", graph.edge_users, graph.edge_items, graph.users, graph.items)
-    for position, one in enumerate(graph.attributes):
-        yield _Edges(one.side, _kind(position), one.nodes, one.ids, counts[one.side], one.values)
+    for position, attribute in enumerate(graph.attributes):
+        yield _Edges(
+            attribute.side, _kind(position), attribute.nodes, attribute.ids, counts[attribute.side], attribute.values
+        )
 
 
 def _relation(edges: _Edges, device: str | torch.device, backend: Backend) -> Relation:

@@ -1,5 +1,8 @@
 """LightGCN (He et al., "LightGCN: Simplifying and Powering Graph Convolution Network", SIGIR 2020)."""
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -8,7 +11,16 @@ from models.graph.propagation import Backend, neighbour_sum
 from models.graph.spec import Graph, GraphSpec
 
 
-class LightGcn(GraphModel):
+@dataclass(frozen=True, kw_only=True)
+class LightGcnSpec(GraphSpec):
+    """A LightGCN."""
+
+    family: ClassVar[str] = "lightgcn"
+
+    layers: int = 3
+
+
+class LightGcn(GraphModel[LightGcnSpec]):
     """Embeddings smoothed along the edges, and nothing else that is learned.
 
     Layer k + 1 of a node is the sum over its neighbours of `e_k / sqrt(degree * degree of the neighbour)` (section
@@ -16,17 +28,19 @@ class LightGcn(GraphModel):
     without an edge keeps its own embedding, which every mean takes as layer 0 and finds nothing to add to.
 
     Args:
-        spec: the architecture.
-        graph: the edges.
-        device: where the model shall lie.
-        backend: of the sums.
+        spec: Architecture.
+        graph: Edges.
+        device: Device where the model shall lie.
+        backend: Library of the sums.
     """
+
+    spec_class = LightGcnSpec
 
     user_scale: Tensor
     item_scale: Tensor
 
     def __init__(
-        self, spec: GraphSpec, graph: Graph, *, device: str | torch.device = "cpu", backend: Backend = "auto"
+        self, spec: LightGcnSpec, graph: Graph, *, device: str | torch.device = "cpu", backend: Backend = "auto"
     ) -> None:
         super().__init__(spec, graph, device=device, backend=backend)
         users, items = graph.edge_users, graph.edge_items
@@ -38,7 +52,7 @@ class LightGcn(GraphModel):
         self.to(device)
 
     @classmethod
-    def layer_counts(cls, spec: GraphSpec, graph: Graph) -> LayerCounts:
+    def layer_counts(cls, spec: LightGcnSpec, graph: Graph) -> LayerCounts:
         """Both directions of every edge in each layer; vectors are scaled before and after, and added up."""
         nodes = graph.users + graph.items
         return LayerCounts(

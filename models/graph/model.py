@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from models.graph.propagation import Backend
 from models.graph.spec import Graph, GraphSpec
 
+Spec = TypeVar("Spec", bound=GraphSpec)
 INITIAL_DEVIATION = 0.1  # of the embeddings, as in LightGCN's own code
 
 
@@ -17,12 +19,12 @@ class LayerCounts:
     """What the layers of a model move and multiply in one forward pass over the whole graph.
 
     Attributes:
-        summed_rows: vectors read along edges.
-        written_rows: vectors that result.
-        operators: dispatched, those of the backward pass included.
-        embeddings: vectors that are learned for nodes.
-        products: (rows, width of the input in vectors) of each product with a matrix of weights.
-        biases: learned vectors beside these matrices.
+        summed_rows: Vectors read along edges.
+        written_rows: Vectors that result.
+        operators: Operators dispatched, those of the backward pass included.
+        embeddings: Vectors that are learned for nodes.
+        products: Rows, and width of the input in vectors, of each product with a matrix of weights.
+        biases: Learned vectors beside these matrices.
     """
 
     summed_rows: int
@@ -33,22 +35,25 @@ class LayerCounts:
     biases: int = 0
 
 
-class GraphModel(nn.Module, ABC):
+class GraphModel(nn.Module, ABC, Generic[Spec]):
     """A recommender over a graph.
 
     Args:
-        spec: the architecture.
-        graph: the edges.
-        device: where the model shall lie.
-        backend: of the sums along the edges.
+        spec: Architecture.
+        graph: Edges.
+        device: Device where the model shall lie.
+        backend: Library of the sums along the edges.
 
     Attributes:
-        users: `[users, dim]` embeddings of the users themselves, before anything came along an edge.
-        items: `[items, dim]` the same of the items.
+        spec_class: Class of its configuration.
+        users: Embeddings of the users themselves, before anything came along an edge, `[users, dim]`.
+        items: Embeddings of the items themselves, `[items, dim]`.
     """
 
+    spec_class: ClassVar[type[GraphSpec]]
+
     def __init__(
-        self, spec: GraphSpec, graph: Graph, *, device: str | torch.device = "cpu", backend: Backend = "auto"
+        self, spec: Spec, graph: Graph, *, device: str | torch.device = "cpu", backend: Backend = "auto"
     ) -> None:
         super().__init__()
         self.spec, self.graph = spec, graph
@@ -57,7 +62,7 @@ class GraphModel(nn.Module, ABC):
 
     @classmethod
     @abstractmethod
-    def layer_counts(cls, spec: GraphSpec, graph: Graph) -> LayerCounts:
+    def layer_counts(cls, spec: Spec, graph: Graph) -> LayerCounts:
         """What a step asks for, counted without building the model."""
 
     @abstractmethod

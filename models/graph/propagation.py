@@ -24,11 +24,11 @@ class NeighbourSum(ABC):
     """For each target node, the sum of the vectors of the sources that have an edge to it; zero where there is none.
 
     Args:
-        sources: int64 `[edges]`, ids of nodes.
-        targets: int64 `[edges]`.
-        source_count: number of source nodes.
-        target_count: number of target nodes.
-        device: where the vectors lie.
+        sources: Int64 `[edges]`, ids of nodes.
+        targets: Int64 `[edges]`.
+        source_count: Number of source nodes.
+        target_count: Number of target nodes.
+        device: Device where the vectors lie.
     """
 
     @abstractmethod
@@ -125,7 +125,7 @@ def import_dgl() -> ModuleType:
     """Import DGL, for torch; left to itself it would write the choice into a file in the user's home.
 
     Raises:
-        RequestError: it is not installed.
+        RequestError: It is not installed.
     """
     os.environ.setdefault("DGLBACKEND", "pytorch")
     try:

@@ -24,8 +24,8 @@ class Ranker(nn.Module):
     Args:
         user_vectors: `[users, dim]`.
         item_vectors: `[items, dim]`.
-        user_degrees: edges of each user, `[users]`.
-        item_degrees: edges of each item, `[items]`.
+        user_degrees: Edges of each user, `[users]`.
+        item_degrees: Edges of each item, `[items]`.
     """
 
     user_vectors: Tensor
@@ -46,7 +46,8 @@ class Ranker(nn.Module):
         """The ranker of a model as it stands, on the model's device."""
         users, items = model.all_vectors()
         degrees = [
-            torch.from_numpy(one).to(users.device) for one in (model.graph.user_degrees(), model.graph.item_degrees())
+            torch.from_numpy(counts).to(users.device)
+            for counts in (model.graph.user_degrees(), model.graph.item_degrees())
         ]
         return cls(users.detach().clone(), items.detach().clone(), *degrees)
 

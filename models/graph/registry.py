@@ -1,5 +1,8 @@
 """The graph models, by name."""
 
+from dataclasses import fields
+from typing import Any
+
 import torch
 
 from models.graph.hetero import Hetero
@@ -11,8 +14,32 @@ from models.graph.spec import Graph, GraphSpec
 from models.spec import nearest
 from shunter.errors import RequestError
 
-MODELS: dict[str, type[GraphModel]] = {"lightgcn": LightGcn, "sage": Sage, "hetero": Hetero}
+MODELS: dict[str, type[GraphModel[Any]]] = {
+    model.spec_class.family: model
+    for model in (
+        LightGcn,
+        Sage,
+        Hetero,
+    )
+}
 GRAPH_FAMILIES = tuple(MODELS)
+
+
+def graph_spec(family: str = "lightgcn", **options: int) -> GraphSpec:
+    """The architecture of a graph model with some options, as files have them; what other models read is left out.
+
+    Raises:
+        RequestError: The family or an option is unknown.
+    """
+    if family not in MODELS:
+        raise RequestError(f"Unknown graph model {family!r}: {nearest(family, MODELS)}.")
+    known = {option.name for model in MODELS.values() for option in fields(model.spec_class)}
+    for name in options:
+        if name not in known:
+            raise RequestError(f"The graph model has no option {name!r}: {nearest(name, known)}.")
+    chosen = MODELS[family].spec_class
+    own = {option.name for option in fields(chosen)}
+    return chosen(**{name: value for name, value in options.items() if name in own})
 
 
 def build_graph_model(
@@ -26,15 +53,15 @@ def build_graph_model(
     """Build a model with its initial weights, which are drawn on the CPU from the seed alone.
 
     Args:
-        spec: the architecture.
-        graph: the edges.
-        seed: of the initial weights.
-        device: where the model shall lie.
-        backend: of the propagation; `auto` takes DGL where it is there.
+        spec: Architecture.
+        graph: Edges.
+        seed: Seed of the initial weights.
+        device: Device where the model shall lie.
+        backend: Library of the propagation; `auto` takes DGL where it is there.
 
     Raises:
-        RequestError: the family is unknown, a size is below one, or DGL is asked for and is not there.
-        DataError: the graph has no edge.
+        RequestError: A size is below one, or DGL is asked for and is not there.
+        DataError: The graph has no edge.
     """
     check_graph_spec(spec)
     graph.check()
@@ -45,13 +72,7 @@ def build_graph_model(
 
 def check_graph_spec(spec: GraphSpec) -> None:
     """Raise a `RequestError` for a model that cannot be built."""
-    if spec.family not in MODELS:
-        raise RequestError(f"Unknown graph model {spec.family!r}: {nearest(spec.family, MODELS)}.")
-    for name in ("embedding_dim", "layers", "neighbours"):
-        if getattr(spec, name) < 1:
-            raise RequestError(f"A graph model needs at least one of {name}, not {getattr(spec, name)}: raise it.")
-
-
-def default_spec(family: str) -> GraphSpec:
-    """The architecture to start from: three layers, or two where neighbours are drawn or weights lie in each layer."""
-    return GraphSpec(family=family, layers=3 if family == "lightgcn" else 2)
+    for option in fields(spec):
+        value = getattr(spec, option.name)
+        if value < 1:
+            raise RequestError(f"A graph model needs at least one of {option.name}, not {value}: raise it.")

@@ -1,5 +1,8 @@
 """GraphSAGE (Hamilton et al., "Inductive Representation Learning on Large Graphs", NeurIPS 2017)."""
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -10,7 +13,20 @@ from models.graph.sampling import neighbour_sampler
 from models.graph.spec import Graph, GraphSpec
 
 
-class Sage(GraphModel):
+@dataclass(frozen=True, kw_only=True)
+class SageSpec(GraphSpec):
+    """A GraphSAGE.
+
+    Attributes:
+        neighbours: Neighbours drawn for each node in each layer while training; scoring uses all.
+    """
+
+    family: ClassVar[str] = "sage"
+
+    neighbours: int = 10
+
+
+class Sage(GraphModel[SageSpec]):
     """Each layer mixes a node with the mean of some of its neighbours, through weights that all nodes share.
 
     `h_k(v) = relu(W_k [h_(k-1)(v), mean of h_(k-1)(u)])` (algorithm 1, with the mean of section 3.3), the last layer
@@ -19,16 +35,18 @@ class Sage(GraphModel):
     node without an edge has nothing but its own embedding in its layers.
 
     Args:
-        spec: the architecture.
-        graph: the edges.
-        device: where the model shall lie.
-        backend: of sums and sampler.
+        spec: Architecture.
+        graph: Edges.
+        device: Device where the model shall lie.
+        backend: Library of the sums and the sampler.
     """
+
+    spec_class = SageSpec
 
     degrees: Tensor
 
     def __init__(
-        self, spec: GraphSpec, graph: Graph, *, device: str | torch.device = "cpu", backend: Backend = "auto"
+        self, spec: SageSpec, graph: Graph, *, device: str | torch.device = "cpu", backend: Backend = "auto"
     ) -> None:
         super().__init__(spec, graph, device=device, backend=backend)
         nodes = graph.users + graph.items  # users first
@@ -42,7 +60,7 @@ class Sage(GraphModel):
         self.to(device)
 
     @classmethod
-    def layer_counts(cls, spec: GraphSpec, graph: Graph) -> LayerCounts:
+    def layer_counts(cls, spec: SageSpec, graph: Graph) -> LayerCounts:
         """At most: as if the nodes of a step were all there are."""
         nodes = graph.users + graph.items
         return LayerCounts(
@@ -72,7 +90,7 @@ class Sage(GraphModel):
         edges = []
         for _ in self.layers:
             sources, targets = (
-                one.to(nodes.device) for one in self.sampler.draw(needed[-1].cpu(), self.spec.neighbours)
+                ends.to(nodes.device) for ends in self.sampler.draw(needed[-1].cpu(), self.spec.neighbours)
             )
             edges.append((sources, targets))
             needed.append(torch.unique(torch.cat([needed[-1], sources])))

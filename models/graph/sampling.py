@@ -13,9 +13,9 @@ class NeighbourSampler(ABC):
     """Draws for a node as many of its neighbours as asked for, each at most once, or all where it has no more.
 
     Args:
-        sources: int64 `[edges]`.
-        targets: int64 `[edges]`.
-        nodes: number of nodes.
+        sources: Int64 `[edges]`.
+        targets: Int64 `[edges]`.
+        nodes: Number of nodes.
     """
 
     @abstractmethod

@@ -1,7 +1,7 @@
 """What a graph recommender is built from: its architecture, and the graph of who chose what."""
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -12,31 +12,24 @@ Side = Literal["user", "item"]
 
 @dataclass(frozen=True, kw_only=True)
 class GraphSpec:
-    """The architecture of one graph recommender.
+    """The architecture of one graph recommender: what all have in common. Each model adds its own options in its file.
+
+    `models.graph.registry.graph_spec` builds the spec of a model from its name and options, as files have them.
 
     Attributes:
-        family: name in the registry (`models.graph.registry`).
-        embedding_dim: width of every node's vector, in every layer.
-        layers: how many times vectors pass along the edges.
-        neighbours: `sage`: neighbours drawn for each node in each layer while training; scoring uses all.
+        family: Name in the registry (`models.graph.registry`).
+        embedding_dim: Width of every node's vector, in every layer.
+        layers: Number of times that vectors pass along the edges.
     """
 
-    family: str = "lightgcn"
+    family: ClassVar[str]
+
     embedding_dim: int = 64
-    layers: int = 3
-    neighbours: int = 10
+    layers: int = 2
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON; `neighbours` is left out where nothing reads it, unless it is set."""
-        values = asdict(self)
-        if self.family != "sage" and self.neighbours == GraphSpec.neighbours:
-            del values["neighbours"]
-        return values
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "GraphSpec":
-        """Inverse of `to_dict`."""
-        return cls(**values)
+        """Plain values, ready for JSON."""
+        return {"family": self.family, **asdict(self)}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,11 +37,11 @@ class Attribute:
     """A property of users or of items, as edges from nodes to values.
 
     Attributes:
-        name: column of the source.
-        side: whose property it is.
-        values: number of values, so of nodes of their own; 0 is the unknown value, which has no edge.
-        nodes: int64 `[edges]`, the users or items.
-        ids: int64 `[edges]`, their values.
+        name: Column of the source.
+        side: Kind of node whose property it is.
+        values: Number of values, so of nodes of their own; 0 is the unknown value, which has no edge.
+        nodes: Users or items, int64 `[edges]`.
+        ids: Their values, int64 `[edges]`.
     """
 
     name: str
@@ -66,11 +59,11 @@ class Graph:
     edge. Other nodes may have none either: whoever chose nothing, whatever nobody chose.
 
     Attributes:
-        users: number of users, 0 included.
-        items: number of items, 0 included.
-        edge_users: int64 `[edges]`, each pair of user and item once.
-        edge_items: int64 `[edges]`.
-        attributes: what is known of users and items, for the model that reads it.
+        users: Number of users, 0 included.
+        items: Number of items, 0 included.
+        edge_users: User of each pair, int64 `[edges]`; each pair of user and item is there once.
+        edge_items: Item of each pair, int64 `[edges]`.
+        attributes: What is known of users and items, for the model that reads it.
     """
 
     users: int

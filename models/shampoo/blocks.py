@@ -43,12 +43,12 @@ class Block:
     """One block of one parameter: where it lies, who works on it, and when.
 
     Attributes:
-        group: number of the parameter group, which has the options.
-        parameter: the whole parameter.
-        index: position of the block in `split_blocks(parameter)`.
-        shape: of the block.
-        slot: which of every `root_every_steps` steps recomputes the inverse roots.
-        owner: rank that keeps the block's state and computes its search direction.
+        group: Number of the parameter group, which has the options.
+        parameter: The whole parameter.
+        index: Position of the block in `split_blocks(parameter)`.
+        shape: Shape of the block.
+        slot: Which of every `root_every_steps` steps recomputes the inverse roots.
+        owner: Rank that keeps the block's state and computes its search direction.
     """
 
     group: int

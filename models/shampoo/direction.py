@@ -41,14 +41,14 @@ def search_direction(
     """Advance a block by one step and return the direction P of its update `weight -= lr * P`.
 
     Args:
-        block: the block.
-        options: of its parameter group.
-        state: its state, changed in place.
+        block: The block.
+        options: Options of its parameter group.
+        state: Its state, changed in place.
         weight: `[*block.shape]`, read for weight decay.
         gradient: `[*block.shape]`, left as it is.
 
     Raises:
-        TrainingError: a factor is not finite, or has no finite root.
+        TrainingError: A factor is not finite, or has no finite root.
     """
     state["step"] += 1
     if options["weight_decay"] and not options["decoupled_weight_decay"]:

@@ -32,33 +32,33 @@ class Shampoo(Optimizer):
     (under autocast too) or float64.
 
     Args:
-        params: parameters, named parameters or groups, as for any torch optimiser; every option but the last two can
+        params: Parameters, named parameters or groups, as for any torch optimiser; every option but the last two can
             be set for each group.
-        lr: step size.
-        betas: decay of the averaged gradient (0 for none), and of the factors (1 sums, as Adagrad does).
-        epsilon: added to the factors' eigenvalues.
-        relative_epsilon: share of a factor's largest eigenvalue that is added too, about the resolution of float32,
+        lr: Step size.
+        betas: Decay of the averaged gradient (0 for none), and of the factors (1 sums, as Adagrad does).
+        epsilon: Added to the factors' eigenvalues.
+        relative_epsilon: Share of a factor's largest eigenvalue that is added too, about the resolution of float32,
             below which eigenvalues are noise; the paper has 0.
-        weight_decay: pulls the weights to zero: decoupled, or as an L2 term of the gradient.
-        decoupled_weight_decay: which of the two.
-        momentum: of the directions, 0 for none.
-        dampening: share of a direction that momentum leaves out.
-        nesterov: look ahead along the momentum.
-        max_block_size: largest dimension of a block; smaller dimensions are merged up to it.
-        root_every_steps: steps from one computation of a block's roots to the next.
-        start_step: first step that may compute roots, by default `root_every_steps`.
-        stagger: whether the blocks compute their roots in turns.
-        root_exponent: power of the inverse factors; None for 1 / (2 * dimensions of the block).
-        grafting: method that lends each block its step length.
-        grafting_beta: decay of the squared gradient in `rmsprop` and `adam`.
-        grafting_epsilon: added to its root.
-        check_gradients: look for NaN and infinity before each step; on a GPU this waits for the device. Without it
+        weight_decay: Pulls the weights to zero: decoupled, or as an L2 term of the gradient.
+        decoupled_weight_decay: Which of the two.
+        momentum: Momentum of the directions, 0 for none.
+        dampening: Share of a direction that momentum leaves out.
+        nesterov: Look ahead along the momentum.
+        max_block_size: Largest dimension of a block; smaller dimensions are merged up to it.
+        root_every_steps: Steps from one computation of a block's roots to the next.
+        start_step: First step that may compute roots, by default `root_every_steps`.
+        stagger: Whether the blocks compute their roots in turns.
+        root_exponent: Power of the inverse factors; None for 1 / (2 * dimensions of the block).
+        grafting: Method that lends each block its step length.
+        grafting_beta: Decay of the squared gradient in `rmsprop` and `adam`.
+        grafting_epsilon: Added to its root.
+        check_gradients: Look for NaN and infinity before each step; on a GPU this waits for the device. Without it
             they are found when roots are next computed.
-        process_group: processes that share the state; by default all, or just this one if torch.distributed is not
+        process_group: Processes that share the state; by default all, or just this one if torch.distributed is not
             initialised.
 
     Raises:
-        RequestError: an option is out of range, a parameter is of a type, layout or device that does not suit, or this
+        RequestError: An option is out of range, a parameter is of a type, layout or device that does not suit, or this
             process does not belong to the group.
     """
 
@@ -126,13 +126,13 @@ class Shampoo(Optimizer):
         """Update the parameters.
 
         Args:
-            closure: computes the loss and the gradients anew.
+            closure: Computes the loss and the gradients anew.
 
         Returns:
             What the closure returned.
 
         Raises:
-            TrainingError: a gradient is NaN or infinite, whereupon nothing has changed, or a root is.
+            TrainingError: A gradient is NaN or infinite, whereupon nothing has changed, or a root is.
         """
         loss = None
         if closure is not None:
@@ -160,10 +160,10 @@ class Shampoo(Optimizer):
         """Continue from this process's part of a state, or from a full one on any number of processes.
 
         Args:
-            state_dict: from `state_dict`, `full_state_dict` or `merge_state_dicts`.
+            state_dict: State as `state_dict`, `full_state_dict` or `merge_state_dicts` gives it.
 
         Raises:
-            CheckpointError: it belongs to another model or optimiser, or is the part of another process.
+            CheckpointError: It belongs to another model or optimiser, or is the part of another process.
         """
         if "part" not in state_dict:
             raise CheckpointError(

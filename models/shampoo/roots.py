@@ -15,14 +15,14 @@ def inverse_root(matrix: Tensor, exponent: float, epsilon: float, relative_epsil
     Args:
         matrix: `[size, size]`, symmetric positive semi-definite.
         exponent: 0.25 for the inverse fourth root.
-        epsilon: added to each eigenvalue, more than 0.
-        relative_epsilon: share of the largest eigenvalue that is added too.
+        epsilon: Added to each eigenvalue, more than 0.
+        relative_epsilon: Share of the largest eigenvalue that is added too.
 
     Returns:
         `[size, size]`, in the type of `matrix`.
 
     Raises:
-        TrainingError: the matrix holds NaN or infinity, or has no finite root in float64 either.
+        TrainingError: The matrix holds NaN or infinity, or has no finite root in float64 either.
     """
     if not bool(torch.isfinite(matrix).all()):
         raise TrainingError(

@@ -16,8 +16,8 @@ def assign_greedily(costs: Sequence[float], loads: list[float]) -> list[int]:
     """Give each item to the bin with the least load, the costliest items first (Graham's longest-first rule).
 
     Args:
-        costs: of the items.
-        loads: of the bins so far; grows by what they receive.
+        costs: Costs of the items.
+        loads: Loads of the bins so far; they grow by what the bins receive.
 
     Returns:
         The bin of each item; equal on every process that asks with equal arguments.
@@ -36,8 +36,8 @@ def lay_out(groups: Sequence[dict[str, Any]], ranks: int) -> list[Block]:
     Later groups never change the blocks of earlier ones, and the slots do not depend on the number of ranks.
 
     Args:
-        groups: parameter groups of the optimiser.
-        ranks: number of processes.
+        groups: Parameter groups of the optimiser.
+        ranks: Number of processes.
     """
     loads = [0.0] * ranks
     blocks: list[Block] = []
@@ -62,14 +62,14 @@ class Ranks:
     """The processes that share one optimiser's state; a single one where torch.distributed is not initialised.
 
     Args:
-        group: the processes, by default all of them.
+        group: The processes, by default all of them.
 
     Attributes:
-        rank: of this process in the group.
-        count: number of processes.
+        rank: Rank of this process in the group.
+        count: Number of processes.
 
     Raises:
-        RequestError: this process does not belong to the group.
+        RequestError: This process does not belong to the group.
     """
 
     def __init__(self, group: dist.ProcessGroup | None = None) -> None:
@@ -86,8 +86,8 @@ class Ranks:
         The buffer's layout depends on the blocks alone, never on which of them have a gradient this time.
 
         Args:
-            blocks: all blocks, in an order that is equal on every process.
-            directions: of this process's blocks; a block that is missing does not move.
+            blocks: All blocks, in an order that is equal on every process.
+            directions: Directions of this process's blocks; a block that is missing does not move.
 
         Returns:
             The direction of each block.
@@ -133,7 +133,7 @@ def merge_state_dicts(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Join the state dicts that the ranks of one run saved, for a restart on another number of processes.
 
     Raises:
-        CheckpointError: the parts are not those of all ranks of one run.
+        CheckpointError: The parts are not those of all ranks of one run.
     """
     found = sorted((part["part"]["ranks"], part["part"]["rank"]) for part in parts)
     if not parts or found != [(len(parts), rank) for rank in range(len(parts))]:

@@ -5,62 +5,17 @@ elsewhere (`engine.probes.operator_costs`), all through `OperatorCosts`.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import replace
 
-from models.counting import FLOAT_BYTES, ModelCounts, count_model
+from models.counting import count_model
+from models.counts import FLOAT_BYTES, ModelCounts
 from models.spec import rows_kept
+from models.supernet.cost_table import CostTable, OperatorCosts
+from models.supernet.network import Supernet
 from models.supernet.paths import INPUT, OUTPUT, LayerCosts, MlpPaths
 
-if TYPE_CHECKING:
-    from models.supernet.network import Supernet
 
-
-class OperatorCosts(Protocol):
-    """What each operator costs, forward, backward and update together."""
-
-    unit: str
-    base: float
-
-    def linear(self, inputs: int, outputs: int, *, is_first: bool) -> float:
-        """A linear layer; the first of the model has no gradient of its input."""
-        ...
-
-    def table(self, rows: int, width: int) -> float:
-        """A table, and its lookups."""
-        ...
-
-    def interaction(self, name: str) -> float:
-        """What the vectors meet in."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class CostTable:
-    """The cost of every operator that an architecture of a super-net may have.
-
-    Attributes:
-        unit: of all figures.
-        bottom: of the linear layer between two widths of the bottom MLP, see `models.supernet.paths`.
-        top: the same of the top MLP.
-        interactions: of each interaction.
-        tables: of each table, by the number of its share and of its width.
-        base: of what all architectures have.
-        largest: cost of the dearest architecture.
-        smallest: cost of the cheapest.
-    """
-
-    unit: str
-    bottom: LayerCosts
-    top: LayerCosts
-    interactions: tuple[float, ...]
-    tables: tuple[tuple[tuple[float, ...], ...], ...]
-    base: float
-    largest: float
-    smallest: float
-
-
-def cost_table(network: "Supernet", costs: OperatorCosts) -> CostTable:
+def cost_table(network: Supernet, costs: OperatorCosts) -> CostTable:
     """The cost of every operator of a super-net."""
     space, features = network.space, network.features
     top_inputs = network.layers.top_inputs
@@ -76,7 +31,7 @@ def cost_table(network: "Supernet", costs: OperatorCosts) -> CostTable:
     )
 
     def extreme(pick: Callable[..., float]) -> float:
-        of_tables = sum(pick(cost for of_share in one for cost in of_share) for one in tables)
+        of_tables = sum(pick(cost for of_share in of_table for cost in of_share) for of_table in tables)
         of_bottom = paths.bottom.extreme_cost(bottom, pick) if paths.bottom else 0.0
         return costs.base + pick(interactions) + of_tables + of_bottom + paths.top.extreme_cost(top, pick)
 
@@ -107,13 +62,13 @@ class CountedBytes:
     """Bytes of the parameters, exactly as `models.counting.ModelCounts.parameter_bytes`.
 
     Args:
-        network: the super-net.
+        network: The super-net.
     """
 
     unit = "bytes"
     base = 0.0
 
-    def __init__(self, network: "Supernet") -> None:
+    def __init__(self, network: Supernet) -> None:
         self._of_interactions = _without_layers(network, self, lambda counts: counts.dense_parameter_bytes)
 
     def linear(self, inputs: int, outputs: int, *, is_first: bool) -> float:
@@ -133,13 +88,13 @@ class CountedFlops:
     """FLOPs of the matrix products of a step for a sample, as `models.counting.ModelCounts.matmul_flops_per_sample`.
 
     Args:
-        network: the super-net.
+        network: The super-net.
     """
 
     unit = "FLOPs"
     base = 0.0
 
-    def __init__(self, network: "Supernet") -> None:
+    def __init__(self, network: Supernet) -> None:
         self._of_interactions = _without_layers(network, self, lambda counts: counts.matmul_flops_per_sample)
 
     def linear(self, inputs: int, outputs: int, *, is_first: bool) -> float:
@@ -156,7 +111,7 @@ class CountedFlops:
 
 
 def _without_layers(
-    network: "Supernet", costs: CountedBytes | CountedFlops, figure: Callable[[ModelCounts], float]
+    network: Supernet, costs: CountedBytes | CountedFlops, figure: Callable[[ModelCounts], float]
 ) -> dict[str, float]:
     """Cost of each interaction: what a model without hidden layers has beyond its two output layers."""
     space, features = network.space, network.features

@@ -1,13 +1,11 @@
 """The interactions of a super-net: all that a DLRM may have, side by side over the same vectors."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from torch import Tensor, nn
 
-from models.interactions import dlrm_interaction, pair_count
+from models.interactions import DlrmInteraction, dlrm_interaction, pair_count
 from models.layers import initialise_linear
-from models.spec import DlrmInteraction, ModelSpec
 from models.supernet.mlp import mixed
 
 
@@ -15,18 +13,18 @@ class SuperInteraction(nn.Module):
     """The mixture of several interactions, each with weights of its own; all give a number for each pair of vectors.
 
     Args:
-        base: width of the vectors.
-        vectors: of a sample.
-        names: of the interactions.
+        dim: Width of the vectors.
+        vectors: Vectors of a sample.
+        names: Names of the interactions.
 
     Attributes:
-        count: numbers that go out.
+        count: Numbers that go out.
     """
 
-    def __init__(self, base: ModelSpec, vectors: int, names: Sequence[DlrmInteraction]) -> None:
+    def __init__(self, dim: int, vectors: int, names: Sequence[DlrmInteraction]) -> None:
         super().__init__()
         self.count = pair_count(vectors)
-        self.candidates = nn.ModuleList(dlrm_interaction(replace(base, interaction=name), vectors) for name in names)
+        self.candidates = nn.ModuleList(dlrm_interaction(name, dim, vectors) for name in names)
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 initialise_linear(module.weight, module.bias)

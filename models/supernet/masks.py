@@ -18,8 +18,8 @@ class Masks:
 
     Attributes:
         values: `[batch, choices, candidates of the largest]`; of a choice they sum to one, what it lacks is 0.
-        places: number of each choice by its name.
-        sizes: candidates of each choice by its name.
+        places: Number of each choice by its name.
+        sizes: Candidates of each choice by its name.
     """
 
     values: Tensor
@@ -35,7 +35,7 @@ class Choices(nn.Module):
     """The logits theta of every choice; all candidates are as likely at first.
 
     Args:
-        sizes: candidates of each choice, by its name.
+        sizes: Candidates of each choice, by its name.
 
     Attributes:
         theta: `[choices, candidates of the largest]`; entries that a choice lacks are never read.
@@ -56,8 +56,8 @@ class Choices(nn.Module):
         """Draw a mixture of the candidates for each sample; the lower the temperature, the nearer to one of them.
 
         Args:
-            batch: samples.
-            temperature: tau, above 0.
+            batch: Samples.
+            temperature: Tau, above 0.
         """
         logits = self.logits().t().unsqueeze(1).expand(-1, batch, -1)
         # Over the first axis, along which a processor computes many softmaxes at a time.
@@ -94,9 +94,9 @@ def draw(theta: Mapping[str, Sequence[float]], generator: torch.Generator, tempe
     """Draw one candidate of each choice, by their probabilities: samples, and not always the likeliest.
 
     Args:
-        theta: logits of each choice.
-        generator: of the random numbers.
-        temperature: above 1 unlikely candidates are drawn more often than they should.
+        theta: Logits of each choice.
+        generator: Source of the random numbers.
+        temperature: Above 1 unlikely candidates are drawn more often than they should.
     """
     chances = {name: (torch.tensor(values) / temperature).softmax(0) for name, values in theta.items()}
-    return {name: int(torch.multinomial(one, 1, generator=generator)) for name, one in chances.items()}
+    return {name: int(torch.multinomial(chance, 1, generator=generator)) for name, chance in chances.items()}

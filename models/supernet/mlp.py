@@ -14,8 +14,8 @@ class Candidates(nn.Linear):
     """Linear layers of several widths over one input, computed as one product.
 
     Args:
-        inputs: width of the input.
-        widths: of the candidates.
+        inputs: Width of the input.
+        widths: Widths of the candidates.
     """
 
     def __init__(self, inputs: int, widths: Sequence[int]) -> None:
@@ -44,10 +44,10 @@ class SuperMlp(nn.Module):
     layer that is not left out is the same one wherever it stands, since the input is wide and the layer dear.
 
     Args:
-        paths: its choices.
-        inputs: width of the input.
-        outputs: width of the output.
-        rectified: whether the output goes through a ReLU, as a hidden layer of something larger.
+        paths: Its choices.
+        inputs: Width of the input.
+        outputs: Width of the output.
+        rectified: Whether the output goes through a ReLU, as a hidden layer of something larger.
     """
 
     def __init__(self, paths: MlpPaths, inputs: int, outputs: int, *, rectified: bool) -> None:

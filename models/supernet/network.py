@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from models.embeddings.request import Kernel
 from models.registry import check_spec
 from models.spec import Features
-from models.supernet.costs import CostTable
+from models.supernet.cost_table import CostTable
 from models.supernet.interactions import SuperInteraction
 from models.supernet.masks import Choices, Masks
 from models.supernet.mlp import SuperMlp
@@ -20,18 +20,18 @@ class Supernet(nn.Module):
     """Every architecture of a space in one model.
 
     Args:
-        space: what is chosen from.
-        features: the input.
-        seed: of the initial weights.
-        embedding_learning_rate: of the tables, which update themselves in the backward pass.
-        device: where the model shall lie.
-        kernel: of the embeddings.
+        space: Space that is chosen from.
+        features: Features that come in.
+        seed: Seed of the initial weights.
+        embedding_learning_rate: Step size of the tables, which update themselves in the backward pass.
+        device: Device where the model shall lie.
+        kernel: Library that does the lookups.
 
     Attributes:
-        coding: its choices by their names, and what they mean.
-        choices: the logits theta.
-        tables: the embeddings.
-        layers: the other weights.
+        coding: Its choices by their names, and what they mean.
+        choices: The logits theta.
+        tables: The embeddings.
+        layers: The other weights.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class _Layers(nn.Module):
         dense, dim = len(features.dense), space.base.embedding_dim
         self.bottom = SuperMlp(coding.bottom, dense, dim, rectified=True) if coding.bottom else None
         bags = len(features.categorical)
-        self.interaction = SuperInteraction(space.base, bags + (1 if dense else 0), space.interactions)
+        self.interaction = SuperInteraction(dim, bags + (1 if dense else 0), space.interactions)
         self.top_inputs = self.interaction.count + (dim if dense else bags * dim)
         self.top = SuperMlp(coding.top, self.top_inputs, features.outputs, rectified=False)
 

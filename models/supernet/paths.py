@@ -27,12 +27,12 @@ class MlpPaths:
     """The paths of one MLP.
 
     Args:
-        name: that its choices begin with.
-        layers: widths that each hidden layer may have; 0 among them: it may be left out.
+        name: Beginning of the names of its choices.
+        layers: Widths that each hidden layer may have; 0 among them: it may be left out.
 
     Attributes:
-        widths: that the activations may have after each layer, the input before the first.
-        candidates: for each choice by its name, where its width may come from: `INPUT`, a width, or `SKIP`.
+        widths: Widths that the activations may have after each layer, the input before the first.
+        candidates: For each choice by its name, where its width may come from: `INPUT`, a width, or `SKIP`.
     """
 
     def __init__(self, name: str, layers: Sequence[Sequence[int]]) -> None:
@@ -92,8 +92,8 @@ class MlpPaths:
         exact cost of their architecture.
 
         Args:
-            masks: of all choices.
-            costs: of the linear layer between two widths, `INPUT` on the left and `OUTPUT` on the right.
+            masks: Masks of all choices.
+            costs: Cost of the linear layer between two widths, `INPUT` on the left and `OUTPUT` on the right.
 
         Returns:
             `[batch]`, in the unit of the costs.

@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from models.spec import DlrmInteraction, Features, ModelSpec
+from models.families.dlrm import DlrmSpec
+from models.interactions import DlrmInteraction
+from models.spec import Features
 from models.supernet.paths import MlpPaths
 from models.supernet.tables import dim_choice, share_choice
 
@@ -16,11 +18,11 @@ class Architecture:
     """One architecture of a super-net.
 
     Attributes:
-        bottom: hidden width of each layer over the dense features, 0 where it is left out.
-        top: the same of the layers over the interaction.
-        interaction: name of what the vectors meet in.
-        dims: width of each table.
-        shares: share of the ids of each table that have a row of their own.
+        bottom: Hidden width of each layer over the dense features, 0 where it is left out.
+        top: The same of the layers over the interaction.
+        interaction: Name of what the vectors meet in.
+        dims: Width of each table.
+        shares: Share of the ids of each table that have a row of their own.
     """
 
     bottom: tuple[int, ...]
@@ -35,23 +37,23 @@ class SupernetSpace:
     """What a super-net chooses from; each attribute like that of `Architecture`, with candidates instead of a value.
 
     Attributes:
-        base: what all architectures have in common: `embedding_dim`, the width of the vectors that meet, at least that
-            of the widest table.
-        bottom: widths of each layer over the dense features, with 0 where it may be left out; empty without any.
-        top: the same of the layers over the interaction.
-        interactions: names.
-        dims: widths of each table.
-        shares: shares of each table.
+        base: Options that all architectures have in common: `embedding_dim`, the width of the vectors that meet, at
+            least that of the widest table.
+        bottom: Widths of each layer over the dense features, with 0 where it may be left out; empty without any.
+        top: The same of the layers over the interaction.
+        interactions: Names.
+        dims: Widths of each table.
+        shares: Shares of each table.
     """
 
-    base: ModelSpec
+    base: DlrmSpec
     bottom: Layers
     top: Layers
     interactions: tuple[DlrmInteraction, ...]
     dims: tuple[tuple[int, ...], ...]
     shares: tuple[tuple[float, ...], ...]
 
-    def spec(self, architecture: Architecture) -> ModelSpec:
+    def spec(self, architecture: Architecture) -> DlrmSpec:
         """The same architecture as a model that is trained by itself."""
         return replace(
             self.base,
@@ -67,13 +69,13 @@ class Coding:
     """The choices of a space.
 
     Args:
-        space: what is chosen from.
-        features: the input; without dense features there is no bottom MLP.
+        space: Space that is chosen from.
+        features: Features that come in; without dense features there is no bottom MLP.
 
     Attributes:
-        bottom: choices of the bottom MLP, None where there is none.
-        top: those of the top MLP.
-        sizes: candidates of each choice by its name; the widths of the tables stand together in their order, and so do
+        bottom: Choices of the bottom MLP, None where there is none.
+        top: Those of the top MLP.
+        sizes: Candidates of each choice by its name; the widths of the tables stand together in their order, and so do
             their shares.
     """
 
@@ -107,6 +109,8 @@ class Coding:
             **(self.bottom.encode(architecture.bottom) if self.bottom else {}),
             **self.top.encode(architecture.top),
             INTERACTION: space.interactions.index(architecture.interaction),
-            **{dim_choice(one): space.dims[one].index(width) for one, width in enumerate(architecture.dims)},
-            **{share_choice(one): space.shares[one].index(share) for one, share in enumerate(architecture.shares)},
+            **{dim_choice(table): space.dims[table].index(width) for table, width in enumerate(architecture.dims)},
+            **{
+                share_choice(table): space.shares[table].index(share) for table, share in enumerate(architecture.shares)
+            },
         }

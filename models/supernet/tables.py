@@ -32,10 +32,10 @@ class _Lookup(NamedTuple):
     """One table of so many rows, as one bag reads it.
 
     Attributes:
-        table: whose ids are looked up.
-        number: of its candidate.
-        bag: of the sample.
-        rows: of the candidate.
+        table: Table whose ids are looked up.
+        number: Number of its candidate.
+        bag: Bag of the sample.
+        rows: Rows of the candidate.
     """
 
     table: int
@@ -51,13 +51,13 @@ class SuperTables(nn.Module):
     super-net has no sparse gradients, which few optimisers take.
 
     Args:
-        features: the input.
-        dims: widths that each table may have.
-        shares: shares of its ids that may have a row of their own, of each table.
-        dim: width of the vectors that come out, at least the widest table.
-        learning_rate: of the row-wise Adagrad.
-        device: where the tables lie, for good.
-        kernel: of the embeddings.
+        features: Features that come in.
+        dims: Widths that each table may have.
+        shares: Shares of its ids that may have a row of their own, of each table.
+        dim: Width of the vectors that come out, at least the widest table.
+        learning_rate: Step size of the row-wise Adagrad.
+        device: Device where the tables lie, for good.
+        kernel: Library that does the lookups.
     """
 
     columns: Tensor
@@ -87,16 +87,16 @@ class SuperTables(nn.Module):
             for bag in range(len(of_bag))
             if of_bag[bag] == table
         ]
-        tables = list(dict.fromkeys((one.table, one.number, one.rows) for one in self.lookups))
+        tables = list(dict.fromkeys((lookup.table, lookup.number, lookup.rows) for lookup in self.lookups))
         self.embeddings = build_embeddings(
             [rows for *_, rows in tables],
             dim,
             learning_rate=learning_rate,
             device=torch.device(device),
             kernel=kernel,
-            table_of=[tables.index((one.table, one.number, one.rows)) for one in self.lookups],
+            table_of=[tables.index((lookup.table, lookup.number, lookup.rows)) for lookup in self.lookups],
         )
-        self._bags, self._shares_rows = len(of_bag), any(one.rows < ids[one.table] for one in self.lookups)
+        self._bags, self._shares_rows = len(of_bag), any(lookup.rows < ids[lookup.table] for lookup in self.lookups)
         columns = torch.zeros(len(dims), max(map(len, dims)), dim)
         for table, widths in enumerate(dims):
             for number, width in enumerate(widths):
@@ -104,9 +104,9 @@ class SuperTables(nn.Module):
         indices = {
             "columns": columns,
             "table_of": torch.tensor(of_bag),
-            "lookup_bags": torch.tensor([one.bag for one in self.lookups]),
-            "lookup_tables": torch.tensor([one.table for one in self.lookups]),
-            "lookup_numbers": torch.tensor([one.number for one in self.lookups]),
+            "lookup_bags": torch.tensor([lookup.bag for lookup in self.lookups]),
+            "lookup_tables": torch.tensor([lookup.table for lookup in self.lookups]),
+            "lookup_numbers": torch.tensor([lookup.number for lookup in self.lookups]),
         }
         for name, tensor in indices.items():
             self.register_buffer(name, tensor.to(device), persistent=False)
@@ -128,7 +128,7 @@ class SuperTables(nn.Module):
             return values, offsets
         batch = (len(offsets) - 1) // self._bags
         bounds = offsets[::batch].tolist()
-        ids = torch.cat([values[bounds[one.bag] : bounds[one.bag + 1]] % one.rows for one in self.lookups])
+        ids = torch.cat([values[bounds[lookup.bag] : bounds[lookup.bag + 1]] % lookup.rows for lookup in self.lookups])
         lengths = offsets.diff().view(self._bags, batch)[self.lookup_bags].flatten()
         return ids, nn.functional.pad(lengths.cumsum(0), (1, 0)).to(offsets.dtype)
 

@@ -20,7 +20,8 @@ from engine.loop.architecture_search import Learned, RoundReport, SupernetSchedu
 from engine.memory import available_memory_bytes
 from engine.probes.operator_costs import MeasuredCosts
 from hardware.meters.meter import EnergyMeter, measure_energy
-from models.spec import ModelSpec, rows_kept
+from models.families.dlrm import DlrmSpec
+from models.spec import rows_kept
 from models.supernet.costs import CostTable, CountedBytes, cost_table
 from models.supernet.network import Supernet
 from models.supernet.space import Architecture, SupernetSpace
@@ -43,7 +44,7 @@ def supernet_space(space: ArchitectureSpace) -> SupernetSpace:
     """The same space, as a super-net has it: a table without a factor has one candidate."""
     names = space.tables
     return SupernetSpace(
-        base=ModelSpec(embedding_dim=space.embedding_dim, dropout=space.dropout),
+        base=DlrmSpec(embedding_dim=space.embedding_dim, dropout=space.dropout),
         bottom=space.bottom,
         top=space.top,
         interactions=space.interactions,

@@ -17,7 +17,9 @@ from pydantic import Field, model_validator
 
 from engine.config import Hyperparameters
 from engine.data.dataset import Dataset
-from models.spec import DlrmInteraction, Features, ModelSpec, nearest, rows_kept
+from models.families.dlrm import DlrmSpec
+from models.interactions import DlrmInteraction
+from models.spec import Features, ModelSpec, nearest, rows_kept
 from search.protocol import Factors, Parameters
 from search.space.settings import nearest_choice
 from shunter.errors import RequestError
@@ -160,7 +162,7 @@ class ArchitectureSpace(Frozen):
 
     def defaults(self) -> list[Parameters]:
         """The point to try first: the architecture nearest to the defaults of `ModelSpec`, its tables whole."""
-        spec = ModelSpec()
+        spec = DlrmSpec()
         bottom = dict(enumerate(spec.bottom_widths))
         top = dict(enumerate(spec.top_widths))
         return [
@@ -177,8 +179,7 @@ class ArchitectureSpace(Frozen):
         """The architecture at a point of the space, and the learning rates, which are the same at all."""
         widths = tuple(parameters.get(f"dim_{name}", self.embedding_dim) for name in self.tables)
         shares = tuple(parameters.get(f"share_{name}", 1.0) for name in self.tables)
-        spec = ModelSpec(
-            family="dlrm",
+        spec = DlrmSpec(
             embedding_dim=self.embedding_dim,
             bottom_widths=_layers(parameters, "bottom", len(self.bottom)),
             top_widths=_layers(parameters, "top", len(self.top)),

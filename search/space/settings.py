@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Hashable, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import Field
@@ -9,6 +10,7 @@ from pydantic import Field
 from engine.config import Hyperparameters
 from engine.data.dataset import Dataset
 from models.names import AUTO, AUTO_FAMILIES
+from models.registry import FAMILIES, model_spec
 from models.spec import ModelSpec, nearest
 from search.protocol import Factors, Parameters
 from shunter.errors import RequestError
@@ -18,26 +20,9 @@ from shunter.requests.training import parse_task_weights
 if TYPE_CHECKING:
     from optuna import Trial
 
-Choices = dict[str, tuple[int | str | None, ...]]
+Choice = int | float | str | None
+Choices = dict[str, tuple[Choice, ...]]
 TowerFields = tuple[tuple[str, ...], ...]
-# Options of the architecture that only some families have; several names in one text are joined by a plus.
-FAMILY_OPTIONS: dict[str, Choices] = {
-    "dcnv2": {"cross_layers": (1, 2, 3, 4), "cross_rank": (None, 16, 64), "cross_structure": ("parallel", "stacked")},
-    "finalmlp": {"fusion_heads": (1, 2, 4, 8)},
-    "dhen": {
-        "interactions": ("dot+linear", "attention+linear", "cross+linear", "dot+cross+linear", "linear+convolution"),
-        "interaction_layers": (1, 2, 3),
-        "interaction_ensemble": ("concat", "sum", "weighted"),
-    },
-    "dmt": {"tower_kind": ("dlrm", "dcn"), "tower_vectors": (1, 2, 4)},
-    "sequence": {
-        "encoder": ("gru", "lstm"),
-        "encoder_widths": ("16", "32", "64", "32+32"),
-        "encoder_output": ("last", "mean"),
-    },
-}
-
-
 # What is searched beside where there are several tasks.
 TASK_OPTIONS: Choices = {"task_tower_width": (None, 32)}
 
@@ -94,7 +79,7 @@ class SearchSpace(Frozen):
         return cls(
             families=families,
             options={
-                **{name: values for family in families for name, values in FAMILY_OPTIONS.get(family, {}).items()},
+                **{name: values for family in families for name, values in family_options(family).items()},
                 **(TASK_OPTIONS if dataset.features.tasks else {}),
             },
             task_weights=task_weights,
@@ -160,7 +145,7 @@ class SearchSpace(Frozen):
     def default(self, family: str | None = None) -> Parameters:
         """The defaults of `ModelSpec` and `Hyperparameters`, moved into the ranges; of the first family or another."""
         family = family or self.families[0]
-        spec, hyperparameters = ModelSpec(), Hyperparameters()
+        spec, hyperparameters = model_spec(family), Hyperparameters()
         parameters: Parameters = {
             **({"family": family} if len(self.families) > 1 else {}),
             "embedding_dim": nearest_choice(spec.embedding_dim, self.embedding_dims),
@@ -184,13 +169,13 @@ class SearchSpace(Frozen):
         """The architecture and the learning rates at a point of the space."""
         bottom = _halving(parameters["bottom_width"], parameters["bottom_layers"]) if self.bottom_widths else ()
         family = parameters.get("family", self.families[0])
-        spec = ModelSpec(
-            family=family,
+        spec = model_spec(
+            family,
             embedding_dim=parameters["embedding_dim"],
             bottom_widths=bottom,
             top_widths=_halving(parameters["top_width"], parameters["top_layers"]),
             dropout=parameters["dropout"],
-            **{option: _from_choice(option, parameters[option]) for option in self._options_of(family)},
+            **{option: _from_choice(family, option, parameters[option]) for option in self._options_of(family)},
             tower_fields=self.tower_partitions[parameters["tower_partition"]] if self.tower_partitions else (),
         )
         hyperparameters = Hyperparameters(
@@ -201,8 +186,13 @@ class SearchSpace(Frozen):
         return spec, hyperparameters
 
     def _options_of(self, family: str) -> Choices:
-        foreign = ModelSpec(family=family).foreign_options()
-        return {option: choices for option, choices in self.options.items() if option not in foreign}
+        own = {option.name for option in fields(FAMILIES[family].spec)}
+        return {option: choices for option, choices in self.options.items() if option in own}
+
+
+def family_options(family: str) -> Choices:
+    """What is searched of a family's own options; several names in one value are joined by a plus."""
+    return {option: tuple(map(_as_choice, values)) for option, values in FAMILIES[family].ranges.items()}
 
 
 def weights_of_tasks(text: str | None, tasks: Sequence[str]) -> tuple[float, ...]:
@@ -222,12 +212,12 @@ def weights_of_tasks(text: str | None, tasks: Sequence[str]) -> tuple[float, ...
     return tuple(given.get(task, 1.0) for task in tasks) if given else ()
 
 
-def _as_choice(value: Any) -> int | str | None:
+def _as_choice(value: Any) -> Choice:
     return "+".join(map(str, value)) if isinstance(value, tuple) else value
 
 
-def _from_choice(option: str, choice: int | str | None) -> Any:
-    is_tuple = isinstance(getattr(ModelSpec(), option), tuple)
+def _from_choice(family: str, option: str, choice: Choice) -> Any:
+    is_tuple = isinstance(getattr(FAMILIES[family].spec, option), tuple)
     if not (is_tuple and isinstance(choice, str)):
         return choice
     return tuple(int(part) if part.isdigit() else part for part in choice.split("+"))

@@ -11,9 +11,9 @@ from engine.data.loader import mean_ids_per_sample
 from engine.execution import execution_of
 from engine.probes.field_interactions import MOST_PASSES, field_interactions
 from hardware.types import Placement
-from models.spec import ModelSpec
+from models.families.dmt import DmtSpec, towers_of
 from models.tower_partitioner import Strategy, TowerPartition, partition_fields
-from models.towers import Towers, towers_of
+from models.towers import Towers
 from search.space.settings import TowerFields
 from shunter.requests.training import TowerStrategy, TrainRequest
 from tracking.runs import Run
@@ -43,7 +43,7 @@ def tower_partitions(
     if request.model != "dmt":
         return {}
     features = dataset.features
-    by_order = towers_of(ModelSpec(family="dmt", towers=request.architecture.towers), features)
+    by_order = towers_of(DmtSpec(towers=request.architecture.towers), features)
     names = [field.name for field in features.categorical]
     ways = (
         list(TowerStrategy)[1:]

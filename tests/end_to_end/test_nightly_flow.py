@@ -18,7 +18,7 @@ from engine.loop.trainer import train
 from ingestion.cache import ingest_source
 from ingestion.sources.days import DaysSource, open_day
 from models.ensemble import Ensemble
-from models.spec import ModelSpec
+from models.registry import model_spec
 from shunter.errors import RequestError
 from shunter.requests.nightly import NightlyRequest
 from shunter.settings import Settings
@@ -71,7 +71,7 @@ class Log:
             for number in numbers
         )
         dataset, _ = ingest_source(DaysSource("log", days), Settings().cache_directory, 0, 0.01)
-        spec = ModelSpec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,))
+        spec = model_spec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,))
         members = [
             train(
                 TrainingJob(

@@ -14,6 +14,7 @@ for name in ("prefect", "mlflow", "optuna", "pydantic", "pydantic_settings", "to
              "sklearn", "zeus", "psutil", "plotly", "typer", "safetensors"):
     sys.modules[name] = None  # to an import statement, that is a package which is not installed
 
+from models.registry import model_spec
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.probes.steps import time_steps
 from engine.loop.trainer import train
@@ -22,8 +23,8 @@ from models.spec import ModelSpec
 from tests.engine.synthetic import write_dataset
 dataset = write_dataset(Path(sys.argv[1]), rows=700)
 execution = Execution(batch_size=64)
-assert time_steps(dataset, ModelSpec(), Hyperparameters(), execution, steps=3).steps == 3
-result = train(TrainingJob(dataset, ModelSpec(), Hyperparameters(), execution, Schedule(max_epochs=2)))
+assert time_steps(dataset, model_spec(), Hyperparameters(), execution, steps=3).steps == 3
+result = train(TrainingJob(dataset, model_spec(), Hyperparameters(), execution, Schedule(max_epochs=2)))
 print(type(result.model.embeddings).__name__, len(result.history))
 """
 

@@ -25,7 +25,7 @@ dataset = write_dataset(Path(tempfile.mkdtemp()), rows=500)
 before = len(sys.modules)
 load_libraries("cpu")
 loaded = len(sys.modules)
-train(TrainingJob(dataset, ModelSpec(), Hyperparameters(), Execution(batch_size=64), Schedule(max_epochs=1)))
+train(TrainingJob(dataset, model_spec(), Hyperparameters(), Execution(batch_size=64), Schedule(max_epochs=1)))
 print(loaded - before, len(sys.modules) - loaded)
 """
 

@@ -8,7 +8,7 @@ from engine.config import Execution, Hyperparameters, Schedule
 from engine.job import Checkpointing, TrainingJob
 from engine.loop.interrupt import stopped_between_steps
 from engine.loop.trainer import train
-from models.spec import ModelSpec
+from models.registry import model_spec
 from tasks.notify import notify
 from tests.engine.synthetic import write_dataset
 
@@ -18,7 +18,7 @@ def endless(folder: str) -> None:
     """Train in `folder`, on from the checkpoint that is there."""
     job = TrainingJob(
         write_dataset(Path(folder) / "data", rows=2_000),
-        ModelSpec(embedding_dim=4),
+        model_spec(embedding_dim=4),
         Hyperparameters(dense_learning_rate=1e-4, embedding_learning_rate=1e-3),
         Execution(batch_size=64, threads=1),
         Schedule(max_epochs=10**6, patience=10**6),

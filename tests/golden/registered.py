@@ -22,7 +22,7 @@ from engine.ranking.trainer import RankingData, train_ranking
 from models.ensemble import Ensemble
 from models.graph import GraphSpec
 from models.graph.ranker import Ranker
-from models.spec import ModelSpec
+from models.registry import model_spec
 from shunter.requests.training import TrainRequest
 from tests.golden.homes import at_home
 from tests.golden.ingestions import LOGS, ingested
@@ -35,8 +35,8 @@ MODELS = {"ensemble": RECORDED / "registered_model", "ranker": RECORDED / "regis
 SCORES = "scores.json"
 LOG = "csv by time"
 ROWS = 12
-SPEC = ModelSpec(embedding_dim=4, bottom_widths=(8,), top_widths=(8,))
-OTHER_SPEC = ModelSpec(family="dcnv2", embedding_dim=4, top_widths=(8,), cross_layers=1)
+SPEC = model_spec(embedding_dim=4, bottom_widths=(8,), top_widths=(8,))
+OTHER_SPEC = model_spec(family="dcnv2", embedding_dim=4, top_widths=(8,), cross_layers=1)
 RATES = Hyperparameters(dense_learning_rate=1e-2, embedding_learning_rate=0.2)
 EXECUTION = Execution(threads=1, batch_size=16)
 SCHEDULE = Schedule(max_epochs=2, seed=4)

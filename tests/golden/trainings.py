@@ -27,6 +27,7 @@ from engine.results import TrainResult
 from hardware.types import Placement
 from models.graph import GraphSpec
 from models.graph.ranker import Ranker
+from models.registry import model_spec
 from models.spec import ModelSpec
 from tests.engine.loop.test_sequence import write_sessions
 from tests.engine.ranking.data import ranking_data
@@ -38,7 +39,7 @@ ROWS = 1_200
 EXECUTION = Execution(threads=1, batch_size=64)
 SCHEDULE = Schedule(max_epochs=2, patience=4, seed=3)
 RATES = Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate=0.1, weight_decay=1e-4)
-SPEC = ModelSpec(embedding_dim=8, bottom_widths=(8,), top_widths=(16, 8), dropout=0.2)
+SPEC = model_spec(embedding_dim=8, bottom_widths=(8,), top_widths=(16, 8), dropout=0.2)
 MACHINE = Machine(memory_bytes=2 << 30, memory_bytes_per_second=1e10, link_bytes_per_second=1e9)
 TOGETHER = replace(SPEC, dropout=0.0)  # every process would draw for itself
 TWO_THREADS = replace(EXECUTION, threads=2)
@@ -114,7 +115,7 @@ def of_optimizer(name: str, folder: Path) -> dict[str, Any]:
 def of_sequence(folder: Path) -> dict[str, Any]:
     """A training of the family that reads histories position by position."""
     dataset = write_sessions(folder / "sessions", rows=ROWS)
-    spec = ModelSpec(family="sequence", embedding_dim=8, encoder_widths=(16,), top_widths=(16,))
+    spec = model_spec(family="sequence", embedding_dim=8, encoder_widths=(16,), top_widths=(16,))
     return outcome(train(TrainingJob(dataset, spec, RATES, replace(EXECUTION, batch_size=128), SCHEDULE)), dataset)
 
 

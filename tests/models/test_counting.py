@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from models.counting import BATCHES, count_layers, count_model
-from models.families.dlrm import DlrmLayers
-from models.registry import FAMILIES, build_model
-from models.spec import CategoricalFeature, Features, ModelSpec
+from models.families.dlrm import DlrmLayers, DlrmSpec
+from models.registry import FAMILIES, build_model, model_spec
+from models.spec import CategoricalFeature, Features
 
 FEATURES = Features(
     dense=("d0", "d1", "d2"),
@@ -16,7 +16,7 @@ FEATURES = Features(
         CategoricalFeature(name="tags", rows=30, multi_valued=True, length=4),
     ),
 )
-SPEC = ModelSpec(embedding_dim=8, bottom_widths=(10,), top_widths=(12,))
+SPEC = DlrmSpec(embedding_dim=8, bottom_widths=(10,), top_widths=(12,))
 
 
 def test_flops_are_those_of_the_matrix_products() -> None:
@@ -62,13 +62,13 @@ def test_activations_are_what_a_real_step_keeps() -> None:
 
 
 def test_deeper_networks_dispatch_more_operators() -> None:
-    deeper = ModelSpec(embedding_dim=8, bottom_widths=(10, 10), top_widths=(12, 12))
+    deeper = model_spec(embedding_dim=8, bottom_widths=(10, 10), top_widths=(12, 12))
     assert count_model(deeper, FEATURES).operators_per_step > count_model(SPEC, FEATURES).operators_per_step > 50
 
 
 def test_a_huge_table_is_counted_without_its_memory() -> None:
     features = Features(dense=(), categorical=(CategoricalFeature(name="id", rows=10**10),))
-    counts = count_model(ModelSpec(embedding_dim=128), features)
+    counts = count_model(model_spec(embedding_dim=128), features)
     assert counts.parameter_bytes > 5 * 10**12
 
 
@@ -109,7 +109,7 @@ def test_layers_bear_the_names_of_the_model() -> None:
 
 
 def test_the_peak_of_a_real_step_is_what_was_traced() -> None:
-    spec = ModelSpec(embedding_dim=16, bottom_widths=(64,), top_widths=(256, 128))
+    spec = DlrmSpec(embedding_dim=16, bottom_widths=(64,), top_widths=(256, 128))
     counts, batch = count_model(spec, FEATURES).fp32, 4096
     layers = DlrmLayers(spec, FEATURES)
     dense, pooled = torch.randn(batch, 3), torch.randn(batch, 3, 16, requires_grad=True)
@@ -128,7 +128,7 @@ def test_the_peak_of_a_real_step_is_what_was_traced() -> None:
 @pytest.mark.parametrize("dense", [(), ("d0", "d1")], ids=["no dense input", "dense input"])
 def test_every_family_is_counted_layer_by_layer(family: str, dense: tuple[str, ...]) -> None:
     features = Features(dense=dense, categorical=FEATURES.categorical)
-    spec = ModelSpec(family=family)
+    spec = model_spec(family=family)
     counts = count_model(spec, features)
     layers = count_layers(spec, features, batch_size=256)
     assert sum(layer.flops for layer in layers) == 256 * counts.matmul_flops_per_sample > 0

@@ -4,15 +4,15 @@ import pytest
 import torch
 
 from models.ensemble import Ensemble
-from models.registry import build_model
-from models.spec import CategoricalFeature, Features, ModelSpec
+from models.registry import build_model, model_spec
+from models.spec import CategoricalFeature, Features
 
 FEATURES = Features(dense=("d",), categorical=(CategoricalFeature(name="c", rows=9),))
 INPUTS = (torch.ones(3, 1), torch.tensor([0, 4, 8]).int(), torch.tensor([0, 1, 2, 3]).int())
 
 
 def test_logits_are_the_weighted_mean_of_the_members() -> None:
-    models = [build_model(ModelSpec(top_widths=(8,)), FEATURES, seed=seed).eval() for seed in range(3)]
+    models = [build_model(model_spec(top_widths=(8,)), FEATURES, seed=seed).eval() for seed in range(3)]
     with torch.no_grad():
         members = [model(*INPUTS) for model in models]
         expected = (members[0] + 2 * members[1] + members[2] * 5) / 8
@@ -20,13 +20,13 @@ def test_logits_are_the_weighted_mean_of_the_members() -> None:
 
 
 def test_a_single_member_scores_as_the_model_itself() -> None:
-    model = build_model(ModelSpec(), FEATURES).eval()
+    model = build_model(model_spec(), FEATURES).eval()
     with torch.no_grad():
         torch.testing.assert_close(Ensemble([model], [0.3])(*INPUTS), model(*INPUTS))
 
 
 @pytest.mark.parametrize("weights", [[-1.0, 2.0], [0.0, 0.0], [1.0]])
 def test_weights_that_are_no_mean_are_a_mistake(weights: list[float]) -> None:
-    models = [build_model(ModelSpec(), FEATURES, seed=seed) for seed in range(2)]
+    models = [build_model(model_spec(), FEATURES, seed=seed) for seed in range(2)]
     with pytest.raises(AssertionError):
         Ensemble(models, weights)

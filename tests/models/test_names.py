@@ -4,7 +4,7 @@ import pytest
 
 from models.counting import count_model
 from models.names import AUTO, AUTO_FAMILIES, check_model, representative
-from models.spec import ModelSpec
+from models.registry import model_spec
 from shunter.errors import RequestError
 from tests.models.families.test_dlrm import features_of
 
@@ -23,7 +23,7 @@ def test_unknown_name_is_answered_with_the_nearest(name: str, meant: str) -> Non
 def test_auto_is_placed_as_its_dearest_family() -> None:
     features = features_of(2, 4, 1)
     flops = {
-        family: count_model(ModelSpec(family=family), features).matmul_flops_per_sample for family in AUTO_FAMILIES
+        family: count_model(model_spec(family=family), features).matmul_flops_per_sample for family in AUTO_FAMILIES
     }
     assert flops[representative(AUTO, features)] == max(flops.values())
     assert representative("dnn", features) == "dnn"

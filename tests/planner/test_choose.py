@@ -5,7 +5,7 @@ import pytest
 from engine.data.dataset import Dataset
 from engine.probes.measurement import Measurement
 from hardware.types import HardwareProfile, Placement, Quantity
-from models.spec import ModelSpec
+from models.registry import model_spec
 from planner.candidates.offers import local_offers
 from planner.candidates.placements import kind
 from planner.choose import choose
@@ -42,7 +42,7 @@ def test_the_chosen_placement_was_measured(dataset: Dataset, profiles: list[Hard
     assert decision.prediction.step_seconds_source == "measured"
     assert decision.prediction.memory_source == "measured"
     assert decision.placement == decision.table[0].candidate.placement
-    assert decision.workload == describe(dataset, ModelSpec())
+    assert decision.workload == describe(dataset, model_spec())
     measured = [row for row in decision.table_rows() if row["step_source"] == "measured"]
     assert PILOTS <= len(measured) <= len(decision.table)
     assert min(row.hours for row in decision.table) == decision.hours

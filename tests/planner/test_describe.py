@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.data.dataset import Dataset
-from models.spec import CategoricalFeature, ModelSpec
+from models.registry import model_spec
+from models.spec import CategoricalFeature
 from planner.describe import REDUCTION_FACTOR, access_curve, describe, hyperband_epochs, job_size
 from shunter.errors import RequestError
 from shunter.requests.training import TrainRequest
@@ -22,7 +23,7 @@ def dataset(tmp_path: Path) -> Dataset:
 
 
 def test_lookups_are_counted_with_the_mean_length_of_bags(dataset: Dataset) -> None:
-    workload = describe(dataset, ModelSpec(embedding_dim=8))
+    workload = describe(dataset, model_spec(embedding_dim=8))
     ids = (dataset.directory / "train.bag3.values.npy").stat().st_size - 128  # int32 after the header of the file
     assert workload.lookups_per_sample == pytest.approx(3 + ids / 4 / 700)
     assert workload.lookup_bytes_per_sample == pytest.approx(workload.lookups_per_sample * 8 * 4)
@@ -30,7 +31,7 @@ def test_lookups_are_counted_with_the_mean_length_of_bags(dataset: Dataset) -> N
 
 
 def test_a_wider_model_asks_for_more(dataset: Dataset) -> None:
-    narrow, wide = (describe(dataset, ModelSpec(embedding_dim=dim)) for dim in (8, 32))
+    narrow, wide = (describe(dataset, model_spec(embedding_dim=dim)) for dim in (8, 32))
     assert wide.matmul_flops_per_sample > narrow.matmul_flops_per_sample
     assert wide.parameter_bytes > narrow.parameter_bytes
 
@@ -44,7 +45,7 @@ def test_a_history_is_looked_up_in_the_table_of_its_items(dataset: Dataset) -> N
     for name, shared in (("own", own), ("shared", replace(own, table=item.name))):
         features = replace(dataset.features, categorical=(item, shared))
         data, ids = replace(dataset, features=features, fields=fields), {item.name: 1, bag.name: 3}
-        curves[name] = access_curve(data, ModelSpec(embedding_dim=8), ids)
+        curves[name] = access_curve(data, model_spec(embedding_dim=8), ids)
     expected = [(180, 0.7 * 3 / 4), (1800, 3 / 4), (3600, 1)]  # (bytes, lookups): hot and cold of the bag, the item
     np.testing.assert_allclose(curves["own"], expected)
     np.testing.assert_allclose(curves["shared"], [(1800, 1)])
@@ -52,8 +53,8 @@ def test_a_history_is_looked_up_in_the_table_of_its_items(dataset: Dataset) -> N
 
 def test_narrow_tables_and_shared_rows_ask_for_less(dataset: Dataset) -> None:
     dims, shares = (4, 8, 8, 8), (1.0, 0.5, 1.0, 1.0)
-    whole = describe(dataset, ModelSpec(embedding_dim=8))
-    less = describe(dataset, ModelSpec(embedding_dim=8, table_dims=dims, table_shares=shares))
+    whole = describe(dataset, model_spec(embedding_dim=8))
+    less = describe(dataset, model_spec(embedding_dim=8, table_dims=dims, table_shares=shares))
     narrow, shared, *_ = (field.rows for field in dataset.features.categorical)
     spared = shared // 2  # of its rows
     assert whole.parameter_bytes - less.parameter_bytes == 4 * (4 * narrow + 8 * spared)
@@ -70,7 +71,7 @@ def test_narrow_tables_and_shared_rows_ask_for_less(dataset: Dataset) -> None:
 
 def test_an_unknown_model_is_refused(dataset: Dataset) -> None:
     with pytest.raises(RequestError, match="unheard"):
-        describe(dataset, ModelSpec(family="unheard"))
+        describe(dataset, model_spec(family="unheard"))
 
 
 @pytest.mark.parametrize(

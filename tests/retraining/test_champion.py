@@ -6,7 +6,7 @@ from datetime import date, timedelta
 import pytest
 
 from engine.config import Hyperparameters
-from models.spec import ModelSpec
+from models.registry import model_spec
 from retraining.champion import LEARNED_DAYS, MOST_DAYS_KEPT, parse_hyperparameters, slowed, version_tags
 from shunter.requests.nightly import NightlyRequest
 from tracking.convention import model_params
@@ -22,7 +22,7 @@ from tracking.convention import model_params
 )
 def test_settings_are_read_back_from_a_run_as_they_were_written(options: dict) -> None:
     settings = replace(Hyperparameters(), **options)
-    params = {name: str(value) for name, value in model_params(ModelSpec(), settings).items()}
+    params = {name: str(value) for name, value in model_params(model_spec(), settings).items()}
     assert parse_hyperparameters(params) == settings
 
 

@@ -11,7 +11,7 @@ from mlflow import MlflowClient
 from engine.config import Hyperparameters
 from engine.data.dataset import Dataset
 from engine.pareto import hypervolume
-from models.spec import ModelSpec
+from models.registry import model_spec
 from reporting.front_figure import front_figure
 from search.front import format_setting, front_rows
 from search.result import Setting, TuneResult, front_settings
@@ -25,7 +25,7 @@ from tracking.store import tracking_uri
 def setting(number: int, ne: float, milliseconds: float | None, *, pruned: bool = False, over: float = -1.0) -> Setting:
     costs = {} if milliseconds is None else {"step_seconds": milliseconds / 1e3, "parameter_bytes": 2.0**20 * number}
     return Setting(
-        spec=ModelSpec(family="deepfm" if number % 2 else "dlrm"),
+        spec=model_spec(family="deepfm" if number % 2 else "dlrm"),
         hyperparameters=Hyperparameters(),
         validation_ne=ne,
         trial_number=number,
@@ -80,7 +80,9 @@ def test_rows_say_what_to_choose_by(result: TuneResult) -> None:
 
 
 def test_words_of_a_setting_name_what_differs_from_the_family() -> None:
-    spec = ModelSpec(embedding_dim=16, interaction="fm", table_dims=(4, 16), table_shares=(1.0, 0.25), bottom_widths=())
+    spec = model_spec(
+        embedding_dim=16, interaction="fm", table_dims=(4, 16), table_shares=(1.0, 0.25), bottom_widths=()
+    )
     words = format_setting(spec, Hyperparameters(dense_learning_rate=3e-3))
     assert words == ("dim 4-16, rows kept 25%-100%, bottom none, top 128-64, interaction fm, rates 0.003 0.02")
 

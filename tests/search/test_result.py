@@ -3,13 +3,13 @@
 from typing import Any
 
 from engine.config import Hyperparameters
-from models.spec import ModelSpec
+from models.registry import model_spec
 from search.result import Setting, TuneResult
 
 
 def setting(number: int, **others: Any) -> Setting:
     return Setting(
-        spec=ModelSpec(),
+        spec=model_spec(),
         hyperparameters=Hyperparameters(),
         validation_ne=0.8,
         trial_number=number,

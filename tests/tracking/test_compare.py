@@ -9,7 +9,7 @@ from engine.config import Hyperparameters, Schedule
 from engine.execution import execution_of
 from engine.job import TrainingJob
 from hardware.types import Placement
-from models.spec import ModelSpec
+from models.registry import model_spec
 from shunter.requests.training import TrainRequest
 from tasks.select import log_decision
 from tasks.train import train_to_the_end
@@ -21,9 +21,9 @@ from tracking.store import tracking_uri
 from tracking.tree import read_tree
 
 SETTINGS = {
-    "dlrm": (ModelSpec(embedding_dim=4), "fp32", 64, 1),
-    "dcnv2": (ModelSpec(family="dcnv2", embedding_dim=8), "bf16", 128, 2),
-    "dnn": (ModelSpec(family="dnn", embedding_dim=4, top_widths=(8,)), "fp32", 256, 1),
+    "dlrm": (model_spec(embedding_dim=4), "fp32", 64, 1),
+    "dcnv2": (model_spec(family="dcnv2", embedding_dim=8), "bf16", 128, 2),
+    "dnn": (model_spec(family="dnn", embedding_dim=4, top_widths=(8,)), "fp32", 256, 1),
 }
 # What any two trainings must be comparable in, by `mlflow/README.md`.
 COMMON = {

@@ -7,7 +7,7 @@ from engine.config import Hyperparameters
 from engine.metrics import Metrics
 from engine.results import EpochReport
 from hardware.types import EnergyReading, Placement, Workload
-from models.spec import ModelSpec
+from models.registry import model_spec
 from shunter.requests.training import Limits, TrainRequest
 from shunter.settings import PROJECT_ROOT
 from tests.engine.synthetic import write_dataset
@@ -60,7 +60,7 @@ def test_quality_of_the_parts_has_different_names() -> None:
 
 
 def test_model_params_hold_architecture_and_learning() -> None:
-    params = model_params(ModelSpec(top_widths=(128, 64)), Hyperparameters(dense_learning_rate=0.01))
+    params = model_params(model_spec(top_widths=(128, 64)), Hyperparameters(dense_learning_rate=0.01))
     assert params["model.top_widths"] == "128-64"
     assert params["model.dense_learning_rate"] == 0.01
 
@@ -86,7 +86,7 @@ def test_every_name_is_in_the_table_for_people(tmp_path: Path) -> None:
     names = {
         *request_params(TrainRequest()),
         *data_params(write_dataset(tmp_path, rows=100)),
-        *model_params(ModelSpec(), Hyperparameters()),
+        *model_params(model_spec(), Hyperparameters()),
         *placement_params(PLACEMENT),
         *workload_params(WORKLOAD),
         *quality_metrics(METRICS),

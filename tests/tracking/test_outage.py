@@ -15,7 +15,7 @@ from engine.job import TrainingJob
 from engine.trained_model import TrainedModel
 from flows.command.services import free_port, mlflow_service, running, wait_until_ready
 from hardware.types import Placement
-from models.spec import ModelSpec
+from models.registry import model_spec
 from shunter.requests.training import TrainRequest
 from tasks.select import log_decision
 from tasks.train import train_to_the_end
@@ -58,7 +58,7 @@ def train(dataset: Dataset, parent: str, folder: Path, number: int) -> TrainedMo
     return train_to_the_end(
         TrainingJob(
             dataset,
-            ModelSpec(embedding_dim=4),
+            model_spec(embedding_dim=4),
             Hyperparameters(),
             execution_of(PLACEMENT),
             Schedule(max_epochs=2, seed=number),

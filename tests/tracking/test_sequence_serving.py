@@ -13,12 +13,11 @@ from engine.loop.evaluation import evaluate
 from ingestion.cache import ingest_source
 from ingestion.encoding.encoder import Encoder
 from ingestion.sources.open import open_source
-from models.registry import build_model
-from models.spec import ModelSpec
+from models.registry import build_model, model_spec
 from tests.ingestion.encoding.test_history import BUILT, log_of_sessions
 from tracking.registry.serving import Scorer
 
-SPEC = ModelSpec(family="sequence", embedding_dim=4, encoder_widths=(8,), top_widths=(8,))
+SPEC = model_spec(family="sequence", embedding_dim=4, encoder_widths=(8,), top_widths=(8,))
 
 
 def scores(folder: Path, frame: pl.DataFrame, schema: dict[str, Any]) -> tuple[Scorer, np.ndarray]:

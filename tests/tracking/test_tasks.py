@@ -14,8 +14,7 @@ from ingestion.cache import ingest_source
 from ingestion.encoding.encoder import Encoder
 from ingestion.sources.open import open_source
 from models.ensemble import Ensemble
-from models.registry import build_model
-from models.spec import ModelSpec
+from models.registry import build_model, model_spec
 from tracking.convention import data_params, quality_metrics
 from tracking.registry.models import raw_signature
 from tracking.registry.serving import Scorer
@@ -55,7 +54,7 @@ def dataset(tmp_path: Path, log: pl.DataFrame) -> Dataset:
 
 
 def test_raw_rows_get_a_column_for_each_task(dataset: Dataset, log: pl.DataFrame) -> None:
-    members = [build_model(ModelSpec(family=family), dataset.features, seed=3).eval() for family in ("dlrm", "deepfm")]
+    members = [build_model(model_spec(family=family), dataset.features, seed=3).eval() for family in ("dlrm", "deepfm")]
     model = Ensemble(members, [[1, 0], [3, 1]]).eval()
     scorer = Scorer(Encoder.load(dataset.directory / "encoder"), model)
     frame = log.to_pandas().drop(columns=["click", "bought", "weight"]).set_index(log["number"].to_numpy() + 1000)
@@ -75,7 +74,7 @@ def test_the_signature_names_the_tasks(dataset: Dataset) -> None:
 
 
 def test_figures_of_further_tasks_end_in_their_names(dataset: Dataset) -> None:
-    metrics = evaluate(build_model(ModelSpec(), dataset.features), dataset, "test", Execution()).metrics
+    metrics = evaluate(build_model(model_spec(), dataset.features), dataset, "test", Execution()).metrics
     values = quality_metrics(metrics, "test")
     assert values["quality.test.auc"] == metrics.auc
     assert values["quality.test.auc.conversion"] == metrics.others["conversion"].auc
@@ -87,6 +86,6 @@ def test_what_one_class_does_not_tell_is_absent(tmp_path: Path, dataset: Dataset
     labels = np.load(path)
     labels[:, 1] = np.where(np.isnan(labels[:, 1]), np.nan, 0)
     np.save(path, labels)
-    metrics = evaluate(build_model(ModelSpec(), dataset.features), dataset, "test", Execution()).metrics
+    metrics = evaluate(build_model(model_spec(), dataset.features), dataset, "test", Execution()).metrics
     names = {name for name in quality_metrics(metrics, "test") if name.endswith(".conversion")}
     assert names == {"quality.test.logloss.conversion"}

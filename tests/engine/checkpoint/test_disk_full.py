@@ -15,8 +15,7 @@ from engine.checkpoint.storage import load_model, save_model, write_text
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.job import Checkpointing, Hooks, TrainingJob
 from engine.loop.trainer import train
-from models.registry import build_model
-from models.spec import ModelSpec
+from models.registry import build_model, model_spec
 from shunter.errors import CheckpointError
 from tests.engine.synthetic import write_dataset
 
@@ -42,7 +41,7 @@ def test_text_that_does_not_fit_leaves_the_former_one(tmp_path: Path) -> None:
 
 def test_model_that_does_not_fit_leaves_the_former_one(tmp_path: Path) -> None:
     features = write_dataset(tmp_path / "data", rows=100).features
-    small, large = (build_model(ModelSpec(embedding_dim=dim), features, seed=0).eval() for dim in (4, 64))
+    small, large = (build_model(model_spec(embedding_dim=dim), features, seed=0).eval() for dim in (4, 64))
     save_model(small, tmp_path / "model")
     with files_of_at_most(20_000), pytest.raises(CheckpointError, match=r"model\.safetensors cannot be written"):
         save_model(large, tmp_path / "model")
@@ -52,7 +51,7 @@ def test_model_that_does_not_fit_leaves_the_former_one(tmp_path: Path) -> None:
 
 def test_training_ends_in_one_sentence_and_resumes_from_the_last_checkpoint(tmp_path: Path) -> None:
     dataset = write_dataset(tmp_path / "data", rows=600)
-    spec, schedule = ModelSpec(embedding_dim=4), Schedule(max_epochs=3)
+    spec, schedule = model_spec(embedding_dim=4), Schedule(max_epochs=3)
     job = TrainingJob(dataset, spec, Hyperparameters(), Execution(batch_size=64), schedule)
     checkpointing = Checkpointing(tmp_path / "checkpoint", seconds=0.0)
     undisturbed = train(job)

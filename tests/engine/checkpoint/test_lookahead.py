@@ -19,11 +19,12 @@ from engine.memory import available_memory_bytes, check_tables_fit
 from engine.probes.steps import time_steps
 from engine.results import TrainResult
 from models.embeddings.tiered import TieredEmbeddings
-from models.spec import CategoricalFeature, Features, ModelSpec
+from models.registry import model_spec
+from models.spec import CategoricalFeature, Features
 from shunter.errors import RequestError
 from tests.engine.synthetic import write_dataset
 
-SPEC = ModelSpec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,), dropout=0.3)
+SPEC = model_spec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,), dropout=0.3)
 IN_MEMORY = Execution(threads=1, batch_size=32)
 # Of 1,806 rows; four batches in work use up to about 300 of them.
 CACHED = replace(IN_MEMORY, embedding_cache_rows=400)

@@ -18,12 +18,12 @@ from engine.loop.evaluation import evaluate
 from engine.loop.trainer import train
 from engine.memory import check_tables_fit
 from models.ensemble import Ensemble
-from models.registry import build_model
+from models.registry import build_model, model_spec
 from models.spec import Features, ModelSpec
 from shunter.errors import RequestError
 from tests.engine.synthetic import write_dataset
 
-SPEC = ModelSpec(
+SPEC = model_spec(
     embedding_dim=8,
     bottom_widths=(8,),
     top_widths=(16,),

@@ -15,11 +15,11 @@ from engine.data.dataset import Dataset
 from engine.job import Checkpointing, Hooks, TrainingJob
 from engine.loop.trainer import train
 from engine.results import EpochReport, TrainResult
-from models.spec import ModelSpec
+from models.registry import model_spec
 from shunter.errors import CheckpointError
 from tests.engine.synthetic import write_dataset
 
-SPEC = ModelSpec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,), dropout=0.3)
+SPEC = model_spec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,), dropout=0.3)
 EXECUTION = Execution(threads=1, batch_size=64)
 SCHEDULE = Schedule(max_epochs=4, patience=4, seed=3)
 RATES = Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate=0.1)
@@ -245,7 +245,7 @@ def test_a_missing_file_is_named(dataset: Dataset, interrupted: Path) -> None:
 
 
 def test_a_checkpoint_of_another_training_is_refused_with_the_difference(dataset: Dataset, interrupted: Path) -> None:
-    wider = ModelSpec(embedding_dim=16)
+    wider = model_spec(embedding_dim=16)
     with pytest.raises(CheckpointError, match=r"checkpoint\.json belongs to another training.*architecture"):
         train(TrainingJob(dataset, wider, RATES, EXECUTION, SCHEDULE), checkpointing=Checkpointing(interrupted))
     with pytest.raises(CheckpointError, match=r"batch size, seed"):

@@ -11,8 +11,7 @@ from engine.checkpoint.storage import load_model, save_model
 from engine.config import Execution
 from engine.loop.evaluation import evaluate
 from models.ensemble import Ensemble
-from models.registry import Model, build_model
-from models.spec import ModelSpec
+from models.registry import Model, build_model, model_spec
 from shunter.errors import CheckpointError
 from tests.engine.synthetic import write_dataset
 
@@ -22,7 +21,7 @@ FEATURES_DATA = {"rows": 200}
 @pytest.fixture
 def models(tmp_path: Path) -> list[Model]:
     features = write_dataset(tmp_path / "data", **FEATURES_DATA).features
-    return [build_model(ModelSpec(embedding_dim=dim, dropout=0.1), features, seed=dim) for dim in (4, 8)]
+    return [build_model(model_spec(embedding_dim=dim, dropout=0.1), features, seed=dim) for dim in (4, 8)]
 
 
 @pytest.mark.parametrize("members", [0, 1, 2])

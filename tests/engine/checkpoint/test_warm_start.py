@@ -17,12 +17,12 @@ from engine.job import Checkpointing, Hooks, TrainingJob
 from engine.loop.evaluation import evaluate
 from engine.loop.trainer import train
 from models.ensemble import Ensemble
-from models.registry import FAMILIES, build_model
-from models.spec import CategoricalFeature, Features, ModelSpec
+from models.registry import FAMILIES, build_model, model_spec
+from models.spec import CategoricalFeature, Features
 from shunter.errors import CheckpointError
 from tests.engine.synthetic import write_dataset
 
-SPEC = ModelSpec(embedding_dim=4, bottom_widths=(8,), top_widths=(8,))
+SPEC = model_spec(embedding_dim=4, bottom_widths=(8,), top_widths=(8,))
 EXECUTION = Execution(batch_size=64)
 SCHEDULE = Schedule(max_epochs=1)
 

@@ -10,7 +10,7 @@ from engine.data.dataset import Dataset
 from engine.executors.compilation import FEWEST_STEPS, FILE, Compilation, choose_compilation
 from engine.job import TrainingJob
 from engine.probes.steps import time_steps
-from models.spec import ModelSpec
+from models.registry import model_spec
 from shunter.errors import CheckpointError
 from tests.engine.synthetic import write_dataset
 
@@ -24,7 +24,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 def choose(dataset: Dataset, directory: Path, epochs: int) -> Compilation:
     schedule = Schedule(max_epochs=epochs)
-    job = TrainingJob(dataset, ModelSpec(), Hyperparameters(), EXECUTION, schedule)
+    job = TrainingJob(dataset, model_spec(), Hyperparameters(), EXECUTION, schedule)
     return choose_compilation(job, directory=directory)
 
 
@@ -36,7 +36,7 @@ def test_a_few_steps_are_neither_compiled_nor_measured(dataset: Dataset, tmp_pat
 
 def test_a_recurrent_model_is_never_compiled(dataset: Dataset, tmp_path: Path) -> None:
     schedule = Schedule(max_epochs=FEWEST_STEPS)
-    job = TrainingJob(dataset, ModelSpec(family="sequence"), Hyperparameters(), EXECUTION, schedule)
+    job = TrainingJob(dataset, model_spec(family="sequence"), Hyperparameters(), EXECUTION, schedule)
     choice = choose_compilation(job, directory=tmp_path)
     assert (choice.compiled, choice.eager_step_seconds) == (False, None)
     assert "recurrent steps" in choice.reason

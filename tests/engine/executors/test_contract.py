@@ -19,7 +19,7 @@ from engine.loop.trainer import train
 from engine.parallel import Machine, Sharding
 from engine.results import EpochReport, TrainResult
 from hardware.types import Placement
-from models.spec import ModelSpec
+from models.registry import model_spec
 from shunter.errors import RequestError
 from tests.engine.synthetic import write_dataset
 
@@ -80,7 +80,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 
 def job_of(dataset: Dataset, schedule: Schedule = SCHEDULE, placement: Placement = PLACEMENT) -> ClickJob:
-    return TrainingJob(dataset, ModelSpec(embedding_dim=8), RATES, execution_of(placement), schedule)
+    return TrainingJob(dataset, model_spec(embedding_dim=8), RATES, execution_of(placement), schedule)
 
 
 @pytest.fixture(scope="module")

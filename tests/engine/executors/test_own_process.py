@@ -20,14 +20,14 @@ from engine.job import ClickJob, Hooks, TrainingJob
 from engine.loop.trainer import train
 from engine.results import EpochReport, TrainingFigures
 from hardware.types import Placement
-from models.spec import ModelSpec
+from models.registry import model_spec
 from shunter.errors import RequestError, TrainingError
 from shunter.settings import PROJECT_ROOT
 from tests.engine.executors.training_processes import training_processes
 from tests.engine.synthetic import write_dataset
 
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
-SPEC = ModelSpec(embedding_dim=4)
+SPEC = model_spec(embedding_dim=4)
 SCHEDULE = Schedule(max_epochs=2, checks=(0.5,))
 LONG = Schedule(max_epochs=10_000, patience=10_000)
 LEARNED_WITH = Hyperparameters(dense_learning_rate=5e-3)

@@ -13,7 +13,7 @@ from engine.data.dataset import Dataset, SplitStatistics
 from engine.job import TrainingJob
 from engine.loop.architecture_search import Learned, SupernetSchedule, SupernetTraining, held_out
 from engine.loop.trainer import train
-from models.spec import ModelSpec
+from models.families.dlrm import DlrmSpec
 from models.supernet.costs import CostTable, CountedBytes, cost_table
 from models.supernet.masks import draw
 from models.supernet.network import Supernet
@@ -47,7 +47,7 @@ def write_planted(directory: Path, rows: int = 16_000) -> Dataset:
 def planted_space() -> SupernetSpace:
     """The widths of a and b are chosen; those of c and d are as wide as anything can be."""
     return SupernetSpace(
-        base=ModelSpec(embedding_dim=WIDE),
+        base=DlrmSpec(embedding_dim=WIDE),
         bottom=(),
         top=(),
         interactions=("dot",),

@@ -18,13 +18,12 @@ from engine.loop.step import autocast
 from engine.loop.trainer import train
 from engine.probes.steps import time_steps
 from engine.results import TrainResult
-from models.registry import build_model
-from models.spec import ModelSpec
+from models.registry import build_model, model_spec
 from shunter.errors import CheckpointError
 from shunter.settings import PROJECT_ROOT
 from tests.engine.synthetic import write_dataset
 
-SPEC = ModelSpec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,))
+SPEC = model_spec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,))
 RATES = Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate=0.1)
 COMPILED = Execution(threads=1, batch_size=64, compiled=True)
 SCHEDULE = Schedule(max_epochs=2, seed=3)

@@ -12,12 +12,12 @@ from engine.data.loader import BatchLoader
 from engine.loop.compiled_step import STATES, compile_step
 from engine.loop.loss import task_weights
 from engine.loop.step import build_dense_optimizer, train_step
-from models.registry import Model, build_model
+from models.registry import Model, build_model, model_spec
 from models.spec import ModelSpec
 from tests.engine.several_labels import with_tasks, with_weights
 from tests.engine.synthetic import write_dataset
 
-SPEC = ModelSpec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,))
+SPEC = model_spec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,))
 RATES = Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate=0.1, weight_decay=0.02)
 EXECUTION = Execution(threads=1, batch_size=64, compiled=True)
 
@@ -63,7 +63,7 @@ def test_every_optimiser_learns_what_it_does_uncompiled(dataset: Dataset, optimi
 
 @pytest.mark.slow
 def test_another_family_too(dataset: Dataset) -> None:
-    assert_equal(dataset, ModelSpec(family="dcnv2", embedding_dim=8, top_widths=(16,)), RATES)
+    assert_equal(dataset, model_spec(family="dcnv2", embedding_dim=8, top_widths=(16,)), RATES)
 
 
 @pytest.mark.slow

@@ -11,15 +11,14 @@ from engine.config import Execution
 from engine.data.loader import BatchLoader
 from engine.loop.evaluation import evaluate
 from engine.metrics import compute_metrics
-from models.registry import build_model
-from models.spec import ModelSpec
+from models.registry import build_model, model_spec
 from tests.engine.synthetic import write_dataset
 
 
 def test_logits_come_in_the_order_of_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine.loop.evaluation, "SMALLEST_BATCH", 16)
     dataset = write_dataset(tmp_path, rows=700)
-    model = build_model(ModelSpec(dropout=0.5), dataset.features).train()
+    model = build_model(model_spec(dropout=0.5), dataset.features).train()
     evaluation = evaluate(model, dataset, "test", Execution(batch_size=16))
     assert model.training
     assert np.array_equal(evaluation.labels, np.load(tmp_path / "test.label.npy"))
@@ -32,7 +31,7 @@ def test_logits_come_in_the_order_of_the_rows(tmp_path: Path, monkeypatch: pytes
 
 def test_bfloat16_scores_are_near_those_of_float32(tmp_path: Path) -> None:
     dataset = write_dataset(tmp_path, rows=700)
-    model = build_model(ModelSpec(), dataset.features)
+    model = build_model(model_spec(), dataset.features)
     exact, rounded = (
         evaluate(model, dataset, "test", Execution(precision=precision)).logits for precision in ("fp32", "bf16")
     )
@@ -42,7 +41,7 @@ def test_bfloat16_scores_are_near_those_of_float32(tmp_path: Path) -> None:
 
 def test_evaluation_changes_no_weight(tmp_path: Path) -> None:
     dataset = write_dataset(tmp_path, rows=700)
-    model = build_model(ModelSpec(), dataset.features)
+    model = build_model(model_spec(), dataset.features)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     evaluate(model, dataset, "train", Execution())
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
@@ -52,5 +51,5 @@ def test_evaluation_changes_no_weight(tmp_path: Path) -> None:
 def test_the_number_of_threads_is_given_back(tmp_path: Path, threads: int) -> None:
     dataset = write_dataset(tmp_path, rows=700)
     before = torch.get_num_threads()
-    evaluate(build_model(ModelSpec(), dataset.features), dataset, "test", Execution(threads=threads))
+    evaluate(build_model(model_spec(), dataset.features), dataset, "test", Execution(threads=threads))
     assert torch.get_num_threads() == before

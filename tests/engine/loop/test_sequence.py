@@ -14,13 +14,13 @@ from engine.job import Checkpointing, Hooks, TrainingJob
 from engine.loop.compile import compile_layers
 from engine.loop.evaluation import evaluate
 from engine.loop.trainer import train
-from models.registry import build_model, layer_inputs
-from models.spec import CategoricalFeature, Features, ModelSpec
+from models.registry import build_model, layer_inputs, model_spec
+from models.spec import CategoricalFeature, Features
 from shunter.errors import DataError
 
 ITEMS = 21  # id 0 is the unknown one
 LENGTH = 6
-SPEC = ModelSpec(family="sequence", embedding_dim=8, encoder_widths=(16,), top_widths=(16,))
+SPEC = model_spec(family="sequence", embedding_dim=8, encoder_widths=(16,), top_widths=(16,))
 RATES = Hyperparameters(dense_learning_rate=1e-2, embedding_learning_rate=0.1)
 EXECUTION = Execution(threads=1, batch_size=128)
 # What chance alone leaves of the AUC: of two candidates, one as the newest item asks for, nine in ten are told apart.
@@ -80,7 +80,7 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 def test_the_order_of_the_last_items_is_learned_and_pooled_items_do_not_show_it(sessions: Dataset) -> None:
     schedule = Schedule(max_epochs=8, patience=3, seed=0)
     auc = {}
-    for spec in (SPEC, ModelSpec(family="dnn", embedding_dim=8, top_widths=(32, 16))):
+    for spec in (SPEC, model_spec(family="dnn", embedding_dim=8, top_widths=(32, 16))):
         model = train(TrainingJob(sessions, spec, RATES, EXECUTION, schedule)).model
         auc[spec.family] = evaluate(model, sessions, "test", EXECUTION).metrics.auc
     assert auc["sequence"] > BEST_AUC - 0.03
@@ -108,7 +108,7 @@ def test_interrupted_and_resumed_the_result_is_bitwise_the_same(sessions: Datase
 @pytest.mark.slow
 @pytest.mark.parametrize("encoder", ["gru", "lstm"])
 def test_compiled_layers_give_the_same_loss_and_gradients(sessions: Dataset, encoder: str) -> None:
-    spec = ModelSpec(family="sequence", embedding_dim=8, encoder=encoder, encoder_widths=(8,), top_widths=(8,))  # type: ignore[arg-type]
+    spec = model_spec(family="sequence", embedding_dim=8, encoder=encoder, encoder_widths=(8,), top_widths=(8,))  # type: ignore[arg-type]
     model = build_model(spec, sessions.features, seed=1).train()
     inputs = layer_inputs(spec, sessions.features, 16, "cpu")
     pooled = torch.randn(inputs[1].shape, generator=torch.Generator().manual_seed(0))

@@ -11,8 +11,7 @@ from engine.data.batch import Batch
 from engine.data.loader import BatchLoader
 from engine.loop.step import build_dense_optimizer, train_step
 from models.embeddings.request import Kernel
-from models.registry import Model, build_model
-from models.spec import ModelSpec
+from models.registry import Model, build_model, model_spec
 from tests.engine.synthetic import write_dataset
 
 
@@ -33,7 +32,7 @@ class ReadsOfNumbers(TorchDispatchMode):
 
 def model_and_batch(directory: Path, kernel: Kernel) -> tuple[Model, Batch]:
     dataset = write_dataset(directory, rows=500)
-    model = build_model(ModelSpec(embedding_dim=8, top_widths=(16,)), dataset.features, kernel=kernel).train()
+    model = build_model(model_spec(embedding_dim=8, top_widths=(16,)), dataset.features, kernel=kernel).train()
     return model, next(BatchLoader(dataset, "train", 64).batches())
 
 

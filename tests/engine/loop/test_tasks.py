@@ -23,13 +23,13 @@ from engine.loop.trainer import train
 from engine.parallel.loader import BatchShare, ShareLoader
 from engine.probes.steps import time_steps
 from engine.results import TrainResult
-from models.registry import build_model
-from models.spec import CategoricalFeature, Features, ModelSpec
+from models.registry import build_model, model_spec
+from models.spec import CategoricalFeature, Features
 from shunter.errors import RequestError
 from tests.engine.several_labels import with_tasks, with_weights
 from tests.engine.synthetic import write_dataset
 
-SPEC = ModelSpec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,))
+SPEC = model_spec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,))
 EXECUTION = Execution(batch_size=97)
 SCHEDULE = Schedule(max_epochs=2, seed=3)
 RATES = Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate=0.1)

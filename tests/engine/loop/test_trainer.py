@@ -15,12 +15,12 @@ from engine.job import Hooks, TrainingJob
 from engine.loop.evaluation import evaluate
 from engine.loop.trainer import train
 from engine.results import EpochReport, TrainResult
-from models.spec import ModelSpec
+from models.registry import model_spec
 from shunter.errors import DataError, HardwareError, RequestError, TrainingError
 from tests.engine.parts import parts_of
 from tests.engine.synthetic import write_dataset
 
-SPEC = ModelSpec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,), dropout=0.2)
+SPEC = model_spec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,), dropout=0.2)
 HYPERPARAMETERS = Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate=0.1)
 EXECUTION = Execution(threads=1, batch_size=64)
 
@@ -285,11 +285,11 @@ def test_adapt_is_told_the_time_of_each_step_and_sets_the_threads_of_the_next(tm
     before = torch.get_num_threads()
     execution = Execution(batch_size=100, threads=2)
     result = train(
-        TrainingJob(dataset, ModelSpec(), Hyperparameters(), execution, Schedule(max_epochs=2)), Hooks(adapt=adapt)
+        TrainingJob(dataset, model_spec(), Hyperparameters(), execution, Schedule(max_epochs=2)), Hooks(adapt=adapt)
     )
     assert len(told) == 28
     assert [threads for _, threads in told] == [2, *(1 + number % 2 for number in range(1, 28))]
     assert sum(seconds for seconds, _ in told) == pytest.approx(result.compute_seconds + result.wait_seconds)
     assert torch.get_num_threads() == before
-    plain = train(TrainingJob(dataset, ModelSpec(), Hyperparameters(), execution, Schedule(max_epochs=2)))
+    plain = train(TrainingJob(dataset, model_spec(), Hyperparameters(), execution, Schedule(max_epochs=2)))
     assert result.validation.logloss == pytest.approx(plain.validation.logloss, rel=1e-3), "equal but for rounding"

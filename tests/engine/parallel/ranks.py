@@ -22,10 +22,10 @@ from engine.parallel.checkpoint import ShardedCheckpoint, latest_checkpoint
 from engine.parallel.processes import ManyProcesses
 from engine.results import EpochReport
 from models.embeddings.sharded import ShardedEmbeddings
-from models.spec import ModelSpec
+from models.registry import model_spec
 from tests.engine.parts import parts_of
 
-SPEC = ModelSpec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,))
+SPEC = model_spec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,))
 EXECUTION = Execution(threads=1, batch_size=97)  # neither divisible by 2 nor a divisor of the rows
 SCHEDULE = Schedule(max_epochs=2, patience=4, seed=3)
 RATES = Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate=0.1)

@@ -24,7 +24,7 @@ from engine.parallel import Sharding, holds_sharded_checkpoint
 from engine.parallel.checkpoint import latest_checkpoint
 from hardware.devices.processes import Group
 from hardware.types import Placement
-from models.spec import ModelSpec
+from models.registry import model_spec
 from shunter.errors import HardwareError, RequestError, ShunterError, TrainingError
 from tests.engine.parallel.ranks import (
     EXECUTION,
@@ -111,7 +111,7 @@ def test_all_processes_name_the_damaged_file(dataset: Dataset, checkpoint: Path,
 
 def test_a_checkpoint_of_another_training_is_refused(dataset: Dataset, checkpoint: Path, tmp_path: Path) -> None:
     copied(checkpoint, tmp_path / "checkpoint")
-    work = partial(error_of, spec=ModelSpec(embedding_dim=16))
+    work = partial(error_of, spec=model_spec(embedding_dim=16))
     for name, message in run(2, tmp_path, work, dataset, tmp_path / "checkpoint"):
         assert name == "CheckpointError"
         assert "belongs to another training (it differs in architecture)" in message

@@ -19,16 +19,15 @@ from engine.parallel.loader import BatchShare, ShareLoader
 from engine.parallel.plan import Sharding
 from engine.parallel.tower_model import HostRecommender, build_host_model
 from engine.results import TrainResult
+from models.families.dmt import DmtSpec
 from models.registry import build_model
-from models.spec import ModelSpec
 from shunter.errors import InfeasibleError
 from tests.engine.parallel.ranks import MACHINE, KeptProcesses, curve, run
 from tests.engine.synthetic import write_dataset
 
 PROCESSES, PER_HOST = 4, 2
 # Towers of one and two fields on the first host and one of two on the second, none in the order of the data.
-SPEC = ModelSpec(
-    family="dmt",
+SPEC = DmtSpec(
     embedding_dim=8,
     bottom_widths=(8,),
     top_widths=(16,),

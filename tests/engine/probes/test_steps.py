@@ -9,7 +9,7 @@ import torch
 
 from engine.config import Execution, Hyperparameters
 from engine.probes.steps import time_steps
-from models.spec import ModelSpec
+from models.registry import model_spec
 from tests.engine.synthetic import write_dataset
 
 
@@ -19,7 +19,7 @@ def test_a_probe_measures_the_steps_asked_for(tmp_path: Path, precision: str, ba
     dataset = write_dataset(tmp_path, rows=500)
     random_state, threads = torch.get_rng_state(), torch.get_num_threads()
     execution = Execution(threads=threads + 1, precision=precision, batch_size=batch_size)  # type: ignore[arg-type]
-    timing = time_steps(dataset, ModelSpec(), Hyperparameters(), execution, steps=12)
+    timing = time_steps(dataset, model_spec(), Hyperparameters(), execution, steps=12)
     assert timing.steps == 12
     assert 0 < timing.step_seconds_p10 <= timing.step_seconds <= timing.step_seconds_p90
     assert timing.wait_seconds > 0
@@ -42,7 +42,7 @@ def test_a_table_row_takes_its_weights_and_one_float(
     peaks = [
         time_steps(
             write_dataset(tmp_path / str(ids), rows=500, ids=ids),
-            ModelSpec(embedding_dim=dim),
+            model_spec(embedding_dim=dim),
             Hyperparameters(),
             Execution(batch_size=64),
             steps=3,
@@ -56,7 +56,7 @@ def test_a_table_row_takes_its_weights_and_one_float(
 def test_a_larger_model_shows_in_the_memory(tmp_path: Path) -> None:
     dataset = write_dataset(tmp_path, rows=500, ids=200_000)
     small, large = (
-        time_steps(dataset, ModelSpec(embedding_dim=dim), Hyperparameters(), Execution(batch_size=64), steps=3)
+        time_steps(dataset, model_spec(embedding_dim=dim), Hyperparameters(), Execution(batch_size=64), steps=3)
         for dim in (4, 64)
     )
     tables_bytes = 4 * 200_000 * (64 - 4) * 4

@@ -1,7 +1,6 @@
 """Training a graph model: it learns, stops, resumes bit by bit, and refuses what makes no sense."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from engine.ranking.probe import time_ranking_steps
 from engine.ranking.storage import StoredRanker, is_ranker, load_ranker, save_ranker
 from engine.ranking.trainer import RankingData, bpr_loss, train_ranking
 from engine.ranking.triples import TripleBatches
-from models.graph import GRAPH_FAMILIES, GraphSpec, Ranker, build_graph_model
+from models.graph import GRAPH_FAMILIES, GraphSpec, Ranker, build_graph_model, graph_spec
 from shunter.errors import CheckpointError, RequestError, TrainingError
 from tests.engine.ranking.data import ranking_data, write_clicks
 
@@ -24,7 +23,7 @@ EXECUTION = Execution(batch_size=64)
 
 
 def spec_of(family: str) -> GraphSpec:
-    return GraphSpec(family=family, embedding_dim=8, layers=2, neighbours=4)
+    return graph_spec(family=family, embedding_dim=8, layers=2, neighbours=4)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +82,7 @@ def test_without_dgl_torch_trains_the_same_model(
 ) -> None:
     pytest.importorskip("dgl")
     schedule = Schedule(max_epochs=2, patience=2)
-    spec = replace(spec_of(family), neighbours=100)  # all there are, so that both samplers draw the same
+    spec = graph_spec(family, embedding_dim=8, layers=2, neighbours=100)  # all, so that both samplers draw the same
     by_dgl = train_ranking(TrainingJob(data, spec, LEARNED_WITH, EXECUTION, schedule))
     monkeypatch.setitem(sys.modules, "dgl", None)  # to an import, a package that is not installed
     by_torch = train_ranking(TrainingJob(data, spec, LEARNED_WITH, EXECUTION, schedule))
@@ -143,7 +142,7 @@ def test_a_loss_that_is_no_number_is_said(data: RankingData) -> None:
 )
 def test_what_makes_no_sense_is_refused(data: RankingData, execution, schedule, message: str) -> None:
     with pytest.raises(RequestError, match=message):
-        train_ranking(TrainingJob(data, GraphSpec(), LEARNED_WITH, execution, schedule))
+        train_ranking(TrainingJob(data, graph_spec(), LEARNED_WITH, execution, schedule))
 
 
 def test_the_loss_is_that_of_bpr_pair_by_pair(data: RankingData) -> None:

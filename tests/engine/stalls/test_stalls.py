@@ -13,7 +13,7 @@ from engine.stalls.plan import RUNS, StallMeasurements, StallPlan
 from engine.stalls.worker import PLAN, RESULT
 from hardware.devices.network import Link, transfer_seconds
 from hardware.devices.processes import run_group
-from models.spec import ModelSpec
+from models.registry import model_spec
 from shunter.errors import RequestError
 from tests.engine.synthetic import write_dataset
 
@@ -27,7 +27,7 @@ def plan(tmp_path: Path) -> StallPlan:
     machine = Machine(memory_bytes=2**31, memory_bytes_per_second=1e10)
     return StallPlan(
         dataset=dataset,
-        spec=ModelSpec(embedding_dim=8, bottom_widths=(8,), top_widths=(8,)),
+        spec=model_spec(embedding_dim=8, bottom_widths=(8,), top_widths=(8,)),
         hyperparameters=Hyperparameters(),
         execution=Execution(threads=1, batch_size=32),
         processes=2,

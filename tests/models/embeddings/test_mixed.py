@@ -15,8 +15,8 @@ from models.embeddings.mixed import MixedEmbeddings
 from models.embeddings.pooled import build_embeddings
 from models.embeddings.request import EmbeddingCache
 from models.embeddings.role import EPSILON
-from models.registry import FAMILIES, build_model, check_spec
-from models.spec import CategoricalFeature, Features, ModelSpec, TableShape, rows_kept
+from models.registry import FAMILIES, build_model, check_spec, model_spec
+from models.spec import CategoricalFeature, Features, TableShape, rows_kept
 from shunter.errors import RequestError
 
 CPU = torch.device("cpu")
@@ -30,7 +30,7 @@ FEATURES = Features(
         CategoricalFeature(name="tags", rows=7, multi_valued=True),
     ),
 )
-SPEC = ModelSpec(
+SPEC = model_spec(
     embedding_dim=8, bottom_widths=(8,), top_widths=(8,), table_dims=(8, 4, 4), table_shares=(0.1, 1.0, 1.0)
 )
 
@@ -161,8 +161,8 @@ def test_models_of_mixed_tables_score_alike_after_they_were_stored(family: str, 
 
 
 def test_a_spec_without_mixed_tables_is_stored_as_ever() -> None:
-    assert not {"interaction", "table_dims", "table_shares"} & ModelSpec().to_dict().keys()
-    assert ModelSpec.from_dict(json.loads(json.dumps(SPEC.to_dict()))) == SPEC
+    assert not {"interaction", "table_dims", "table_shares"} & model_spec().to_dict().keys()
+    assert model_spec(**json.loads(json.dumps(SPEC.to_dict()))) == SPEC
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from models.families.dlrm import DlrmLayers
 from models.layers import DotInteraction
-from models.registry import Model, build_model
-from models.spec import CategoricalFeature, Features, ModelSpec
+from models.registry import Model, build_model, model_spec
+from models.spec import CategoricalFeature, Features
 from shunter.errors import RequestError
 
 
@@ -62,7 +62,7 @@ def score_by_hand(model: Model, dense: Tensor, values: Tensor, offsets: Tensor) 
 )
 def test_scores_equal_the_computation_by_hand(dense: int, single: int, bags: int) -> None:
     features = features_of(dense, single, bags)
-    model = build_model(ModelSpec(embedding_dim=8, bottom_widths=(5,), top_widths=(6, 4)), features, seed=1).eval()
+    model = build_model(model_spec(embedding_dim=8, bottom_widths=(5,), top_widths=(6, 4)), features, seed=1).eval()
     inputs = inputs_of(features, batch=5)
     with torch.no_grad():
         torch.testing.assert_close(model(*inputs), score_by_hand(model, *inputs), atol=1e-5, rtol=1e-5)
@@ -70,7 +70,7 @@ def test_scores_equal_the_computation_by_hand(dense: int, single: int, bags: int
 
 def test_a_step_changes_touched_rows_and_gives_every_layer_a_gradient() -> None:
     features = features_of(2, 2)
-    model = build_model(ModelSpec(), features)
+    model = build_model(model_spec(), features)
     before = model.embeddings.weight.clone()
     dense, values, offsets = inputs_of(features, batch=4)
     model(dense, values, offsets).square().sum().backward()
@@ -82,7 +82,7 @@ def test_a_step_changes_touched_rows_and_gives_every_layer_a_gradient() -> None:
 
 def test_dropout_acts_in_training_only() -> None:
     features = features_of(2, 2)
-    model = build_model(ModelSpec(dropout=0.5), features)
+    model = build_model(model_spec(dropout=0.5), features)
     inputs = inputs_of(features, batch=8)
     with torch.no_grad():
         assert not torch.equal(model.train()(*inputs), model(*inputs))
@@ -93,10 +93,10 @@ def test_dropout_acts_in_training_only() -> None:
 def test_initial_weights_follow_from_the_seed_alone(kernel: str) -> None:
     features = features_of(2, 2)
     torch.manual_seed(99)
-    one = build_model(ModelSpec(), features, seed=5, kernel=kernel).state_dict()  # type: ignore[arg-type]
+    one = build_model(model_spec(), features, seed=5, kernel=kernel).state_dict()  # type: ignore[arg-type]
     torch.manual_seed(1)
-    same = build_model(ModelSpec(), features, seed=5).state_dict()
-    other = build_model(ModelSpec(), features, seed=6).state_dict()
+    same = build_model(model_spec(), features, seed=5).state_dict()
+    other = build_model(model_spec(), features, seed=6).state_dict()
     assert all(torch.equal(one[name], same[name]) for name in same)
     assert not any(torch.equal(one[name], other[name]) for name in other)
 
@@ -104,27 +104,27 @@ def test_initial_weights_follow_from_the_seed_alone(kernel: str) -> None:
 def test_building_leaves_the_global_random_state_alone() -> None:
     torch.manual_seed(0)
     before = torch.get_rng_state()
-    build_model(ModelSpec(), features_of(1, 1), seed=5)
+    build_model(model_spec(), features_of(1, 1), seed=5)
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_unknown_family_names_the_known_ones() -> None:
     with pytest.raises(RequestError, match=r"'wide'.*dlrm"):
-        build_model(ModelSpec(family="wide"), features_of(1, 1))
+        build_model(model_spec(family="wide"), features_of(1, 1))
 
 
 def test_width_that_kernels_cannot_take_is_refused() -> None:
     with pytest.raises(RequestError, match="multiple of 4"):
-        build_model(ModelSpec(embedding_dim=6), features_of(1, 1))
+        build_model(model_spec(embedding_dim=6), features_of(1, 1))
 
 
 def test_a_model_without_categorical_field_is_refused() -> None:
     with pytest.raises(RequestError, match="categorical field"):
-        build_model(ModelSpec(), features_of(3, 0))
+        build_model(model_spec(), features_of(3, 0))
 
 
 def test_widths_of_the_reference_shape() -> None:
-    spec = ModelSpec(embedding_dim=16, bottom_widths=(512, 256, 64), top_widths=(512, 256))
+    spec = model_spec(embedding_dim=16, bottom_widths=(512, 256, 64), top_widths=(512, 256))
     model = build_model(spec, features_of(13, 26))
     widths = [(m.in_features, m.out_features) for m in model.modules() if isinstance(m, nn.Linear)]
     assert widths == [(13, 512), (512, 256), (256, 64), (64, 16), (367, 512), (512, 256), (256, 1)]
@@ -148,7 +148,7 @@ def test_models_registered_before_other_families_came_still_fit() -> None:
         "top_widths": [6],
         "dropout": 0.1,
     }
-    model = build_model(ModelSpec.from_dict(written), features_of(2, 2))
+    model = build_model(model_spec(**written), features_of(2, 2))
     layers = [f"{mlp}.{place}.{part}" for mlp in ("bottom", "top") for place in (0, 2) for part in ("weight", "bias")]
     layers = [name.replace("top.2", "top.3") for name in layers]  # behind the dropout
     assert set(model.state_dict()) == {"embeddings.weight", *(f"layers.{name}" for name in layers)}

@@ -30,7 +30,7 @@ from models.interactions import (
     dlrm_interaction,
 )
 from models.layers import BatchNorm, OutputLayer
-from models.registry import FAMILIES, POSITIONAL, build_model, layer_inputs
+from models.registry import FAMILIES, POSITIONAL, build_model, layer_inputs, model_spec
 from models.spec import CategoricalFeature, DlrmInteraction, Features, ModelSpec
 from shunter.errors import RequestError
 from tests.models.families.test_dlrm import features_of, inputs_of
@@ -38,27 +38,27 @@ from tests.models.families.test_dlrm import features_of, inputs_of
 ALL_INTERACTIONS = tuple(INTERACTIONS)
 # Every family, and what of its options changes the computation.
 SPECS = {
-    **{family: ModelSpec(family=family, embedding_dim=8) for family in FAMILIES},
-    "dnn normalised": ModelSpec(family="dnn", batch_norm=True, dropout=0.2),
-    "dlrm normalised": ModelSpec(family="dlrm", batch_norm=True),
+    **{family: model_spec(family=family, embedding_dim=8) for family in FAMILIES},
+    "dnn normalised": model_spec(family="dnn", batch_norm=True, dropout=0.2),
+    "dlrm normalised": model_spec(family="dlrm", batch_norm=True),
     # Four vectors have six pairs, more numbers than one vector of four holds and less than one of eight.
-    **{f"dlrm of {name}": ModelSpec(interaction=name, embedding_dim=4) for name in ("fm", "cross", "attention")},
-    "dlrm of linear": ModelSpec(interaction="linear", embedding_dim=8),
-    "dcnv2 low rank": ModelSpec(family="dcnv2", cross_rank=4),
-    "dcnv2 stacked": ModelSpec(family="dcnv2", cross_structure="stacked", batch_norm=True),
-    "dcnv2 without deep part": ModelSpec(family="dcnv2", top_widths=()),
-    "finalmlp gated": ModelSpec(
+    **{f"dlrm of {name}": model_spec(interaction=name, embedding_dim=4) for name in ("fm", "cross", "attention")},
+    "dlrm of linear": model_spec(interaction="linear", embedding_dim=8),
+    "dcnv2 low rank": model_spec(family="dcnv2", cross_rank=4),
+    "dcnv2 stacked": model_spec(family="dcnv2", cross_structure="stacked", batch_norm=True),
+    "dcnv2 without deep part": model_spec(family="dcnv2", top_widths=()),
+    "finalmlp gated": model_spec(
         family="finalmlp", first_gate=("c0",), second_gate=("c1", "b0"), fusion_heads=4, second_widths=(32, 16)
     ),
-    "dhen sum": ModelSpec(family="dhen", interactions=ALL_INTERACTIONS, interaction_ensemble="sum", embedding_dim=8),
-    "dhen weighted": ModelSpec(
+    "dhen sum": model_spec(family="dhen", interactions=ALL_INTERACTIONS, interaction_ensemble="sum", embedding_dim=8),
+    "dhen weighted": model_spec(
         family="dhen", interactions=ALL_INTERACTIONS, interaction_ensemble="weighted", embedding_dim=8
     ),
-    "dhen concat": ModelSpec(family="dhen", interactions=ALL_INTERACTIONS, interaction_vectors=3, embedding_dim=8),
-    "sequence of two layers": ModelSpec(
+    "dhen concat": model_spec(family="dhen", interactions=ALL_INTERACTIONS, interaction_vectors=3, embedding_dim=8),
+    "sequence of two layers": model_spec(
         family="sequence", encoder="lstm", encoder_widths=(8, 4), encoder_output="mean", batch_norm=True
     ),
-    "dmt of named towers": ModelSpec(
+    "dmt of named towers": model_spec(
         family="dmt",
         tower_fields=(("b0",), ("c1", "c0")),
         tower_kind="dlrm",
@@ -66,7 +66,7 @@ SPECS = {
         tower_dim=8,
         batch_norm=True,
     ),
-    "dmt of two towers": ModelSpec(family="dmt", towers=2, tower_vectors=1, tower_cross_layers=2),
+    "dmt of two towers": model_spec(family="dmt", towers=2, tower_vectors=1, tower_cross_layers=2),
 }
 every_spec = pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
 # The multi-valued field has an order too, which matters to the families that read histories position by position.
@@ -129,11 +129,11 @@ def test_a_saved_model_scores_bit_by_bit_as_before(spec: ModelSpec, tmp_path: Pa
     inputs = inputs_of(FEATURES, batch=32)
     model = build_model(spec, FEATURES, seed=3).train()
     model(*inputs).square().sum().backward()  # moves the statistics of a batch normalisation
-    ensemble = Ensemble([model.eval(), build_model(ModelSpec(), FEATURES).eval()], [2, 1]).eval()
+    ensemble = Ensemble([model.eval(), build_model(model_spec(), FEATURES).eval()], [2, 1]).eval()
     save_model(ensemble, tmp_path)
     with torch.no_grad():
         assert torch.equal(load_model(tmp_path)(*inputs), ensemble(*inputs))
-    assert ModelSpec.from_dict(spec.to_dict()) == spec
+    assert model_spec(**spec.to_dict()) == spec
 
 
 @every_spec
@@ -148,7 +148,7 @@ def test_one_field_alone_is_enough(spec: ModelSpec) -> None:
 
 
 def test_deepfm_is_a_factorisation_machine_and_a_deep_network() -> None:
-    layers = build_model(ModelSpec(family="deepfm", embedding_dim=4), features_of(0, 3), seed=2).layers.eval()
+    layers = build_model(model_spec(family="deepfm", embedding_dim=4), features_of(0, 3), seed=2).layers.eval()
     assert isinstance(layers, DeepfmLayers)
     pooled = torch.randn(5, 3, 4)
     for sample, logit in zip(pooled, layers(torch.zeros(5, 0), pooled), strict=True):
@@ -179,7 +179,7 @@ def test_cross_layers_equal_those_of_torchrec(rank: int | None) -> None:
 
 
 def test_finalmlp_fuses_its_streams_head_by_head() -> None:
-    spec = ModelSpec(family="finalmlp", embedding_dim=4, top_widths=(6,), second_widths=(9,), fusion_heads=3)
+    spec = model_spec(family="finalmlp", embedding_dim=4, top_widths=(6,), second_widths=(9,), fusion_heads=3)
     layers = build_model(spec, features_of(0, 2), seed=2).layers.eval()
     assert isinstance(layers, FinalmlpLayers)
     pooled = torch.randn(5, 2, 4)
@@ -206,7 +206,7 @@ def test_a_gate_weighs_by_its_own_fields_only() -> None:
     assert not torch.allclose(gate(vectors)[1] / vectors.flatten(1)[1], weights[1])
 
 
-DHEN = ModelSpec(family="dhen", embedding_dim=4, interaction_vectors=3, interactions=("linear",))
+DHEN = model_spec(family="dhen", embedding_dim=4, interaction_vectors=3, interactions=("linear",))
 
 
 def test_attention_is_the_encoder_layer_of_torch() -> None:
@@ -255,7 +255,7 @@ def test_dot_and_cross_follow_their_formulas() -> None:
 @pytest.mark.parametrize("name", DLRM_INTERACTIONS)
 @pytest.mark.parametrize("vectors", [2, 4, 7])
 def test_interactions_of_a_dlrm_can_be_exchanged(name: DlrmInteraction, vectors: int) -> None:
-    module = dlrm_interaction(ModelSpec(interaction=name, embedding_dim=8), vectors)
+    module = dlrm_interaction(model_spec(interaction=name, embedding_dim=8), vectors)
     assert module(torch.randn(3, vectors, 8)).shape == (3, vectors * (vectors - 1) // 2)
 
 
@@ -285,7 +285,7 @@ def test_a_layer_adds_the_shortcut_and_normalises_each_vector() -> None:
 
 @pytest.mark.parametrize(("ensemble", "count"), [("concat", 15), ("sum", 3), ("weighted", 3)])
 def test_modules_of_a_layer_are_joined_as_asked(ensemble: str, count: int) -> None:
-    spec = ModelSpec(
+    spec = model_spec(
         family="dhen",
         embedding_dim=4,
         interaction_vectors=3,
@@ -323,17 +323,17 @@ def test_the_score_is_computed_in_float32_whatever_the_precision() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        (ModelSpec(family="dcn"), r"'dcn': use 'dcnv2', or another of dcnv2, deepfm"),
-        (ModelSpec(family="quantum"), r"'quantum': use one of dcnv2"),
-        (ModelSpec(family="dlrm", cross_layers=4), r"cross_layers does nothing.*'dlrm'.*dcnv2"),
-        (ModelSpec(family="finalmlp", fusion_heads=3), "fusion_heads = 3 does not divide"),
-        (ModelSpec(family="finalmlp", first_gate=("c9",)), "unknown field 'c9': use one of b0, c0, c1"),
-        (ModelSpec(interaction="dott"), "no interaction 'dott': use 'dot'"),  # type: ignore[arg-type]
-        (ModelSpec(family="dnn", interaction="fm"), "interaction does nothing.*'dnn'"),
-        (ModelSpec(family="dhen", interactions=("dot", "dot")), "each once"),
-        (ModelSpec(family="dhen", interactions=()), "not none"),
-        (ModelSpec(family="dhen", interactions=("conv",)), "choose from dot"),  # type: ignore[arg-type]
-        (ModelSpec(family="dhen", interactions=("attention",), attention_heads=3), "attention_heads = 3"),
+        (model_spec(family="dcn"), r"'dcn': use 'dcnv2', or another of dcnv2, deepfm"),
+        (model_spec(family="quantum"), r"'quantum': use one of dcnv2"),
+        (model_spec(family="dlrm", cross_layers=4), r"cross_layers does nothing.*'dlrm'.*dcnv2"),
+        (model_spec(family="finalmlp", fusion_heads=3), "fusion_heads = 3 does not divide"),
+        (model_spec(family="finalmlp", first_gate=("c9",)), "unknown field 'c9': use one of b0, c0, c1"),
+        (model_spec(interaction="dott"), "no interaction 'dott': use 'dot'"),  # type: ignore[arg-type]
+        (model_spec(family="dnn", interaction="fm"), "interaction does nothing.*'dnn'"),
+        (model_spec(family="dhen", interactions=("dot", "dot")), "each once"),
+        (model_spec(family="dhen", interactions=()), "not none"),
+        (model_spec(family="dhen", interactions=("conv",)), "choose from dot"),  # type: ignore[arg-type]
+        (model_spec(family="dhen", interactions=("attention",), attention_heads=3), "attention_heads = 3"),
     ],
 )
 def test_what_cannot_be_built_is_named(spec: ModelSpec, message: str) -> None:
@@ -343,12 +343,12 @@ def test_what_cannot_be_built_is_named(spec: ModelSpec, message: str) -> None:
 
 def test_an_unknown_option_is_answered_with_the_nearest() -> None:
     with pytest.raises(RequestError, match="no option 'cross_layer': use 'cross_layers'"):
-        ModelSpec.from_dict({"family": "dcnv2", "cross_layer": 2})
+        model_spec(**{"family": "dcnv2", "cross_layer": 2})
 
 
 def test_options_of_other_families_are_not_written_down() -> None:
-    assert "cross_layers" in ModelSpec(family="dcnv2").to_dict()
-    assert "cross_layers" not in ModelSpec(family="dlrm").to_dict()
+    assert "cross_layers" in model_spec(family="dcnv2").to_dict()
+    assert "cross_layers" not in model_spec(family="dlrm").to_dict()
 
 
 def test_the_example_of_how_to_add_a_model_works(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,9 +356,9 @@ def test_the_example_of_how_to_add_a_model_works(monkeypatch: pytest.MonkeyPatch
     module: dict[str, type[nn.Module]] = {}
     exec(text.split("```python\n")[1].split("```")[0], module)
     monkeypatch.setitem(FAMILIES, "wide", module["WideLayers"])
-    model = build_model(ModelSpec(family="wide"), FEATURES)
+    model = build_model(model_spec(family="wide"), FEATURES)
     assert model(*inputs_of(FEATURES, batch=4)).shape == (4,)
-    assert count_model(ModelSpec(family="wide"), FEATURES).matmul_flops_per_sample > 0
+    assert count_model(model_spec(family="wide"), FEATURES).matmul_flops_per_sample > 0
 
 
 TASKS = replace(FEATURES, tasks=("click", "conversion", "like"))
@@ -395,7 +395,7 @@ def test_several_tasks_share_a_body_and_each_has_a_head_of_its_own(spec: ModelSp
 @every_task_spec
 def test_a_model_of_several_tasks_is_counted_and_saved_like_any_other(spec: ModelSpec, tmp_path: Path) -> None:
     inputs = inputs_of(FEATURES, batch=32)
-    members = [build_model(one, TASKS, seed=3).eval() for one in (spec, ModelSpec())]
+    members = [build_model(one, TASKS, seed=3).eval() for one in (spec, model_spec())]
     ensemble = Ensemble(members, [[2, 1, 0], [2, 3, 1]]).eval()
     save_model(ensemble, tmp_path)
     with torch.no_grad():
@@ -425,6 +425,6 @@ def test_a_single_label_is_what_it_was_without_tasks(family: str) -> None:
 def test_towers_need_several_tasks_and_a_width() -> None:
     for features, width in ((FEATURES, 8), (TASKS, 0)):
         with pytest.raises(RequestError, match="task_tower_width"):
-            build_model(ModelSpec(task_tower_width=width), features)
+            build_model(model_spec(task_tower_width=width), features)
     with pytest.raises(RequestError, match="does not divide the width of a task's tower"):
-        build_model(ModelSpec(family="finalmlp", fusion_heads=4, task_tower_width=6), TASKS)
+        build_model(model_spec(family="finalmlp", fusion_heads=4, task_tower_width=6), TASKS)

@@ -8,12 +8,12 @@ import torch
 
 from engine.config import Hyperparameters, Schedule
 from engine.data.dataset import Dataset
-from models.spec import ModelSpec
+from models.registry import model_spec
 from tests.engine.parallel.ranks import run, train_here
 from tests.engine.synthetic import write_dataset
 
 pytest.importorskip("torchrec")
-SPEC = ModelSpec(family="dcnv2", embedding_dim=8, bottom_widths=(8,), top_widths=(16,), batch_norm=True)
+SPEC = model_spec(family="dcnv2", embedding_dim=8, bottom_widths=(8,), top_widths=(16,), batch_norm=True)
 
 
 def test_processes_agree_on_weights_and_on_the_statistics_of_batches(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from models.counting import count_model
 from models.embeddings.request import EmbeddingCache
-from models.families.sequence import HistoryEncoder, RecurrentLayer, SequenceLayers
+from models.families.sequence import HistoryEncoder, RecurrentLayer, SequenceLayers, SequenceSpec
 from models.positions import Positions
-from models.registry import build_model
-from models.spec import CategoricalFeature, Features, ModelSpec
+from models.registry import build_model, model_spec
+from models.spec import CategoricalFeature, Features
 from shunter.errors import RequestError
 
 FEATURES = Features(
@@ -25,7 +25,7 @@ FEATURES = Features(
         CategoricalFeature(name="words", rows=9, multi_valued=True, length=4),
     ),
 )
-SPEC = ModelSpec(family="sequence", embedding_dim=4, encoder_widths=(6, 5), bottom_widths=(8,), top_widths=(8,))
+SPEC = model_spec(family="sequence", embedding_dim=4, encoder_widths=(6, 5), bottom_widths=(8,), top_widths=(8,))
 
 
 def jagged(bags: list[list[list[int]]]) -> tuple[Tensor, Tensor]:
@@ -77,8 +77,7 @@ def copy_weights(source: RecurrentLayer, target: nn.RNNCellBase) -> None:
 @pytest.mark.parametrize("output", ["last", "mean"])
 def test_an_encoder_is_a_loop_of_torchs_cells_whatever_pads_it(encoder: str, output: str) -> None:
     torch.manual_seed(0)
-    spec = ModelSpec(
-        family="sequence",
+    spec = SequenceSpec(
         embedding_dim=4,
         encoder_widths=(6, 5),
         encoder=encoder,  # type: ignore[arg-type]
@@ -142,7 +141,7 @@ def test_order_counts_and_pooling_does_not_see_it() -> None:
     samples_of = [jagged([[[1]], [seen], [[]], [[4]]]) for seen in ([2, 3], [3, 2])]
     scores = {}
     for family in ("sequence", "dnn"):
-        spec = SPEC if family == "sequence" else ModelSpec(family="dnn", embedding_dim=4)
+        spec = SPEC if family == "sequence" else model_spec(family="dnn", embedding_dim=4)
         model = build_model(spec, FEATURES, seed=0).eval()
         with torch.no_grad():
             scores[family] = [float(model(torch.zeros(1, 1), *sample)) for sample in samples_of]
@@ -152,7 +151,7 @@ def test_order_counts_and_pooling_does_not_see_it() -> None:
 
 def test_recurrent_steps_are_counted() -> None:
     history = CategoricalFeature(name="seen", rows=50, multi_valued=True, length=10)
-    spec = ModelSpec(family="sequence", embedding_dim=8, encoder_widths=(16,), top_widths=(4,))
+    spec = model_spec(family="sequence", embedding_dim=8, encoder_widths=(16,), top_widths=(4,))
     counts = count_model(spec, Features(dense=(), categorical=(history,)), ids_per_sample={"seen": 6.5})
     # Forward; backward twice as much, but for the state before the first position, whose gradient nobody needs.
     steps = 2 * 10 * 3 * 16 * (8 + 16) * 3 - 2 * 3 * 16 * 16
@@ -176,7 +175,7 @@ def test_recurrent_steps_are_counted() -> None:
 )
 def test_what_cannot_be_built_is_named(options: dict, features: Features, message: str) -> None:
     with pytest.raises(RequestError, match=message):
-        build_model(ModelSpec(family="sequence", **options), features)
+        build_model(model_spec(family="sequence", **options), features)
 
 
 def test_tables_in_a_file_are_refused() -> None:

@@ -1,11 +1,13 @@
 """Each graph model against its formula, written with dense matrices, by both backends; and nodes without an edge."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from models.graph import GRAPH_FAMILIES, Graph, GraphModel, GraphSpec, build_graph_model
+from models.graph import GRAPH_FAMILIES, Graph, GraphModel, build_graph_model, graph_spec
 from models.graph.counting import count_graph_model
 from models.graph.hetero import Hetero, RelationalLayer
 from models.graph.sage import Sage
@@ -32,7 +34,7 @@ def test_lightgcn_is_the_mean_of_powers_of_the_normalised_adjacency(backend) -> 
     if backend == "dgl":
         pytest.importorskip("dgl")
     graph = random_graph()
-    model = build_graph_model(GraphSpec(layers=3, embedding_dim=5), graph, backend=backend)
+    model = build_graph_model(graph_spec(layers=3, embedding_dim=5), graph, backend=backend)
     edges = adjacency(graph)
     both = torch.cat([torch.cat([torch.zeros(9, 9), edges], 1), torch.cat([edges.T, torch.zeros(7, 7)], 1)])
     scale = both.sum(1).clamp(min=1).rsqrt()
@@ -44,7 +46,7 @@ def test_lightgcn_is_the_mean_of_powers_of_the_normalised_adjacency(backend) -> 
 
 def test_sage_mixes_each_node_with_the_mean_of_its_neighbours() -> None:
     graph = random_graph()
-    model = build_graph_model(GraphSpec(family="sage", layers=2, embedding_dim=5), graph)
+    model = build_graph_model(graph_spec(family="sage", layers=2, embedding_dim=5), graph)
     assert isinstance(model, Sage)
     edges = adjacency(graph)
     both = torch.cat([torch.cat([torch.zeros(9, 9), edges], 1), torch.cat([edges.T, torch.zeros(7, 7)], 1)])
@@ -57,7 +59,7 @@ def test_sage_mixes_each_node_with_the_mean_of_its_neighbours() -> None:
 
 def test_sage_that_draws_all_neighbours_is_sage_over_the_whole_graph() -> None:
     graph = random_graph(edges=30)
-    model = build_graph_model(GraphSpec(family="sage", layers=2, neighbours=50, embedding_dim=5), graph)
+    model = build_graph_model(graph_spec(family="sage", layers=2, neighbours=50, embedding_dim=5), graph)
     users, items = torch.tensor([1, 5, 5, 2]), torch.tensor([3, 0])
     whole = model.all_vectors()
     some = model(users, items)
@@ -67,7 +69,7 @@ def test_sage_that_draws_all_neighbours_is_sage_over_the_whole_graph() -> None:
 
 def test_hetero_adds_a_mean_for_each_relation() -> None:
     graph = random_graph(attributes=True)
-    model = build_graph_model(GraphSpec(family="hetero", layers=1, embedding_dim=5), graph)
+    model = build_graph_model(graph_spec(family="hetero", layers=1, embedding_dim=5), graph)
     assert isinstance(model, Hetero)
     layer = model.layers[0]
     assert isinstance(layer, RelationalLayer)
@@ -90,7 +92,7 @@ def test_hetero_adds_a_mean_for_each_relation() -> None:
 def test_backends_agree_forward_and_in_every_gradient(family: str) -> None:
     pytest.importorskip("dgl")
     graph = random_graph(attributes=True)
-    spec = GraphSpec(family=family, layers=2, embedding_dim=6)
+    spec = graph_spec(family=family, layers=2, embedding_dim=6)
     gradients = []
     for backend in ("dgl", "torch"):
         model = build_graph_model(spec, graph, seed=4, backend=backend)
@@ -104,7 +106,7 @@ def test_backends_agree_forward_and_in_every_gradient(family: str) -> None:
 @every_family
 def test_weights_follow_from_the_seed_alone(family: str) -> None:
     def weights(seed: int) -> list[Tensor]:
-        model: GraphModel = build_graph_model(GraphSpec(family=family), random_graph(), seed=seed)
+        model: GraphModel = build_graph_model(graph_spec(family=family), random_graph(), seed=seed)
         return list(model.parameters())
 
     assert all(map(torch.equal, weights(1), weights(1)))
@@ -112,7 +114,7 @@ def test_weights_follow_from_the_seed_alone(family: str) -> None:
 
 
 def test_a_node_without_an_edge_keeps_its_own_embedding() -> None:
-    model = build_graph_model(GraphSpec(layers=3), random_graph())
+    model = build_graph_model(graph_spec(layers=3), random_graph())
     users, items = model.all_vectors()
     torch.testing.assert_close(users[1], model.users[1] / 4)
     torch.testing.assert_close(items[1], model.items[1] / 4)
@@ -120,7 +122,7 @@ def test_a_node_without_an_edge_keeps_its_own_embedding() -> None:
 
 @every_family
 def test_own_squares_count_an_embedding_as_often_as_it_is_named(family: str) -> None:
-    model = build_graph_model(GraphSpec(family=family), random_graph())
+    model = build_graph_model(graph_spec(family=family), random_graph())
     users, items = torch.tensor([3, 3, 4]), torch.tensor([2])
     expected = model.users[users].square().sum() + model.items[items].square().sum()
     torch.testing.assert_close(model.own_squares(users, items), expected)
@@ -129,39 +131,45 @@ def test_own_squares_count_an_embedding_as_often_as_it_is_named(family: str) -> 
 @every_family
 def test_parameters_are_counted_as_they_are(family: str) -> None:
     graph = random_graph(attributes=True)
-    spec = GraphSpec(family=family, layers=2, embedding_dim=8)
+    spec = graph_spec(family=family, layers=2, embedding_dim=8)
     model = build_graph_model(spec, graph)
     counts = count_graph_model(spec, graph, negatives=2)
     assert counts.parameter_bytes == 4 * sum(parameter.numel() for parameter in model.parameters())
 
 
 def test_more_edges_ask_for_more_traffic_a_step_and_not_a_sample() -> None:
-    few, many = (count_graph_model(GraphSpec(), random_graph(edges=edges)).fp32 for edges in (5, 30))
+    few, many = (count_graph_model(graph_spec(), random_graph(edges=edges)).fp32 for edges in (5, 30))
     assert many.traffic_bytes_per_step - few.traffic_bytes_per_step == 2 * 3 * 2 * 25 * 64 * 4
     assert many.traffic_bytes_per_sample == few.traffic_bytes_per_sample
 
 
 @pytest.mark.parametrize(
-    ("spec", "message"),
+    ("options", "message"),
     [
-        (GraphSpec(family="lightgnc"), "Unknown graph model 'lightgnc': use 'lightgcn'"),
-        (GraphSpec(layers=0), "at least one of layers, not 0"),
-        (GraphSpec(family="sage", neighbours=0), "at least one of neighbours, not 0"),
+        ({"family": "lightgnc"}, "Unknown graph model 'lightgnc': use 'lightgcn'"),
+        ({"layer": 2}, "no option 'layer': use 'layers'"),
+        ({"layers": 0}, "at least one of layers, not 0"),
+        ({"family": "sage", "neighbours": 0}, "at least one of neighbours, not 0"),
     ],
 )
-def test_models_that_cannot_be_built_are_refused(spec: GraphSpec, message: str) -> None:
+def test_models_that_cannot_be_built_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(RequestError, match=message):
-        build_graph_model(spec, random_graph())
+        build_graph_model(graph_spec(**options), random_graph())
+
+
+def test_specs_written_before_each_model_had_its_own_options_are_read() -> None:
+    written = {"family": "lightgcn", "embedding_dim": 16, "layers": 3, "neighbours": 4}
+    assert graph_spec(**written) == graph_spec("lightgcn", embedding_dim=16, layers=3)
 
 
 def test_a_graph_without_any_edge_is_refused() -> None:
     nobody = np.empty(0, dtype=np.int64)
     with pytest.raises(DataError, match="the graph has no edge"):
-        build_graph_model(GraphSpec(), Graph(users=3, items=3, edge_users=nobody, edge_items=nobody))
+        build_graph_model(graph_spec(), Graph(users=3, items=3, edge_users=nobody, edge_items=nobody))
 
 
 @every_family
 def test_a_spec_comes_back_from_its_plain_values(family: str) -> None:
-    spec = GraphSpec(family=family, layers=4)
-    assert GraphSpec.from_dict(spec.to_dict()) == spec
+    spec = graph_spec(family=family, layers=4)
+    assert graph_spec(**spec.to_dict()) == spec
     assert ("neighbours" in spec.to_dict()) == (family == "sage")

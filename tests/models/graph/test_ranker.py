@@ -5,13 +5,13 @@ import math
 import pytest
 import torch
 
-from models.graph import GraphSpec, Ranker, build_graph_model
+from models.graph import Ranker, build_graph_model, graph_spec
 from tests.models.graph.graphs import random_graph
 
 
 @pytest.fixture
 def ranker() -> Ranker:
-    return Ranker.of(build_graph_model(GraphSpec(embedding_dim=5), random_graph()))
+    return Ranker.of(build_graph_model(graph_spec(embedding_dim=5), random_graph()))
 
 
 def test_a_known_pair_is_scored_by_the_product_of_its_vectors(ranker: Ranker) -> None:

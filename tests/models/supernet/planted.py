@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from models.embeddings.mixed import MixedEmbeddings
-from models.families.dlrm import DlrmLayers
+from models.families.dlrm import DlrmLayers, DlrmSpec
 from models.recommender import Recommender
 from models.registry import build_model
-from models.spec import CategoricalFeature, Features, ModelSpec
+from models.spec import CategoricalFeature, Features
 from models.supernet.mlp import Candidates, SuperMlp
 from models.supernet.network import Supernet
 from models.supernet.paths import INPUT
@@ -26,7 +26,7 @@ FEATURES = Features(
     ),
 )
 SPACE = SupernetSpace(
-    base=ModelSpec(embedding_dim=8),
+    base=DlrmSpec(embedding_dim=8),
     bottom=((4, 8, 0), (4, 0)),
     top=((8, 16), (8, 0), (4, 16, 0)),
     interactions=("dot", "linear", "fm", "cross", "attention"),

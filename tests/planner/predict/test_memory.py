@@ -16,14 +16,15 @@ from engine.loop.trainer import train
 from engine.memory import process_bytes
 from hardware.cost.memory_model import predict_memory_bytes
 from hardware.types import Placement, Precision
+from models.registry import model_spec
 from models.spec import ModelSpec
 from planner.describe import describe
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile
 
 TOLERANCE = 0.1
-SMALL = ModelSpec(embedding_dim=8, bottom_widths=(32,), top_widths=(64, 32))
-DEEP = ModelSpec(embedding_dim=32, bottom_widths=(512, 256), top_widths=(512, 256, 128))
+SMALL = model_spec(embedding_dim=8, bottom_widths=(32,), top_widths=(64, 32))
+DEEP = model_spec(embedding_dim=32, bottom_widths=(512, 256), top_widths=(512, 256, 128))
 
 
 class Setting(NamedTuple):

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 import pytest
 
 from models.interactions import DLRM_INTERACTIONS
-from models.registry import FAMILIES, build_model
+from models.registry import FAMILIES, build_model, model_spec
 from models.spec import ModelSpec
 from reporting.card.architecture import describe_architecture
 from reporting.card.diagram import diagram
@@ -16,15 +16,15 @@ CLICK_FAMILIES = ("dlrm", "dnn", "deepfm", "dcnv2", "finalmlp", "dhen", "dmt")
 
 
 def feeds(family: str) -> dict[str, tuple[str, ...]]:
-    model = build_model(ModelSpec(family=family, embedding_dim=8), FEATURES).eval()
+    model = build_model(model_spec(family=family, embedding_dim=8), FEATURES).eval()
     found = describe_architecture(model, inputs_of(FEATURES, batch=4))
     return {block.name: block.inputs for block in found.blocks}
 
 
 SPECS = {
-    **{family: ModelSpec(family=family, embedding_dim=8) for family in CLICK_FAMILIES if family in FAMILIES},
-    **{name: ModelSpec(embedding_dim=8, interaction=name) for name in DLRM_INTERACTIONS if name != "dot"},
-    "mixed tables": ModelSpec(embedding_dim=8, table_dims=(4, 8, 4), table_shares=(1.0, 0.5, 1.0)),
+    **{family: model_spec(family=family, embedding_dim=8) for family in CLICK_FAMILIES if family in FAMILIES},
+    **{name: model_spec(embedding_dim=8, interaction=name) for name in DLRM_INTERACTIONS if name != "dot"},
+    "mixed tables": model_spec(embedding_dim=8, table_dims=(4, 8, 4), table_shares=(1.0, 0.5, 1.0)),
 }
 
 
@@ -61,7 +61,7 @@ def test_flow_of_a_dlrm_and_of_two_streams_is_that_of_their_formulas() -> None:
 
 
 def test_no_hook_is_left_and_the_model_scores_as_before() -> None:
-    model = build_model(ModelSpec(embedding_dim=8), FEATURES).eval()
+    model = build_model(model_spec(embedding_dim=8), FEATURES).eval()
     inputs = inputs_of(FEATURES, batch=4)
     before = model(*inputs)
     describe_architecture(model, inputs)

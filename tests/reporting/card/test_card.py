@@ -18,7 +18,8 @@ from engine.metrics import compute_metrics
 from engine.results import Evaluation
 from engine.trained_model import TrainedModel
 from hardware.types import Placement
-from models.spec import CategoricalFeature, ModelSpec
+from models.registry import model_spec
+from models.spec import CategoricalFeature
 from reporting.card.facts import format_time, gather
 from reporting.card.figures import ModelCard
 from reporting.card.limits import limits
@@ -44,7 +45,7 @@ def card(tracking_root: Path, tmp_path: Path) -> tuple[ModelCard, Dataset, list[
         train_member.fn(
             TrainingJob(
                 dataset,
-                ModelSpec(family=family, embedding_dim=4, top_widths=(8,), bottom_widths=()),
+                model_spec(family=family, embedding_dim=4, top_widths=(8,), bottom_widths=()),
                 Hyperparameters(),
                 execution_of(PLACEMENT),
                 Schedule(max_epochs=1, seed=seed),

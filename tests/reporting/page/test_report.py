@@ -11,7 +11,7 @@ import pytest
 from engine.config import Hyperparameters, Schedule
 from engine.execution import execution_of
 from engine.job import TrainingJob
-from models.spec import ModelSpec
+from models.registry import model_spec
 from reporting.page.format import duration, figure
 from reporting.page.publish import build_report, log_report
 from shunter.errors import RequestError
@@ -57,7 +57,7 @@ def make_run(folder: Path) -> str:
         train_to_the_end(
             TrainingJob(
                 dataset,
-                ModelSpec(embedding_dim=4),
+                model_spec(embedding_dim=4),
                 Hyperparameters(),
                 execution_of(PLACEMENT.model_copy(update={"precision": "fp32", "batch_size": 64})),
                 Schedule(max_epochs=2, seed=number),

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from search.meta.points import Domain
-from search.space.settings import FAMILY_OPTIONS, SearchSpace
+from search.space.settings import SearchSpace, family_options
 
-AUTO = SearchSpace(families=("dlrm", "dnn", "dcnv2"), options=FAMILY_OPTIONS["dcnv2"])
+AUTO = SearchSpace(families=("dlrm", "dnn", "dcnv2"), options=family_options("dcnv2"))
 DOMAIN = Domain.of(AUTO)
 
 
@@ -40,7 +40,7 @@ def test_places_by_hand() -> None:
 
 
 def test_what_a_point_does_not_have_is_in_the_middle_and_words_have_columns() -> None:
-    domain = Domain.of(SearchSpace(families=("dnn", "finalmlp"), options=FAMILY_OPTIONS["finalmlp"], bottom_widths=()))
+    domain = Domain.of(SearchSpace(families=("dnn", "finalmlp"), options=family_options("finalmlp"), bottom_widths=()))
     first, second = domain.encode(domain.space.defaults())
     assert first[:2].tolist() == [1, 0]
     assert second[:2].tolist() == [0, 1]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from engine.config import Hyperparameters
 from engine.data.dataset import Dataset, SplitStatistics
 from models.names import AUTO, AUTO_FAMILIES
-from models.registry import FAMILIES, build_layers, check_spec
-from models.spec import CategoricalFeature, Features, ModelSpec
+from models.registry import FAMILIES, build_layers, check_spec, model_spec
+from models.spec import CategoricalFeature, Features
 from search.space.settings import SearchSpace
 
 
@@ -63,7 +63,7 @@ def test_every_point_is_a_model_that_can_be_built(rows: int, dense: int, seed: i
 @pytest.mark.parametrize("rows", [1, 80_000, 45_000_000])
 def test_default_model_is_in_the_space_of_every_size(rows: int, family: str) -> None:
     space = SearchSpace.for_dataset(dataset_of(rows), family)
-    assert space.build(space.default()) == (ModelSpec(family=family), Hyperparameters())
+    assert space.build(space.default()) == (model_spec(family=family), Hyperparameters())
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     study.enqueue_trial(space.default())
     assert space.suggest(study.ask()) == space.default()
@@ -85,7 +85,7 @@ def test_every_family_of_auto_is_tried_first_and_drawn_with_its_own_options_only
     dataset = dataset_of(80_000)
     space = SearchSpace.for_dataset(dataset, AUTO)
     assert [space.build(point) for point in space.defaults()] == [
-        (ModelSpec(family=family), Hyperparameters()) for family in AUTO_FAMILIES
+        (model_spec(family=family), Hyperparameters()) for family in AUTO_FAMILIES
     ]
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     drawn: dict[str, set[str]] = {}

@@ -17,7 +17,7 @@ from engine.metrics import compute_metrics
 from engine.trained_model import TrainedModel
 from hardware.types import Placement
 from models.ensemble import Ensemble
-from models.spec import ModelSpec
+from models.registry import model_spec
 from shunter.requests.training import TrainRequest
 from tasks.ensemble import combine_members
 from tasks.train import train_to_the_end
@@ -39,7 +39,7 @@ def members(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> list[
         train_to_the_end(
             TrainingJob(
                 dataset,
-                ModelSpec(embedding_dim=4, bottom_widths=(8,), top_widths=(8,)),
+                model_spec(embedding_dim=4, bottom_widths=(8,), top_widths=(8,)),
                 Hyperparameters(dense_learning_rate=0.01, embedding_learning_rate=0.1),
                 execution_of(PLACEMENT),
                 Schedule(max_epochs=2, seed=seed),

@@ -13,7 +13,7 @@ from engine.loop.evaluation import evaluate
 from engine.trained_model import TrainedModel
 from flows.command.summary import _format_quality
 from hardware.types import Placement
-from models.spec import ModelSpec
+from models.registry import model_spec
 from shunter.requests.training import TrainRequest
 from tasks.ensemble import combine_members
 from tasks.train import train_to_the_end
@@ -33,7 +33,7 @@ def test_an_ensemble_of_several_tasks(tracking_root: Path, tmp_path: Path) -> No
         return train_to_the_end(
             TrainingJob(
                 dataset,
-                ModelSpec(embedding_dim=4, bottom_widths=(8,), top_widths=(8,), task_tower_width=4),
+                model_spec(embedding_dim=4, bottom_widths=(8,), top_widths=(8,), task_tower_width=4),
                 Hyperparameters(dense_learning_rate=0.01, embedding_learning_rate=0.1, task_weights=(1.0, 0.5)),
                 execution_of(PLACEMENT),
                 Schedule(max_epochs=2, seed=seed),

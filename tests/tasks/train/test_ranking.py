@@ -20,7 +20,7 @@ from engine.ranking.result import TrainedRanker
 from engine.ranking.storage import load_ranker
 from hardware.types import Placement
 from ingestion.request import ingest_request
-from models.graph import GRAPH_FAMILIES, GraphSpec
+from models.graph import GRAPH_FAMILIES, graph_spec
 from planner.describe import describe
 from shunter.errors import CheckpointError, DataError
 from shunter.requests.training import TrainRequest
@@ -32,7 +32,7 @@ from tracking.store import tracking_uri
 CARD = "model_card/model_card.md"
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
 SCHEDULE = Schedule(max_epochs=8, patience=8)
-SPEC = GraphSpec(embedding_dim=8, layers=2)
+SPEC = graph_spec(embedding_dim=8, layers=2)
 LEARNED_WITH = RankingHyperparameters(learning_rate=0.1)
 
 
@@ -156,7 +156,7 @@ def test_an_interrupted_training_goes_on_where_it_stopped(dataset: Dataset, tmp_
 
 @pytest.mark.parametrize("family", GRAPH_FAMILIES)
 def test_the_selector_is_told_what_a_step_asks_for(family: str, dataset: Dataset) -> None:
-    workload = describe(dataset, GraphSpec(family=family, layers=2))
+    workload = describe(dataset, graph_spec(family=family, layers=2))
     edges = len(read_interactions(dataset, "train"))
     assert workload.train_samples == edges
     assert list(workload.dense) == ["fp32"]

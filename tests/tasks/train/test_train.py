@@ -23,7 +23,7 @@ from engine.loop.evaluation import evaluate
 from engine.results import TrainingFigures
 from engine.trained_model import TrainedModel
 from hardware.types import EnergyReading, Placement, PowerSample
-from models.spec import ModelSpec
+from models.registry import model_spec
 from shunter.errors import CheckpointError, TrainingError
 from shunter.requests.training import TrainRequest
 from tasks.train import train_member, train_to_the_end
@@ -43,7 +43,7 @@ def dataset(tmp_path: Path) -> Dataset:
 
 def train_into(directory: Path, dataset: Dataset, **changes: Any) -> TrainedModel:
     arguments = {
-        "spec": ModelSpec(embedding_dim=8),
+        "spec": model_spec(embedding_dim=8),
         "hyperparameters": Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate=0.1),
         "placement": PLACEMENT,
         "schedule": Schedule(max_epochs=3),
@@ -85,7 +85,7 @@ def test_a_finished_training_is_returned_at_once(dataset: Dataset, tmp_path: Pat
 def test_another_training_in_the_same_folder_is_refused(dataset: Dataset, tmp_path: Path) -> None:
     train_into(tmp_path, dataset)
     with pytest.raises(CheckpointError, match="differs in architecture, schedule"):
-        train_into(tmp_path, dataset, spec=ModelSpec(embedding_dim=16), schedule=Schedule(max_epochs=3, seed=5))
+        train_into(tmp_path, dataset, spec=model_spec(embedding_dim=16), schedule=Schedule(max_epochs=3, seed=5))
 
 
 def test_a_damaged_description_is_named(dataset: Dataset, tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_the_task_runs_in_a_flow_and_hands_on_a_small_value(dataset: Dataset, tm
     def one_member() -> TrainedModel:
         return train_member(
             TrainingJob(
-                dataset, ModelSpec(embedding_dim=8), Hyperparameters(), execution_of(PLACEMENT), Schedule(max_epochs=1)
+                dataset, model_spec(embedding_dim=8), Hyperparameters(), execution_of(PLACEMENT), Schedule(max_epochs=1)
             ),
             PLACEMENT,
             tmp_path / "member",

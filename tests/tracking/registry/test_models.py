@@ -21,15 +21,14 @@ from engine.loop.evaluation import evaluate
 from engine.loop.trainer import train
 from ingestion.request import ingest_request
 from models.ensemble import Ensemble
-from models.registry import build_model
-from models.spec import ModelSpec
+from models.registry import build_model, model_spec
 from shunter.errors import DataError, RequestError, TrackingError
 from shunter.requests.training import TrainRequest
 from tracking.registry.models import RegisteredModel, load_champion, register_model
 from tracking.runs import start_run_tree
 from tracking.store import tracking_uri
 
-SPEC = ModelSpec(embedding_dim=4, bottom_widths=(8,), top_widths=(8,))
+SPEC = model_spec(embedding_dim=4, bottom_widths=(8,), top_widths=(8,))
 FEATURES = ["price", "user", "item", "genres"]
 NEEDED = ("model/model.safetensors", "model/model.json", "encoder/encoder.json")
 

@@ -17,8 +17,7 @@ from engine.checkpoint.storage import load_model, save_model
 from ingestion.cache import ingest_source
 from ingestion.encoding.encoder import Encoder
 from ingestion.sources.open import open_source
-from models.registry import build_model
-from models.spec import ModelSpec
+from models.registry import build_model, model_spec
 from shunter.errors import CheckpointError, DataError, TrackingError
 from shunter.requests.training import TrainRequest
 from tracking.registry.models import load_champion, register_model
@@ -48,7 +47,7 @@ def honest(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> tu
         (home / "mlflow").mkdir()
         shutil.copy(empty_database, home / "mlflow" / "mlflow.db")
         dataset, _ = ingest_source(open_source("synthetic:2000", None, None, home), home / "cache", 0, 0.01)
-        save_model(build_model(ModelSpec(embedding_dim=4), dataset.features, seed=0).eval(), home / "model")
+        save_model(build_model(model_spec(embedding_dim=4), dataset.features, seed=0).eval(), home / "model")
         register_model(start_run_tree(TrainRequest(), dataset), dataset, home / "model", "shunter", metrics={})
         folder = MlflowClient(tracking_uri()).get_model_version_download_uri("shunter", "1")
     return home, Path(folder)

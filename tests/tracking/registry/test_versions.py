@@ -11,8 +11,7 @@ from mlflow import MlflowClient
 from engine.checkpoint.storage import save_model
 from engine.data.dataset import Dataset
 from ingestion.request import ingest_request
-from models.registry import build_model
-from models.spec import ModelSpec
+from models.registry import build_model, model_spec
 from shunter.errors import CheckpointError, RequestError
 from shunter.requests.training import TrainRequest
 from tracking.registry.models import register_model
@@ -20,7 +19,7 @@ from tracking.registry.versions import champion_of, download, roll_back
 from tracking.runs import start_run_tree
 from tracking.store import tracking_uri
 
-SPEC = ModelSpec(embedding_dim=4, bottom_widths=(8,), top_widths=(8,))
+SPEC = model_spec(embedding_dim=4, bottom_widths=(8,), top_widths=(8,))
 
 
 @pytest.fixture(scope="module")

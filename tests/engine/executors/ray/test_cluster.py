@@ -22,7 +22,7 @@ from engine.profiling.cache import ProfileFile
 from engine.results import EpochReport, TrainResult
 from hardware.devices.nodes import placed
 from hardware.types import Placement
-from models.spec import ModelSpec
+from models.registry import model_spec
 from search.job import SearchJob
 from search.search import search
 from search.space.settings import SearchSpace
@@ -36,7 +36,7 @@ from tracking.store import tracking_uri
 
 pytestmark = pytest.mark.slow
 MEMORY = 80 * 2**20
-SPEC = ModelSpec(embedding_dim=8)
+SPEC = model_spec(embedding_dim=8)
 SCHEDULE = Schedule(max_epochs=4)
 SMALL = SearchSpace(embedding_dims=(4, 8), top_widths=(8, 16), most_top_layers=2, bottom_widths=(8,))
 LEARNED_WITH = Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate=0.1)
