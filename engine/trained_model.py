@@ -11,8 +11,8 @@ from engine.config import Hyperparameters, Schedule
 from engine.job import TrainingJob
 from engine.metrics import Metrics
 from engine.results import EpochReport, TrainingFigures, TrainResult
+from engine.specs import AnyModelSpec
 from hardware.types import EnergyReading, Placement
-from models.spec import ModelSpec
 from shunter.errors import CheckpointError
 from shunter.frozen import Frozen
 
@@ -88,7 +88,7 @@ class Trained(Frozen, Generic[Spec, Rates, Quality, Report]):
         write_text(self.directory / FILE, self.model_dump_json(indent=1))
 
 
-class TrainedModel(Trained[ModelSpec, Hyperparameters, Metrics, EpochReport]):
+class TrainedModel(Trained[AnyModelSpec, Hyperparameters, Metrics, EpochReport]):
     """A trained model of clicks; the weights are for `engine.checkpoint.storage.load_model`."""
 
 

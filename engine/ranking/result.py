@@ -2,11 +2,11 @@
 
 from engine.ranking.config import RankingHyperparameters, RankingReport
 from engine.ranking.evaluation import RankingMetrics
+from engine.specs import AnyGraphSpec
 from engine.trained_model import Trained
-from models.graph import GraphSpec
 
 
-class TrainedRanker(Trained[GraphSpec, RankingHyperparameters, RankingMetrics, RankingReport]):
+class TrainedRanker(Trained[AnyGraphSpec, RankingHyperparameters, RankingMetrics, RankingReport]):
     """A graph model, trained to the end; its vectors are for `engine.ranking.storage.load_ranker`.
 
     Attributes:
