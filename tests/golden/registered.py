@@ -20,7 +20,7 @@ from engine.ranking.interactions import read_graph, read_interactions, sides
 from engine.ranking.storage import StoredRanker, save_ranker
 from engine.ranking.trainer import RankingData, train_ranking
 from models.ensemble import Ensemble
-from models.graph import GraphSpec
+from models.graph import graph_spec
 from models.graph.ranker import Ranker
 from models.registry import model_spec
 from shunter.requests.training import TrainRequest
@@ -105,7 +105,7 @@ def _save_ranker(dataset: Dataset, folder: Path) -> None:
         validation=read_interactions(dataset, "validation"),
         fingerprint=dataset.fingerprint,
     )
-    spec = GraphSpec(embedding_dim=4, layers=2)
+    spec = graph_spec(embedding_dim=4, layers=2)
     result = train_ranking(TrainingJob(data, spec, RankingHyperparameters(), EXECUTION, SCHEDULE))
     user, item = sides(dataset)
     stored = StoredRanker(ranker=Ranker.of(result.model), spec=spec, features=dataset.features, user=user, item=item)

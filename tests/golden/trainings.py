@@ -25,7 +25,7 @@ from engine.ranking.config import RankingHyperparameters, RankingResult
 from engine.ranking.trainer import train_ranking
 from engine.results import TrainResult
 from hardware.types import Placement
-from models.graph import GraphSpec
+from models.graph import GraphSpec, graph_spec
 from models.graph.ranker import Ranker
 from models.registry import model_spec
 from models.spec import ModelSpec
@@ -39,26 +39,27 @@ ROWS = 1_200
 EXECUTION = Execution(threads=1, batch_size=64)
 SCHEDULE = Schedule(max_epochs=2, patience=4, seed=3)
 RATES = Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate=0.1, weight_decay=1e-4)
-SPEC = model_spec(embedding_dim=8, bottom_widths=(8,), top_widths=(16, 8), dropout=0.2)
+SIZES: dict[str, Any] = {"embedding_dim": 8, "bottom_widths": (8,), "top_widths": (16, 8), "dropout": 0.2}
+SPEC = model_spec("dlrm", **SIZES)
 MACHINE = Machine(memory_bytes=2 << 30, memory_bytes_per_second=1e10, link_bytes_per_second=1e9)
 TOGETHER = replace(SPEC, dropout=0.0)  # every process would draw for itself
 TWO_THREADS = replace(EXECUTION, threads=2)
 STOPPED_AT = 9  # of 14 steps of the first epoch
 FAMILIES = {
     "dlrm": SPEC,
-    "dnn": replace(SPEC, family="dnn", batch_norm=True),
-    "deepfm": replace(SPEC, family="deepfm"),
-    "dcnv2": replace(SPEC, family="dcnv2", cross_rank=4),
-    "finalmlp": replace(SPEC, family="finalmlp", fusion_heads=2),
-    "dhen": replace(SPEC, family="dhen", interactions=("dot", "attention", "cross", "linear", "convolution")),
-    "dmt": replace(SPEC, family="dmt", towers=2),
+    "dnn": model_spec("dnn", **SIZES, batch_norm=True),
+    "deepfm": model_spec("deepfm", **SIZES),
+    "dcnv2": model_spec("dcnv2", **SIZES, cross_rank=4),
+    "finalmlp": model_spec("finalmlp", **SIZES, fusion_heads=2),
+    "dhen": model_spec("dhen", **SIZES, interactions=("dot", "attention", "cross", "linear", "convolution")),
+    "dmt": model_spec("dmt", **SIZES, towers=2),
     "dlrm of mixed tables": replace(SPEC, table_dims=(4, 8, 8, 4), table_shares=(1.0, 0.5, 1.0, 0.25)),
     "dlrm of fm": replace(SPEC, interaction="fm"),
 }
 GRAPHS = {
-    "lightgcn": GraphSpec(embedding_dim=8, layers=2),
-    "sage": GraphSpec(family="sage", embedding_dim=8, layers=2, neighbours=3),
-    "hetero": GraphSpec(family="hetero", embedding_dim=8, layers=2),
+    "lightgcn": graph_spec(embedding_dim=8, layers=2),
+    "sage": graph_spec(family="sage", embedding_dim=8, layers=2, neighbours=3),
+    "hetero": graph_spec(family="hetero", embedding_dim=8, layers=2),
 }
 OPTIMIZERS = ("adagrad", "sgd", "shampoo")
 
