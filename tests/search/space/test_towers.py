@@ -33,8 +33,8 @@ def test_towers_are_learned_once_and_tried_in_every_way(dataset: Dataset, parent
         assert sorted(name for tower in fields for name in tower) == sorted(NAMES)
     assert found["order"] == (("single0", "single1"), ("single2", "bag0"))
     first = next(setting for setting in result.settings if setting.trial_number == 0)
-    assert first.spec.tower_fields == found["coherent"]
-    assert all(setting.spec.tower_fields in found.values() for setting in result.settings)
+    assert first.spec.to_dict()["tower_fields"] == found["coherent"]
+    assert all(setting.spec.to_dict()["tower_fields"] in found.values() for setting in result.settings)
     tags = MlflowClient(tracking_uri()).get_run(parent).data.tags
     assert all(name in tags["towers.coherent"] for name in NAMES)
     assert "mean interaction" in tags["towers.diverse"]
@@ -47,7 +47,7 @@ def test_one_way_is_not_searched(dataset: Dataset, parent: str, tmp_path: Path, 
     assert list(found) == [way]
     assert (tmp_path / FILE).exists() == (way != "order"), "the order of the data needs no training"
     space = SearchSpace.for_dataset(dataset, "dmt").model_copy(update={"tower_partitions": found})
-    assert space.build(space.default())[0].tower_fields == found[way]
+    assert space.build(space.default())[0].to_dict()["tower_fields"] == found[way]
 
 
 def test_other_families_and_single_towers_learn_nothing(dataset: Dataset, parent: str, tmp_path: Path) -> None:
