@@ -10,7 +10,7 @@ from engine.job import TrainingJob
 from engine.ranking.config import RankingHyperparameters
 from engine.ranking.interactions import sides
 from engine.ranking.result import TrainedRanker
-from models.graph import GRAPH_FAMILIES, default_spec
+from models.graph import GRAPH_FAMILIES, graph_spec
 from search.result import TuneResult
 from shunter.errors import RequestError
 from shunter.requests.training import TrainRequest
@@ -116,7 +116,7 @@ class RankerRecipe(Recipe):
         request, placement = run.request, run.decision.placement
         schedule = Schedule(max_epochs=request.training.max_epochs, patience=RANKING_PATIENCE, seed=request.seed)
         job = TrainingJob(
-            run.dataset, default_spec(request.model), RankingHyperparameters(), execution_of(placement), schedule
+            run.dataset, graph_spec(request.model), RankingHyperparameters(), execution_of(placement), schedule
         )
         with clock.step("train"):
             trained: TrainedRanker = train_member(

@@ -41,7 +41,7 @@ def test_predictions_before_training_are_those_of_the_former_model(
     dataset: Dataset, tmp_path: Path, family: str
 ) -> None:
     assert family in FAMILIES
-    spec = replace(SPEC, family=family)
+    spec = model_spec(**{**SPEC.to_dict(), "family": family})
     former = train(TrainingJob(dataset, spec, Hyperparameters(), EXECUTION, SCHEDULE)).model
     save_model(former, tmp_path / "former")
     model = build_model(spec, dataset.features, seed=5)

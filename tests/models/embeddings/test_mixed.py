@@ -150,7 +150,8 @@ def test_models_of_mixed_tables_score_alike_after_they_were_stored(family: str, 
         history = CategoricalFeature(name="seen", rows=30, multi_valued=True, length=4, table="item")
         features = replace(FEATURES, categorical=(*FEATURES.categorical[:2], history, FEATURES.categorical[2]))
     dims = () if family == "deepfm" else SPEC.table_dims
-    model = build_model(replace(SPEC, family=family, table_dims=dims), features, seed=1)
+    spec = model_spec(**{**SPEC.to_dict(), "family": family, "table_dims": dims})
+    model = build_model(spec, features, seed=1)
     bags = [[[i * 7 % field.rows, 0][: 1 + field.multi_valued] for i in range(6)] for field in features.categorical]
     inputs = torch.randn(6, 1), *as_tensors(bags)
     model(*inputs).square().sum().backward()
