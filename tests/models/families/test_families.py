@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,9 +15,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from engine.checkpoint.storage import load_model, save_model
 from models.counting import count_model
 from models.ensemble import Ensemble
-from models.families.dcnv2 import CrossNetwork
 from models.families.deepfm import DeepfmLayers
-from models.families.dhen import DhenLayer
+from models.families.dhen import DhenLayer, DhenSpec
 from models.families.finalmlp import BilinearFusion, FeatureGate, FinalmlpLayers
 from models.interactions import (
     DLRM_INTERACTIONS,
@@ -24,14 +24,16 @@ from models.interactions import (
     Attention,
     Convolution,
     Cross,
+    DlrmInteraction,
     Dot,
     FactorisationMachine,
     PairNumbers,
     dlrm_interaction,
 )
-from models.layers import BatchNorm, OutputLayer
-from models.registry import FAMILIES, POSITIONAL, build_model, layer_inputs, model_spec
-from models.spec import CategoricalFeature, DlrmInteraction, Features, ModelSpec
+from models.layers import BatchNorm, CrossNetwork, OutputLayer
+from models.registry import FAMILIES, build_model, layer_inputs, model_spec, reads_positions
+from models.spec import CategoricalFeature, Features, ModelSpec
+from search.space.settings import SearchSpace, family_options
 from shunter.errors import RequestError
 from tests.models.families.test_dlrm import features_of, inputs_of
 
@@ -138,9 +140,9 @@ def test_a_saved_model_scores_bit_by_bit_as_before(spec: ModelSpec, tmp_path: Pa
 
 @every_spec
 def test_one_field_alone_is_enough(spec: ModelSpec) -> None:
-    if spec.first_gate or spec.tower_fields or spec.towers:
+    if any(getattr(spec, option, None) for option in ("first_gate", "tower_fields", "towers")):
         pytest.skip("it names other fields, or more towers")
-    if spec.family in POSITIONAL:
+    if reads_positions(spec.family):
         pytest.skip("it needs a history: tests/models/families/test_sequence.py")
     features = Features(dense=(), categorical=(CategoricalFeature(name="c0", rows=5),))
     logits = build_model(spec, features).train()(torch.zeros(2, 0), torch.tensor([0, 4]).int(), torch.arange(3).int())
@@ -206,7 +208,7 @@ def test_a_gate_weighs_by_its_own_fields_only() -> None:
     assert not torch.allclose(gate(vectors)[1] / vectors.flatten(1)[1], weights[1])
 
 
-DHEN = model_spec(family="dhen", embedding_dim=4, interaction_vectors=3, interactions=("linear",))
+DHEN = DhenSpec(embedding_dim=4, interaction_vectors=3, interactions=("linear",))
 
 
 def test_attention_is_the_encoder_layer_of_torch() -> None:
@@ -255,12 +257,12 @@ def test_dot_and_cross_follow_their_formulas() -> None:
 @pytest.mark.parametrize("name", DLRM_INTERACTIONS)
 @pytest.mark.parametrize("vectors", [2, 4, 7])
 def test_interactions_of_a_dlrm_can_be_exchanged(name: DlrmInteraction, vectors: int) -> None:
-    module = dlrm_interaction(model_spec(interaction=name, embedding_dim=8), vectors)
+    module = dlrm_interaction(name, 8, vectors)
     assert module(torch.randn(3, vectors, 8)).shape == (3, vectors * (vectors - 1) // 2)
 
 
 def test_the_interaction_of_a_factorisation_machine_adds_the_products_of_all_pairs() -> None:
-    machine = FactorisationMachine(DHEN, vectors=4)
+    machine = FactorisationMachine(4, vectors=4)
     sample = torch.randn(4, 4)
     products = torch.stack([sample[i] * sample[j] for i, j in combinations(range(4), 2)]).sum(0)
     torch.testing.assert_close(machine(sample.unsqueeze(0))[0], machine.project(products))
@@ -269,7 +271,7 @@ def test_the_interaction_of_a_factorisation_machine_adds_the_products_of_all_pai
 def test_linear_and_cross_in_a_dlrm_are_the_modules_of_dhen() -> None:
     vectors = torch.randn(2, 5, 4)
     for name in ("linear", "cross"):
-        own = PairNumbers(DHEN, vectors=5, name=name)  # ten pairs are two vectors of four numbers, and half of one
+        own = PairNumbers(4, vectors=5, name=name)  # ten pairs are two vectors of four numbers, and half of one
         assert own.module(vectors).shape == (2, 3, 4)
         torch.testing.assert_close(own(vectors), own.module(vectors).flatten(1)[:, :10])
 
@@ -285,8 +287,7 @@ def test_a_layer_adds_the_shortcut_and_normalises_each_vector() -> None:
 
 @pytest.mark.parametrize(("ensemble", "count"), [("concat", 15), ("sum", 3), ("weighted", 3)])
 def test_modules_of_a_layer_are_joined_as_asked(ensemble: str, count: int) -> None:
-    spec = model_spec(
-        family="dhen",
+    spec = DhenSpec(
         embedding_dim=4,
         interaction_vectors=3,
         interactions=ALL_INTERACTIONS,
@@ -321,29 +322,34 @@ def test_the_score_is_computed_in_float32_whatever_the_precision() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "message"),
+    ("options", "message"),
     [
-        (model_spec(family="dcn"), r"'dcn': use 'dcnv2', or another of dcnv2, deepfm"),
-        (model_spec(family="quantum"), r"'quantum': use one of dcnv2"),
-        (model_spec(family="dlrm", cross_layers=4), r"cross_layers does nothing.*'dlrm'.*dcnv2"),
-        (model_spec(family="finalmlp", fusion_heads=3), "fusion_heads = 3 does not divide"),
-        (model_spec(family="finalmlp", first_gate=("c9",)), "unknown field 'c9': use one of b0, c0, c1"),
-        (model_spec(interaction="dott"), "no interaction 'dott': use 'dot'"),  # type: ignore[arg-type]
-        (model_spec(family="dnn", interaction="fm"), "interaction does nothing.*'dnn'"),
-        (model_spec(family="dhen", interactions=("dot", "dot")), "each once"),
-        (model_spec(family="dhen", interactions=()), "not none"),
-        (model_spec(family="dhen", interactions=("conv",)), "choose from dot"),  # type: ignore[arg-type]
-        (model_spec(family="dhen", interactions=("attention",), attention_heads=3), "attention_heads = 3"),
+        ({"family": "dcn"}, r"'dcn': use 'dcnv2', or another of dcnv2, deepfm"),
+        ({"family": "quantum"}, r"'quantum': use one of dcnv2"),
+        ({"family": "dlrm", "cross_layers": 4}, r"cross_layers does nothing.*'dlrm'.*dcnv2"),
+        ({"family": "finalmlp", "fusion_heads": 3}, "fusion_heads = 3 does not divide"),
+        ({"family": "finalmlp", "first_gate": ("c9",)}, "unknown field 'c9': use one of b0, c0, c1"),
+        ({"interaction": "dott"}, "no interaction 'dott': use 'dot'"),
+        ({"family": "dnn", "interaction": "fm"}, "interaction does nothing.*'dnn'"),
+        ({"family": "dhen", "interactions": ("dot", "dot")}, "each once"),
+        ({"family": "dhen", "interactions": ()}, "not none"),
+        ({"family": "dhen", "interactions": ("conv",)}, "choose from dot"),
+        ({"family": "dhen", "interactions": ("attention",), "attention_heads": 3}, "attention_heads = 3"),
     ],
 )
-def test_what_cannot_be_built_is_named(spec: ModelSpec, message: str) -> None:
+def test_what_cannot_be_built_is_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(RequestError, match=message):
-        build_model(spec, FEATURES)
+        build_model(model_spec(**options), FEATURES)
 
 
 def test_an_unknown_option_is_answered_with_the_nearest() -> None:
     with pytest.raises(RequestError, match="no option 'cross_layer': use 'cross_layers'"):
         model_spec(**{"family": "dcnv2", "cross_layer": 2})
+
+
+def test_options_of_other_families_are_read_at_their_defaults() -> None:
+    written = {"family": "dnn", "top_widths": [8], "cross_layers": 3, "interactions": ["dot", "linear"], "towers": None}
+    assert model_spec(**written) == model_spec("dnn", top_widths=(8,))
 
 
 def test_options_of_other_families_are_not_written_down() -> None:
@@ -353,12 +359,16 @@ def test_options_of_other_families_are_not_written_down() -> None:
 
 def test_the_example_of_how_to_add_a_model_works(monkeypatch: pytest.MonkeyPatch) -> None:
     text = (Path(__file__).parents[3] / "CONTRIBUTING.md").read_text()
-    module: dict[str, type[nn.Module]] = {}
+    module: dict[str, Any] = {"__name__": "models.families.wide"}
     exec(text.split("```python\n")[1].split("```")[0], module)
-    monkeypatch.setitem(FAMILIES, "wide", module["WideLayers"])
+    monkeypatch.setitem(FAMILIES, "wide", module["WIDE"])
     model = build_model(model_spec(family="wide"), FEATURES)
     assert model(*inputs_of(FEATURES, batch=4)).shape == (4,)
     assert count_model(model_spec(family="wide"), FEATURES).matmul_flops_per_sample > 0
+    space = SearchSpace(families=("wide",), options=family_options("wide"))
+    assert space.build(space.default())[0].to_dict()["scale"] == 1.0
+    with pytest.raises(RequestError, match="scale = 0"):
+        build_model(model_spec("wide", scale=0.0), FEATURES)
 
 
 TASKS = replace(FEATURES, tasks=("click", "conversion", "like"))
