@@ -12,6 +12,7 @@ from engine.job import Checkpointing, Hooks, TrainingJob
 from engine.loop.trainer import train
 from engine.ranking.config import RankingHyperparameters
 from engine.ranking.trainer import train_ranking
+from search.job import SearchJob
 from search.search import search
 from tests.engine.ranking.data import ranking_data
 from tests.golden import searches, trainings
@@ -89,7 +90,10 @@ def _search(folder: Path, directory: Path, trials: int | None) -> dict[str, Any]
         dataset = searches.data(folder)
         asked = searches.CASES[SEARCH_CASE].model_copy(update={"trials": trials})
         run_id = start_run_tree(asked, dataset)
-        return searches.outcome(search(dataset, asked, searches.PLACEMENT, directory, parent_run_id=run_id))
+        job = SearchJob(
+            dataset=dataset, request=asked, placement=searches.PLACEMENT, directory=directory, parent_run_id=run_id
+        )
+        return searches.outcome(search(job))
 
 
 def _interrupt_at(last: int) -> Any:
