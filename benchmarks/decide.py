@@ -19,7 +19,7 @@ from planner.assessment import Candidate
 from planner.decide import Decision, decide
 from planner.describe import JobSize
 from planner.rank.totals import Terms
-from shunter.requests.training import Limits
+from shunter.requests import Limits
 
 OFFERS, CONFIGURATIONS = 1_000, 50
 ROUNDS, QUICK_ROUNDS = 15, 3

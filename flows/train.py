@@ -9,18 +9,18 @@ from engine.ensemble.result import EnsembleResult
 from engine.executors.ray.cluster import Cluster, requested_cluster
 from engine.probes.measurement import measure
 from engine.ranking.result import TrainedRanker
-from flows.recipes import recipe_of
 from hardware.devices.power_limit import limited
 from hardware.reservation import Reservation, trainings_together
 from hardware.types import EnergyReading, HardwareProfile
 from models.names import check_model
 from planner.decide import Decision
 from search.result import TuneResult
-from shunter.requests.training import TrainRequest
+from shunter.requests import TrainRequest
 from tasks.accelerators import hold
 from tasks.ingest import ingest
 from tasks.notify import notify
 from tasks.profile import profile_cluster, profile_hardware
+from tasks.recipes import recipe_of
 from tasks.run_context import RunContext
 from tasks.run_state import RunState
 from tasks.select import log_decision, select

@@ -8,6 +8,7 @@ from hardware.reservation import Reservation, trainings_together
 from hardware.types import HardwareProfile
 from models.names import check_model
 from planner.decide import Decision
+from search.job import SearchJob
 from search.result import TuneResult
 from shunter.errors import RequestError
 from shunter.requests import TrainRequest
@@ -62,18 +63,18 @@ def _tune_tracked(
         held.keep(decision.placement, trainings_together(request, profiles))
         log_decision(run_id, decision)
         budget = spent.budget(request)
+        job = SearchJob(
+            dataset=dataset,
+            request=request,
+            placement=decision.placement,
+            directory=state.directory / "tune",
+            parent_run_id=run_id,
+            used_seconds=budget.seconds,
+            used_joules=budget.joules or 0.0,
+        )
         with limited(decision.placement.accelerator, decision.placement.power_limit_watts):
-            result = tune(
-                dataset,
-                request,
-                decision.placement,
-                state.directory / "tune",
-                parent_run_id=run_id,
-                should_stop=budget.exhausted,
-                used_seconds=budget.seconds,
-                used_joules=budget.joules or 0.0,
-            )
+            result = tune(job, should_stop=budget.exhausted)
         log_config(run_id, "settings", result)
-        publish_search(run_id, result, state.directory / "tune")
+        publish_search(run_id, result, job.directory)
         open_run(run_id).log_energy(spent.total)
     return result

@@ -5,7 +5,7 @@ from ingestion.cache import IngestReport, ingest_source
 from ingestion.sources.named import with_histories
 from ingestion.sources.open import open_source
 from models.registry import reads_positions
-from shunter.requests.training import JobRequest
+from shunter.requests import JobRequest
 from shunter.settings import Settings
 
 

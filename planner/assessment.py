@@ -7,7 +7,7 @@ from pydantic import Field
 
 from hardware.types import Placement, Prediction
 from shunter.frozen import Frozen
-from shunter.requests.training import Objective, Weights
+from shunter.requests import Objective, Weights
 
 Interval = tuple[float, float]
 PriceSource = Literal["given", "catalogue"]

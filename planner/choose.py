@@ -28,7 +28,7 @@ from planner.predict.predicted import absent_candidates, predicted_candidates, w
 from planner.predict.probe_order import probe
 from planner.rank.ranking import rank
 from planner.rank.totals import Terms
-from shunter.requests.training import ALL_OFFERS, LOCAL_OFFERS, JobRequest
+from shunter.requests import ALL_OFFERS, LOCAL_OFFERS, JobRequest
 from tracking.convention import data_params
 
 PROBE_SECONDS = 15.0

@@ -18,7 +18,7 @@ from planner.rank.relaxation import Relaxation, nearest_relaxations
 from planner.rank.totals import Terms
 from shunter.errors import InfeasibleError
 from shunter.frozen import Frozen
-from shunter.requests.training import Billing, Limits, Weights
+from shunter.requests import Billing, Limits, Weights
 
 __all__ = ["Assessment", "Candidate", "Decision", "Miss", "NoFeasiblePlacementError", "decide"]
 

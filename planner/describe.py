@@ -18,7 +18,7 @@ from models.graph.counting import count_graph_model
 from models.registry import model_spec
 from models.spec import ModelSpec
 from shunter.frozen import Frozen
-from shunter.requests.training import JobRequest
+from shunter.requests import JobRequest
 
 # Hyperband's reduction factor in the tuning step: one in three settings goes on to three times the epochs.
 REDUCTION_FACTOR = 3

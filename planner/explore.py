@@ -13,7 +13,7 @@ import numpy as np
 from planner.assessment import Assessment
 from planner.decide import Decision
 from planner.history import Choice, History, Posterior, choose_under_uncertainty
-from shunter.requests.training import Weights
+from shunter.requests import Weights
 
 MOST_REGRET = 1.0  # A trial that is expected to need more than twice what the best known needs is not made.
 

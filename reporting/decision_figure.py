@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shunter.requests.training import Limits, Objective
+from shunter.requests import Limits, Objective
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,7 @@ from ingestion.sources.days import DayLog, DaysSource
 from retraining.bootstrap import Judgement, judge, resampled_savings
 from retraining.losses import Keep, losses_of
 from retraining.picture import draw_judgement
-from shunter.requests.nightly import NightlyRequest
+from shunter.requests import NightlyRequest
 from tracking.registry.versions import ModelFiles
 
 

@@ -8,7 +8,7 @@ from ingestion.sources.days import DayLog
 from retraining.day_files import find_days
 from retraining.inspection import inspect_days
 from retraining.plan import NightPlan, plan_night, window
-from shunter.requests.nightly import NightlyRequest
+from shunter.requests import NightlyRequest
 
 
 def choose_days(

@@ -7,7 +7,7 @@ from typing import Literal
 
 from retraining.figures import DayFigures, FieldFigures, new_share
 from shunter.frozen import Frozen
-from shunter.requests.nightly import DriftLimits
+from shunter.requests import DriftLimits
 
 FindingKind = Literal[
     "missing", "late", "empty", "unfinished", "duplicated", "unreadable", "not over", "undated",

@@ -14,7 +14,7 @@ from ingestion.sources.header import Kind, column_kinds, unreadable_share
 from retraining.figures import DayFigures, figures_of
 from retraining.findings import Finding, FindingKind
 from shunter.errors import DataError
-from shunter.requests.nightly import NightlyRequest
+from shunter.requests import NightlyRequest
 from shunter.settings import Settings
 
 Found = TypeVar("Found")

@@ -9,7 +9,7 @@ from retraining.figures import DayFigures
 from retraining.findings import Finding, base_rate_finding, drift_findings
 from shunter.errors import DataError
 from shunter.frozen import Frozen
-from shunter.requests.nightly import NightlyRequest
+from shunter.requests import NightlyRequest
 
 
 class NightPlan(Frozen):

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hardware.budget import JOULES_PER_KWH
-from shunter.requests.training import Limits, TrainRequest
+from shunter.requests import Limits, TrainRequest
 
 GIB = 2**30
 ESTIMATED = frozenset({"max_hours", "max_kwh", "max_cost"})  # of the training to the end, which has not been

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from engine.config import Execution, Schedule
 from engine.data.dataset import Dataset
 from search.protocol import Cost, Outcome, Parameters, Space
-from shunter.requests.training import Limits
+from shunter.requests import Limits
 
 if TYPE_CHECKING:
     from optuna import Study

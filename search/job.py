@@ -9,7 +9,7 @@ from hardware.types import Placement
 from search.constraints import FinalTraining
 from search.protocol import Cost, Space
 from search.study.halving import checks_for
-from shunter.requests.training import SearchCost, TrainRequest
+from shunter.requests import SearchCost, TrainRequest
 
 COST_OF_OPTION: dict[SearchCost, Cost] = {
     SearchCost.TIME: "step_seconds",

@@ -21,7 +21,7 @@ from search.study.storage import failures, open_study, storage_address, storage_
 from search.study.trial import TrialContext
 from search.study.workers import open_executors
 from shunter.errors import InfeasibleError, TrainingError
-from shunter.requests.training import SearchCost
+from shunter.requests import SearchCost
 
 if TYPE_CHECKING:
     from optuna import Study

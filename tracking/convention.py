@@ -16,7 +16,7 @@ from engine.results import EpochReport, TrainingFigures
 from engine.trained_model import Trained
 from hardware.types import EnergyReading, Placement, Prediction, Workload
 from models.spec import ModelSpec
-from shunter.requests.training import JobRequest
+from shunter.requests import JobRequest
 
 SCHEMA_VERSION = "1"
 

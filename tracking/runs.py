@@ -9,7 +9,7 @@ from typing import Any, Literal
 from engine.data.dataset import Dataset
 from hardware.types import EnergyReading
 from shunter.errors import TrackingError
-from shunter.requests.training import JobRequest
+from shunter.requests import JobRequest
 from tracking.client import TrackingClient
 from tracking.convention import (
     SCHEMA_VERSION,

@@ -44,7 +44,7 @@ from search.result import TuneResult
 from search.search import search
 from search.space.architecture import ArchitectureSpace
 from search.study.loop import Progress
-from shunter.requests.training import SearchMethodName, SearchSpaceName, TrainRequest
+from shunter.requests import SearchMethodName, SearchSpaceName, TrainRequest
 from tracking.runs import start_run_tree
 from tracking.store import open_store
 

@@ -13,7 +13,7 @@ from hardware.types import HardwareProfile
 from models.registry import check_spec, model_spec
 from models.spec import ModelSpec
 from shunter.errors import HardwareError
-from shunter.requests.profile import ProfileRequest
+from shunter.requests import ProfileRequest
 
 LATENCY_SECONDS = 50e-6  # of a message over Ethernet between machines of one site, with TCP
 BYTES_PER_GBIT = 1e9 / 8

@@ -17,7 +17,7 @@ from ingestion.schema import Schema
 from ingestion.sources.criteo import CriteoSource
 from ingestion.sources.open import source_of
 from shunter.errors import DataError
-from shunter.requests.training import DataFormat
+from shunter.requests import DataFormat
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from ingestion.sources.guard import check_paths, check_words
 from ingestion.sources.named import is_named, open_named
 from ingestion.sources.tabular import CsvSource, ParquetSource
 from shunter.errors import DataError
-from shunter.requests.training import DataFormat
+from shunter.requests import DataFormat
 
 _SUFFIXES = {
     ".csv": DataFormat.CSV,

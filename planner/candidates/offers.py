@@ -11,7 +11,7 @@ from hardware.types import HardwareProfile
 from planner.assessment import PriceSource
 from shunter.errors import RequestError
 from shunter.frozen import Frozen
-from shunter.requests.training import ALL_OFFERS, LOCAL_OFFERS, JobRequest, Limits
+from shunter.requests import ALL_OFFERS, LOCAL_OFFERS, JobRequest, Limits
 
 TRAINED_ON = ("gpu", "cpu")  # kinds of the catalogue's rows; others are compared when they are named
 

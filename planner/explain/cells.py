@@ -2,7 +2,7 @@
 
 from hardware.budget import JOULES_PER_KWH
 from planner.assessment import Assessment, Interval
-from shunter.requests.training import Objective
+from shunter.requests import Objective
 
 
 def format_cells(row: Assessment) -> dict[Objective, str]:

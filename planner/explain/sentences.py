@@ -11,7 +11,7 @@ from planner.rank.checks import Z90
 from planner.rank.ranking import Ranking
 from planner.rank.relaxation import Relaxation
 from planner.rank.totals import Terms
-from shunter.requests.training import Objective, Weights
+from shunter.requests import Objective, Weights
 
 NEAREST_SHOWN = 3
 

@@ -1,7 +1,7 @@
 """The table of a decision as flat rows, for whoever shows or keeps them."""
 
 from planner.assessment import Assessment, Interval
-from shunter.requests.training import Objective, Weights
+from shunter.requests import Objective, Weights
 
 Row = dict[str, str | int | float | bool | None]
 

@@ -12,7 +12,7 @@ from planner.assessment import Candidate
 from planner.candidates.offers import Offer
 from planner.candidates.placements import placements
 from planner.history import History, data_key, with_fleet
-from shunter.requests.training import JobRequest
+from shunter.requests import JobRequest
 from tracking.convention import data_params
 
 COUNTS = (1, 2, 4, 8)  # of one accelerator, rented together in one machine

@@ -11,7 +11,7 @@ from hardware.budget import JOULES_PER_KWH
 from hardware.cost.billing import BILLED_UNIT_SECONDS, SHORTEST_BILLED_SECONDS
 from planner.assessment import Candidate
 from planner.describe import JobSize
-from shunter.requests.training import Billing, Limits, Weights
+from shunter.requests import Billing, Limits, Weights
 
 Column = NDArray[np.float64]
 

@@ -11,7 +11,7 @@ from reporting.page.features import FeatureSummary, Scale, most_frequent, summar
 from reporting.page.render import render_page
 from reporting.page.view import FEATURES
 from shunter.errors import ShunterError
-from shunter.requests.training import JobRequest
+from shunter.requests import JobRequest
 from shunter.settings import Settings
 from tracking.history import read_runs
 from tracking.reports import log_files

@@ -8,7 +8,7 @@ from search.protocol import Space
 from search.space.settings import SearchSpace, weights_of_tasks
 from search.space.towers import tower_partitions
 from shunter.errors import RequestError
-from shunter.requests.training import SearchSpaceName, TrainRequest
+from shunter.requests import SearchSpaceName, TrainRequest
 from tracking.runs import open_run
 
 

@@ -15,7 +15,7 @@ from models.spec import ModelSpec, nearest
 from search.protocol import Factors, Parameters
 from shunter.errors import RequestError
 from shunter.frozen import Frozen
-from shunter.requests.training import parse_task_weights
+from shunter.requests import parse_task_weights
 
 if TYPE_CHECKING:
     from optuna import Trial

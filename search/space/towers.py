@@ -15,7 +15,7 @@ from models.families.dmt import DmtSpec, towers_of
 from models.tower_partitioner import Strategy, TowerPartition, partition_fields
 from models.towers import Towers
 from search.space.settings import TowerFields
-from shunter.requests.training import TowerStrategy, TrainRequest
+from shunter.requests import TowerStrategy, TrainRequest
 from tracking.runs import Run
 
 FILE = "towers.json"

@@ -22,7 +22,7 @@ from search.protocol import Cost, Outcome, Parameters, Space
 from search.study.halving import Halving
 from search.study.storage import FAILURE
 from shunter.errors import TooLargeError, TrainingError
-from shunter.requests.training import Limits
+from shunter.requests import Limits
 from tracking.convention import (
     epoch_metrics,
     model_params,

@@ -5,33 +5,9 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import Field, model_validator
 
 from shunter.requests.cluster import ClusterRequest
-from shunter.requests.effort import TrainingEffort, parse_task_weights
+from shunter.requests.effort import TrainingEffort
 from shunter.requests.job import JobRequest
-from shunter.requests.limits import Limits
-from shunter.requests.objective import Objective, Weights
-from shunter.requests.pricing import Billing
-from shunter.requests.search import SearchCost, SearchMethodName, SearchRequest, SearchSpaceName, TowerStrategy
-from shunter.requests.selection import ALL_OFFERS, LOCAL_OFFERS, SelectRequest
-from shunter.requests.source import DataFormat
-
-__all__ = [
-    "ALL_OFFERS",
-    "LOCAL_OFFERS",
-    "Billing",
-    "ClusterRequest",
-    "DataFormat",
-    "JobRequest",
-    "Limits",
-    "Objective",
-    "SearchCost",
-    "SearchMethodName",
-    "SearchSpaceName",
-    "SelectRequest",
-    "TowerStrategy",
-    "TrainRequest",
-    "Weights",
-    "parse_task_weights",
-]
+from shunter.requests.search import SearchRequest, SearchSpaceName
 
 
 class TrainRequest(JobRequest, frozen=True):

@@ -15,7 +15,7 @@ from retraining import days
 from retraining.bootstrap import Judgement
 from retraining.comparison import compare
 from retraining.plan import NightPlan
-from shunter.requests.nightly import NightlyRequest
+from shunter.requests import NightlyRequest
 from shunter.settings import Settings
 from tracking.registry.versions import ModelFiles
 

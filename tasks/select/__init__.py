@@ -11,7 +11,7 @@ from hardware.types import HardwareProfile
 from planner.choose import PROBE_SECONDS, MeasureTraining, choose
 from planner.decide import Decision
 from planner.history import read_history
-from shunter.requests.training import LOCAL_OFFERS, JobRequest
+from shunter.requests import LOCAL_OFFERS, JobRequest
 from tasks.select.report import publish
 from tasks.select.track import log_decision
 

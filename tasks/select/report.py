@@ -4,7 +4,7 @@ from hardware.budget import JOULES_PER_KWH
 from planner.assessment import Interval
 from planner.decide import Decision
 from planner.describe import JobSize
-from shunter.requests.training import Objective
+from shunter.requests import Objective
 
 TABLE_KEY = "decision"
 REASON_KEY = "decision-reason"

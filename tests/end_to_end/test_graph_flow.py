@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from shunter.errors import RequestError
-from shunter.requests.training import Limits, TrainRequest
+from shunter.requests import Limits, TrainRequest
 
 
 def request_for(folder: Path, **others) -> TrainRequest:
@@ -66,8 +66,8 @@ def test_a_graph_model_goes_from_click_log_to_champion(
 def test_what_a_graph_model_cannot_do_is_refused_before_anything_is_measured(
     others: dict, message: str, tmp_path: Path
 ) -> None:
-    from flows.recipes import recipe_of
     from ingestion.request import ingest_request
+    from tasks.recipes import recipe_of
 
     request = request_for(tmp_path, **others)
     with pytest.raises(RequestError, match=message):

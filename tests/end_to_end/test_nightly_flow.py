@@ -20,7 +20,7 @@ from ingestion.sources.days import DaysSource, open_day
 from models.ensemble import Ensemble
 from models.registry import model_spec
 from shunter.errors import RequestError
-from shunter.requests.nightly import NightlyRequest
+from shunter.requests import NightlyRequest
 from shunter.settings import Settings
 from tracking.registry.models import RegisteredModel, load_champion, register_model
 from tracking.runs import start_run

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shunter.errors import ShunterError
-from shunter.requests.profile import ProfileRequest
+from shunter.requests import ProfileRequest
 from shunter.settings import Settings
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from shunter.errors import InfeasibleError
-from shunter.requests.training import Limits, TrainRequest
+from shunter.requests import Limits, TrainRequest
 from shunter.settings import Settings
 
 pytestmark = pytest.mark.slow

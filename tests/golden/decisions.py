@@ -9,7 +9,7 @@ from engine.data.dataset import Dataset
 from hardware.types import Accelerator, HardwareProfile, Quantity
 from planner.choose import choose
 from planner.decide import Decision, NoFeasiblePlacementError
-from shunter.requests.training import ALL_OFFERS, LOCAL_OFFERS, JobRequest, Limits, SelectRequest
+from shunter.requests import ALL_OFFERS, LOCAL_OFFERS, JobRequest, Limits, SelectRequest
 from tests.engine.synthetic import write_dataset
 from tests.golden.homes import at_home
 from tests.hardware.profiles import make_profile

@@ -9,7 +9,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from flows.train import train
-from shunter.requests.training import TrainRequest
+from shunter.requests import TrainRequest
 from tests.engine.profiling.short_profiles import keep_short_profiles
 from tests.golden.homes import at_home
 

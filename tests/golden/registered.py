@@ -23,7 +23,7 @@ from models.ensemble import Ensemble
 from models.graph import graph_spec
 from models.graph.ranker import Ranker
 from models.registry import model_spec
-from shunter.requests.training import TrainRequest
+from shunter.requests import TrainRequest
 from tests.golden.homes import at_home
 from tests.golden.ingestions import LOGS, ingested
 from tests.golden.recorded import RECORDED, read, write

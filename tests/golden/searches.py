@@ -8,7 +8,7 @@ from hardware.types import Placement
 from search.job import SearchJob
 from search.result import TuneResult
 from search.search import search
-from shunter.requests.training import SearchMethodName, SearchSpaceName, TrainRequest
+from shunter.requests import SearchMethodName, SearchSpaceName, TrainRequest
 from tests.engine.synthetic import write_dataset
 from tests.golden.homes import at_home
 from tracking.runs import start_run_tree

@@ -14,7 +14,7 @@ from ingestion.encoding.encoder import Encoder
 from ingestion.request import ingest_request
 from ingestion.sources.criteo import CATEGORICAL, NUMERIC
 from shunter.errors import DataError
-from shunter.requests.training import TrainRequest
+from shunter.requests import TrainRequest
 from shunter.settings import Settings
 from tasks.ingest import ingest
 

@@ -17,7 +17,7 @@ from planner.predict.probe_order import PILOT_STEPS, PILOTS, next_to_probe, prob
 from planner.rank.ranking import rank
 from planner.rank.totals import Terms
 from shunter.errors import InfeasibleError, RequestError
-from shunter.requests.training import Limits, TrainRequest, Weights
+from shunter.requests import Limits, TrainRequest, Weights
 from tasks.select import select
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile, make_workload

@@ -13,7 +13,7 @@ from planner.decide import Decision, NoFeasiblePlacementError, decide
 from planner.describe import JobSize
 from planner.rank.totals import Terms
 from shunter.errors import InfeasibleError
-from shunter.requests.training import Billing, Limits, Objective
+from shunter.requests import Billing, Limits, Objective
 
 TEN_EPOCHS = JobSize(tuning_epochs=6, final_epochs=4, evaluation_share=0.0)
 

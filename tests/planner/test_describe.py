@@ -13,7 +13,7 @@ from models.registry import model_spec
 from models.spec import CategoricalFeature
 from planner.describe import REDUCTION_FACTOR, access_curve, describe, hyperband_epochs, job_size
 from shunter.errors import RequestError
-from shunter.requests.training import TrainRequest
+from shunter.requests import TrainRequest
 from tests.engine.synthetic import write_dataset
 
 

@@ -12,7 +12,7 @@ from planner.describe import JobSize
 from planner.explore import explored
 from planner.history import History, PastRun
 from planner.rank.totals import Terms
-from shunter.requests.training import Limits
+from shunter.requests import Limits
 
 EPOCH_SECONDS = {64: 220.0, 256: 150.0, 1024: 100.0, 4096: 90.0}
 # What each batch size really needs of the plan: the largest, the fastest by epoch, takes nearly all of it.

@@ -7,7 +7,7 @@ from planner.assessment import Candidate
 from planner.decide import Decision, decide
 from planner.rank.totals import Terms
 from planner.redecide import alternatives, redecide
-from shunter.requests.training import Limits
+from shunter.requests import Limits
 from tests.planner.test_decide import TEN_EPOCHS, candidate
 
 

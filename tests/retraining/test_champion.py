@@ -8,7 +8,7 @@ import pytest
 from engine.config import Hyperparameters
 from models.registry import model_spec
 from retraining.champion import LEARNED_DAYS, MOST_DAYS_KEPT, parse_hyperparameters, slowed, version_tags
-from shunter.requests.nightly import NightlyRequest
+from shunter.requests import NightlyRequest
 from tracking.convention import model_params
 
 

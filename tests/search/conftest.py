@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from engine.data.dataset import Dataset
-from shunter.requests.training import TrainRequest
+from shunter.requests import TrainRequest
 from tests.engine.synthetic import write_dataset
 from tracking.runs import start_run_tree
 

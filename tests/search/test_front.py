@@ -15,7 +15,7 @@ from models.registry import model_spec
 from reporting.front_figure import front_figure
 from search.front import format_setting, front_rows
 from search.result import Setting, TuneResult, front_settings
-from shunter.requests.training import TrainRequest
+from shunter.requests import TrainRequest
 from tasks.tune.front_report import front_markdown, publish_front
 from tests.engine.synthetic import write_dataset
 from tracking.runs import start_run_tree

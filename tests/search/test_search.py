@@ -23,7 +23,7 @@ from search.space.settings import SearchSpace
 from search.study.loop import Progress
 from search.study.storage import open_study, storage_address
 from shunter.errors import RequestError, TrainingError
-from shunter.requests.training import TrainRequest
+from shunter.requests import TrainRequest
 from tests.engine.synthetic import write_dataset
 from tests.search.spaces import SMALL
 from tracking.runs import start_run_tree

@@ -20,7 +20,7 @@ from search.search import search
 from search.space.settings import SearchSpace
 from search.study.loop import Progress
 from shunter.errors import InfeasibleError
-from shunter.requests.training import Limits, SearchCost, SearchMethodName, TrainRequest
+from shunter.requests import Limits, SearchCost, SearchMethodName, TrainRequest
 from tasks.tune import publish_search
 from tests.engine.executors.training_processes import training_processes
 from tests.engine.synthetic import write_dataset

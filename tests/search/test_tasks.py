@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from search.space.settings import SearchSpace, weights_of_tasks
 from shunter.errors import RequestError
-from shunter.requests.training import TrainRequest
+from shunter.requests import TrainRequest
 from tests.engine.synthetic import write_dataset
 
 TASKS = ("click", "conversion", "like")

@@ -10,7 +10,7 @@ from engine.execution import execution_of
 from engine.job import TrainingJob
 from hardware.types import Placement
 from models.registry import model_spec
-from shunter.requests.training import TrainRequest
+from shunter.requests import TrainRequest
 from tasks.select import log_decision
 from tasks.train import train_to_the_end
 from tests.engine.synthetic import write_dataset

@@ -8,7 +8,7 @@ from engine.metrics import Metrics
 from engine.results import EpochReport
 from hardware.types import EnergyReading, Placement, Workload
 from models.registry import model_spec
-from shunter.requests.training import Limits, TrainRequest
+from shunter.requests import Limits, TrainRequest
 from shunter.settings import PROJECT_ROOT
 from tests.engine.synthetic import write_dataset
 from tracking.convention import (

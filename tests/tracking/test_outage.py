@@ -16,7 +16,7 @@ from engine.trained_model import TrainedModel
 from flows.command.services import free_port, mlflow_service, running, wait_until_ready
 from hardware.types import Placement
 from models.registry import model_spec
-from shunter.requests.training import TrainRequest
+from shunter.requests import TrainRequest
 from tasks.select import log_decision
 from tasks.train import train_to_the_end
 from tests.engine.synthetic import write_dataset

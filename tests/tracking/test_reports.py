@@ -12,7 +12,7 @@ from planner.assessment import Candidate
 from planner.decide import Decision, decide
 from planner.describe import JobSize
 from planner.rank.totals import Terms
-from shunter.requests.training import Limits, Objective, TrainRequest
+from shunter.requests import Limits, Objective, TrainRequest
 from tasks.select import log_decision
 from tests.engine.synthetic import write_dataset
 from tests.tracking.test_convention import PLACEMENT, REPORT, WORKLOAD

@@ -11,7 +11,7 @@ from mlflow.entities import Run as MlflowRun
 from engine.data.dataset import Dataset
 from hardware.types import EnergyReading, PowerSample
 from shunter.errors import TrackingError, TrainingError
-from shunter.requests.training import Limits, TrainRequest
+from shunter.requests import Limits, TrainRequest
 from tests.engine.synthetic import write_dataset
 from tracking.history import list_runs
 from tracking.runs import child_run, closing, finish, open_run, start_run_tree, system_metrics

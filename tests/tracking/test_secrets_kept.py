@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shunter.errors import TrackingError
-from shunter.requests.training import TrainRequest
+from shunter.requests import TrainRequest
 from shunter.settings import Settings
 from tests.engine.synthetic import write_dataset
 from tracking.reports import log_config, log_files

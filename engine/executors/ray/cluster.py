@@ -25,7 +25,7 @@ from hardware.types import HardwareProfile, Placement
 from models.graph import GraphSpec
 from models.spec import ModelSpec
 from shunter.errors import HardwareError, first_line
-from shunter.requests.training import ClusterRequest
+from shunter.requests import ClusterRequest
 
 log = logging.getLogger(__name__)
 

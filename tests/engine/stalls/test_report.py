@@ -14,7 +14,7 @@ from hardware.types import DiskRates, Quantity
 from reporting.roofline_figure import draw_roofline, roofline_figure
 from reporting.stall_figure import BARS, draw_stalls, stall_figure
 from shunter.errors import HardwareError, RequestError
-from shunter.requests.profile import ProfileRequest
+from shunter.requests import ProfileRequest
 from tests.engine.stalls.stall_values import SECONDS, make_measurements, make_report
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile

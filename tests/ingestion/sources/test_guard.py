@@ -17,7 +17,7 @@ from ingestion.request import ingest_request
 from ingestion.sources.guard import allowed_roots, check_paths, check_words
 from ingestion.sources.open import open_source
 from shunter.errors import DataError, RequestError
-from shunter.requests.training import TrainRequest
+from shunter.requests import TrainRequest
 from shunter.settings import Settings
 from tests.ingestion.conftest import Ingest
 

@@ -7,7 +7,7 @@ import pytest
 from ingestion.schema import Options, Schema, read_schema
 from ingestion.sources.open import find_files, guess_format, open_source
 from shunter.errors import DataError, RequestError
-from shunter.requests.training import DataFormat
+from shunter.requests import DataFormat
 
 
 def touch(directory: Path, *names: str) -> None:

@@ -14,7 +14,7 @@ from planner.predict.predicted import COUNTS, offer_placements, predicted_candid
 from planner.rank.ranking import rank
 from planner.rank.totals import Terms
 from shunter.errors import RequestError
-from shunter.requests.training import Limits, SelectRequest, TrainRequest, Weights
+from shunter.requests import Limits, SelectRequest, TrainRequest, Weights
 from tests.hardware.profiles import make_profile, make_workload
 
 JOB = JobSize(tuning_epochs=6, final_epochs=4, evaluation_share=0)

@@ -14,7 +14,7 @@ from hardware.cost.residual import StepObservation
 from hardware.types import EnergyReading, Placement, Prediction, Workload
 from planner.history import History, data_key, read_history
 from shunter.errors import TrackingError
-from shunter.requests.training import TrainRequest
+from shunter.requests import TrainRequest
 from tests.engine.synthetic import write_dataset
 from tracking.convention import data_params, placement_params
 from tracking.history import TrackedRun, read_runs

@@ -9,7 +9,7 @@ from planner.decide import decide
 from planner.predict.power import LIMITS_TRIED, power_limited, wants_power_limits
 from planner.rank.totals import Terms
 from shunter.errors import HardwareError
-from shunter.requests.training import Limits, Weights
+from shunter.requests import Limits, Weights
 from tests.hardware.profiles import make_workload
 from tests.planner.measurements import measurement
 from tests.planner.test_decide import TEN_EPOCHS, candidate

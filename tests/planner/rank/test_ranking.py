@@ -13,7 +13,7 @@ from planner.assessment import Candidate
 from planner.rank.ranking import rank
 from planner.rank.relaxation import nearest_relaxations
 from planner.rank.totals import Terms, billed_seconds
-from shunter.requests.training import Billing, Limits, Weights
+from shunter.requests import Billing, Limits, Weights
 from tests.planner.test_decide import TEN_EPOCHS, candidate
 
 factor = st.floats(1.0, 4.0)

@@ -24,7 +24,7 @@ from reporting.card.facts import format_time, gather
 from reporting.card.figures import ModelCard
 from reporting.card.limits import limits
 from reporting.card.quality import judge_quality, user_field, user_groups
-from shunter.requests.training import TrainRequest
+from shunter.requests import TrainRequest
 from tasks.card import CARD_MARKDOWN, CARD_PAGE, describe_version, publish_card
 from tasks.ensemble import combine_members
 from tasks.train import train_member

@@ -15,7 +15,7 @@ from ingestion.names import value_names
 from ingestion.sources.open import open_source
 from reporting.page.features import ValueStatistics, information, most_frequent, summarise
 from reporting.page.publish import describe_features
-from shunter.requests.training import TrainRequest
+from shunter.requests import TrainRequest
 from shunter.settings import Settings
 from tests.engine.synthetic import write_dataset
 

@@ -15,7 +15,7 @@ from models.registry import model_spec
 from reporting.page.format import duration, figure
 from reporting.page.publish import build_report, log_report
 from shunter.errors import RequestError
-from shunter.requests.training import Limits, TrainRequest
+from shunter.requests import Limits, TrainRequest
 from tasks.select import log_decision
 from tasks.train import train_to_the_end
 from tests.engine.stalls.stall_values import make_report

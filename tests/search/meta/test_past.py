@@ -27,7 +27,7 @@ from search.meta.portfolio import first_points
 from search.protocol import Outcome, Parameters
 from search.search import search
 from search.space.settings import SearchSpace
-from shunter.requests.training import TrainRequest
+from shunter.requests import TrainRequest
 from tests.engine.synthetic import write_dataset
 from tracking.history import read_children
 from tracking.runs import child_run, finish, open_run, start_run_tree

@@ -23,7 +23,7 @@ from search.search import search
 from search.space.architecture import ArchitectureSpace
 from search.space.settings import SearchSpace
 from shunter.errors import RequestError
-from shunter.requests.training import TrainRequest
+from shunter.requests import TrainRequest
 from tests.engine.synthetic import write_dataset
 from tracking.runs import start_run_tree
 from tracking.store import tracking_uri

@@ -14,7 +14,7 @@ from search.protocol import BudgetLeft, Outcome
 from search.space.settings import SearchSpace
 from search.study.storage import open_study, record, storage_address, tell
 from shunter.errors import RequestError
-from shunter.requests.training import SearchMethodName
+from shunter.requests import SearchMethodName
 from tests.engine.synthetic import write_dataset
 
 SPACE = SearchSpace()

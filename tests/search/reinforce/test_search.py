@@ -16,7 +16,7 @@ from search.protocol import BudgetLeft, Outcome, Space
 from search.search import search
 from search.space.architecture import ArchitectureSpace
 from shunter.errors import InfeasibleError
-from shunter.requests.training import Limits, SearchMethodName, TrainRequest
+from shunter.requests import Limits, SearchMethodName, TrainRequest
 from tests.search.spaces import SMALL
 from tracking.runs import start_run_tree
 from tracking.store import tracking_uri

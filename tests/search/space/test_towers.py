@@ -13,7 +13,7 @@ from search.search import search
 from search.space.settings import SearchSpace
 from search.space.towers import FILE, tower_partitions
 from shunter.errors import RequestError
-from shunter.requests.training import TowerStrategy, TrainRequest
+from shunter.requests import TowerStrategy, TrainRequest
 from tracking.runs import open_run
 from tracking.store import tracking_uri
 

@@ -18,7 +18,7 @@ from search.job import SearchJob
 from search.search import search
 from search.study.loop import Progress
 from shunter.errors import RequestError
-from shunter.requests.training import TrainRequest
+from shunter.requests import TrainRequest
 from tests.engine.executors.training_processes import training_processes
 from tests.search.spaces import SMALL
 from tracking.store import tracking_uri

@@ -18,7 +18,7 @@ from engine.trained_model import TrainedModel
 from hardware.types import Placement
 from models.ensemble import Ensemble
 from models.registry import model_spec
-from shunter.requests.training import TrainRequest
+from shunter.requests import TrainRequest
 from tasks.ensemble import combine_members
 from tasks.train import train_to_the_end
 from tests.engine.synthetic import write_dataset

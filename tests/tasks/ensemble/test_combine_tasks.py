@@ -14,7 +14,7 @@ from engine.trained_model import TrainedModel
 from flows.command.summary import _format_quality
 from hardware.types import Placement
 from models.registry import model_spec
-from shunter.requests.training import TrainRequest
+from shunter.requests import TrainRequest
 from tasks.ensemble import combine_members
 from tasks.train import train_to_the_end
 from tests.engine.several_labels import TASKS, with_tasks, with_weights

@@ -23,7 +23,7 @@ from ingestion.request import ingest_request
 from models.graph import GRAPH_FAMILIES, graph_spec
 from planner.describe import describe
 from shunter.errors import CheckpointError, DataError
-from shunter.requests.training import TrainRequest
+from shunter.requests import TrainRequest
 from tasks.train import train_to_the_end
 from tracking.registry.models import load_champion, register_model
 from tracking.runs import start_run_tree

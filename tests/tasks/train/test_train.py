@@ -25,7 +25,7 @@ from engine.trained_model import TrainedModel
 from hardware.types import EnergyReading, Placement, PowerSample
 from models.registry import model_spec
 from shunter.errors import CheckpointError, TrainingError
-from shunter.requests.training import TrainRequest
+from shunter.requests import TrainRequest
 from tasks.train import train_member, train_to_the_end
 from tasks.train.progress import training_progress
 from tests.engine.synthetic import write_dataset

@@ -11,8 +11,9 @@ from prefect.runtime import flow_run
 
 from engine.data.dataset import Dataset
 from hardware.types import Placement
+from search.job import SearchJob
 from search.result import TuneResult
-from shunter.requests.training import TrainRequest
+from shunter.requests import TrainRequest
 from tasks.tune import tune
 from tests.engine.synthetic import write_dataset
 from tracking.runs import start_run_tree
@@ -34,7 +35,8 @@ def test_step_in_a_flow_shows_its_progress(tracking_root: Path, tmp_path: Path) 
         request = TrainRequest(trials=2, max_epochs=1)
         placement = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
         parent = start_run_tree(request, dataset)
-        return tune(dataset, request, placement, tmp_path, parent_run_id=parent, should_stop=should_stop)
+        job = SearchJob(dataset=dataset, request=request, placement=placement, directory=tmp_path, parent_run_id=parent)
+        return tune(job, should_stop=should_stop)
 
     result = tune_only(dataset)
     assert result.complete_trials == 2

@@ -23,7 +23,7 @@ from ingestion.request import ingest_request
 from models.ensemble import Ensemble
 from models.registry import build_model, model_spec
 from shunter.errors import DataError, RequestError, TrackingError
-from shunter.requests.training import TrainRequest
+from shunter.requests import TrainRequest
 from tracking.registry.models import RegisteredModel, load_champion, register_model
 from tracking.runs import start_run_tree
 from tracking.store import tracking_uri

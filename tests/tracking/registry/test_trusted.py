@@ -19,7 +19,7 @@ from ingestion.encoding.encoder import Encoder
 from ingestion.sources.open import open_source
 from models.registry import build_model, model_spec
 from shunter.errors import CheckpointError, DataError, TrackingError
-from shunter.requests.training import TrainRequest
+from shunter.requests import TrainRequest
 from tracking.registry.models import load_champion, register_model
 from tracking.registry.trusted import check_model_folder
 from tracking.runs import start_run_tree

@@ -13,7 +13,7 @@ from engine.data.dataset import Dataset
 from ingestion.request import ingest_request
 from models.registry import build_model, model_spec
 from shunter.errors import CheckpointError, RequestError
-from shunter.requests.training import TrainRequest
+from shunter.requests import TrainRequest
 from tracking.registry.models import register_model
 from tracking.registry.versions import champion_of, download, roll_back
 from tracking.runs import start_run_tree

@@ -28,7 +28,7 @@ from search.search import search
 from search.space.settings import SearchSpace
 from search.study.loop import Progress
 from shunter.errors import HardwareError, RequestError, TrainingError
-from shunter.requests.training import TrainRequest
+from shunter.requests import TrainRequest
 from tests.engine.parts import parts_of
 from tests.engine.synthetic import write_dataset
 from tracking.runs import start_run_tree

@@ -11,9 +11,10 @@ from engine.ranking.config import RankingHyperparameters
 from engine.ranking.interactions import sides
 from engine.ranking.result import TrainedRanker
 from models.graph import GRAPH_FAMILIES, graph_spec
+from search.job import SearchJob
 from search.result import TuneResult
 from shunter.errors import RequestError
-from shunter.requests.training import TrainRequest
+from shunter.requests import TrainRequest
 from tasks.card import describe_version, write_card
 from tasks.ensemble import build_ensemble, scoring_placement, train_members
 from tasks.register import register, register_result
@@ -59,18 +60,17 @@ class EnsembleRecipe(Recipe):
         """Tune, train the members, combine them and register the result."""
         placement, seed = scoring_placement(run.decision.placement), run.request.seed
         with clock.step("tune"):
-            tuned = tune(
-                run.dataset,
-                run.request,
-                run.decision.placement,
-                run.directory / "tune",
+            job = SearchJob(
+                dataset=run.dataset,
+                request=run.request,
+                placement=run.decision.placement,
+                directory=run.directory / "tune",
                 parent_run_id=run.run_id,
-                should_stop=run.budget.exhausted,
-                place=run.cluster,
                 used_seconds=run.budget.seconds,
                 used_joules=run.budget.joules or 0.0,
             )
-            publish_search(run.run_id, tuned, run.directory / "tune")
+            tuned = tune(job, should_stop=run.budget.exhausted, place=run.cluster)
+            publish_search(run.run_id, tuned, job.directory)
         with clock.step("train"):
             members = train_members(run, tuned)
         with clock.step("ensemble"):
