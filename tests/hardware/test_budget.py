@@ -12,7 +12,7 @@ class Watts(EnergySource):
     """Counts ten joules a second of the given clock."""
 
     method = "measured"
-    words = "test counter"
+    description = "test counter"
 
     def __init__(self, clock: "Clock") -> None:
         self._clock = clock
