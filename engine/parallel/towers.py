@@ -103,7 +103,8 @@ class TowerEmbeddings(EmbeddingTables):
 
     def forward(self, values: Tensor, offsets: Tensor) -> Tensor:
         """Look up one batch; weight decay is added where the rows lie."""
-        return self.lookup(values, offsets)
+        vectors = self.lookup(values, offsets)
+        return vectors.detach() if self.is_frozen else vectors
 
     def lookup(self, values: Tensor, offsets: Tensor) -> Tensor:
         """All fields of the own samples by the transform, `[batch, fields, dim]`."""
