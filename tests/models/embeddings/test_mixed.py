@@ -179,7 +179,7 @@ def test_a_spec_without_mixed_tables_is_stored_as_ever() -> None:
 )
 def test_tables_that_cannot_be_built_are_refused(options: dict, words: str) -> None:
     with pytest.raises(RequestError, match=words):
-        check_spec(replace(SPEC, **options), FEATURES)
+        check_spec(model_spec(**{**SPEC.to_dict(), **options}), FEATURES)
 
 
 def test_a_cache_is_refused(tmp_path: Path) -> None:
