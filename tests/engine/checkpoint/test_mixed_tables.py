@@ -18,6 +18,7 @@ from engine.loop.evaluation import evaluate
 from engine.loop.trainer import train
 from engine.memory import check_tables_fit
 from models.ensemble import Ensemble
+from models.families.dlrm import DlrmSpec
 from models.registry import build_model, model_spec
 from models.spec import Features, ModelSpec
 from shunter.errors import RequestError
@@ -65,7 +66,7 @@ def four(*values: float) -> st.SearchStrategy[tuple]:
 
 
 SPECS = st.builds(
-    ModelSpec,
+    DlrmSpec,
     embedding_dim=st.just(8),
     bottom_widths=st.sampled_from(((), (8,))),
     top_widths=st.sampled_from(((), (4,), (8, 4, 8))),
