@@ -33,6 +33,7 @@ BEYOND_THE_CORE = (
     "result",
     "measurement",
     "execution",
+    "specs",
 )
 
 

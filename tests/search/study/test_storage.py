@@ -167,7 +167,7 @@ def test_a_full_disk_is_said(address: str) -> None:
             record(study, POINT).set_user_attr("note", "x" * 2_000)
 
     with (
-        pytest.raises(TrackingError, match=r"study\.db failed \(disk I/O error\): see that there is space"),
+        pytest.raises(TrackingError, match=r"study\.db failed \(disk I/O error\): make sure that there is space"),
         storage_errors(address),
     ):
         fill()
