@@ -131,7 +131,8 @@ def _train_tracked(
         run = RunContext(request, dataset, profiles, decision, state.directory, run_id, budget, cluster)
         with limited(decision.placement.accelerator, decision.placement.power_limit_watts):
             tuned, result, registered = recipe_of(request.model).train(run, clock)
-        _log_totals(run, spent.total, clock)
+        energy = spent.total
+        _log_totals(run, energy, clock)
         return TrainSummary(
             data_name=dataset.name,
             rows={name: split.rows for name, split in dataset.splits.items()},
@@ -141,7 +142,7 @@ def _train_tracked(
             tuned=tuned,
             result=result,
             step_seconds=clock.seconds,
-            energy=spent.total,
+            energy=energy,
             registered=registered,
             run_id=run_id,
             tracking_uri=tracking_uri(),
