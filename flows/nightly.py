@@ -103,8 +103,9 @@ def _night(request: NightlyRequest, plan: NightPlan, logs: Mapping[date, DayLog]
             version = version_by_number(request.register_as, identity.champion)
             night = challenge(tonight, open_champion(version, state.directory / "champion"))
         run = open_run(identity.run_id)
-        run.log_energy(spent.total)
-        run.log_metrics({"time.total_seconds": spent.total.seconds})
+        energy = spent.total
+        run.log_energy(energy)
+        run.log_metrics({"time.total_seconds": energy.seconds})
         log_night(night)
     return night
 
