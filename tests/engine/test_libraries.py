@@ -18,7 +18,7 @@ from engine.config import Execution, Hyperparameters, Schedule
 from engine.job import TrainingJob
 from engine.libraries import load_libraries
 from engine.loop.trainer import train
-from models.spec import ModelSpec
+from models.registry import model_spec
 from tests.engine.synthetic import write_dataset
 
 dataset = write_dataset(Path(tempfile.mkdtemp()), rows=500)
