@@ -33,6 +33,18 @@ class InfeasibleError(ShunterError):
     exit_code = 4
 
 
+class QualityMissedError(InfeasibleError):
+    """What was trained is below the quality asked for.
+
+    Attributes:
+        auc: Best AUC that was reached on the validation part.
+    """
+
+    def __init__(self, message: str, auc: float) -> None:
+        super().__init__(message)
+        self.auc = auc
+
+
 class TrainingError(ShunterError):
     """The training cannot go on, for instance because the loss is not a number any more."""
 

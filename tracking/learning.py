@@ -60,7 +60,12 @@ def _text(observations: Sequence[StepObservation]) -> str:
     ]
     shared = {name: value for name, value in rows[0].items() if all(row.get(name) == value for row in rows)}
     steps = [{name: value for name, value in row.items() if name not in shared} for row in rows]
-    return json.dumps(_rounded({"of": shared, "steps": steps}), separators=(",", ":"))
+    return compact_json({"of": shared, "steps": steps})
+
+
+def compact_json(value: Any) -> str:
+    """JSON without spaces, fractions with five digits."""
+    return json.dumps(_rounded(value), separators=(",", ":"))
 
 
 def _rounded(value: Any) -> Any:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from pydantic import Field
@@ -15,11 +16,23 @@ from planner.history.quality import QualityOutlook, quality_outlook
 from planner.history.runs import Exclusion, PastRun, admit, admit_step, is_under_way
 from shunter.errors import TrackingError
 from shunter.frozen import Frozen
+from tracking.convention import RunKind
+from tracking.evidence import EVIDENCE
 from tracking.history import TrackedRun, read_runs
 
 NEWEST = 60  # Each brings some ten step times; MLflow takes ten to twenty milliseconds to read one.
+NEWEST_TRIALS = 30  # of which one search makes many
+KINDS: tuple[RunKind, ...] = ("train", "nightly", "tune", "select", "member")
 
 MOST_SENTENCES = 5
+
+
+class ReadRuns(Protocol):
+    """A store of past runs; `tracking.history.read_runs` is that of MLflow."""
+
+    def __call__(self, kinds: Sequence[RunKind], *, limit: int) -> Sequence[TrackedRun]:
+        """The newest runs of each kind, at most `limit` of each."""
+        ...
 
 
 class Drift(Frozen):
@@ -64,11 +77,11 @@ class History:
         """Apply the rules, then look for machines that have changed.
 
         Args:
-            tracked: Runs of the kinds `train`, `member` and `select`.
+            tracked: Runs of any kind that teaches.
             now: Seconds since 1970.
         """
         parents = {run.run_id: run for run in tracked}
-        past = [run for run in tracked if not is_under_way(run, now)]
+        past = [run for run in tracked if not is_under_way(run, now) and _teaches(run)]
         judged = [admit(run, parents.get(run.parent_run_id or ""), now) for run in past]
         runs = [result for result in judged if isinstance(result, PastRun)]
         excluded = [result for result in judged if isinstance(result, Exclusion)]
@@ -109,7 +122,7 @@ class History:
             family: Family of the model.
         """
         counts = [
-            EpochCount(run.placement.batch_size, run.work_share, not run.was_cut)
+            EpochCount(run.placement.batch_size, run.work_share, not run.is_censored)
             for run in self._alike("train", data, family)
             if run.placement is not None and run.work_share is not None
         ]
@@ -132,16 +145,23 @@ class History:
         return sentences + ([f"{others} more are left out for other reasons."] if others else [])
 
 
-def read_history(*, limit: int = NEWEST) -> History:
+def read_history(*, limit: int = NEWEST, read: ReadRuns = read_runs) -> History:
     """What past runs teach; an empty history where there is no store yet, or where it does not answer.
 
     Args:
-        limit: Most runs of each kind, the newest.
+        limit: Most runs of each kind, the newest; of trials half as many.
+        read: Store of the runs.
     """
     try:
-        return History.of(read_runs(("train", "member", "select"), limit=limit), time.time())
+        runs = [*read(KINDS, limit=limit), *read(("trial",), limit=min(limit, NEWEST_TRIALS))]
+        return History.of(runs, time.time())
     except TrackingError as error:
         return History(unread=f"Nothing was learned from past runs, for they could not be read: {error}")
+
+
+def _teaches(run: TrackedRun) -> bool:
+    """Whether there is anything to learn: what a trial of before there was a record came to is for searches alone."""
+    return run.kind != "trial" or EVIDENCE in run.tags
 
 
 def _inspected(

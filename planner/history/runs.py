@@ -1,10 +1,12 @@
-"""Past runs as values to learn from, and the rules that keep bad ones out."""
+"""Past runs as values to learn from, and the rules that keep bad ones out.
+
+A run that keeps a record of evidence is read from that, however it ended. Those of before there was one are read from
+their parameters and metrics, if they finished.
+"""
 
 import math
 import re
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Literal
 
 from pydantic import Field
 
@@ -14,6 +16,7 @@ from hardware.types import Placement
 from shunter.errors import TrackingError
 from shunter.frozen import Frozen
 from tracking.convention import ENERGY_METRICS, QUALITY_METRICS, SCHEMA_VERSION, TOTAL_SECONDS, TRAINING_METRICS
+from tracking.evidence import Evidence, EvidenceKind, Figures, Limit, Outcome, data_key, read_evidence
 from tracking.history import TrackedRun
 from tracking.learning import read_steps
 
@@ -25,7 +28,7 @@ MOST_ERROR = 30.0
 LEAST_WATCHED_SHARE = 0.8  # of a flow's time that the steps of its last attempt make up, if it was the only one
 NEARLY_ALL = 0.9  # of a budget, from which on it is taken to have ended the work
 AUC, JOULES = QUALITY_METRICS["auc"], ENERGY_METRICS["joules"]
-# What a run of a kind took, which must be there; one of kind `select` takes nothing worth learning.
+# What a run of a kind took, which must be there; of the other kinds step times are learned.
 DURATION = {"train": TOTAL_SECONDS, "member": TRAINING_METRICS["train_seconds"]}
 # Figures that must be positive numbers where they are there.
 POSITIVE = (
@@ -44,10 +47,10 @@ class Exclusion(Frozen):
 
 
 class PastRun(Frozen):
-    """What a finished run reached and took; what was not measured is None."""
+    """What a past run reached and took; what was not measured is None."""
 
     run_id: str
-    kind: Literal["train", "member", "select"]
+    kind: EvidenceKind
     ended_at: str = Field(description="UTC time, ISO 8601.")
     data: str = Field(description="Which data, by `data_key`; empty when unknown.")
     family: str | None = Field(description="Model family.")
@@ -57,22 +60,28 @@ class PastRun(Frozen):
     joules: float | None = Field(description="None where they were not measured.")
     cost: float | None = Field(description="By the price of the request; None where it named none.")
     work_share: float | None = Field(
-        default=None, description="Of the tuning and training that was planned for, how much was needed, in time."
+        default=None,
+        description="Of the tuning and training that was planned for, how much was done, in time; of a censored run a "
+        "lower bound of what is needed.",
     )
     was_cut: bool = Field(default=False, description="Whether a budget may have ended it, so that more was needed.")
+    outcome: Outcome = Field(default="reached", description="How it ended, as in `tracking.evidence.Ending`.")
+    limit: Limit | None = Field(default=None, description="Which limit stopped it.")
+    out_of_memory: bool = Field(default=False, description="Whether it failed for want of memory.")
+    asked_auc: float | None = Field(default=None, description="Least AUC asked for; None for any.")
+    epochs: float | None = Field(
+        default=None, description="Passes over the training part, of all trials and members; a bound as `work_share`."
+    )
+    planned_epochs: float | None = Field(default=None, description="The same, as they were planned for.")
+    predicted: Figures = Field(default=Figures(), description="What its work was expected to take.")
+    measured: Figures = Field(default=Figures(), description="What its work took.")
+    compiled: bool | None = Field(default=None, description="Whether its steps were compiled; None when unknown.")
     steps: tuple[StepObservation, ...] = ()
 
-
-def data_key(params: Mapping[str, object]) -> str:
-    """What tells whether two runs train on the same kind of data: name and fields; empty where they are not known.
-
-    Not the fingerprint: tomorrow's log of the same source is what is learned for, and another seed splits it anew.
-
-    Args:
-        params: Parameters `data.*` of the convention.
-    """
-    names = ("data.name", "data.dense_features", "data.categorical_features")
-    return "" if any(name not in params for name in names) else " ".join(str(params[name]) for name in names)
+    @property
+    def is_censored(self) -> bool:
+        """Whether more work would have been needed, so that what it took is a lower bound only."""
+        return self.was_cut or self.outcome != "reached"
 
 
 def is_under_way(run: TrackedRun, now: float) -> bool:
@@ -84,27 +93,28 @@ def admit(run: TrackedRun, parent: TrackedRun | None, now: float) -> PastRun | E
     """The run as a value, or why it is left out.
 
     Args:
-        run: Run of kind `train`, `member` or `select`.
+        run: Run of one of the kinds of evidence.
         parent: Parent of a member, which holds what is known of data and request; None where it is not there.
         now: Seconds since 1970.
     """
-    reason = _broken_rule(run, now) or _broken_figure(run)
-    if reason is None:
-        try:
-            return _value(run, parent or run)
-        except (TrackingError, ValueError, TypeError) as error:
-            reason = f"its figures cannot be read ({' '.join(str(error).split())[:200]})"
+    try:
+        evidence = read_evidence(run.tags)
+        reason = _broken_rule(run, now, evidence) or _broken_figure(run, evidence)
+        if reason is None:
+            return _value(run, parent or run) if evidence is None else _evident(run, evidence)
+    except (TrackingError, ValueError, TypeError) as error:
+        reason = f"its figures cannot be read ({' '.join(str(error).split())[:200]})"
     return Exclusion(run_id=run.run_id, reason=reason)
 
 
-def _broken_rule(run: TrackedRun, now: float) -> str | None:
+def _broken_rule(run: TrackedRun, now: float, evidence: Evidence | None) -> str | None:
     """The first rule on version, end and clock that the run breaks, in words."""
     version = run.tags.get("schema.version", "none")
     if version != SCHEMA_VERSION:
         return f"it was written under schema version {version}, and version {SCHEMA_VERSION} is read"
     if run.status in UNFINISHED:
         return "it never ended"
-    if run.status != "FINISHED":
+    if run.status != "FINISHED" and evidence is None:
         return f"it ended as {run.status} ({run.tags.get('run.reason', 'no reason was kept')})"
     if run.ended_at is None or run.ended_at < run.started_at:
         return "its clock ran backwards: it ended before it began"
@@ -113,10 +123,10 @@ def _broken_rule(run: TrackedRun, now: float) -> str | None:
     return None
 
 
-def _broken_figure(run: TrackedRun) -> str | None:
-    """The first figure that cannot be true, in words."""
+def _broken_figure(run: TrackedRun, evidence: Evidence | None) -> str | None:
+    """The first figure that cannot be true, in words; the record has its own rules."""
     duration = DURATION.get(run.kind)
-    if duration is not None and duration not in run.metrics:
+    if evidence is None and duration is not None and duration not in run.metrics:
         return f"it has no {duration}"
     for name in (*DURATION.values(), *POSITIVE):
         value = run.metrics.get(name, 1.0)
@@ -131,16 +141,41 @@ def _broken_figure(run: TrackedRun) -> str | None:
     return None
 
 
+def _evident(run: TrackedRun, evidence: Evidence) -> PastRun:
+    """The run by its record; energy that was not measured is left out."""
+    same = ("outcome", "limit", "out_of_memory", "asked_auc", "epochs", "planned_epochs", "compiled", "work_share")
+    return PastRun(
+        run_id=run.run_id,
+        kind=evidence.kind,
+        ended_at=_ended_at(run),
+        data=evidence.data,
+        family=evidence.family,
+        placement=evidence.placement,
+        auc=evidence.auc,
+        seconds=evidence.total_seconds,
+        joules=evidence.total_joules if evidence.measured.joules_source == "measured" else None,
+        cost=evidence.cost,
+        predicted=evidence.predicted,
+        measured=evidence.measured,
+        steps=read_steps(run.tags),
+        **{name: getattr(evidence, name) for name in same},
+    )
+
+
+def _ended_at(run: TrackedRun) -> str:
+    assert run.ended_at is not None, "a rule keeps out what never ended"
+    return datetime.fromtimestamp(run.ended_at, UTC).isoformat(timespec="seconds")
+
+
 def _value(run: TrackedRun, parent: TrackedRun) -> PastRun:
-    """The run as a value; a figure that was not measured is left out."""
+    """The run of before there was a record; a figure that was not measured is left out."""
     seconds = run.metrics[DURATION[run.kind]] if run.kind in DURATION else None
     price = parent.metrics.get("request.price_per_hour")
-    assert run.ended_at is not None
     return PastRun.model_validate(
         {
             "run_id": run.run_id,
             "kind": run.kind,
-            "ended_at": datetime.fromtimestamp(run.ended_at, UTC).isoformat(timespec="seconds"),
+            "ended_at": _ended_at(run),
             "data": data_key(parent.params),
             "family": run.params.get("model.family") or parent.params.get("request.model"),
             "placement": _placement(run),

@@ -37,7 +37,7 @@ def register_result(request: TrainRequest, dataset: Dataset, result: EnsembleRes
     """Register the model, unless it misses the user's quality limit.
 
     Raises:
-        InfeasibleError: the AUC on validation is below `min_auc`.
+        QualityMissedError: the AUC on validation is below `min_auc`.
     """
     check_quality(request.limits, result.validation.auc)
     metrics = {**quality_metrics(result.validation), **quality_metrics(result.test, "test")}

@@ -1,6 +1,6 @@
 """The quality below which nothing is registered."""
 
-from shunter.errors import InfeasibleError
+from shunter.errors import QualityMissedError
 from shunter.requests import Limits
 
 
@@ -13,10 +13,11 @@ def check_quality(limits: Limits, auc: float) -> None:
     """Refuse a model that misses the user's limit.
 
     Raises:
-        InfeasibleError: the AUC on validation is below `min_auc`.
+        QualityMissedError: the AUC on validation is below `min_auc`.
     """
     if misses(limits, auc):
-        raise InfeasibleError(
+        raise QualityMissedError(
             f"The model reached AUC {auc:.4f} on validation, below --min-auc {limits.min_auc:g}, so it was not "
-            f"registered: allow more --trials or --max-epochs, or lower the limit."
+            f"registered: allow more --trials or --max-epochs, or lower the limit.",
+            auc,
         )

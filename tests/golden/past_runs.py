@@ -21,6 +21,20 @@ from tracking.tree import read_tree
 FILE = "mlflow_run.json"
 READ = "mlflow_run_read.json"
 ARTIFACTS = ("decision.json", "features.json", "config/request.json", "config/profiles.json")
+# What was known of a past run before there was a record of evidence.
+FIELDS = {
+    "kind",
+    "ended_at",
+    "data",
+    "family",
+    "placement",
+    "auc",
+    "seconds",
+    "joules",
+    "cost",
+    "work_share",
+    "was_cut",
+}
 BEGAN = 1_700_000_000_000  # milliseconds since 1970, as if all had happened then
 STAMP = "2023-11-14T22:13:20+00:00"
 
@@ -104,7 +118,7 @@ def _put_back(recorded: dict[str, Any]) -> str:
 
 def _history() -> dict[str, Any]:
     history = read_history()
-    runs = [run.model_dump(mode="json", exclude={"run_id", "steps"}) for run in history.runs]
+    runs = [run.model_dump(mode="json", include=FIELDS) for run in history.runs]
     step_times = [[step.predicted_seconds, step.measured_seconds] for step in history.steps]
     train = next(run for run in history.runs if run.kind == "train")
     quality = history.quality(0.65, data=train.data, family=train.family or "")

@@ -17,6 +17,7 @@ from shunter.errors import TrackingError
 from shunter.requests import TrainRequest
 from tests.engine.synthetic import write_dataset
 from tracking.convention import data_params, placement_params
+from tracking.evidence import Evidence, Figures, evidence_tags
 from tracking.history import TrackedRun, read_runs
 from tracking.learning import log_steps, read_steps, step_tags
 from tracking.runs import child_run, finish, open_run, start_run_tree
@@ -218,6 +219,95 @@ def test_share_of_the_plan_that_was_needed_is_learned_and_an_interrupted_run_say
     assert belief is not None
     assert np.exp(belief.mean) == pytest.approx([0.5], rel=1e-3)
     assert History.of([resumed, cut], NOW).work_shares([512], data=DATA, family="dlrm") is None
+
+
+def evident(run_id: str, evidence: Evidence, **changes: Any) -> TrackedRun:
+    """A run whose record is all that is known of it."""
+    run = tracked(run_id, evidence.kind, **changes)
+    tags = {"schema.version": "1", "run.kind": evidence.kind, **evidence_tags(evidence), **changes.get("tags", {})}
+    return replace(run, params={}, metrics={}, tags=tags)
+
+
+def evidence(outcome: str = "reached", seconds: float = 50.0, **changes: Any) -> Evidence:
+    fields: dict[str, Any] = {
+        "kind": "train",
+        "outcome": outcome,
+        "data": DATA,
+        "family": "dlrm",
+        "placement": PLACEMENT,
+        "predicted": Figures(seconds=100.0),
+        "measured": Figures(seconds=seconds, joules=seconds * 20, joules_source="measured"),
+        "total_seconds": seconds + 10,
+        "total_joules": seconds * 20 + 100,
+    }
+    return Evidence.model_validate({**fields, **changes})
+
+
+def test_run_that_missed_its_quality_is_a_lower_bound_and_no_exclusion() -> None:
+    missed = evident("missed", evidence("missed", 80.0, auc=0.7, asked_auc=0.78), status="FAILED")
+    history = History.of([missed], NOW)
+    assert not history.excluded
+    (run,) = history.runs
+    assert (run.outcome, run.is_censored, run.asked_auc, run.auc) == ("missed", True, 0.78, 0.7)
+    assert (run.work_share, run.seconds, run.joules) == (0.8, 90.0, 1700.0)
+    outlook = history.quality(0.78, data=DATA, family="dlrm")
+    assert outlook is not None
+    assert outlook.probability < 0.5
+    reached = evident("reached", evidence("reached", 50.0))
+    belief = History.of([reached, missed], NOW).work_shares([512], data=DATA, family="dlrm")
+    alone = History.of([reached], NOW).work_shares([512], data=DATA, family="dlrm")
+    assert belief is not None
+    assert alone is not None
+    assert belief.mean[0] > alone.mean[0], "the miss at 0.8 says that half of the plan does not suffice"
+
+
+@pytest.mark.parametrize("kind", ["train", "nightly", "tune", "select", "member", "trial"])
+@pytest.mark.parametrize("status", ["FINISHED", "FAILED", "KILLED"])
+def test_every_kind_of_run_teaches_its_steps_however_it_ended(kind: str, status: str) -> None:
+    run = evident(
+        "any", evidence("stopped", kind=kind, limit="interrupted"), status=status, tags=step_tags([step(0.01)])
+    )
+    history = History.of([run], NOW)
+    assert not history.excluded
+    assert [past.limit for past in history.runs] == ["interrupted"]
+    assert len(history.steps) == 1
+
+
+def test_steps_of_a_night_and_of_a_search_without_a_record_are_learned() -> None:
+    runs = [tracked(kind, kind, parent_run_id=None, tags=step_tags([step(0.01)])) for kind in ("nightly", "tune")]
+    history = History.of([replace(run, metrics={}) for run in runs], NOW)
+    assert not history.excluded
+    assert len(history.steps) == 2
+
+
+def test_trial_without_a_record_says_nothing_to_a_choice() -> None:
+    assert History.of([tracked("trial", "trial", status="FAILED")], NOW) == History()
+
+
+def test_estimated_energy_of_a_record_teaches_nothing() -> None:
+    figures = Figures(seconds=50.0, joules=1000.0, joules_source="estimated")
+    (run,) = History.of([evident("one", evidence(measured=figures))], NOW).runs
+    assert run.joules is None
+    assert run.measured.joules == 1000.0
+
+
+def test_record_that_cannot_be_read_leaves_the_run_out() -> None:
+    (exclusion,) = History.of([evident("bad", evidence(), tags={"learning.evidence": "{}"})], NOW).excluded
+    assert "cannot be read" in exclusion.reason
+    ahead = evident("ahead", evidence(), ended_at=NOW + 4000)
+    assert "clock ran ahead" in History.of([ahead], NOW).excluded[0].reason
+
+
+def test_history_comes_from_the_store_that_is_given() -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def read(kinds: Any, *, limit: int) -> list[TrackedRun]:
+        asked.append(tuple(kinds))
+        return [evident("one", evidence())] if "train" in kinds else []
+
+    history = read_history(read=read)
+    assert [run.run_id for run in history.runs] == ["one"]
+    assert {kind for kinds in asked for kind in kinds} == {"train", "nightly", "tune", "select", "member", "trial"}
 
 
 def test_history_is_what_a_real_store_holds(tracking_root: Path, dataset: Dataset) -> None:
