@@ -10,7 +10,6 @@ from pydantic import BaseModel
 
 from engine.ensemble.result import EnsembleResult
 from flows.train import train_on
-from hardware.devices.discovery import local_accelerators
 from ingestion.cache import forget
 from ingestion.sources.days import DayLog
 from models.graph import GRAPH_FAMILIES
@@ -94,8 +93,7 @@ def _unchanged(request: NightlyRequest, plan: NightPlan, run_id: str, reason: st
 def _night(request: NightlyRequest, plan: NightPlan, logs: Mapping[date, DayLog], state: StateFolder) -> Night:
     """Train, judge and, where it was earned, promote: everything that is tracked in the night's run."""
     identity = _begin(request, plan, state)
-    accelerators = [accelerator.name for accelerator in local_accelerators()]
-    with closing(identity.run_id), spending(state, accelerators) as spent:
+    with closing(identity.run_id), spending(state) as spent:
         tonight = Tonight(request, plan, logs, state, identity.run_id, spent.budget(request).exhausted)
         if identity.champion is None:
             night = _first_night(tonight)

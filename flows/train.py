@@ -117,11 +117,10 @@ def _train_tracked(
     held: Reservation,
 ) -> TrainSummary:
     """The steps that are tracked in one tree of MLflow runs, resumed where an earlier attempt was interrupted."""
-    names = [profile.accelerator.name for profile in profiles]
     with (
         tracked_run(request, dataset, state) as run_id,
         system_metrics(run_id),
-        spending(state, names, cluster) as spent,
+        spending(state, cluster) as spent,
     ):
         log_config(run_id, "profiles", profiles)
         decision = _decide(request, dataset, profiles, state, clock, cluster=cluster)

@@ -55,7 +55,7 @@ def _tune_tracked(
     request: TrainRequest, dataset: Dataset, profiles: list[HardwareProfile], state: RunState, held: Reservation
 ) -> TuneResult:
     """The steps that are tracked in one tree of MLflow runs, resumed where an earlier attempt was interrupted."""
-    with tracked_run(request, dataset, state, kind="tune") as run_id, spending(state, held.names) as spent:
+    with tracked_run(request, dataset, state, kind="tune") as run_id, spending(state) as spent:
         decision = state.recall("decision", Decision)
         if decision is None:
             decision = select(dataset, request, profiles)

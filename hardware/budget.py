@@ -7,7 +7,7 @@ from hardware.types import EnergyReading
 from shunter.requests import Limits, Pricing
 
 JOULES_PER_KWH = 3.6e6
-# Reading the processor time of all children takes milliseconds, a small training step not much more.
+# How often a meter is asked: it answers by what its thread has read, and sums that up.
 ENERGY_INTERVAL_SECONDS = 2.0
 
 
@@ -101,15 +101,16 @@ class Budget:
 
     def exhausted(self) -> str | None:
         """Which limit is used up, in one sentence; None while the work may go on."""
-        if self.max_seconds is not None and self.seconds >= self.max_seconds:
-            return f"The time limit of {self.max_seconds / 3600:.4g} h is used up."
-        if self.max_cost is not None and self.cost is not None and self.cost >= self.max_cost:
-            return f"The cost limit of {self.max_cost:.4g} is used up."
-        return None if self.max_joules is None else self._energy_exhausted(self.max_joules)
-
-    def _energy_exhausted(self, max_joules: float) -> str | None:
-        """Ask the meter at most once in `ENERGY_INTERVAL_SECONDS`, so that a training may ask after every step."""
         seconds = self.meter.seconds_so_far()
+        used_seconds = self.used_seconds + seconds
+        if self.max_seconds is not None and used_seconds >= self.max_seconds:
+            return f"The time limit of {self.max_seconds / 3600:.4g} h is used up."
+        if self.max_cost is not None and used_seconds / 3600 * (self.price_per_hour or 0.0) >= self.max_cost:
+            return f"The cost limit of {self.max_cost:.4g} is used up."
+        return None if self.max_joules is None else self._energy_exhausted(self.max_joules, seconds)
+
+    def _energy_exhausted(self, max_joules: float, seconds: float) -> str | None:
+        """Ask the meter at most once in `ENERGY_INTERVAL_SECONDS`, so that a training may ask after every step."""
         if seconds - self._energy_asked_at >= ENERGY_INTERVAL_SECONDS:
             self._energy_asked_at = seconds
             self._energy_answer = self._judge_energy(max_joules)

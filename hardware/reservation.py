@@ -1,8 +1,10 @@
 """Accelerators held for one training at a time, so that two flows never fight for a device."""
 
 import os
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +20,7 @@ from shunter.settings import Settings
 POLL_SECONDS = 1.0
 
 Tell = Callable[[str], None]
+Watch = Callable[[Collection[str]], None]
 
 
 class Holder(BaseModel):
@@ -33,6 +36,58 @@ class Holder(BaseModel):
     def description(self) -> str:
         """For instance `train-ml-100k (process 4711, since 2026-03-01 12:00 UTC)`."""
         return f"{self.name} (process {self.pid}, since {self.since:%Y-%m-%d %H:%M} UTC)"
+
+
+class _HeldHere:
+    """What this process holds by all its reservations, which nest, and who wants to know when that changes."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._counts: Counter[str] = Counter()
+        self._watches: list[Watch] = []
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name, count in self._counts.items() if count)
+
+    def add(self, name: str, count: int) -> None:
+        self._counts[name] += count
+
+    def tell(self) -> None:
+        with self._lock:
+            for watch in self._watches:
+                watch(self.names)
+
+    def enter(self, watch: Watch) -> None:
+        with self._lock:
+            self._watches.append(watch)
+            watch(self.names)
+
+    def leave(self, watch: Watch) -> None:
+        with self._lock:
+            self._watches.remove(watch)
+
+
+_here = _HeldHere()
+
+
+def held_here() -> tuple[str, ...]:
+    """Accelerators that this process holds, by whichever of its reservations."""
+    return _here.names
+
+
+@contextmanager
+def watching(watch: Watch) -> Iterator[None]:
+    """Have a function told what this process holds: at once, and for the length of the block whenever that changes.
+
+    Args:
+        watch: Function of the names.
+    """
+    _here.enter(watch)
+    try:
+        yield
+    finally:
+        _here.leave(watch)
 
 
 class Reservation:
@@ -60,13 +115,15 @@ class Reservation:
         kept = set(_used_by(placement.accelerator, processes))
         for name in [name for name in self._locks if name not in kept]:
             self._release(name)
+        _here.tell()
 
     def take(self, groups: Sequence[Sequence[str]], holder: str) -> str | None:
         """Take one accelerator of each group, or none at all; returns the name of one that was missing."""
         for group in groups:
             if not any(self._acquire(name, holder) for name in group):
-                self.release()
+                self._release_all()
                 return group[0]
+        _here.tell()
         return None
 
     def take_if_free(self, groups: Sequence[Sequence[str]], holder: str) -> str | None:
@@ -76,6 +133,10 @@ class Reservation:
 
     def release(self) -> None:
         """Give back everything."""
+        self._release_all()
+        _here.tell()
+
+    def _release_all(self) -> None:
         for name in list(self._locks):
             self._release(name)
 
@@ -87,6 +148,7 @@ class Reservation:
             lock.acquire(timeout=0)
         except Timeout:
             return False
+        _here.add(name, 0 if name in self._locks else 1)
         self._locks[name] = lock
         words = Holder(name=holder, pid=os.getpid(), since=datetime.now(UTC)).model_dump_json()
         path.with_suffix(".json").write_text(words)
@@ -94,6 +156,7 @@ class Reservation:
 
     def _release(self, name: str) -> None:
         self._locks.pop(name).release()
+        _here.add(name, -1)
 
 
 @contextmanager

@@ -184,6 +184,9 @@ class EnergyReading(Frozen):
         default=None, description="The joules are taken to be right within so many; None when unknown."
     )
     uncertainty: str = Field(default="", description="What that follows from, in words.")
+    idle_joules: float | None = Field(
+        default=None, description="Of the joules, those that flow at rest too, in the same share; None when unknown."
+    )
     power: tuple[PowerSample, ...] = Field(default=(), description="Watts over time, at most a few hundred points.")
 
     @classmethod

@@ -1,6 +1,6 @@
 """What a run uses of its limits: measured, and kept for the next attempt where this one is interrupted."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pydantic import BaseModel
@@ -9,6 +9,7 @@ from engine.executors.energy import add_readings
 from engine.executors.ray.cluster import Cluster
 from hardware.budget import Budget, Meter
 from hardware.meters.meter import measure_energy
+from hardware.reservation import watching
 from hardware.types import EnergyReading
 from shunter.requests import JobRequest
 from tasks.run_state import StateFolder
@@ -52,15 +53,17 @@ class Spending:
 
 
 @contextmanager
-def spending(state: StateFolder, accelerators: Sequence[str], cluster: Cluster | None = None) -> Iterator[Spending]:
+def spending(state: StateFolder, cluster: Cluster | None = None) -> Iterator[Spending]:
     """Measure what the block uses, and keep that for the next attempt if the block does not come to its end.
+
+    An accelerator of this machine counts from when this process holds it, and only as long: what another flow draws on
+    one that was given back is not this run's.
 
     Args:
         state: Folder of the run.
-        accelerators: Names of the accelerators of this machine that count.
         cluster: Nodes that train instead; then this process counts, and what they report.
     """
-    with measure_energy(*accelerators) if cluster is None else measure_energy(scope="process") as meter:
+    with measure_energy() as meter, watching(meter.count_only):
         spent = Spending(state, meter if cluster is None else cluster.meter_with(meter))
         try:
             yield spent

@@ -34,7 +34,9 @@ TRAINING_METRICS = {
 }
 WAIT_SHARE = "stall.wait_share"
 # What a meter read (`hardware.types.EnergyReading`) -> its metric.
-ENERGY_METRICS = {name: f"energy.{name}" for name in ("joules", "uncertainty_joules", "seconds", "mean_watts")}
+ENERGY_METRICS = {
+    name: f"energy.{name}" for name in ("joules", "uncertainty_joules", "idle_joules", "seconds", "mean_watts")
+}
 # Quality on the validation part (`engine.metrics.Metrics`) -> its metric.
 QUALITY_METRICS = {name: f"quality.{name}" for name in ("auc", "ne", "logloss", "calibration")}
 TOTAL_SECONDS = "time.total_seconds"  # of a whole flow, earlier attempts included

@@ -48,6 +48,9 @@ def add_readings(first: EnergyReading, second: EnergyReading) -> EnergyReading:
         source,
         uncertainty_joules=sum(errors) if len(errors) == 2 else None,
         uncertainty=_both(first.uncertainty, second.uncertainty),
+        idle_joules=None
+        if first.idle_joules is None or second.idle_joules is None
+        else first.idle_joules + second.idle_joules,
         power=(*first.power, *later),
     )
 

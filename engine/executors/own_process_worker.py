@@ -60,7 +60,7 @@ class Worker:
     def _carry_out(self, task: Task) -> None:
         device = task.job.execution.device
         load_libraries(device)
-        with measure_energy(device, scope="process", cores=task.cores) as meter:
+        with measure_energy(device, cores=task.cores) as meter:
             hooks = self._hooks(task, meter)
             last = attended(lambda: train(task.job, hooks, task.checkpointing), wants_model=task.wants_model)
         self._tell(EnergyUsed(meter.reading))
@@ -93,7 +93,7 @@ class Worker:
 
         def should_stop() -> str | None:
             if time.monotonic() - self._told_at >= NEWS_SECONDS:
-                self._tell(EnergyUsed(meter.reading.model_copy(update={"power": ()})))
+                self._tell(EnergyUsed(meter.so_far().model_copy(update={"power": ()})))
                 self._told_at = time.monotonic()
             if self._stop is None:
                 return None

@@ -62,15 +62,16 @@ class Component:
                 joules = self._advance(source, seconds)
                 believed = believed or (joules is not None and joules > 0)
 
-    def read(self, seconds: float) -> EnergyReading:
+    def read(self, seconds: float, *, look: bool = True) -> EnergyReading:
         """Joules since `start` from the first source that gives a believable answer.
 
         Args:
             seconds: Time since `start`.
+            look: Whether the sources are read now; else what the last look at them has shown counts.
         """
         still = []
         for source in self._start:
-            joules = self._advance(source, seconds)
+            joules = self._advance(source, seconds) if look else self._seen(source)
             if joules is None:
                 continue
             if joules > 0:
@@ -106,6 +107,11 @@ class Component:
         self._series[source].add(seconds, now - self._start[source])
         return now - self._start[source]
 
+    def _seen(self, source: EnergySource) -> float | None:
+        """Joules of a source since the start, by the last look at it; None where it failed then."""
+        failed = source in self._backwards or source in self._faults
+        return None if failed else self._highest[source] - self._start[source]
+
     def _reading_of(self, source: EnergySource, joules: float, seconds: float, still: Sequence[str]) -> EnergyReading:
         reasons = self._reasons(still)
         uncertainty = source.uncertainty(joules, seconds)
@@ -116,6 +122,7 @@ class Component:
             f"{self.name}: {source.description}" + (f", because {' and '.join(reasons)}" if reasons else ""),
             uncertainty_joules=uncertainty.joules if uncertainty else None,
             uncertainty=f"{self.name}: {uncertainty.description}" if uncertainty else "",
+            idle_joules=source.idle_joules(joules, seconds),
         )
 
     def _reasons(self, still: Sequence[str]) -> list[str]:

@@ -1,16 +1,14 @@
 """Joules of the processor: its counters, the share of them that is this process', and the estimate by its time."""
 
-import os
 import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
-
 from hardware.catalogue.design_power import IDLE_SHARE, IDLE_SHARE_BOUNDS
 from hardware.catalogue.rows import CpuIdentity, load_catalogue
+from hardware.meters.process_time import ProcessTime
 from hardware.meters.source import SENSOR_SHARE, EnergySource, Uncertainty
 from shunter.errors import HardwareError, first_line
 
@@ -100,82 +98,61 @@ def _zones_of(cpu: "CPU") -> list[Callable[[], float]]:
     return [ask]
 
 
-class ProcessTime:
-    """Core-seconds of this process and its descendants, and of the whole machine."""
-
-    def __init__(self) -> None:
-        self._most = 0.0
-
-    def process_seconds(self) -> float:
-        """User and system time of the process, of its ended children, and of the descendants that run now."""
-        times = os.times()
-        used = time.process_time() + times.children_user + times.children_system
-        for child in _descendants():
-            try:
-                used += sum(child.cpu_times()[:4])
-            except psutil.Error:
-                continue
-        # A child that ends while we look is missing from both accounts until the next reading: never count backwards.
-        self._most = max(self._most, used)
-        return self._most
-
-    def machine_seconds(self) -> float:
-        """Time that all processors of the machine were busy."""
-        times = psutil.cpu_times()
-        # Guests are counted in user and nice time as well.
-        resting = ("idle", "iowait", "guest", "guest_nice")
-        return sum(times) - sum(getattr(times, name, 0.0) for name in resting)
-
-
-def _descendants() -> list[psutil.Process]:
-    """Processes that this one started, and theirs.
-
-    To find them the table of all processes is read, which takes milliseconds in which the training waits for Python's
-    lock; whether there are any is asked first, which takes a microsecond.
-    """
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return []
-    try:
-        return psutil.Process().children(recursive=True)
-    except psutil.Error as error:
-        raise HardwareError(f"the processor time of the process cannot be read ({error})") from error
-
-
 class ProcessShare(EnergySource):
     """The part of a machine's counter that belongs to this process and its descendants.
 
-    Each stretch between two readings is divided in proportion to processor time, as power models for containers do
-    (Scaphandre, Kepler): idle power and shared caches are divided the same way, so the share is an estimate even where
-    the counter is exact.
+    Each stretch between two readings is divided in proportion to busy core-seconds, as power models for containers do
+    (Scaphandre, Kepler): idle power and shared caches are divided the same way. Where others were busy for no more of
+    the time than the sensor may err, the share is as good as the counter; else it is an estimate, however exact that.
 
     Args:
         whole: Counter of the machine.
         time_used: Processor time of this process and of the machine.
+        idle_watts: Power of the machine at rest; None where unknown.
+        clock: Clock in seconds; tests put their own here.
     """
 
-    method = "estimated"
     needs_sampling = True
 
-    def __init__(self, whole: EnergySource, time_used: ProcessTime | None = None) -> None:
+    def __init__(
+        self,
+        whole: EnergySource,
+        time_used: ProcessTime | None = None,
+        *,
+        idle_watts: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._whole = whole
         self._time_used = time_used or ProcessTime()
-        self._joules = self._whole_joules = 0.0
-        self._last: tuple[float, float, float] | None = None
-        self.description = (
-            f"{whole.description}; of these the share of this process and its children in the processor time used"
-        )
+        self._idle_watts = idle_watts
+        self._clock = clock
+        self.method = whole.method
+        self._joules = self._whole_joules = self._idle_joules = 0.0
+        self._last: tuple[float, float, float, float] | None = None
+        self._own_seconds = self._busy_seconds = 0.0
+        self.description = f"{whole.description}, divided by busy core-seconds: the share of this process tree"
 
     def joules(self) -> float:
         """Joules of the process since the first reading."""
-        now = self._whole.joules(), self._time_used.process_seconds(), self._time_used.machine_seconds()
+        busy = self._time_used.process_seconds(), self._time_used.machine_seconds()
+        now = self._whole.joules(), *busy, self._clock()
         if self._last is not None:
-            joules, own, machine = (new - old for new, old in zip(now, self._last, strict=True))
-            self._whole_joules += max(0.0, joules)
-            self._joules += max(0.0, joules) * (min(1.0, own / machine) if machine > 0 else 0.0)
+            joules, own, machine, seconds = (max(0.0, new - old) for new, old in zip(now, self._last, strict=True))
+            own = min(own, machine)
+            share = own / machine if machine > 0 else 0.0
+            self._whole_joules += joules
+            self._joules += joules * share
+            self._idle_joules += min(joules, (self._idle_watts or 0.0) * seconds) * share
+            self._own_seconds += own
+            self._busy_seconds += machine
+            others = self._busy_seconds - self._own_seconds
+            self.method = self._whole.method if others <= SENSOR_SHARE * self._busy_seconds else "estimated"
         self._last = now
         return self._joules
+
+    def idle_joules(self, joules: float, seconds: float) -> float | None:
+        """The process' share of what the machine draws at rest."""
+        return None if self._idle_watts is None else min(joules, self._idle_joules)
 
     def uncertainty(self, joules: float, seconds: float) -> Uncertainty:
         """Between nothing of the idle power and all of it, that is `IDLE_SHARE` of what others did not use either."""
@@ -252,6 +229,10 @@ class CpuTimeEstimate(EnergySource):
         """Idle watts since the machine's clock began, plus busy watts for the core-seconds used so far."""
         busy_joules = self._model.busy_watts_per_core * self._time_used.process_seconds()
         return self._model.idle_watts * time.monotonic() + busy_joules
+
+    def idle_joules(self, joules: float, seconds: float) -> float:
+        """What the cores draw at rest, by the model."""
+        return min(joules, self._model.idle_watts * seconds)
 
     def uncertainty(self, joules: float, seconds: float) -> Uncertainty:
         """Of the model."""

@@ -110,6 +110,21 @@ class GpuUtilisationEstimate(PowerIntegral):
         return Uncertainty(max(joules - idle, above), description)
 
 
+def gpu_idle_watts(accelerator: str) -> float | None:
+    """What `cuda:<i>` is taken to draw at rest; None where its design power is not known.
+
+    Raises:
+        HardwareError: NVML does not list the device.
+    """
+    from hardware.devices.nvml import nvml_handle
+
+    handle = nvml_handle(accelerator)
+    try:
+        return IDLE_SHARE * _design_watts(handle)[0]
+    except HardwareError:
+        return None
+
+
 def _design_watts(handle: object) -> tuple[float, str]:
     """Design power and who says so: the driver, else the catalogue."""
     import pynvml

@@ -7,18 +7,22 @@ that overflow are followed, and the watts can be drawn over time.
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Literal, Self
 
+import psutil
+
 from hardware.devices.discovery import cpu_identity, usable_cores
 from hardware.meters.component import Component
 from hardware.meters.cpu import CpuPowerModel, CpuTimeEstimate, ProcessShare, RaplCounter
-from hardware.meters.gpu import GpuCounter, GpuUtilisationEstimate, gpu_power
+from hardware.meters.gpu import GpuCounter, GpuUtilisationEstimate, gpu_idle_watts, gpu_power
+from hardware.meters.gpu_share import GpuShare, GpuUse
 from hardware.meters.node import node_power
 from hardware.meters.series import add_up, watts_over_time
 from hardware.meters.source import EnergySource
+from hardware.meters.stretch import Stretch
 from hardware.types import EnergyReading, Quantity
 from shunter.errors import HardwareError
 
@@ -26,11 +30,15 @@ from shunter.errors import HardwareError
 # longer where reading takes long: the training may be waiting for Python's lock meanwhile.
 MOST_SAMPLING_SHARE = 0.005
 MOST_LOOKING_SHARE = 0.02
+# What the thread has read is good for so long, and for so many of its waits; after that whoever asks reads himself.
+FRESH_SECONDS = 5.0
+FRESH_WAITS = 3
+PROCESSOR = "processor"
 
 
 def measure_energy(
     *accelerators: str,
-    scope: Literal["machine", "process", "node"] = "machine",
+    scope: Literal["machine", "process", "node"] = "process",
     idle_watts: Quantity | None = None,
     cores: int | None = None,
 ) -> "EnergyMeter":
@@ -43,10 +51,9 @@ def measure_energy(
 
     Args:
         accelerators: Names, as in `Accelerator.name`; `cpu` may be given and is counted once.
-        scope: Extent of what is counted where the processor has a counter: all that it shows (`machine`) or the share
-            of this process and its children (`process`); the estimate that stands in for a counter is always that of
-            the process. `node` is the machine's own power meter, supplies and fans included, and `machine` where there
-            is none.
+        scope: Extent of what is counted: the share of this process and its children (`process`), or all that counters
+            show (`machine`); the estimate that stands in for the processor's counter is always that of the process.
+            `node` is the machine's own power meter, supplies and fans included, and `machine` where there is none.
         idle_watts: Power at rest (`measure_idle_watts`), to be subtracted; nothing is subtracted when None.
         cores: Cores whose idle power the estimate counts, for a process that shares the machine; None: all usable ones.
     """
@@ -57,12 +64,10 @@ def measure_energy(
         except HardwareError as error:
             refused.append(str(error))
     counter = _process_counter if scope == "process" else RaplCounter
-    components = [_open("processor", counter, partial(_cpu_estimate, cores), refused=refused)]
-    for name in dict.fromkeys(accelerators):
-        if name != "cpu":
-            openers = (GpuCounter, gpu_power, GpuUtilisationEstimate)
-            components.append(_open(name, *(lambda opener=opener, name=name: opener(name) for opener in openers)))
-    return EnergyMeter(components, idle_watts=idle_watts)
+    processor = _open(PROCESSOR, counter, partial(_cpu_estimate, cores), refused=refused)
+    names = [name for name in dict.fromkeys(accelerators) if name != "cpu"]
+    opener = partial(_device, is_shared=scope == "process")
+    return EnergyMeter([processor, *map(opener, names)], idle_watts=idle_watts, opener=opener)
 
 
 def measure_idle_watts(*accelerators: str, seconds: float = 2.0) -> Quantity | None:
@@ -72,7 +77,7 @@ def measure_idle_watts(*accelerators: str, seconds: float = 2.0) -> Quantity | N
         accelerators: Names, as in `measure_energy`.
         seconds: Length of the measurement.
     """
-    with measure_energy(*accelerators) as meter:
+    with measure_energy(*accelerators, scope="machine") as meter:
         time.sleep(seconds)
     reading = meter.reading
     if reading.mean_watts is None or reading.method == "unavailable":
@@ -97,6 +102,7 @@ class EnergyMeter:
         clock: Clock in seconds; tests put their own here.
         idle_watts: Power at rest that is subtracted.
         sample: Whether a thread reads the sources meanwhile.
+        opener: Function that opens the component of an accelerator, for those that are counted later.
     """
 
     def __init__(
@@ -106,13 +112,18 @@ class EnergyMeter:
         *,
         idle_watts: Quantity | None = None,
         sample: bool = True,
+        opener: Callable[[str], Component] | None = None,
     ) -> None:
         self._components = list(components)
         self._clock = clock
         self._idle_watts = idle_watts
         self._sample = sample
+        self._opener = opener
         self._started_at: float | None = None
         self._latest_seconds = 0.0
+        self._seen: EnergyReading | None = None
+        self._wait = 0.0
+        self._stretches: list[Stretch] = []
         self._reading: EnergyReading | None = None
         self._lock = threading.RLock()
         self._stop = threading.Event()
@@ -120,10 +131,9 @@ class EnergyMeter:
 
     def __enter__(self) -> Self:
         """Begin to count; entering again begins anew."""
-        self._reading = None
+        self._reading = self._seen = None
         self._latest_seconds = 0.0
-        for component in self._components:
-            component.start()
+        self._stretches = [Stretch(component) for component in self._components]
         self._started_at = self._clock()
         if self._sample:
             self._stop = threading.Event()
@@ -141,20 +151,51 @@ class EnergyMeter:
         if self._thread is not None:
             self._thread.join()
 
+    def count_only(self, accelerators: Collection[str]) -> None:
+        """Count the processor and these accelerators from now on; what others have used until now stays counted.
+
+        Args:
+            accelerators: Names, as in `measure_energy`: those that are held.
+        """
+        wanted = {PROCESSOR, *accelerators} - {"cpu"}
+        with self._lock:
+            if self._reading is not None:
+                return
+            seconds = self._elapsed()
+            counted = {stretch.name for stretch in self._stretches if stretch.is_open}
+            for stretch in self._stretches:
+                if stretch.is_open and stretch.name not in wanted:
+                    stretch.close(seconds)
+            if self._opener is not None:
+                self._stretches += [Stretch(self._opener(name), seconds) for name in sorted(wanted - counted)]
+
     @property
     def reading(self) -> EnergyReading:
         """The whole stretch once it has ended, or what it has used so far, with watts over time."""
         with self._lock:
             return self._reading or self._read(with_power=True)
 
+    def so_far(self) -> EnergyReading:
+        """What has been used until the last look at the sources, without watts over time.
+
+        It reads no source and waits for no lock while the thread looks at them regularly, so that it may be asked
+        within a training step.
+        """
+        if self._reading is not None:
+            return self._reading
+        seen, good_for = self._seen, max(FRESH_SECONDS, FRESH_WAITS * self._wait)
+        if seen is not None and self._elapsed() - seen.seconds <= good_for:
+            return seen
+        with self._lock:
+            return self._read(with_power=False)
+
     def seconds_so_far(self) -> float:
         """Seconds since the meter was entered, until it was left."""
         return self._reading.seconds if self._reading is not None else self._elapsed()
 
     def joules_so_far(self) -> float | None:
-        """Joules since the meter was entered, None when nothing can count them; cheaper than `reading`."""
-        with self._lock:
-            return (self._reading or self._read(with_power=False)).joules
+        """Joules of `so_far`, None when nothing can count them."""
+        return self.so_far().joules
 
     def _elapsed(self) -> float:
         """Seconds since the start; a clock that runs backwards stands still instead."""
@@ -162,27 +203,35 @@ class EnergyMeter:
         self._latest_seconds = max(self._latest_seconds, self._clock() - self._started_at)
         return self._latest_seconds
 
-    def _read(self, with_power: bool) -> EnergyReading:
-        seconds = self._elapsed()
-        parts = [component.read(seconds) for component in self._components]
+    def _read(self, with_power: bool, *, seen_at: float | None = None) -> EnergyReading:
+        """What was used until now; or until `seen_at`, when the sources were looked at, without another look."""
+        seconds = self._elapsed() if seen_at is None else seen_at
+        parts = [stretch.read(seconds, look=seen_at is None) for stretch in self._stretches]
         total = _sum(parts, seconds)
         if with_power and total.joules is not None:
-            series = add_up([component.series(part) for component, part in zip(self._components, parts, strict=True)])
+            series = add_up([stretch.series(part) for stretch, part in zip(self._stretches, parts, strict=True)])
             total = total.model_copy(update={"power": watts_over_time(series)})
         return total if self._idle_watts is None else subtract_idle(total, self._idle_watts)
 
     def _watch(self, stop: threading.Event) -> None:
         """Read the sources at regular times until told to stop."""
-        interval = min((component.interval_seconds for component in self._components), default=1.0)
-        wait = interval
-        while not stop.wait(wait):
+        self._wait = self._interval()
+        while not stop.wait(self._wait):
             began, began_looking = time.thread_time(), time.perf_counter()
             with self._lock:
                 if stop.is_set():
                     return
-                for component in self._components:
-                    component.sample(self._elapsed())
-            wait = wait_seconds(interval, time.thread_time() - began, time.perf_counter() - began_looking)
+                seconds = self._elapsed()
+                for stretch in self._stretches:
+                    stretch.sample(seconds)
+                self._seen = self._read(with_power=False, seen_at=seconds)
+                interval = self._interval()
+            self._wait = wait_seconds(interval, time.thread_time() - began, time.perf_counter() - began_looking)
+
+    def _interval(self) -> float:
+        """How often the sources that count now want to be read."""
+        wishes = [stretch.interval_seconds for stretch in self._stretches if stretch.is_open]
+        return min(wishes, default=1.0)
 
 
 def wait_seconds(interval_seconds: float, processor_seconds: float, looking_seconds: float) -> float:
@@ -232,11 +281,12 @@ def _sum(parts: Sequence[EnergyReading], seconds: float) -> EnergyReading:
 
     Uncertainties add up, as one sensor's fault may well be the other's.
     """
-    source = "; ".join(part.source for part in parts)
+    source = "; ".join(dict.fromkeys(part.source for part in parts))
     joules = [part.joules for part in parts]
     if not joules or None in joules:
         return EnergyReading(joules=None, seconds=seconds, mean_watts=None, method="unavailable", source=source)
     errors = [part.uncertainty_joules for part in parts if part.uncertainty_joules is not None]
+    idle = [part.idle_joules for part in parts if part.idle_joules is not None]
     return EnergyReading.of(
         sum(value for value in joules if value is not None),
         seconds,
@@ -244,6 +294,7 @@ def _sum(parts: Sequence[EnergyReading], seconds: float) -> EnergyReading:
         source,
         uncertainty_joules=sum(errors) if len(errors) == len(parts) else None,
         uncertainty="; ".join(part.uncertainty for part in parts if part.uncertainty),
+        idle_joules=sum(idle) if len(idle) == len(parts) else None,
     )
 
 
@@ -252,7 +303,25 @@ def _cpu_estimate(cores: int | None) -> CpuTimeEstimate:
 
 
 def _process_counter() -> ProcessShare:
-    return ProcessShare(RaplCounter())
+    whole = CpuPowerModel(cpu_identity(), psutil.cpu_count(logical=False) or usable_cores())
+    return ProcessShare(RaplCounter(), idle_watts=whole.idle_watts)
+
+
+def _device(name: str, *, is_shared: bool) -> Component:
+    """Component of `cuda:<i>`, of which others may use a part."""
+    openers = (GpuCounter, gpu_power, GpuUtilisationEstimate)
+    return _open(name, *(partial(_device_source, opener, name, is_shared) for opener in openers))
+
+
+def _device_source(opener: Callable[[str], EnergySource], name: str, is_shared: bool) -> EnergySource:
+    """One way to count a device's joules: of all of it, or of the part that this process tree uses."""
+    source = opener(name)
+    if not is_shared:
+        return source
+    try:
+        return GpuShare(source, GpuUse(name).own_share, gpu_idle_watts(name))
+    except HardwareError:
+        return source  # an AMD device, whose library tells nothing of processes
 
 
 def _open(name: str, *openers: Callable[[], EnergySource], refused: Sequence[str] = ()) -> Component:

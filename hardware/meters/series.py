@@ -42,6 +42,16 @@ class JouleSeries:
         self._skipped = self._every
         self.add(seconds, joules)
 
+    def later(self, seconds: float) -> "JouleSeries":
+        """The same, begun so many seconds later; itself where that is not later."""
+        if seconds <= 0:
+            return self
+        shifted = JouleSeries(self._max_points)
+        shifted.seconds, shifted.joules = [0.0], [0.0]
+        shifted.seconds += [seconds + moment for moment in self.seconds]
+        shifted.joules += self.joules
+        return shifted
+
     def at(self, seconds: float) -> float:
         """Joules until a moment, on the line between the two points around it; level before and after them."""
         right = bisect_right(self.seconds, seconds)

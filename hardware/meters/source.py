@@ -18,6 +18,8 @@ SENSOR_SHARE = 0.05
 GAP_INTERVALS = 5
 SHORTEST_GAP_SECONDS = 1.0
 
+Method = Literal["measured", "estimated"]
+
 
 class Uncertainty(NamedTuple):
     """How far a reading may be off.
@@ -44,7 +46,7 @@ class EnergySource(ABC):
         needs_sampling: Whether it counts wrong unless it is read that often, even while another one is trusted.
     """
 
-    method: Literal["measured", "estimated"]
+    method: Method
     description: str
     interval_seconds: float = 0.5
     needs_sampling: bool = False
@@ -56,6 +58,15 @@ class EnergySource(ABC):
         Raises:
             HardwareError: the source cannot be read.
         """
+
+    def idle_joules(self, joules: float, seconds: float) -> float | None:
+        """How many of `joules`, counted in `seconds`, flow at rest too; None where that is unknown.
+
+        Args:
+            joules: Difference of two readings.
+            seconds: Time between them.
+        """
+        return None
 
     def uncertainty(self, joules: float, seconds: float) -> Uncertainty | None:
         """How far `joules`, counted in `seconds`, may be off; None when nothing is known about it.

@@ -56,7 +56,7 @@ def measure_profile(accelerator: Accelerator, host: str, seconds_each: float = 0
 
 
 def _energy_at_rest(accelerator: Accelerator, seconds: float) -> EnergyReading:
-    with measure_energy(accelerator.name) as meter:
+    with measure_energy(accelerator.name, scope="machine") as meter:
         time.sleep(seconds)
     return meter.reading
 
@@ -67,7 +67,10 @@ def _energy_at_work(accelerator: Accelerator, seconds: float) -> EnergyReading:
     side = 8192 if accelerator.kind == "cuda" else 1024
     left, right = (torch.randn(side, side, device=device) for _ in range(2))
     out = torch.empty_like(left)
-    with threads(accelerator.cores if accelerator.kind == "cpu" else 1), measure_energy(accelerator.name) as meter:
+    with (
+        threads(accelerator.cores if accelerator.kind == "cpu" else 1),
+        measure_energy(accelerator.name, scope="machine") as meter,
+    ):
         begin = time.perf_counter()
         while time.perf_counter() - begin < seconds:
             torch.mm(left, right, out=out)

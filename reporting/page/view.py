@@ -215,11 +215,13 @@ def _energy(run: TrackedRun) -> dict[str, str] | None:
     if source is None:
         return None
     joules, sigma = run.metrics.get("energy.joules"), run.metrics.get("energy.uncertainty_joules")
+    idle = run.metrics.get("energy.idle_joules")
     spread = "" if sigma is None else f" ± {sigma:,.0f}"
+    at_rest = "" if idle is None else f", {idle:,.0f} J of them at rest"
     return {
         "joules": "unknown" if joules is None else f"{joules:,.0f} J",
         "kwh": "" if joules is None else f", {figure(joules / 3.6e6, 3)} kWh",
-        "value": "unknown" if joules is None else f"{joules:,.0f}{spread} J ({figure(joules / 3.6e6, 3)} kWh)",
+        "value": "unknown" if joules is None else f"{joules:,.0f}{spread} J ({figure(joules / 3.6e6, 3)} kWh){at_rest}",
         "source": source,
         "method": run.tags.get("energy.method", ""),
         "uncertainty": run.tags.get("energy.uncertainty", ""),

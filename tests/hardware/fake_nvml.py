@@ -4,6 +4,7 @@ It replaces the functions of `pynvml`, the lowest layer that is Python; Zeus and
 ones. What a driver really answers is not tested here.
 """
 
+import os
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -19,6 +20,7 @@ class FakeNvml:
 
     Attributes:
         refused: names of NVML's functions that fail, with the code that they fail with.
+        processes: utilisation of the processes on the device by their ids, in per cent; None keeps no sample.
     """
 
     def __init__(self, name: str = "Tesla V100-SXM2-16GB") -> None:
@@ -31,6 +33,7 @@ class FakeNvml:
         self.limit_range_milliwatts = (100_000, 300_000)
         self.refused: dict[str, int] = {"nvmlDeviceGetC2cModeInfoV": pynvml.NVML_ERROR_NOT_SUPPORTED}
         self.calls: list[str] = []
+        self.processes: dict[int, int | None] = {os.getpid(): None}
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Put the device in the place of the driver, and of torch's first CUDA device."""
@@ -47,6 +50,8 @@ class FakeNvml:
             ],
             "nvmlDeviceGetPowerUsage": lambda handle: self.power_milliwatts,
             "nvmlDeviceGetUtilizationRates": lambda handle: SimpleNamespace(gpu=self.utilisation_percent),
+            "nvmlDeviceGetComputeRunningProcesses": lambda handle: [SimpleNamespace(pid=pid) for pid in self.processes],
+            "nvmlDeviceGetProcessUtilization": lambda handle, since: self._samples(since),
             "nvmlDeviceGetPowerManagementDefaultLimit": lambda handle: self.default_limit_milliwatts,
             "nvmlDeviceGetPowerManagementLimit": lambda handle: self.limit_milliwatts,
             "nvmlDeviceGetPowerManagementLimitConstraints": lambda handle: list(self.limit_range_milliwatts),
@@ -61,6 +66,13 @@ class FakeNvml:
     def refuse(self, *names: str, code: int = pynvml.NVML_ERROR_NO_PERMISSION) -> None:
         """Let functions fail from now on."""
         self.refused.update(dict.fromkeys(names, code))
+
+    def _samples(self, since: int) -> list[SimpleNamespace]:
+        """One later sample of each process that has been at work; an error where there is none, as the driver gives."""
+        used = {pid: percent for pid, percent in self.processes.items() if percent is not None}
+        if not used:
+            _fail(pynvml.NVML_ERROR_NOT_FOUND)
+        return [SimpleNamespace(pid=pid, smUtil=percent, timeStamp=since + 1) for pid, percent in used.items()]
 
     def _guarded(self, name: str, answer: Any) -> Any:
         def call(*arguments: Any) -> Any:

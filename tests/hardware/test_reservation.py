@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from hardware.reservation import Reservation, reserve, trainings_together, wanted
+from hardware.reservation import Reservation, held_here, reserve, trainings_together, wanted, watching
 from hardware.types import HardwareProfile, Placement
 from shunter.requests import TrainRequest
 from tests.hardware.profiles import make_profile
@@ -138,3 +138,30 @@ def test_trials_at_a_time_take_as_many_gpus_as_there_are() -> None:
     assert trainings_together(TrainRequest(parallel_trials=4), gpu_profiles("H", "H")) == 2
     assert trainings_together(TrainRequest(parallel_trials=4), []) == 1
     assert trainings_together(TrainRequest(processes=2), []) == 2
+
+
+class TestWatching:
+    """Whoever measures energy is told what this process holds, and is not told of what it could not get."""
+
+    @pytest.mark.usefixtures("devices")
+    def test_each_change_is_told_and_the_first_state_too(self) -> None:
+        told: list[tuple[str, ...]] = []
+        with watching(lambda names: told.append(tuple(names))), reserve(["cpu"], ["cuda:0"], holder="test") as held:
+            held.keep(placement("cuda:0"))
+            assert held_here() == ("cuda:0",)
+        assert told == [(), ("cpu", "cuda:0"), ("cuda:0",), ()]
+
+    @pytest.mark.usefixtures("devices")
+    def test_reservations_that_nest_hold_until_the_last_gives_back(self) -> None:
+        with reserve(["cuda:0"], holder="outer"):
+            with reserve(["cuda:0"], ["cuda:1"], holder="inner"):
+                assert set(held_here()) == {"cuda:0", "cuda:1"}
+            assert held_here() == ("cuda:0",)
+        assert held_here() == ()
+
+    @pytest.mark.usefixtures("devices")
+    def test_what_another_flow_holds_is_never_told(self) -> None:
+        told: list[tuple[str, ...]] = []
+        with held_elsewhere("cuda:1"), watching(lambda names: told.append(tuple(names))):
+            assert Reservation().take([["cuda:0"], ["cuda:1"]], "test") == "cuda:1"
+        assert told == [()]

@@ -122,6 +122,5 @@ class NodeTrainer:
 
 
 def _meter(task: Task) -> EnergyMeter:
-    """Meter of the whole node, or of the training's part where it shares it."""
-    scope = "machine" if task.cores is None else "process"
-    return measure_energy(task.job.execution.device, scope=scope, cores=task.cores)
+    """Meter of the training's part of the node."""
+    return measure_energy(task.job.execution.device, cores=task.cores)

@@ -5,20 +5,22 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hardware.catalogue.rows import CpuIdentity, load_catalogue
+from hardware.meters import process_time
 from hardware.meters.cpu import (
     IDLE_SHARE,
     CpuPowerModel,
     CpuTimeEstimate,
     ProcessShare,
-    ProcessTime,
     RaplCounter,
     RaplZone,
 )
+from hardware.meters.process_time import ProcessTime, descendants
 from hardware.meters.source import EnergySource, Uncertainty
 from shunter.errors import HardwareError
 
@@ -183,6 +185,21 @@ class Times(ProcessTime):
         return self._pairs.pop(0)[1]
 
 
+def test_descendants_are_found_without_the_table_of_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
+    with subprocess.Popen([sys.executable, "-c", inner], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        by_table = set(process_time._descendants_by_table())
+        monkeypatch.delattr(psutil, "process_iter")
+        monkeypatch.setattr(psutil.Process, "children", None)
+        found = descendants()
+        child.communicate(b"\n")
+    assert child.pid in found
+    assert by_table == set(found)
+    assert len(found) >= 2, "the child's own child is one of them"
+
+
 class TestProcessShare:
     def test_each_stretch_is_divided_by_processor_time(self) -> None:
         share = ProcessShare(Whole(), Times((1.0, 10.0), (2.0, 14.0), (5.0, 17.0), (5.0, 17.0)))
@@ -191,6 +208,22 @@ class TestProcessShare:
         assert share.joules() == pytest.approx(125.0)
         assert share.joules() == pytest.approx(125.0), "nothing was busy"
         assert share.method == "estimated"
+
+    def test_what_a_process_draws_alone_is_as_measured_as_the_counter(self) -> None:
+        share = ProcessShare(Whole(), Times((0.0, 0.0), (97.0, 100.0), (98.0, 150.0)))
+        share.joules()
+        assert (share.joules(), share.method) == (pytest.approx(97.0), "measured")
+        share.joules()
+        assert share.method == "estimated", "others were busy for a third of the time"
+
+    def test_the_idle_power_is_divided_as_the_rest_is_and_stated(self) -> None:
+        seconds = iter((0.0, 2.0, 4.0))
+        share = ProcessShare(
+            Whole(), Times((0.0, 0.0), (1.0, 4.0), (5.0, 8.0)), idle_watts=20.0, clock=lambda: next(seconds)
+        )
+        joules = [share.joules() for _ in range(3)][-1]
+        assert joules == pytest.approx(25 + 100)
+        assert share.idle_joules(joules, 4.0) == pytest.approx(20 * 2 * 0.25 + 20 * 2)
 
     def test_its_uncertainty_is_that_of_the_counter_and_of_what_others_may_owe(self) -> None:
         share = ProcessShare(Whole(), Times((1.0, 10.0), (2.0, 14.0)))

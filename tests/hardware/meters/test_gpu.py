@@ -1,6 +1,7 @@
 """A GPU's chain of sources on a stand-in for NVML: with all rights, with some, with none."""
 
 import logging
+import os
 
 import pynvml
 import pytest
@@ -39,6 +40,46 @@ def test_with_all_rights_the_counter_is_read(nvml: FakeNvml) -> None:
     assert (reading.joules, reading.method) == (30.0, "measured")
     assert reading.source == "cuda:0: energy counter of the device"
     assert reading.uncertainty_joules == pytest.approx(0.05 * 30 + 30 * 0.1 / 2)
+
+
+class TestSharedDevice:
+    """Another process' joules are not ours."""
+
+    OTHER = 2**22 + 1  # above every process id of Linux
+
+    def test_joules_are_divided_by_the_use_of_each_process_and_are_then_an_estimate(self, nvml: FakeNvml) -> None:
+        nvml.processes = {os.getpid(): 25, self.OTHER: 75}
+        reading = device_reading(nvml)
+        assert reading.joules == pytest.approx(30 * 0.25)
+        assert reading.method == "estimated"
+        assert "divided by the use of the processes" in reading.source
+        assert reading.uncertainty_joules is not None
+        assert reading.uncertainty_joules > 30 * 0.75 / 2
+
+    def test_a_process_that_does_nothing_there_takes_nothing(self, nvml: FakeNvml) -> None:
+        nvml.processes = {os.getpid(): 100, self.OTHER: 0}
+        assert (device_reading(nvml).joules, device_reading(nvml).method) == (pytest.approx(30.0), "measured")
+
+    def test_where_nothing_runs_each_process_counts_alike(self, nvml: FakeNvml) -> None:
+        nvml.processes = {os.getpid(): None, self.OTHER: None, self.OTHER + 1: None}
+        assert device_reading(nvml).joules == pytest.approx(10.0)
+
+    @pytest.mark.parametrize("refused", [True, False])
+    def test_where_processes_are_not_known_the_whole_counts_and_the_reading_says_so(
+        self, nvml: FakeNvml, refused: bool
+    ) -> None:
+        nvml.processes = {self.OTHER: 90}  # as in a container, which numbers processes otherwise
+        if refused:
+            nvml.refuse("nvmlDeviceGetComputeRunningProcesses")
+        reading = device_reading(nvml)
+        assert reading.joules == pytest.approx(30.0)
+        assert "other processes there included" in reading.source
+
+    def test_what_flows_at_rest_is_stated_and_divided_alike(self, nvml: FakeNvml) -> None:
+        alone = device_reading(nvml, joules=300.0)
+        assert alone.idle_joules == pytest.approx(IDLE_SHARE * 300 * 2)
+        nvml.processes = {os.getpid(): 50, self.OTHER: 50}
+        assert device_reading(nvml, joules=300.0).idle_joules == pytest.approx(IDLE_SHARE * 300 * 2 / 2)
 
 
 def test_a_meter_adds_the_device_to_the_processor(nvml: FakeNvml) -> None:

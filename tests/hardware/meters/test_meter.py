@@ -136,12 +136,12 @@ def test_a_machine_without_a_power_meter_of_its_own_adds_its_parts_up_and_says_s
     assert source.startswith("node: ") or (source.startswith("processor: ") and "no ACPI power meter" in source)
 
 
-def test_the_share_of_the_process_is_never_called_measured() -> None:
-    with measure_energy("cpu", scope="process") as meter:
+def test_the_part_that_flows_at_rest_is_stated() -> None:
+    with measure_energy("cpu") as meter:
         sum(number * number for number in range(300_000))
-    assert meter.reading.method == "estimated"
-    assert meter.reading.uncertainty_joules is not None
-    assert meter.reading.uncertainty_joules > 0
+    assert meter.reading.joules is not None
+    assert meter.reading.idle_joules is not None
+    assert 0 < meter.reading.idle_joules < meter.reading.joules
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the machine has the device")
@@ -205,6 +205,81 @@ def test_a_clock_that_runs_backwards_stands_still() -> None:
         clock.seconds = 90.0
         assert meter.seconds_so_far() == 4.0
     assert (meter.reading.seconds, meter.reading.mean_watts) == (4.0, 2.0)
+
+
+class TestHeldAccelerators:
+    """An accelerator counts while it is held, and no moment longer."""
+
+    @staticmethod
+    def meter(clock: Clock, *names: str) -> EnergyMeter:
+        def opened(name: str) -> Component:
+            return Component(name, [Known(clock, 100.0)])
+
+        components = [Component("processor", [Known(clock, 10.0)]), *map(opened, names)]
+        return EnergyMeter(components, clock=clock, sample=False, opener=opened)
+
+    def test_what_is_given_back_counts_until_then(self) -> None:
+        clock = Clock()
+        with self.meter(clock, "cuda:0", "cuda:1") as meter:
+            clock.seconds = 3.0
+            meter.count_only(["cuda:1"])
+            clock.seconds = 10.0
+            assert meter.joules_so_far() == pytest.approx(10 * 10 + 3 * 100 + 10 * 100)
+            clock.seconds = 20.0
+        reading = meter.reading
+        assert reading.joules == pytest.approx(20 * 10 + 3 * 100 + 20 * 100)
+        assert sum(
+            sample.watts * (sample.seconds - before)
+            for sample, before in zip(reading.power, (0.0, *(part.seconds for part in reading.power)), strict=False)
+        ) == pytest.approx(reading.joules)
+
+    def test_what_is_taken_later_counts_from_then_on(self) -> None:
+        clock = Clock()
+        with self.meter(clock) as meter:
+            clock.seconds = 4.0
+            meter.count_only(["cpu", "cuda:0"])
+            clock.seconds = 6.0
+            meter.count_only(["cpu"])
+            clock.seconds = 9.0
+            meter.count_only(["cpu", "cuda:0"])
+            clock.seconds = 10.0
+        assert meter.reading.joules == pytest.approx(10 * 10 + (2 + 1) * 100)
+
+    def test_holding_the_same_changes_nothing(self) -> None:
+        clock = Clock()
+        with self.meter(clock, "cuda:0") as meter:
+            for second in range(1, 4):
+                clock.seconds = float(second)
+                meter.count_only(["cuda:0"])
+        assert meter.reading.joules == pytest.approx(3 * 110)
+        assert meter.reading.source.count("cuda:0") == 1
+
+
+def test_asking_what_was_used_so_far_reads_no_source_while_the_thread_does() -> None:
+    looked, go_on = threading.Event(), threading.Event()
+
+    class Slow(EnergySource):
+        """Answers its own thread at once, and everybody else never."""
+
+        method, description, interval_seconds = "measured", "slow counter", 0.01
+
+        def __init__(self) -> None:
+            self.readers: list[str] = []
+
+        def joules(self) -> float:
+            self.readers.append(threading.current_thread().name)
+            if len(self.readers) > 2:
+                looked.set()
+                go_on.wait(timeout=60)
+            return float(len(self.readers))
+
+    source = Slow()
+    with EnergyMeter([Component("processor", [source])]) as meter:
+        looked.wait(timeout=60)
+        go_on.set()
+        while len(source.readers) < 8:
+            assert meter.joules_so_far() is not None
+    assert set(source.readers[1:-1]) == {"energy meter"}
 
 
 def test_uncertainties_of_the_components_add_up_and_come_with_their_reason() -> None:
