@@ -135,7 +135,7 @@ class HardwareProfile(Frozen):
     """What one accelerator was measured to do."""
 
     accelerator: Accelerator
-    host: str = Field(description="Fingerprint of the machine: the cache key of the profile.")
+    host: str = Field(description="Fingerprint of the kind of machine: the cache key of the profile.")
     measured_at: str = Field(description="UTC time, ISO 8601.")
     matmul_flops_per_second: dict[Precision, Quantity] = Field(description="Large matrix product, by data type.")
     copy_bytes_per_second: Quantity = Field(description="Bytes read plus bytes written of a large copy.")
@@ -163,6 +163,7 @@ class HardwareProfile(Frozen):
     collectives: tuple[CollectiveCost, ...] = Field(
         default=(), description="Between processes on this accelerator's kind; empty until they were measured."
     )
+    machine: str = Field(default="", description="Which machine of its kind it is; empty when unknown.")
 
 
 class PowerSample(Frozen):

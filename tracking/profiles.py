@@ -25,7 +25,7 @@ def log_profiles(run_id: str, profiles: Sequence[HardwareProfile]) -> None:
     run = open_run(run_id)
     for profile in profiles:
         run.log_metrics(profile_metrics(profile))
-    run.set_tags({"hardware.host": profiles[0].host})
+    run.set_tags({"hardware.host": profiles[0].host, "hardware.machine": profiles[0].machine})
     log_config(run_id, "profiles", profiles)
 
 

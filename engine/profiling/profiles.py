@@ -8,6 +8,7 @@ from engine.profiling.cache import ProfileKey, read_profiles, write_profiles
 from engine.profiling.machine import complete, is_complete
 from engine.profiling.measure import measure
 from hardware.devices.discovery import host_fingerprint, local_accelerators
+from hardware.devices.identity import machine_id
 from hardware.reservation import Reservation, Tell, reserve, say
 from hardware.types import HardwareProfile
 from shunter.settings import Settings
@@ -37,9 +38,9 @@ def local_profiles(*, refresh: bool = False, tell: Tell = say) -> list[HardwareP
     profiles = None if refresh else read_profiles(path, key)
     if profiles is None:
         with _undisturbed([accelerator.name for accelerator in accelerators], tell):
-            profiles = [measure(accelerator, host) for accelerator in accelerators]
+            profiles = _of_this_machine([measure(accelerator, host) for accelerator in accelerators])
         write_profiles(path, key, profiles)
-    return profiles
+    return _of_this_machine(profiles)
 
 
 def machine_profiles(
@@ -62,6 +63,12 @@ def machine_profiles(
             profiles = complete(profiles, on_progress)
         write_profiles(_kept_at(profiles[0].host), ProfileKey.of(profiles[0].host), profiles)
     return profiles
+
+
+def _of_this_machine(profiles: list[HardwareProfile]) -> list[HardwareProfile]:
+    """Equal machines that share a folder share the file, which may be another one's."""
+    here = machine_id()
+    return [profile.model_copy(update={"machine": here}) for profile in profiles]
 
 
 def _undisturbed(names: list[str], tell: Tell) -> AbstractContextManager[Reservation]:

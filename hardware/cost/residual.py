@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # Step times of one configuration differ by as much from run to run on a quiet machine.
 SMALLEST_LOG_NOISE = 0.02
 LOG_NOISE = 0.1  # of short probes, until there are enough to tell
+JITTER = 1e-10  # scikit-learn's own, which keeps the matrix regular
 SMALLEST_LOG_SIZE = 0.07  # of the errors that can be learned
 PART_NAMES = ("dense", "embedding", "communication", "input", "overhead")
 FEWEST_FOR_SCALES = (
@@ -38,11 +39,15 @@ class StepObservation(Frozen):
     workload: Workload
     placement: Placement
     accelerator_model: str = Field(description="What the vendor calls the accelerator.")
-    host: str = Field(description="Fingerprint of the machine.")
+    host: str = Field(description="Fingerprint of the kind of machine.")
+    machine: str = Field(default="", description="Which machine it was; empty in records that name its kind alone.")
     predicted_seconds: float = Field(gt=0, description="One step, by the cost model without any correction.")
     measured_seconds: float = Field(gt=0)
     measured_at: str = Field(description="UTC time, ISO 8601.")
     parts: dict[str, float] = Field(default={}, description="Seconds of `predicted_seconds` by part, where known.")
+    log_deviation: float = Field(
+        default=0.0, ge=0, description="Noise of this observation beyond that of its likes, in log seconds."
+    )
 
 
 class Residual:
@@ -83,7 +88,10 @@ class Residual:
             ]
         )
         targets = np.log([observation.measured_seconds / observation.predicted_seconds for observation in observations])
-        process = _new_process(learn_scales=len(observations) >= FEWEST_FOR_SCALES)
+        process = _new_process(
+            [observation.log_deviation for observation in observations],
+            learn_scales=len(observations) >= FEWEST_FOR_SCALES,
+        )
         # Matrices of a few hundred rows gain nothing from threads, and lose much where others use the cores.
         with threadpool_limits(1), warnings.catch_warnings():
             # A scale that ends at its bound is what the bounds are for: that input hardly matters.
@@ -163,9 +171,10 @@ def _one_hot(accelerator: str, accelerators: Sequence[str]) -> list[float]:
     return [float(accelerator == known) for known in accelerators]
 
 
-def _new_process(*, learn_scales: bool) -> "GaussianProcessRegressor":
+def _new_process(log_deviations: Sequence[float], *, learn_scales: bool) -> "GaussianProcessRegressor":
     """An untrained process whose prior is the cost model's own uncertainty.
 
+    Each observation has its own noise (`log_deviations`) besides the noise that all share and that is learned.
     One length scale serves all inputs: with one for each, a few hundred runs of a few models are overfitted, and models
     that were never run are predicted worse than without any correction.
     """
@@ -178,7 +187,8 @@ def _new_process(*, learn_scales: bool) -> "GaussianProcessRegressor":
     common = ConstantKernel(half, (1e-3, 0.5))
     own = ConstantKernel(half, (SMALLEST_LOG_SIZE**2, 1.0)) * Matern(1.5, (0.5, 10.0), nu=2.5)
     noise = WhiteKernel(LOG_NOISE**2, (SMALLEST_LOG_NOISE**2, 0.3**2))
-    return GaussianProcessRegressor(common + own + noise, optimizer=optimizer)
+    alpha: Any = JITTER + np.square(log_deviations)
+    return GaussianProcessRegressor(common + own + noise, alpha=alpha, optimizer=optimizer)
 
 
 def scaled(prediction: Prediction, log_ratio: float, deviation: float) -> Prediction:

@@ -75,6 +75,7 @@ def _observation(
         placement=placement,
         accelerator_model=profile.accelerator.model,
         host=profile.host,
+        machine=profile.machine,
         predicted_seconds=prediction.step_seconds,
         measured_seconds=measured_seconds,
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),

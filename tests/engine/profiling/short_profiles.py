@@ -3,6 +3,7 @@
 from engine.profiling.cache import ProfileKey, write_profiles
 from engine.profiling.measure import measure
 from hardware.devices.discovery import host_fingerprint, local_accelerators
+from hardware.devices.identity import machine_id
 from hardware.types import HardwareProfile
 from shunter.settings import Settings
 
@@ -11,6 +12,7 @@ def keep_short_profiles(seconds_each: float = 0.02) -> list[HardwareProfile]:
     """Measure the accelerators shortly, and keep the result where the step looks for it."""
     accelerators = local_accelerators()
     host = host_fingerprint(accelerators)
-    profiles = [measure(accelerator, host, seconds_each) for accelerator in accelerators]
+    measured = [measure(accelerator, host, seconds_each) for accelerator in accelerators]
+    profiles = [profile.model_copy(update={"machine": machine_id()}) for profile in measured]
     write_profiles(Settings().profile_directory / f"{host}.json", ProfileKey.of(host), profiles)
     return profiles

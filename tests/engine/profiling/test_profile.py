@@ -65,3 +65,13 @@ def test_this_machine_is_measured_once_and_again_after_a_corruption(shunter_home
     assert again[0].gather_curve
     assert again[0].scatter_curve
     assert again[0].disk is None, "that takes longer, and waits until it is asked for"
+
+
+def test_equal_machines_that_share_a_folder_keep_their_own_identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = keep_short_profiles()
+    monkeypatch.setattr("engine.profiling.profiles.machine_id", lambda: "another")
+    found = local_profiles()
+    assert {profile.machine for profile in found} == {"another"}
+    assert [profile.model_copy(update={"machine": ""}) for profile in found] == [
+        profile.model_copy(update={"machine": ""}) for profile in first
+    ]

@@ -111,3 +111,17 @@ def test_many_at_once_are_as_one_by_one() -> None:
     for corrected, (placement, prediction, model) in zip(together, several, strict=True):
         alone = residual.correct(workload, placement, prediction, model)
         assert corrected.step_seconds == pytest.approx(alone.step_seconds)
+
+
+def test_an_observation_with_noise_of_its_own_teaches_less() -> None:
+    workload, placement = make_workload(), place(512)
+    raw = predicted(placement, workload)
+    sharp = observe(placement, workload, 2.0)
+    corrected = [
+        Residual.fit([sharp.model_copy(update={"log_deviation": noise})]).correct(workload, placement, raw, "test")
+        for noise in (0.0, 0.3, 3.0)
+    ]
+    seconds = [prediction.step_seconds for prediction in corrected]
+    assert seconds == sorted(seconds, reverse=True)
+    assert seconds[2] == pytest.approx(raw.step_seconds, rel=0.05)
+    assert width(corrected[0]) < width(corrected[1]) < width(corrected[2])
