@@ -20,6 +20,7 @@ from shunter.errors import RequestError
 from shunter.requests import NightlyRequest
 from shunter.settings import Settings
 from tasks.challenger import Tonight, challenge
+from tasks.evidence import keeping_evidence
 from tasks.nightly import choose_days, ingest_days
 from tasks.notify import notify
 from tasks.run_state import StateFolder
@@ -93,8 +94,12 @@ def _unchanged(request: NightlyRequest, plan: NightPlan, run_id: str, reason: st
 def _night(request: NightlyRequest, plan: NightPlan, logs: Mapping[date, DayLog], state: StateFolder) -> Night:
     """Train, judge and, where it was earned, promote: everything that is tracked in the night's run."""
     identity = _begin(request, plan, state)
-    with closing(identity.run_id), spending(state) as spent:
-        tonight = Tonight(request, plan, logs, state, identity.run_id, spent.budget(request).exhausted)
+    with (
+        closing(identity.run_id),
+        spending(state) as spent,
+        keeping_evidence(identity.run_id, "nightly", request, spent=spent) as notes,
+    ):
+        tonight = Tonight(request, plan, logs, state, identity.run_id, spent.budget(request).exhausted, notes)
         if identity.champion is None:
             night = _first_night(tonight)
         else:

@@ -9,6 +9,7 @@ from models.names import check_model
 from planner.decide import Decision
 from shunter.requests import SelectRequest
 from tasks.accelerators import free
+from tasks.evidence import keeping_evidence
 from tasks.ingest import ingest
 from tasks.notify import notify
 from tasks.profile import profile_cluster, profile_hardware
@@ -29,7 +30,11 @@ def choose_placement(request: SelectRequest = SelectRequest()) -> Decision:
     with requested_cluster(request.nodes) as cluster:
         profiles = profile_cluster(cluster) if cluster else profile_hardware()
         run_id = start_run_tree(request, dataset, flow_run_id=flow_run.get_id(), kind="select")
-        with closing(run_id), free([] if cluster else profiles) as is_free:
+        with (
+            closing(run_id),
+            keeping_evidence(run_id, "select", request, dataset) as notes,
+            free([] if cluster else profiles) as is_free,
+        ):
             log_config(run_id, "request", request.flat())
             log_config(run_id, "profiles", profiles)
             decision = select(
@@ -40,5 +45,6 @@ def choose_placement(request: SelectRequest = SelectRequest()) -> Decision:
                 probe_seconds=request.probe_seconds if is_free else 0.0,
                 measure=cluster.measure if cluster else measure,
             )
+            notes.decision = decision
             log_decision(run_id, decision)
     return decision

@@ -17,6 +17,7 @@ from planner.decide import Decision
 from search.result import TuneResult
 from shunter.requests import TrainRequest
 from tasks.accelerators import hold
+from tasks.evidence import keeping_evidence
 from tasks.ingest import ingest
 from tasks.notify import notify
 from tasks.profile import profile_cluster, profile_hardware
@@ -121,13 +122,15 @@ def _train_tracked(
         tracked_run(request, dataset, state) as run_id,
         system_metrics(run_id),
         spending(state, cluster) as spent,
+        keeping_evidence(run_id, "train", request, dataset, spent) as notes,
     ):
         log_config(run_id, "profiles", profiles)
         decision = _decide(request, dataset, profiles, state, clock, cluster=cluster)
+        notes.decision = decision
         held.keep(decision.placement, trainings_together(request, profiles))
         log_decision(run_id, decision)
         budget = spent.budget(request)
-        run = RunContext(request, dataset, profiles, decision, state.directory, run_id, budget, cluster)
+        run = RunContext(request, dataset, profiles, decision, state.directory, run_id, budget, cluster, notes)
         with limited(decision.placement.accelerator, decision.placement.power_limit_watts):
             tuned, result, registered = recipe_of(request.model).train(run, clock)
         energy = spent.total

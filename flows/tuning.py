@@ -13,6 +13,7 @@ from search.result import TuneResult
 from shunter.errors import RequestError
 from shunter.requests import TrainRequest
 from tasks.accelerators import hold
+from tasks.evidence import keeping_evidence, note_search
 from tasks.ingest import ingest
 from tasks.notify import notify
 from tasks.profile import profile_hardware
@@ -20,7 +21,7 @@ from tasks.run_state import RunState
 from tasks.select import log_decision, select
 from tasks.spending import spending
 from tasks.tracked_run import tracked_run
-from tasks.tune import publish_search, tune
+from tasks.tune import observer_of, publish_search, tune
 from tracking.reports import log_config
 from tracking.runs import open_run
 
@@ -55,12 +56,17 @@ def _tune_tracked(
     request: TrainRequest, dataset: Dataset, profiles: list[HardwareProfile], state: RunState, held: Reservation
 ) -> TuneResult:
     """The steps that are tracked in one tree of MLflow runs, resumed where an earlier attempt was interrupted."""
-    with tracked_run(request, dataset, state, kind="tune") as run_id, spending(state) as spent:
+    with (
+        tracked_run(request, dataset, state, kind="tune") as run_id,
+        spending(state) as spent,
+        keeping_evidence(run_id, "tune", request, dataset, spent) as notes,
+    ):
         decision = state.recall("decision", Decision)
         if decision is None:
             decision = select(dataset, request, profiles)
             state.remember("decision", decision)
         held.keep(decision.placement, trainings_together(request, profiles))
+        notes.decision = decision
         log_decision(run_id, decision)
         budget = spent.budget(request)
         job = SearchJob(
@@ -71,9 +77,11 @@ def _tune_tracked(
             parent_run_id=run_id,
             used_seconds=budget.seconds,
             used_joules=budget.joules or 0.0,
+            observe=observer_of(dataset, profiles, request),
         )
         with limited(decision.placement.accelerator, decision.placement.power_limit_watts):
             result = tune(job, should_stop=budget.exhausted)
+        note_search(notes, result)
         log_config(run_id, "settings", result)
         publish_search(run_id, result, job.directory)
         open_run(run_id).log_energy(spent.total)

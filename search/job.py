@@ -1,11 +1,14 @@
 """What a search is asked to do."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from engine.config import Schedule
 from engine.data.dataset import Dataset
+from hardware.cost.residual import StepObservation
 from hardware.types import Placement
+from models.spec import ModelSpec
 from search.constraints import FinalTraining
 from search.protocol import Cost, Space
 from search.study.halving import checks_for
@@ -33,6 +36,8 @@ class SearchJob:
         used_joules: Part of the run's energy limit used before the search.
         checks: Passes over the data after which trainings are compared within the first epoch; None decides by the
             size of the data.
+        observe: Makes of a trial's architecture, placement and mean seconds of a step what later choices learn; None,
+            also as its answer, keeps nothing.
     """
 
     dataset: Dataset
@@ -44,6 +49,7 @@ class SearchJob:
     used_seconds: float = 0.0
     used_joules: float = 0.0
     checks: tuple[float, ...] | None = None
+    observe: Callable[[ModelSpec, Placement, float], StepObservation | None] | None = None
 
     @property
     def cost(self) -> Cost | None:

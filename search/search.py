@@ -79,6 +79,7 @@ def search(
             parent_run_id=job.parent_run_id,
             should_stop=loop.ended,
             study=study,
+            observe=job.observe,
         )
         loop.run(_method(job, trials), trials, executors)
         _check_has_result(study, loop.stopped_because)

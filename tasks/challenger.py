@@ -1,7 +1,7 @@
 """What one night does with a champion: train a challenger that goes on from it, judge both, promote the better one."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 
 from engine.config import Schedule
@@ -12,6 +12,8 @@ from engine.trained_model import TrainedModel
 from ingestion.cache import forget
 from ingestion.sources.days import DayLog
 from planner.decide import Decision
+from planner.history.record import FlowNotes
+from planner.predict.observe import expect
 from retraining.bootstrap import Judgement
 from retraining.champion import Champion, Origin, choose_origin, slowed, version_tags
 from retraining.nights import Night, Outcome, log_judgement, log_plan
@@ -19,6 +21,7 @@ from retraining.plan import NightPlan
 from retraining.shared_rows import warm_start_from
 from shunter.requests import NightlyRequest
 from tasks.accelerators import hold
+from tasks.evidence import note_trainings
 from tasks.nightly import ingest_days, judge_challenger
 from tasks.profile import profile_hardware
 from tasks.register import misses, register
@@ -26,11 +29,14 @@ from tasks.run_state import StateFolder
 from tasks.select import log_decision, select
 from tasks.train import train_member
 from tracking.convention import data_params, quality_metrics
+from tracking.evidence import data_key
 from tracking.registry.models import RegisteredModel
 from tracking.registry.versions import ModelFiles, Version, champion_of, tag_version, version_of_run
 from tracking.runs import open_run
 
 PATIENCE = 1  # a pass that does not help is followed by worse ones: the days are few and were learned
+
+LAST_DAY = "last-day"
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,7 @@ class Tonight:
         state: Folder that an interrupted night goes on with.
         run_id: Run in MLflow.
         should_stop: Gives the reason to stop once a limit is reached.
+        notes: What the night comes to, for the record that is kept of it.
     """
 
     request: NightlyRequest
@@ -52,6 +59,7 @@ class Tonight:
     state: StateFolder
     run_id: str
     should_stop: Callable[[], str | None]
+    notes: FlowNotes = field(default_factory=FlowNotes)
 
     def ends(
         self,
@@ -102,10 +110,14 @@ def _contest(tonight: Tonight, champion: Champion, days: Sequence[date]) -> tupl
     dataset = ingest_days(
         tonight.request, [*(logs[day] for day in days), logs[held_out]], held_out=held_out, base=champion.files
     )
-    open_run(tonight.run_id).log_params(data_params(dataset))
+    params = data_params(dataset)
+    open_run(tonight.run_id).log_params(params)
+    tonight.notes.data = data_key(params)
     trained = _train(
         tonight, dataset, champion.files, origin, name="challenger", epochs=tonight.request.challenger.nightly_epochs
     )
+    note_trainings(tonight.notes, [trained])
+    tonight.notes.auc = trained.validation.auc
     files = ModelFiles(trained.directory, dataset.directory / "encoder")
     judgement = _judge(tonight, "judgement", champion.files, files)
     obstacle = _obstacle(tonight, champion, judgement, trained)
@@ -152,7 +164,8 @@ def _learn_judged_day(tonight: Tonight, winner: Champion, night: Night) -> Night
     log = tonight.logs[day]
     dataset = ingest_days(tonight.request, [log], held_out=None, base=winner.files)
     origin = choose_origin(winner, log)
-    trained = _train(tonight, dataset, winner.files, origin, name="last-day", epochs=1)
+    tonight.notes.beside = (LAST_DAY,)
+    trained = _train(tonight, dataset, winner.files, origin, name=LAST_DAY, epochs=1)
     files = ModelFiles(trained.directory, dataset.directory / "encoder")
     judgement = _judge(tonight, "last-day", winner.files, files, only_kept_back=True)
     if not judgement.is_better:
@@ -191,22 +204,26 @@ def _train(
         if decision is None:
             decision = select(dataset, request.one_training(), held.of(profiles))
             state.remember("decision", decision)
+        tonight.notes.decision = decision
         held.keep(decision.placement)
         log_decision(run_id, decision)
+        placement = decision.placement
+        profile = next(one for one in profiles if one.accelerator.name == placement.accelerator)
         return train_member(
             TrainingJob(
                 dataset,
                 origin.spec,
                 slowed(origin.hyperparameters, request.challenger.learning_rate_share),
-                execution_of(decision.placement),
+                execution_of(placement),
                 Schedule(max_epochs=epochs, patience=PATIENCE, seed=request.seed),
                 warm_start=warm_start,
             ),
-            decision.placement,
+            placement,
             state.directory / name,
             name=name,
             parent_run_id=run_id,
             should_stop=tonight.should_stop,
+            expected=expect(dataset, origin.spec, placement, profile, decision.observations),
         )
 
 

@@ -11,18 +11,20 @@ from engine.ranking.config import RankingHyperparameters
 from engine.ranking.interactions import sides
 from engine.ranking.result import TrainedRanker
 from models.graph import GRAPH_FAMILIES, graph_spec
+from planner.predict.observe import expect
 from search.job import SearchJob
 from search.result import TuneResult
 from shunter.errors import RequestError
 from shunter.requests import TrainRequest
 from tasks.card import describe_version, write_card
 from tasks.ensemble import build_ensemble, scoring_placement, train_members
+from tasks.evidence import note_search, note_trainings
 from tasks.register import register, register_result
 from tasks.report import report
 from tasks.run_context import RunContext
 from tasks.step_clock import StepClock
 from tasks.train import train_member
-from tasks.tune import publish_search, tune
+from tasks.tune import observer_of, publish_search, tune
 from tracking.ranking import ranking_metrics
 from tracking.registry.models import RegisteredModel
 from tracking.reports import log_training_curve
@@ -68,14 +70,18 @@ class EnsembleRecipe(Recipe):
                 parent_run_id=run.run_id,
                 used_seconds=run.budget.seconds,
                 used_joules=run.budget.joules or 0.0,
+                observe=observer_of(run.dataset, run.profiles, run.request),
             )
             tuned = tune(job, should_stop=run.budget.exhausted, place=run.cluster)
+            note_search(run.notes, tuned)
             publish_search(run.run_id, tuned, job.directory)
         with clock.step("train"):
             members = train_members(run, tuned)
+            note_trainings(run.notes, members)
         with clock.step("ensemble"):
             folder = run.directory / "ensemble"
             result = build_ensemble(run.dataset, members, placement, folder, parent_run_id=run.run_id, seed=seed)
+            run.notes.auc = result.validation.auc
         log_training_curve(run.run_id, {member.name: member.history for member in members})
         with clock.step("card"):
             card = write_card(run.run_id, run.dataset, members, result, placement, seed=seed)
@@ -118,6 +124,7 @@ class RankerRecipe(Recipe):
         job = TrainingJob(
             run.dataset, graph_spec(request.model), RankingHyperparameters(), execution_of(placement), schedule
         )
+        profile = next(profile for profile in run.profiles if profile.accelerator.name == placement.accelerator)
         with clock.step("train"):
             trained: TrainedRanker = train_member(
                 job,
@@ -125,7 +132,9 @@ class RankerRecipe(Recipe):
                 run.directory / "ranker",
                 parent_run_id=run.run_id,
                 should_stop=run.budget.exhausted,
+                expected=expect(run.dataset, job.spec, placement, profile, run.decision.observations),
             )
+            note_trainings(run.notes, [trained])
             quality = {**ranking_metrics(trained.validation), **ranking_metrics(trained.test, "test")}
             open_run(run.run_id).log_metrics(quality)
         with clock.step("register"):

@@ -1,7 +1,7 @@
 """What the steps of one training share once its placement is chosen."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from engine.data.dataset import Dataset
@@ -9,6 +9,7 @@ from engine.executors.ray.cluster import Cluster
 from hardware.budget import Budget
 from hardware.types import HardwareProfile
 from planner.decide import Decision
+from planner.history.record import FlowNotes
 from shunter.requests import TrainRequest
 
 
@@ -25,6 +26,7 @@ class RunContext:
         run_id: Parent run in MLflow.
         budget: What is left of the limits.
         cluster: Nodes that train instead of this machine.
+        notes: What the run comes to, for the record that is kept of it.
     """
 
     request: TrainRequest
@@ -35,3 +37,4 @@ class RunContext:
     run_id: str
     budget: Budget
     cluster: Cluster | None = None
+    notes: FlowNotes = field(default_factory=FlowNotes)

@@ -19,10 +19,12 @@ from tracking.runs import open_run
 
 EVIDENCE = "learning.evidence"
 LONGEST_REASON = 300
+STOPPED = "budget: "  # how a training begins to say that it was stopped from outside
 
 EvidenceKind = Literal["train", "nightly", "tune", "select", "trial", "member"]
 Outcome = Literal["reached", "missed", "stopped", "failed"]
-Limit = Literal["time", "energy", "cost", "early_stop", "interrupted"]
+# A limit of the request, the budget of the search alone, one that is worse than others, someone's wish.
+Limit = Literal["time", "energy", "cost", "search", "early_stop", "interrupted"]
 Source = Literal["measured", "estimated", "unavailable"]
 
 
@@ -131,9 +133,10 @@ def ending_of(
 
 
 def limit_named(sentence: str) -> Limit | None:
-    """The limit of a request that a sentence of `hardware.budget.Budget` names as used up."""
-    names: tuple[Limit, ...] = ("time", "energy", "cost")
-    return next((name for name in names if f"The {name} limit of" in sentence), None)
+    """The limit that a training names as what stopped it, or that a budget names as used up; None for no limit."""
+    words: dict[str, Limit] = {f"The {name} limit of": name for name in ("time", "energy", "cost")}
+    words |= {" of the search ": "search", STOPPED: "early_stop"}
+    return next((limit for word, limit in words.items() if word in sentence), None)
 
 
 def log_evidence(run_id: str, evidence: Evidence) -> None:

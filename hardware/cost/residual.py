@@ -48,6 +48,7 @@ class StepObservation(Frozen):
     log_deviation: float = Field(
         default=0.0, ge=0, description="Noise of this observation beyond that of its likes, in log seconds."
     )
+    compiled: bool = Field(default=False, description="Whether the step was compiled, which the cost model knows not.")
 
 
 class Residual:
@@ -65,12 +66,14 @@ class Residual:
         self.observations = observations
 
     @classmethod
-    def fit(cls, observations: Sequence[StepObservation]) -> "Residual":
+    def fit(cls, observations: Sequence[StepObservation], *, compiled: bool = False) -> "Residual":
         """Learn from past steps; without any, predictions stay as they are, in a wide interval.
 
         Args:
             observations: Observations of any workloads, placements and accelerators; the order does not matter.
+            compiled: Whether to predict compiled steps: they teach nothing about the others, nor these about them.
         """
+        observations = [observation for observation in observations if observation.compiled == compiled]
         if not observations:
             return cls(None, (), 0)
         from threadpoolctl import threadpool_limits

@@ -1,6 +1,7 @@
 """Measured steps beside what the cost model says of them: what later choices, and the watch over a run, learn from."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from engine.data.dataset import Dataset
@@ -8,8 +9,35 @@ from engine.probes.measurement import Measurement
 from hardware.cost.cost_model import predict
 from hardware.cost.residual import Residual, StepObservation
 from hardware.types import HardwareProfile, Placement, Prediction, Workload
+from models.graph import GraphSpec
 from models.spec import ModelSpec
 from planner.describe import describe
+from tracking.evidence import Figures
+
+ObserveStep = Callable[[ModelSpec, Placement, float], StepObservation | None]
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What one training is expected to take.
+
+    Attributes:
+        profile: Profile of the accelerator that it runs on.
+        prediction: Prediction of its step, set right by what was observed there.
+    """
+
+    profile: HardwareProfile
+    prediction: Prediction
+
+    @property
+    def figures(self) -> Figures:
+        """As the record of the training keeps it."""
+        return Figures(
+            step_seconds=self.prediction.step_seconds,
+            step_seconds_source=self.prediction.step_seconds_source,
+            memory_bytes=self.prediction.memory_bytes or None,
+            memory_source=self.prediction.memory_source,
+        )
 
 
 def probe_observations(
@@ -30,8 +58,32 @@ def probe_observations(
     ]
 
 
+def observer(dataset: Dataset, profiles: Sequence[HardwareProfile]) -> ObserveStep:
+    """A function that makes an observation of a training's architecture, placement and mean seconds of a step.
+
+    It gives None for an accelerator without a profile.
+
+    Args:
+        dataset: Data of the trainings.
+        profiles: Profiles of the accelerators that they may run on.
+    """
+    by_name = {profile.accelerator.name: profile for profile in profiles}
+
+    def observe(spec: ModelSpec, placement: Placement, measured_seconds: float) -> StepObservation | None:
+        profile = by_name.get(placement.accelerator)
+        return None if profile is None else step_observation(dataset, spec, placement, profile, measured_seconds)
+
+    return observe
+
+
 def step_observation(
-    dataset: Dataset, spec: ModelSpec, placement: Placement, profile: HardwareProfile, measured_seconds: float
+    dataset: Dataset,
+    spec: ModelSpec | GraphSpec,
+    placement: Placement,
+    profile: HardwareProfile,
+    measured_seconds: float,
+    *,
+    compiled: bool = False,
 ) -> StepObservation:
     """One training's mean step beside the cost model's prediction.
 
@@ -41,17 +93,19 @@ def step_observation(
         placement: Placement of the training.
         profile: Profile of the accelerator there.
         measured_seconds: Mean wall clock of a step, waiting for its batch included.
+        compiled: Whether it was compiled.
     """
-    return _observation(describe(dataset, spec), placement, profile, measured_seconds)
+    observation = _observation(describe(dataset, spec), placement, profile, measured_seconds)
+    return observation.model_copy(update={"compiled": compiled})
 
 
-def expected_step(
+def expect(
     dataset: Dataset,
-    spec: ModelSpec,
+    spec: ModelSpec | GraphSpec,
     placement: Placement,
     profile: HardwareProfile,
     observations: Sequence[StepObservation],
-) -> Prediction:
+) -> Expectation:
     """What one architecture is expected to take at a placement, set right by the probes of another.
 
     Args:
@@ -63,7 +117,8 @@ def expected_step(
     """
     workload = describe(dataset, spec)
     prediction = predict(workload, placement, profile)
-    return Residual.fit(observations).correct(workload, placement, prediction, profile.accelerator.model)
+    corrected = Residual.fit(observations).correct(workload, placement, prediction, profile.accelerator.model)
+    return Expectation(profile, corrected)
 
 
 def _observation(

@@ -10,18 +10,20 @@ from typing import TYPE_CHECKING
 from engine.config import Schedule
 from engine.data.dataset import Dataset
 from engine.execution import execution_of
-from engine.executors.role import Executor
+from engine.executors.role import Executor, Reading
 from engine.job import Hooks, TrainingJob
 from engine.memory import is_out_of_memory
 from engine.results import EpochReport, TrainingFigures
-from hardware.types import EnergyReading
+from hardware.cost.residual import StepObservation
+from hardware.types import EnergyReading, Placement
 from models.counting import count_parameter_bytes
+from models.spec import ModelSpec
 from search.constraints import FinalTraining, Measured, format_violations, violations_of
 from search.meta.past import trial_tags
 from search.protocol import Cost, Outcome, Parameters, Space
 from search.study.halving import Halving
 from search.study.storage import FAILURE
-from shunter.errors import TooLargeError, TrainingError
+from shunter.errors import TooLargeError, TrackingError, TrainingError
 from shunter.requests import Limits
 from tracking.convention import (
     epoch_metrics,
@@ -31,10 +33,17 @@ from tracking.convention import (
     schedule_params,
     training_metrics,
 )
+from tracking.evidence import Ending, ending_of, log_evidence
+from tracking.learning import log_steps
 from tracking.runs import Run, child_run
+from tracking.training_evidence import mean_step_seconds, training_evidence
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
+
+FEWEST_STEPS = 20  # below which the first, slow ones make up too much of their mean
+NOT_METERED = EnergyReading(joules=None, seconds=0.0, mean_watts=None, method="unavailable", source="not begun")
+BEATEN = Ending(outcome="stopped", limit="early_stop", reason="Others were better where it stood.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +60,7 @@ class TrialContext:
         parent_run_id: MLflow run of the search.
         should_stop: Asked after each step; a text ends a training, which counts with what it has.
         study: Record of all trials, by which a training that is worse than others is stopped early.
+        observe: As of `search.job.SearchJob`.
     """
 
     dataset: Dataset
@@ -62,6 +72,7 @@ class TrialContext:
     parent_run_id: str
     should_stop: Callable[[], str | None]
     study: "Study"
+    observe: Callable[[ModelSpec, Placement, float], StepObservation | None] | None = None
 
 
 def run_trial(trial: "Trial", parameters: Parameters, context: TrialContext, executor: Executor) -> Outcome:
@@ -76,7 +87,13 @@ def run_trial(trial: "Trial", parameters: Parameters, context: TrialContext, exe
     try:
         with child_run(context.parent_run_id, f"trial-{trial.number}", "trial") as run:
             trial.set_user_attr("run_id", run.run_id)
-            return _Attempt(trial, parameters, context, executor, run).outcome()
+            attempt = _Attempt(trial, parameters, context, executor, run)
+            try:
+                return attempt.outcome()
+            except BaseException as error:
+                with contextlib.suppress(TrackingError):  # the first error is the one to report
+                    attempt.keep_evidence(ending_of(error=error))
+                raise
     except Exception as error:
         if not _is_failure_of_point(error):
             raise
@@ -95,6 +112,13 @@ class _Attempt:
         self.spec, self.hyperparameters = context.space.build(parameters)
         self.halving = Halving(context.study, context.schedule.checks, context.schedule.max_epochs)
         self.reports: list[EpochReport] = []
+        execution = execution_of(executor.placement)
+        self.job = TrainingJob(context.dataset, self.spec, self.hyperparameters, execution, context.schedule)
+        self.meter: Reading | None = None
+
+    @property
+    def _reading(self) -> EnergyReading:
+        return self.meter.reading if self.meter else NOT_METERED
 
     @cached_property
     def parameter_bytes(self) -> int:
@@ -116,10 +140,8 @@ class _Attempt:
         started = time.perf_counter()
         figures = None
         with self.executor.meter() as self.meter, contextlib.suppress(_stopped()):
-            execution = execution_of(self.executor.placement)
-            job = TrainingJob(context.dataset, self.spec, self.hyperparameters, execution, context.schedule)
-            figures = self.executor.figures(job, Hooks(on_epoch=self._on_report, should_stop=context.should_stop))
-        reading = self.meter.reading
+            figures = self.executor.figures(self.job, Hooks(on_epoch=self._on_report, should_stop=context.should_stop))
+        reading = self._reading
         outcome = self._came_to(figures, reading, time.perf_counter() - started)
         if context.cost is not None and context.cost not in outcome.costs:
             raise TrainingError(
@@ -136,7 +158,7 @@ class _Attempt:
             self.run.log_metrics({"search.check_ne": report.validation.ne}, step=report.samples_seen)
         else:
             self.run.log_metrics(epoch_metrics(report), step=report.epoch)
-        cost = self._costs(report, self.meter.reading).get(self.context.cost) if self.context.cost else None
+        cost = self._costs(report, self._reading).get(self.context.cost) if self.context.cost else None
         if self.halving.is_beaten(self.trial, self._passes(report), report.validation.ne, cost):
             raise _stopped()
 
@@ -201,6 +223,24 @@ class _Attempt:
         if not outcome.is_feasible:
             tags["search.violations"] = format_violations(outcome.violations)
         run.set_tags(tags)
+        ending = ending_of(stopped_because=figures.stopped_because) if figures else BEATEN
+        self.keep_evidence(ending, figures)
+        self._keep_step_time()
+
+    def keep_evidence(self, ending: Ending, figures: TrainingFigures | None = None) -> None:
+        """Keep what the trial teaches, as far as it came."""
+        progress = figures or (self.reports[-1] if self.reports else None)
+        placement, energy = self.executor.placement, self._reading
+        evidence = training_evidence("trial", ending, self.job, placement, progress=progress, energy=energy)
+        log_evidence(self.run.run_id, evidence)
+
+    def _keep_step_time(self) -> None:
+        placement, last = self.executor.placement, self.reports[-1]
+        seconds = mean_step_seconds(last, placement)
+        if self.context.observe is None or seconds is None or last.step < FEWEST_STEPS:
+            return
+        observation = self.context.observe(self.spec, placement, seconds)
+        log_steps(self.run.run_id, [observation] if observation else [])
 
 
 def _stopped() -> type[Exception]:

@@ -3,20 +3,18 @@
 from functools import partial
 
 from engine.config import Schedule
-from engine.data.dataset import Dataset
 from engine.execution import execution_of
 from engine.executors.adaptation import Adaptation
 from engine.job import TrainingJob
 from engine.trained_model import TrainedModel
 from hardware.devices.discovery import usable_cores
-from hardware.types import HardwareProfile, Placement
+from hardware.types import Placement
 from planner.decide import Decision
-from planner.predict.observe import expected_step, step_observation
+from planner.predict.observe import Expectation, expect
 from planner.redecide import alternatives, redecide
-from search.result import Setting, TuneResult
+from search.result import TuneResult
 from tasks.run_context import RunContext
 from tasks.train import train_member
-from tracking.learning import log_steps
 
 PATIENCE = 2  # epochs without a better validation NE
 
@@ -32,7 +30,8 @@ def train_members(run: RunContext, tuned: TuneResult) -> list[TrainedModel]:
         if members and run.budget.exhausted():
             break  # the first member is trained whatever is left: without it there is no model
         fixed_threads = request.training.fixed_threads or run.cluster is not None
-        adaptation = None if fixed_threads else _adaptation(dataset, setting, placement, profile, run.decision)
+        expected = expect(dataset, setting.spec, placement, profile, run.decision.observations)
+        adaptation = None if fixed_threads else _adaptation(expected, placement, run.decision)
         member = train_member(
             TrainingJob(
                 dataset,
@@ -48,9 +47,8 @@ def train_members(run: RunContext, tuned: TuneResult) -> list[TrainedModel]:
             should_stop=run.budget.exhausted,
             adaptation=adaptation,
             place=run.cluster,
+            expected=expected,
         )
-        if adaptation is None or adaptation.placement == placement:
-            _keep_step_time(dataset, member, profile)
         members.append(member)
     return members
 
@@ -62,21 +60,10 @@ def scoring_placement(placement: Placement) -> Placement:
     return placement.model_copy(update={"accelerator": "cpu", "threads": usable_cores(), "precision": "fp32"})
 
 
-def _adaptation(
-    dataset: Dataset, setting: Setting, placement: Placement, profile: HardwareProfile, decision: Decision
-) -> Adaptation | None:
+def _adaptation(expected: Expectation, placement: Placement, decision: Decision) -> Adaptation | None:
     """What lets the threads follow the measured steps; None where nothing says how long these should take."""
-    expected = expected_step(dataset, setting.spec, placement, profile, decision.observations).step_seconds_interval
+    interval = expected.prediction.step_seconds_interval
     choices = alternatives(decision, placement)
-    if expected is None or len(choices) < 2:
+    if interval is None or len(choices) < 2:
         return None
-    return Adaptation(placement, expected, choices, decide=partial(redecide, decision))
-
-
-def _keep_step_time(dataset: Dataset, member: TrainedModel, profile: HardwareProfile) -> None:
-    """Let later choices learn from what a step took; a compiled one tells nothing about the others."""
-    steps = member.samples_seen / member.placement.batch_size
-    if member.run_id is None or member.compile_seconds or not steps:
-        return
-    seconds = (member.compute_seconds + member.wait_seconds) / steps
-    log_steps(member.run_id, [step_observation(dataset, member.spec, member.placement, profile, seconds)])
+    return Adaptation(placement, interval, choices, decide=partial(redecide, decision))

@@ -11,6 +11,7 @@ from engine.executors.adaptation import Adaptation
 from engine.executors.role import Place
 from engine.job import TrainingJob
 from hardware.types import Placement
+from planner.predict.observe import Expectation
 from tasks.retries import retried
 from tasks.train.member import train_to_the_end
 
@@ -30,6 +31,7 @@ def train_member(
     adaptation: Adaptation | None = None,
     checkpoint_seconds: float = 300.0,
     place: Place | None = None,
+    expected: Expectation | None = None,
 ) -> Any:
     """Train one model to the end, or on from where it stopped; a finished one is returned at once.
 
@@ -46,4 +48,5 @@ def train_member(
         adaptation=adaptation,
         checkpoint_seconds=checkpoint_seconds,
         place=place,
+        expected=expected,
     )

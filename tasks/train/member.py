@@ -15,7 +15,9 @@ from engine.executors.this_machine import ThisMachine
 from engine.job import Checkpointing, Hooks, TrainingJob
 from engine.trained_model import read_finished
 from hardware.types import Placement
+from planner.predict.observe import Expectation
 from tasks.train.kinds import Kind, kind_of
+from tasks.train.lesson import Lesson
 from tasks.train.progress import TrainingProgress, training_progress
 from tracking.convention import placement_params, training_metrics
 from tracking.runs import Run, child_run
@@ -32,6 +34,7 @@ def train_to_the_end(
     adaptation: Adaptation | None = None,
     checkpoint_seconds: float = 300.0,
     place: Place | None = None,
+    expected: Expectation | None = None,
 ) -> Any:
     """Train one model, or go on with it; a finished one is returned at once.
 
@@ -46,6 +49,7 @@ def train_to_the_end(
             compiler has made keeps its threads.
         checkpoint_seconds: Longest time between two checkpoints.
         place: Machines that train instead of this one.
+        expected: What it is expected to take, kept beside what it takes; None where nobody can say.
 
     Returns:
         A `TrainedModel`, or of a graph model a `TrainedRanker`.
@@ -71,14 +75,16 @@ def train_to_the_end(
         if run:
             run.log_params({**kind.params(), **placement_params(placement)})
         prepared = kind.prepared(executor, checkpoints, run)
-        hooks = _hooks(kind, run, progress, energy, should_stop)
+        lesson = Lesson(job, placement, energy, expected, compiled=prepared.execution.compiled)
+        hooks = _hooks(kind, run, progress, lesson, should_stop)
         if adaptation is not None and not prepared.execution.compiled and executor.eager_because is None:
             adaptation.on_change = partial(_log_change, run, progress)
             hooks = replace(hooks, adapt=adaptation.after_step)
         try:
             result = executor.run(prepared, hooks, Checkpointing(checkpoints, checkpoint_seconds))
-        except BaseException:
+        except BaseException as error:
             energy.save()
+            lesson.log_failure(run, error)
             raise
         own_fields = kind.save(result, directory)
         trained = kind.trained.of(
@@ -93,6 +99,7 @@ def train_to_the_end(
         )
         if run:
             _log_result(run, trained, kind)
+            lesson.log(run, trained, learns_steps=adaptation is None or adaptation.placement == placement)
         if parent_run_id:
             kind.publish(trained, parent_run_id)
     trained.save()
@@ -105,11 +112,11 @@ def _hooks(
     kind: Kind,
     run: Run | None,
     progress: TrainingProgress,
-    energy: EnergyRecord,
+    lesson: Lesson,
     should_stop: Callable[[], str | None] | None,
 ) -> Hooks:
     def on_epoch(report: Any) -> None:
-        energy.save()
+        lesson.save(report)
         kind.show(report, progress)
         if run:
             run.log_metrics(kind.epoch_metrics(report), step=report.epoch)

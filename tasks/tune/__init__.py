@@ -1,18 +1,27 @@
 """Step `tune`: settings tried in short trainings, the bad ones stopped early, the best ones first in the result."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from engine.data.dataset import Dataset
 from engine.executors.role import Place
+from hardware.types import HardwareProfile
+from planner.predict.observe import ObserveStep, observer
 from search.job import SearchJob
 from search.result import TuneResult
 from search.search import search
+from shunter.requests import TrainRequest
 from tasks.retries import retried
 from tasks.tune.report import publish_search, trial_progress
 
-__all__ = ["publish_search", "tune"]
+__all__ = ["observer_of", "publish_search", "tune"]
+
+
+def observer_of(dataset: Dataset, profiles: Sequence[HardwareProfile], request: TrainRequest) -> ObserveStep | None:
+    """What makes observations of the steps of trials; None where several at a time slow each other down."""
+    return observer(dataset, profiles) if request.search.parallel_trials == 1 else None
 
 
 # Tried again, it goes on with the trials that are left.

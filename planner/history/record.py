@@ -1,0 +1,111 @@
+"""What a whole flow teaches: what its decision predicted beside what its trainings took."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hardware.budget import JOULES_PER_KWH
+from hardware.types import EnergyReading
+from planner.decide import Decision
+from shunter.requests import JobRequest
+from tracking.evidence import Evidence, EvidenceKind, Figures, Source, ending_of
+
+
+@dataclass
+class FlowNotes:
+    """What is known of a flow while it goes on; its steps write here what they come to.
+
+    Attributes:
+        data: Key of the data, by `data_key`.
+        decision: The placement and what it was expected to take; None before it is chosen.
+        search: Time and energy of the search, earlier attempts included; None before it ended.
+        auc: AUC of the result on the validation part; None before it is known, and of a model that ranks.
+        stopped_because: The limit that ended a training; None where none did.
+        beside: Names of trainings that the decision is not about.
+    """
+
+    data: str = ""
+    decision: Decision | None = None
+    search: Figures | None = None
+    auc: float | None = None
+    stopped_because: str | None = None
+    beside: tuple[str, ...] = ()
+
+
+def flow_evidence(
+    kind: EvidenceKind,
+    request: JobRequest,
+    notes: FlowNotes,
+    *,
+    total: EnergyReading | None = None,
+    trainings: Sequence[Evidence] = (),
+    error: BaseException | None = None,
+) -> Evidence:
+    """The record of a flow.
+
+    Args:
+        kind: Kind of its run.
+        request: What was asked for.
+        notes: What it came to.
+        total: Time and energy of all of it, earlier attempts included; None where they were not metered.
+        trainings: Records of its trials and members.
+        error: What ended it; None where it came to its end.
+    """
+    asked = request.limits.min_auc
+    auc = getattr(error, "auc", notes.auc)
+    decision, price = notes.decision, request.pricing.price_per_hour
+    members = [one for one in trainings if one.kind == "member"]
+    return Evidence(
+        kind=kind,
+        **dict(ending_of(auc=auc, asked_auc=asked, stopped_because=notes.stopped_because, error=error)),
+        data=notes.data,
+        family=request.model,
+        placement=decision.placement if decision else None,
+        auc=None if auc is None or math.isnan(auc) else auc,
+        asked_auc=asked,
+        epochs=_sum([one.epochs for one in trainings]),
+        planned_epochs=(decision.job.tuning_epochs + decision.job.final_epochs) or None if decision else None,
+        predicted=_predicted(decision, kind) if decision else Figures(),
+        measured=_measured(notes, trainings),
+        total_seconds=total.seconds or None if total else None,
+        total_joules=total.joules or None if total else None,
+        cost=None if price is None or total is None else price * total.seconds / 3600,
+        compiled=any(one.compiled for one in members) if members else None,
+    )
+
+
+def _predicted(decision: Decision, kind: EvidenceKind) -> Figures:
+    """What the flow was expected to take; of one that only tunes, its share of the epochs."""
+    job, prediction = decision.job, decision.prediction
+    share = job.tuning_epochs / (job.tuning_epochs + job.final_epochs) if kind == "tune" else 1.0
+    return Figures(
+        seconds=share * decision.hours * 3600 or None,
+        joules=share * decision.kwh * JOULES_PER_KWH or None if decision.kwh else None,
+        joules_source=prediction.energy_source,
+        step_seconds=prediction.step_seconds,
+        step_seconds_source=prediction.step_seconds_source,
+        memory_bytes=prediction.memory_bytes or None,
+        memory_source=prediction.memory_source,
+    )
+
+
+def _measured(notes: FlowNotes, trainings: Sequence[Evidence]) -> Figures:
+    """What tuning and training took; a search is known as a whole, or else by its trials."""
+    trials = [one.measured for one in trainings if one.kind == "trial"]
+    members = [one.measured for one in trainings if one.kind == "member"]
+    parts = [*([notes.search] if notes.search else trials), *members]
+    sources: set[Source] = {part.joules_source for part in parts if part.joules_source}
+    memory = [part.memory_bytes for part in (*trials, *members) if part.memory_bytes]
+    return Figures(
+        seconds=_sum([part.seconds for part in parts]),
+        joules=_sum([part.joules for part in parts]) if len(sources) == 1 else None,
+        joules_source=sources.pop() if len(sources) == 1 else None,
+        memory_bytes=max(memory, default=None),
+        memory_source="measured" if memory else None,
+    )
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    """None where a part is unknown, or there is none."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None

@@ -1,0 +1,72 @@
+"""Keeps what a flow teaches with its run, whatever its end."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from engine.data.dataset import Dataset
+from engine.trained_model import Trained
+from planner.history.record import FlowNotes, flow_evidence
+from search.result import TuneResult
+from shunter.errors import TrackingError
+from shunter.requests import JobRequest
+from tasks.spending import Spending
+from tracking.convention import data_params
+from tracking.evidence import Evidence, EvidenceKind, Figures, data_key, limit_named, log_evidence, read_evidence
+from tracking.history import read_children
+
+
+def note_trainings(notes: FlowNotes, trained: Sequence[Trained[Any, Any, Any, Any]]) -> None:
+    """Write down whether a limit stopped one of the trainings."""
+    stops = [one.stopped_because for one in trained if limit_named(one.stopped_because)]
+    notes.stopped_because = stops[0] if stops else None
+
+
+def note_search(notes: FlowNotes, result: TuneResult) -> None:
+    """Write down what a search took."""
+    source = result.energy_source if result.energy_source in ("measured", "estimated") else None
+    joules = result.joules if source else None
+    notes.search = Figures(seconds=result.seconds or None, joules=joules or None, joules_source=source)
+
+
+@contextmanager
+def keeping_evidence(
+    run_id: str,
+    kind: EvidenceKind,
+    request: JobRequest,
+    dataset: Dataset | None = None,
+    spent: Spending | None = None,
+) -> Iterator[FlowNotes]:
+    """Yield notes for the steps of the block to write to, and keep the record of the run when the block ends.
+
+    Args:
+        run_id: The flow's run in MLflow.
+        kind: Kind of the run.
+        request: What was asked for.
+        dataset: The data; None where it is not known before the block.
+        spent: Time and energy of the flow; None where they are not metered.
+    """
+    notes = FlowNotes(data="" if dataset is None else data_key(data_params(dataset)))
+
+    def keep(error: BaseException | None) -> None:
+        total, trainings = spent.total if spent else None, _trainings(run_id, notes.beside)
+        log_evidence(run_id, flow_evidence(kind, request, notes, total=total, trainings=trainings, error=error))
+
+    try:
+        yield notes
+    except BaseException as error:
+        with suppress(TrackingError):  # the first error is the one to report
+            keep(error)
+        raise
+    keep(None)
+
+
+def _trainings(run_id: str, beside: Sequence[str]) -> list[Evidence]:
+    """Records of a flow's trainings but those beside it, earlier attempts included; none while the store is away."""
+    found: list[Evidence | None] = []
+    with suppress(TrackingError):
+        found += [read_evidence(run.tags) for run in read_children(run_id, "trial")]
+        # A member that was gone on with counts its earlier attempts, whose runs bear the same name.
+        newest = {run.tags.get("mlflow.runName"): run for run in reversed(read_children(run_id, "member"))}
+        found += [read_evidence(run.tags) for name, run in newest.items() if name not in beside]
+    return [evidence for evidence in found if evidence is not None]

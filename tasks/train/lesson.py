@@ -1,0 +1,85 @@
+"""What a training that goes to the end teaches, kept with its run whatever its end."""
+
+from contextlib import suppress
+from typing import Any
+
+from engine.executors.energy import EnergyRecord
+from engine.job import TrainingJob
+from hardware.types import Placement
+from planner.predict.observe import Expectation, step_observation
+from shunter.errors import TrackingError
+from tracking.evidence import Ending, Evidence, Figures, ending_of, log_evidence
+from tracking.learning import log_steps
+from tracking.runs import Run
+from tracking.training_evidence import Progress, mean_step_seconds, training_evidence
+
+
+class Lesson:
+    """The record of a training, in the making.
+
+    Args:
+        job: The training, with the data set as it was ingested.
+        placement: Where it runs.
+        energy: Energy of it, earlier attempts included.
+        expected: What it is expected to take; None where nobody can say.
+        compiled: Whether its steps are compiled.
+    """
+
+    def __init__(
+        self,
+        job: TrainingJob[Any, Any, Any],
+        placement: Placement,
+        energy: EnergyRecord,
+        expected: Expectation | None,
+        *,
+        compiled: bool,
+    ) -> None:
+        self._progress: Progress | None = None
+        self._job, self._placement, self._energy = job, placement, energy
+        self._expected, self._compiled = expected, compiled
+
+    def save(self, report: Progress) -> None:
+        """Note how far it came, and keep its energy for a later attempt."""
+        self._progress = report
+        self._energy.save()
+
+    def log(self, run: Run, trained: Any, *, learns_steps: bool) -> None:
+        """Keep the record of a training that came to its end, and what its steps took.
+
+        Args:
+            run: Run of the training.
+            trained: What it came to.
+            learns_steps: Whether all its steps ran at the placement.
+        """
+        self._progress = trained
+        log_evidence(run.run_id, self._evidence(ending_of(stopped_because=trained.stopped_because)))
+        seconds = mean_step_seconds(trained, self._placement)
+        if self._expected is None or seconds is None or not learns_steps:
+            return
+        profile = self._expected.profile
+        log_steps(
+            run.run_id,
+            [
+                step_observation(
+                    self._job.dataset, self._job.spec, self._placement, profile, seconds, compiled=self._compiled
+                )
+            ],
+        )
+
+    def log_failure(self, run: Run | None, error: BaseException) -> None:
+        """Keep the record of a training that an error ended; the error is the one to report."""
+        if run is not None:
+            with suppress(TrackingError):
+                log_evidence(run.run_id, self._evidence(ending_of(error=error)))
+
+    def _evidence(self, ending: Ending) -> Evidence:
+        return training_evidence(
+            "member",
+            ending,
+            self._job,
+            self._placement,
+            progress=self._progress,
+            energy=self._energy.reading(),
+            expected=self._expected.figures if self._expected else Figures(),
+            compiled=self._compiled,
+        )
