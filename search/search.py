@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from engine.execution import execution_of
 from engine.executors.role import Place
 from search.budget import SearchBudget
-from search.constraints import breaks_a_measured_limit, format_violations
+from search.constraints import NEAR_AUC, breaks_a_measured_limit, format_violations
 from search.context import SearchContext
 from search.job import SearchJob
 from search.meta.past import begin_from_past
@@ -20,7 +20,7 @@ from search.study.loop import Loop, Progress
 from search.study.storage import failures, open_study, storage_address, storage_errors, trials_with_result
 from search.study.trial import TrialContext
 from search.study.workers import open_executors
-from shunter.errors import InfeasibleError, TrainingError
+from shunter.errors import InfeasibleError, QualityMissedError, TrainingError
 from shunter.requests import SearchCost
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def search(
         loop.run(_method(job, trials), trials, executors)
         _check_has_result(study, loop.stopped_because)
         settings = ranked(study, space, job.cost)
-        _check_feasible(settings)
+        _check_feasible(settings, job.request.limits.min_auc)
         return summarise(
             study,
             settings,
@@ -138,7 +138,7 @@ def _check_has_result(study: "Study", stopped_because: str | None) -> None:
     raise TrainingError(f"The budget ended before the first trial ({stopped_because}): raise the limits.")
 
 
-def _check_feasible(settings: Sequence[Setting]) -> None:
+def _check_feasible(settings: Sequence[Setting], min_auc: float | None) -> None:
     """Raise when every setting breaks a limit by what was measured of it.
 
     Estimates of the training to come alone are no reason to give up: that training stops at the limit, with its best
@@ -146,6 +146,7 @@ def _check_feasible(settings: Sequence[Setting]) -> None:
 
     Raises:
         InfeasibleError: The message names the nearest settings, and by how much they miss.
+        QualityMissedError: The same where it is the AUC that all of them miss.
     """
     if not all(breaks_a_measured_limit(setting.violations) for setting in settings):
         return
@@ -154,7 +155,11 @@ def _check_feasible(settings: Sequence[Setting]) -> None:
         f"{format_violations(setting.violations)}"
         for setting in settings[:NEAREST]
     )
-    raise InfeasibleError(
+    message = (
         f"None of the {len(settings)} settings that were tried keeps the limits, and the nearest are these: {nearest}; "
         "raise the limits or allow a longer search."
     )
+    least = min(setting.violations.get("min_auc", 0.0) for setting in settings)
+    if min_auc is not None and least > NEAR_AUC:
+        raise QualityMissedError(message, min_auc - least)
+    raise InfeasibleError(message)

@@ -61,7 +61,8 @@ class History:
     Attributes:
         runs: Admitted runs.
         excluded: Runs and observations that are left out, each with the reason.
-        steps: Step times to learn from, in order of time.
+        steps: Step times to learn from, in order of time; without those of compiled steps.
+        compiled_steps: Times of compiled steps, which tell nothing about the others.
         drifts: Machines that have changed.
         unread: Reason why nothing could be read, when the store did not answer.
     """
@@ -71,6 +72,7 @@ class History:
     steps: tuple[StepObservation, ...] = ()
     drifts: tuple[Drift, ...] = ()
     unread: str = ""
+    compiled_steps: tuple[StepObservation, ...] = ()
 
     @classmethod
     def of(cls, tracked: Sequence[TrackedRun], now: float) -> "History":
@@ -91,12 +93,17 @@ class History:
                 reason = admit_step(run, step)
                 excluded += [reason] if reason else []
                 steps += [] if reason else [(run.run_id, step)]
-        steady, drifts, outliers = _inspected(steps)
-        return cls(tuple(runs), (*excluded, *outliers), steady, drifts)
+        compiled = sorted((step for _, step in steps if step.compiled), key=lambda step: step.measured_at)
+        steady, drifts, outliers = _inspected([pair for pair in steps if not pair[1].compiled])
+        return cls(tuple(runs), (*excluded, *outliers), steady, drifts, compiled_steps=tuple(compiled))
 
-    def residual(self) -> Residual:
-        """The cost model's errors, learned; without observations one that knows of none."""
-        return Residual.fit(self.steps)
+    def residual(self, *, compiled: bool = False) -> Residual:
+        """The cost model's errors, learned; without observations one that knows of none.
+
+        Args:
+            compiled: Whether to predict compiled steps.
+        """
+        return Residual.fit(self.compiled_steps if compiled else self.steps, compiled=compiled)
 
     def quality(
         self, min_auc: float, *, data: str, family: str, batch_size: int | None = None

@@ -7,6 +7,7 @@ import pytest
 
 from flows.tuning import tune_only
 from hardware.meters.meter import EnergyMeter
+from planner.history import read_history
 from shunter.requests import Limits, TrainRequest
 from shunter.settings import Settings
 
@@ -39,6 +40,13 @@ def test_settings_are_ranked_in_mlflow_and_no_model_is_trained_to_the_end(
     assert parent.data.tags["search.method"] == "tpe"
     assert client.search_registered_models() == []
     assert [path for path in Settings().runs_directory.iterdir() if path.is_dir()] == []
+    history = read_history()
+    assert history.steps, "a search teaches what its steps take"
+    (own,) = [run for run in history.runs if run.kind == "tune"]
+    assert (own.outcome, own.run_id) == ("reached", parent.info.run_id)
+    assert own.epochs == pytest.approx(2, abs=0.1)
+    assert own.measured.seconds is not None
+    assert [run.kind for run in history.runs].count("trial") == 2
 
 
 class Interrupted(KeyboardInterrupt):

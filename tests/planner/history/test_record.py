@@ -1,0 +1,96 @@
+"""The record of a flow: what its decision predicted beside what its trainings took, pair by pair."""
+
+from typing import Any
+
+import pytest
+
+from hardware.types import EnergyReading, Placement, Prediction
+from planner.assessment import Candidate
+from planner.decide import Decision, decide
+from planner.describe import JobSize
+from planner.history.record import FlowNotes, flow_evidence
+from planner.rank.totals import Terms
+from shunter.errors import QualityMissedError
+from shunter.requests import Limits, TrainRequest
+from tracking.evidence import Evidence, Figures
+
+PLACEMENT = Placement(accelerator="cpu", threads=2, precision="fp32", batch_size=512)
+TOTAL = EnergyReading.of(900.0, 90.0, "measured", "a counter")
+
+
+def decision() -> Decision:
+    prediction = Prediction(
+        step_seconds=0.01,
+        epoch_seconds=10.0,
+        epoch_joules=200.0,
+        memory_bytes=2**30,
+        samples_per_second=1.0,
+        step_seconds_source="measured",
+        energy_source="estimated",
+    )
+    candidate = Candidate(placement=PLACEMENT, prediction=prediction, accelerator_memory_bytes=2**34)
+    job = JobSize(tuning_epochs=6, final_epochs=4, evaluation_share=0.0)
+    return decide([candidate], Terms.of(Limits(), "time", job))
+
+
+def training(kind: str, **changes: Any) -> Evidence:
+    figures = Figures(seconds=10.0, joules=100.0, joules_source="measured", memory_bytes=2**29)
+    return Evidence.model_validate({"kind": kind, "outcome": "reached", "epochs": 1.5, "measured": figures, **changes})
+
+
+def test_prediction_and_outcome_stand_side_by_side() -> None:
+    notes = FlowNotes(data="clicks 13 26", decision=decision(), auc=0.8)
+    trainings = [training("trial"), training("trial"), training("member", compiled=True)]
+    request = TrainRequest(price_per_hour=40, limits=Limits(min_auc=0.78))
+    found = flow_evidence("train", request, notes, total=TOTAL, trainings=trainings)
+    assert (found.outcome, found.auc, found.asked_auc) == ("reached", 0.8, 0.78)
+    assert (found.predicted.seconds, found.measured.seconds) == (100.0, 30.0)
+    assert (found.predicted.joules, found.measured.joules) == (2000.0, 300.0)
+    assert (found.predicted.joules_source, found.measured.joules_source) == ("estimated", "measured")
+    assert (found.predicted.memory_bytes, found.measured.memory_bytes) == (2**30, 2**29)
+    assert (found.epochs, found.planned_epochs) == (4.5, 10.0)
+    assert found.work_share == pytest.approx(0.3)
+    assert (found.total_seconds, found.total_joules, found.cost) == (90.0, 900.0, 1.0)
+    assert found.compiled
+
+
+def test_search_counts_as_a_whole_and_of_tuning_alone_its_share_was_planned() -> None:
+    notes = FlowNotes(decision=decision(), search=Figures(seconds=17.0, joules=150.0, joules_source="measured"))
+    found = flow_evidence("tune", TrainRequest(), notes, trainings=[training("trial"), training("trial")])
+    assert found.measured.seconds == 17.0
+    assert found.measured.joules == 150.0
+    assert found.predicted.seconds == pytest.approx(60.0)
+
+
+def test_joules_of_a_counter_and_of_a_model_are_not_added() -> None:
+    estimated = Figures(seconds=10.0, joules=100.0, joules_source="estimated")
+    trainings = [training("trial"), training("member", measured=estimated)]
+    found = flow_evidence("train", TrainRequest(), FlowNotes(), trainings=trainings)
+    assert (found.measured.joules, found.measured.joules_source) == (None, None)
+    assert found.measured.seconds == 20.0
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome", "auc"),
+    [
+        (QualityMissedError("The model reached AUC 0.7.", 0.7), "missed", 0.7),
+        (QualityMissedError("There was one class.", float("nan")), "missed", None),
+        (KeyboardInterrupt(), "stopped", None),
+        (MemoryError(), "failed", None),
+    ],
+)
+def test_whatever_ends_it_the_work_that_was_done_is_kept(error: BaseException, outcome: str, auc: float | None) -> None:
+    request = TrainRequest(limits=Limits(min_auc=0.78))
+    found = flow_evidence("train", request, FlowNotes(decision=decision()), trainings=[training("trial")], error=error)
+    assert (found.outcome, found.auc) == (outcome, auc)
+    assert found.is_censored
+    assert found.work_share == pytest.approx(0.1)
+    assert found.out_of_memory == isinstance(error, MemoryError)
+
+
+def test_training_that_a_limit_stopped_is_a_lower_bound_unless_it_was_good_enough() -> None:
+    stopped = "budget: The time limit of 1 h is used up."
+    notes = FlowNotes(decision=decision(), auc=0.8, stopped_because=stopped)
+    assert flow_evidence("train", TrainRequest(), notes).limit == "time"
+    assert flow_evidence("train", TrainRequest(limits=Limits(min_auc=0.79)), notes).outcome == "reached"
+    assert flow_evidence("train", TrainRequest(limits=Limits(min_auc=0.81)), notes).outcome == "stopped"

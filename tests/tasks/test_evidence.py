@@ -1,0 +1,82 @@
+"""What a flow leaves in the store for later choices, whatever its end."""
+
+from pathlib import Path
+
+import pytest
+
+from engine.data.dataset import Dataset
+from hardware.types import EnergyReading, Placement
+from planner.history import PastRun, read_history
+from shunter.errors import QualityMissedError, TrainingError
+from shunter.requests import Limits, TrainRequest
+from tasks.evidence import keeping_evidence
+from tests.engine.synthetic import write_dataset
+from tracking.evidence import Evidence, Figures, log_evidence
+from tracking.runs import child_run, closing, start_run_tree
+
+REQUEST = TrainRequest(limits=Limits(min_auc=0.78))
+PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
+
+
+class _Spent:
+    total = EnergyReading.of(500.0, 50.0, "measured", "a counter")
+
+
+@pytest.fixture
+def run_id(tracking_root: Path, tmp_path: Path) -> str:
+    return start_run_tree(REQUEST, _dataset(tmp_path))
+
+
+def _dataset(folder: Path) -> Dataset:
+    return write_dataset(folder / "data", rows=200)
+
+
+def _train(run_id: str, folder: Path, error: BaseException | None) -> None:
+    dataset = _dataset(folder)
+    with closing(run_id), keeping_evidence(run_id, "train", REQUEST, dataset, _Spent()) as notes:  # pyright: ignore[reportArgumentType]
+        for attempt in range(2):  # the second goes on with the first, and counts it
+            with child_run(run_id, "member-0", "member") as member:
+                figures = Figures(seconds=10.0 * (attempt + 1), joules=7.0, joules_source="measured")
+                log_evidence(member.run_id, Evidence(kind="member", outcome="reached", epochs=3, measured=figures))
+        notes.auc = 0.8
+        if error is not None:
+            raise error
+
+
+def _learned(run_id: str) -> PastRun:
+    history = read_history()
+    assert not history.excluded
+    (run,) = [run for run in history.runs if run.run_id == run_id]
+    return run
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome", "limit"),
+    [
+        (None, "reached", None),
+        (QualityMissedError("The model reached AUC 0.7.", 0.7), "missed", None),
+        (TrainingError("The loss is not a number."), "failed", None),
+        (
+            TrainingError("The budget ended before the first trial (The time limit of 1 h is used up.)"),
+            "stopped",
+            "time",
+        ),
+        (KeyboardInterrupt(), "stopped", "interrupted"),
+        (MemoryError(), "failed", None),
+    ],
+)
+def test_a_flow_teaches_whatever_its_end(
+    run_id: str, tmp_path: Path, error: BaseException | None, outcome: str, limit: str | None
+) -> None:
+    if error is None:
+        _train(run_id, tmp_path, None)
+    else:
+        with pytest.raises(type(error)):
+            _train(run_id, tmp_path, error)
+    run = _learned(run_id)
+    assert (run.outcome, run.limit, run.asked_auc) == (outcome, limit, 0.78)
+    assert run.is_censored == (outcome != "reached")
+    assert run.out_of_memory == isinstance(error, MemoryError)
+    assert (run.seconds, run.joules) == (50.0, 500.0)
+    assert (run.measured.seconds, run.measured.joules, run.epochs) == (20.0, 7.0, 3.0)
+    assert run.data.endswith("4")
