@@ -19,6 +19,7 @@ from ingestion.cache import ingest_source
 from ingestion.sources.days import DaysSource, open_day
 from models.ensemble import Ensemble
 from models.registry import model_spec
+from planner.history import read_history
 from shunter.errors import RequestError
 from shunter.requests import NightlyRequest
 from shunter.settings import Settings
@@ -150,6 +151,24 @@ def test_failed_night_promotes_nothing_and_the_next_one_goes_on_with_it(home) ->
     assert promoted.run_id == runs_then[0].info.run_id
     children = MlflowClient(tracking_uri()).search_runs(["1"], f"tags.mlflow.parentRunId = '{promoted.run_id}'")
     assert len(children) == 1, "what was trained before the failure is not trained again"
+
+
+def test_each_night_teaches_what_it_did_and_what_its_steps_took(home) -> None:
+    _, _, promoted, _, kept = home
+    history = read_history()
+    nights = {run.run_id: run for run in history.runs if run.kind == "nightly"}
+    assert set(nights) == {promoted.run_id, kept.run_id}
+    for run in nights.values():
+        assert run.outcome == "reached"
+        assert run.steps, "the probes of its choice"
+        assert run.data
+        assert run.epochs is not None
+        assert run.measured.seconds is not None
+        assert run.predicted.seconds is not None
+    challengers = [run for run in history.runs if run.kind == "member"]
+    assert len(challengers) == 3
+    assert all(len(run.steps) == 1 for run in challengers)
+    assert {run.data for run in challengers} == {nights[promoted.run_id].data}
 
 
 def test_second_night_of_a_day_changes_nothing_and_says_so(home) -> None:

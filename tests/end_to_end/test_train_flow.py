@@ -12,6 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from planner.history import read_history
 from shunter.errors import InfeasibleError
 from shunter.requests import Limits, TrainRequest
 from shunter.settings import Settings
@@ -139,6 +140,30 @@ def test_model_below_the_quality_limit_is_not_registered(in_that_home) -> None:
     newest = list_runs(1).iloc[0]
     assert newest["status"] == "FAILED"
     assert newest["registered"] is None
+    history = read_history()
+    missed = next(run for run in history.runs if run.run_id == newest["run_id"])
+    assert (missed.outcome, missed.is_censored, missed.asked_auc) == ("missed", True, 0.999)
+    assert missed.auc is not None
+    assert missed.auc < 0.999
+    assert missed.work_share is not None
+    assert missed.run_id not in {exclusion.run_id for exclusion in history.excluded}
+
+
+def test_training_teaches_the_prediction_beside_what_it_took(in_that_home) -> None:
+    history = read_history()
+    run = next(run for run in history.runs if run.run_id == in_that_home.run_id)
+    assert run.outcome == "reached"
+    assert len(run.steps) > 0
+    for figures in (run.predicted, run.measured):
+        assert figures.seconds is not None
+        assert figures.memory_bytes is not None
+    members = [run for run in history.runs if run.kind == "member"]
+    trials = [run for run in history.runs if run.kind == "trial"]
+    assert run.epochs == pytest.approx(sum(one.epochs or 0.0 for one in members + trials))
+    for member in members:
+        assert len(member.steps) == 1
+        assert member.predicted.step_seconds is not None
+        assert member.measured.step_seconds == pytest.approx(member.steps[0].measured_seconds, rel=1e-3)
 
 
 def test_interrupted_command_says_so_and_the_next_one_resumes(

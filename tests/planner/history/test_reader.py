@@ -137,7 +137,7 @@ def test_steps_of_a_mere_selection_are_learned_too() -> None:
     assert history.quality(0.7, data=DATA, family="dlrm") is None
 
 
-def test_estimated_energy_teaches_nothing_and_measured_does() -> None:
+def test_energy_of_a_run_is_known_only_where_it_was_measured() -> None:
     energy = {"energy.joules": 5.0}
     estimated, measured = (
         History.of([tracked(metrics=energy, tags={"energy.source": source})], NOW).runs[0]
@@ -284,7 +284,7 @@ def test_trial_without_a_record_says_nothing_to_a_choice() -> None:
     assert History.of([tracked("trial", "trial", status="FAILED")], NOW) == History()
 
 
-def test_estimated_energy_of_a_record_teaches_nothing() -> None:
+def test_energy_that_a_record_estimates_is_no_measured_energy() -> None:
     figures = Figures(seconds=50.0, joules=1000.0, joules_source="estimated")
     (run,) = History.of([evident("one", evidence(measured=figures))], NOW).runs
     assert run.joules is None
