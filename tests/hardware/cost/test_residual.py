@@ -125,3 +125,17 @@ def test_an_observation_with_noise_of_its_own_teaches_less() -> None:
     assert seconds == sorted(seconds, reverse=True)
     assert seconds[2] == pytest.approx(raw.step_seconds, rel=0.05)
     assert width(corrected[0]) < width(corrected[1]) < width(corrected[2])
+
+
+def test_compiled_steps_and_others_teach_nothing_about_each_other() -> None:
+    workload, placement = make_workload(), place(512)
+    eager = [observe(place(size), workload, 2.0) for size in (128, 256, 512)]
+    compiled = [
+        step.model_copy(update={"compiled": True, "measured_seconds": step.measured_seconds / 8}) for step in eager
+    ]
+    raw = predicted(placement, workload)
+    alone = Residual.fit(eager).correct(workload, placement, raw, "test")
+    assert Residual.fit([*eager, *compiled]).correct(workload, placement, raw, "test") == alone
+    of_compiled = Residual.fit([*eager, *compiled], compiled=True).correct(workload, placement, raw, "test")
+    assert of_compiled.step_seconds < alone.step_seconds / 4
+    assert Residual.fit(compiled).observations == 0

@@ -298,6 +298,17 @@ def test_record_that_cannot_be_read_leaves_the_run_out() -> None:
     assert "clock ran ahead" in History.of([ahead], NOW).excluded[0].reason
 
 
+def test_compiled_steps_are_kept_apart() -> None:
+    eager = [step(0.010, at=index) for index in range(3)]
+    compiled = [step(0.004, at=index + 10).model_copy(update={"compiled": True}) for index in range(3)]
+    history = History.of([evident("one", evidence(), tags=step_tags([*eager, *compiled]))], NOW)
+    assert [one.measured_seconds for one in history.steps] == [0.010] * 3
+    assert [one.measured_seconds for one in history.compiled_steps] == [0.004] * 3
+    assert history.residual().observations == history.residual(compiled=True).observations == 3
+    assert not history.drifts
+    assert not history.excluded
+
+
 def test_history_comes_from_the_store_that_is_given() -> None:
     asked: list[tuple[str, ...]] = []
 

@@ -1,0 +1,61 @@
+"""What the trials of a search leave for later choices."""
+
+from pathlib import Path
+
+import pytest
+
+from engine.data.dataset import Dataset
+from hardware.types import Placement
+from planner.history import read_history
+from planner.predict.observe import observer
+from search.job import SearchJob
+from search.search import search
+from shunter.errors import QualityMissedError
+from shunter.requests import Limits, TrainRequest
+from tests.engine.synthetic import write_dataset
+from tests.hardware.profiles import make_profile
+from tests.search.spaces import SMALL
+from tracking.runs import finish
+
+PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=32)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return write_dataset(tmp_path_factory.mktemp("data"), rows=1_000)
+
+
+def _job(dataset: Dataset, parent: str, folder: Path, request: TrainRequest) -> SearchJob:
+    return SearchJob(
+        dataset=dataset,
+        request=request,
+        placement=PLACEMENT,
+        directory=folder,
+        parent_run_id=parent,
+        space=SMALL,
+        observe=observer(dataset, [make_profile()]),
+    )
+
+
+def test_each_trial_teaches_how_it_ended_and_what_its_steps_took(dataset: Dataset, parent: str, tmp_path: Path) -> None:
+    result = search(_job(dataset, parent, tmp_path, TrainRequest(trials=3, max_epochs=1)))
+    finish(parent)
+    history = read_history()
+    trials = [run for run in history.runs if run.kind == "trial"]
+    assert len(trials) == 3
+    beaten = [run for run in trials if run.outcome == "stopped"]
+    assert len(beaten) == result.pruned_trials
+    assert all(run.limit == "early_stop" for run in beaten)
+    assert all(run.epochs and run.measured.step_seconds for run in trials)
+    assert [step.placement for run in trials for step in run.steps] == [PLACEMENT] * 3
+
+
+def test_search_whose_settings_all_miss_the_quality_says_the_best_that_was_reached(
+    dataset: Dataset, parent: str, tmp_path: Path
+) -> None:
+    request = TrainRequest(trials=2, max_epochs=1, limits=Limits(min_auc=0.999))
+    with pytest.raises(QualityMissedError, match="--min-auc") as raised:
+        search(_job(dataset, parent, tmp_path, request))
+    finish(parent)
+    aucs = [run.auc for run in read_history().runs if run.kind == "trial" and run.auc is not None]
+    assert raised.value.auc == pytest.approx(max(aucs), abs=1e-3)

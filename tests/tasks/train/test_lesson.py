@@ -1,0 +1,121 @@
+"""What a training to the end leaves for later choices: its record whatever its end, and what its steps took."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.config import Hyperparameters, Schedule
+from engine.data.dataset import Dataset
+from engine.execution import execution_of
+from engine.job import TrainingJob
+from hardware.types import EnergyReading, Placement
+from models.registry import model_spec
+from planner.history import History, PastRun, read_history
+from planner.predict.observe import expect
+from shunter.errors import TrainingError
+from shunter.requests import TrainRequest
+from tasks.train import train_to_the_end
+from tasks.train.lesson import Lesson
+from tests.engine.synthetic import write_dataset
+from tests.hardware.profiles import make_profile
+from tracking.runs import child_run, start_run_tree
+
+PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
+SPEC = model_spec(embedding_dim=4, bottom_widths=(8,), top_widths=(8,))
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    return write_dataset(tmp_path / "data", rows=600)
+
+
+@pytest.fixture
+def parent(tracking_root: Path, dataset: Dataset) -> str:
+    return start_run_tree(TrainRequest(), dataset)
+
+
+def trained(dataset: Dataset, parent: str, folder: Path, **changes: Any) -> Any:
+    rates = changes.pop("rates", Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate=0.1))
+    return train_to_the_end(
+        job_of(dataset, rates),
+        PLACEMENT,
+        folder,
+        parent_run_id=parent,
+        expected=expect(dataset, SPEC, PLACEMENT, make_profile(), []),
+        **changes,
+    )
+
+
+def job_of(dataset: Dataset, rates: Hyperparameters) -> TrainingJob[Any, Any, Any]:
+    return TrainingJob(dataset, SPEC, rates, execution_of(PLACEMENT), Schedule(max_epochs=2, patience=5))
+
+
+def member_of(history: History) -> PastRun:
+    (member,) = [run for run in history.runs if run.kind == "member"]
+    return member
+
+
+def test_finished_training_teaches_its_steps_beside_the_prediction(
+    dataset: Dataset, parent: str, tmp_path: Path
+) -> None:
+    result = trained(dataset, parent, tmp_path / "member")
+    member = member_of(read_history())
+    assert (member.outcome, member.epochs, member.planned_epochs) == ("reached", 2.0, 2.0)
+    assert member.auc == pytest.approx(result.validation.auc, rel=1e-4)
+    assert member.measured.seconds == pytest.approx(result.train_seconds, rel=1e-4)
+    assert member.measured.memory_bytes == result.peak_memory_bytes
+    assert member.predicted.memory_bytes is not None
+    (step,) = member.steps
+    assert step.measured_seconds == pytest.approx(member.measured.step_seconds, rel=1e-4)
+    assert not step.compiled
+
+
+def test_stopped_training_is_a_lower_bound(dataset: Dataset, parent: str, tmp_path: Path) -> None:
+    trained(dataset, parent, tmp_path / "member", should_stop=lambda: "The time limit of 1 h is used up.")
+    member = member_of(read_history())
+    assert (member.outcome, member.limit, member.is_censored) == ("stopped", "time", True)
+    assert member.epochs is not None
+    assert member.epochs < 1
+
+
+def test_failed_training_says_why_and_what_it_took(dataset: Dataset, parent: str, tmp_path: Path) -> None:
+    exploding = Hyperparameters(dense_optimizer="sgd", dense_learning_rate=1e30)
+    with pytest.raises(TrainingError):
+        trained(dataset, parent, tmp_path / "member", rates=exploding)
+    history = read_history()
+    member = member_of(history)
+    assert (member.outcome, member.out_of_memory) == ("failed", False)
+    assert member.seconds is not None
+    assert not history.excluded
+    assert not history.steps
+
+
+def test_training_that_runs_out_of_memory_is_told_apart(
+    dataset: Dataset, parent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exhausted(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("engine.executors.here.Here.run", exhausted)
+    with pytest.raises(MemoryError):
+        trained(dataset, parent, tmp_path / "member")
+    assert member_of(read_history()).out_of_memory
+
+
+class _Energy:
+    def reading(self) -> EnergyReading:
+        return EnergyReading.of(10.0, 2.0, "estimated", "a model")
+
+
+def test_compiled_steps_say_so(dataset: Dataset, parent: str, tmp_path: Path) -> None:
+    result = trained(dataset, parent, tmp_path / "eager")
+    expected = expect(dataset, SPEC, PLACEMENT, make_profile(), [])
+    compiled = result.model_copy(update={"compute_seconds": result.compute_seconds / 4})
+    job = job_of(dataset, result.hyperparameters)
+    with child_run(parent, "compiled", "member") as run:
+        lesson = Lesson(job, PLACEMENT, _Energy(), expected, compiled=True)  # pyright: ignore[reportArgumentType]
+        lesson.log(run, compiled, learns_steps=True)
+    members = {run.compiled: run.steps for run in read_history().runs if run.kind == "member"}
+    assert [step.compiled for step in members[True]] == [True]
+    assert [step.compiled for step in members[False]] == [False]
