@@ -1,17 +1,20 @@
-"""What metering costs: training steps with and without a meter around them, in turn.
+"""What metering costs: a training of the product with and without a meter around it, in blocks that take turns.
 
-The steps are those of `benchmarks.train_step`: a DLRM in the shape of Criteo Kaggle, in bfloat16. Blocks of steps are
-run without a meter, with one as every training has it, with one that also integrates a power sensor ten times a
-second, with a budget that is asked after every step, and with a meter that looks at its sources some forty times as
-often. A round runs each block once, in an order that rotates; the overhead of a meter is the median over the rounds
-of the time of its step over that of the bare one of the same round. So a busy machine slows both, and the bootstrap
-interval tells what noise is left. What one look costs is far below it: `overhead` is therefore that of the many
-looks, divided by how many times as many they were, and `overhead_direct` what the plain comparison shows.
-`sampling_share` counts the processor time of the looks alone.
+One training goes on through the executor that `shunter train` uses in this process, and its own hook, asked after each
+step, opens and closes what is compared: nothing, the meter that every training has, the same with an energy limit that
+is asked after every step, a meter that also integrates a power sensor, and a meter that looks at its sources a hundred
+times as often. A block without a meter lies on either side of each of the others and is what it is compared with: the
+ratio of their times a step, by processor time and by the clock on the wall. The median of the ratios counts, with its
+bootstrap interval. Opening and closing a meter, once a training, is counted apart.
 
-The steps run on one thread: with several, a busy machine holds them all up wherever they wait for each other.
-An idle child process runs beside the steps, as one does in most flows: to count the time of children is what is dear.
-No power sensor is asked here: its place takes a file, read as the kernel's files are.
+A block is too short for a look of a meter that is left to itself, and one look costs far less than noise. So the meter
+looks `TIMES_AS_MANY` times as often here, and so does the limit, which is asked as many times after each step: all that
+either does while a training goes on is done so many times, and `meters_price` and `budget_price` are the ratios divided
+by as many. `overhead_direct` is the ratio on the wall, undivided. `overhead` is that of a hundred times as many looks,
+divided by a hundred. By the clock on the wall a busy machine blurs the comparison; the intervals say how much.
+
+The steps run on one thread, and an idle child process runs beside them, as one does in most flows: to count the time
+of children is what is dear. No power sensor is asked here: its place takes a file, read as the kernel's files are.
 
     nice -n 5 python -m benchmarks.meters [--quick]
 """
@@ -20,27 +23,71 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
-import torch
 
 from benchmarks import report
-from benchmarks.train_step.benchmark import SEED, Shunter, batches
+from benchmarks.optimizers import ingest_planted
+from engine.config import Hyperparameters, Schedule
+from engine.data.dataset import Dataset
+from engine.execution import execution_of
+from engine.executors.here import Here
+from engine.job import Hooks, TrainingJob
+from hardware import budget as budgets
 from hardware.budget import Budget
 from hardware.meters.component import Component
+from hardware.meters.cpu import CpuTimeEstimate
 from hardware.meters.meter import MOST_SAMPLING_SHARE, EnergyMeter, measure_energy
 from hardware.meters.source import PowerIntegral
+from hardware.types import Placement
+from models.registry import model_spec
 
-AMPLIFIED = 50  # times as many looks, but for the time that they take
-BLOCK_SECONDS = 2.5  # of steps: a meter looks at least once in it, and a busy machine changes little
+SEED = 0
+SPEC = model_spec(embedding_dim=16, bottom_widths=(512, 256, 64), top_widths=(512, 256))
+TIMES_AS_MANY = 10  # looks of the meter and of the limit, and asking for it
+AMPLIFIED = 100  # times as many looks, where one look is to be told from noise
+BLOCK_SECONDS = 0.3
+WARM_UP_BLOCKS = 4
+ALLOWED = 0.01
+LEAST_PAIRS = 20  # below, an interval says nothing
 Asked = Callable[[], object]
+Variant = Callable[[], AbstractContextManager[Asked]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is run.
+
+    Attributes:
+        rows: Rows of the generated data.
+        seconds: Length of the training by batch size.
+    """
+
+    rows: int
+    seconds: dict[int, float]
+
+
+FULL = Plan(rows=250_000, seconds={128: 140.0})
+QUICK = Plan(rows=60_000, seconds={128: 12.0})
+
+
+@contextmanager
+def looking(times_as_many: float) -> Iterator[None]:
+    """Every meter that is opened in the block looks so many times as often, and so does an energy limit."""
+    meter_seconds, limit_seconds = CpuTimeEstimate.interval_seconds, budgets.ENERGY_INTERVAL_SECONDS
+    CpuTimeEstimate.interval_seconds = meter_seconds / times_as_many
+    budgets.ENERGY_INTERVAL_SECONDS = limit_seconds / times_as_many
+    try:
+        yield
+    finally:
+        CpuTimeEstimate.interval_seconds, budgets.ENERGY_INTERVAL_SECONDS = meter_seconds, limit_seconds
 
 
 @contextmanager
@@ -52,13 +99,26 @@ def bare() -> Iterator[Asked]:
 @contextmanager
 def metered() -> Iterator[Asked]:
     """The meter that every training has."""
-    with measure_energy("cpu"):
+    with looking(TIMES_AS_MANY), measure_energy("cpu"):
         yield _nothing
 
 
 @contextmanager
+def budgeted() -> Iterator[Asked]:
+    """A meter, and an energy limit that is asked after every step."""
+    with looking(TIMES_AS_MANY), measure_energy("cpu") as meter:
+        budget = Budget(meter=meter, max_joules=1e12, max_seconds=1e9)
+
+        def ask() -> None:
+            for _ in range(TIMES_AS_MANY):
+                budget.exhausted()
+
+        yield ask
+
+
+@contextmanager
 def sensed() -> Iterator[Asked]:
-    """The meter of a training on a device whose power is sampled."""
+    """The meter of a training on a device whose power is sampled, at its own interval."""
     with tempfile.TemporaryDirectory() as folder:
         sensor = Path(folder) / "power1_average"
         sensor.write_text("250000000\n")
@@ -68,99 +128,115 @@ def sensed() -> Iterator[Asked]:
 
 
 @contextmanager
-def budgeted() -> Iterator[Asked]:
-    """A meter, and an energy limit that is looked at after every step."""
-    with measure_energy("cpu") as meter:
-        yield Budget(meter=meter, max_joules=1e12).exhausted
+def often() -> Iterator[Asked]:
+    """The meter that every training has, with many times as many looks."""
+    with looking(AMPLIFIED), measure_energy("cpu"):
+        yield _nothing
 
 
-class Often:
-    """The meter that every training has, with many times as many looks and without the bound on their share.
+METERED, BUDGETED, SENSED, OFTEN = "metered", "budget asked every step", "power sensor", "looking often"
+VARIANTS: dict[str, Variant] = {METERED: metered, BUDGETED: budgeted, SENSED: sensed, OFTEN: often}
+TURNS = (METERED, BUDGETED, METERED, BUDGETED, SENSED, METERED, BUDGETED, OFTEN)
+CLOCKS = ("processor_seconds", "wall_seconds")
 
-    Attributes:
-        looks: Taken so far.
-        seconds: Time in which they were taken.
-        interval_seconds: Time that a meter leaves between two readings.
+
+class Alternation:
+    """The hooks of one training, which take turns between bare blocks and those of the variants.
+
+    Args:
+        seconds: Length of the training.
     """
 
-    def __init__(self) -> None:
-        """No looks yet."""
-        self.looks = 0
-        self.seconds = self.interval_seconds = 0.0
+    def __init__(self, seconds: float) -> None:
+        """Begin with a bare block."""
+        self._ends_at = time.monotonic() + seconds
+        self._open = ExitStack()
+        self._ask: Asked = _nothing
+        self._name: str | None = None
+        self._steps = self._number = 0
+        self._spoilt = True  # the first block begins with the training
+        self._watch = report.Stopwatch()
+        self.blocks: list[tuple[str | None, dict[str, float]]] = []
+        self.opening_seconds: list[float] = []
 
-    @property
-    def times_as_many(self) -> float:
-        """Looks a second over those of a meter that is left to itself."""
-        return self.looks / self.seconds * self.interval_seconds
+    def hooks(self) -> Hooks:
+        """Hooks of the training."""
+        return Hooks(should_stop=self._after_step, on_epoch=self._after_epoch)
 
-    @contextmanager
-    def __call__(self) -> Iterator[Asked]:
-        """Look all the time in the block."""
-        with measure_energy("cpu") as meter:
-            stop, component = threading.Event(), meter._components[0]
-            self.interval_seconds = component.interval_seconds
-            began = time.monotonic()
+    def _after_epoch(self, epoch: Any) -> None:
+        """Validation is no step: the block that it falls into does not count."""
+        self._spoilt = True
 
-            def look_often() -> None:
-                while not stop.wait(self.interval_seconds / AMPLIFIED):
-                    with meter._lock:
-                        component.sample(time.monotonic() - began)
-                    self.looks += 1
+    def _after_step(self) -> str | None:
+        self._ask()
+        self._steps += 1
+        read = self._watch.read()
+        if read["wall_seconds"] < BLOCK_SECONDS:
+            return None
+        if not self._spoilt:
+            self.blocks.append((self._name, {clock: read[clock] / self._steps for clock in CLOCKS}))
+            self._number += 1
+        self._begin()
+        return "measured enough" if time.monotonic() >= self._ends_at else None
 
-            thread = threading.Thread(target=look_often)
-            thread.start()
-            try:
-                yield _nothing
-            finally:
-                stop.set()
-                thread.join()
-                self.seconds += time.monotonic() - began
+    def _begin(self) -> None:
+        """Close the block's variant and open the next one; a block that was spoilt is run again."""
+        began = time.perf_counter()
+        self._open.close()
+        turn, is_variant = divmod(self._number, 2)
+        self._name = TURNS[turn % len(TURNS)] if is_variant else None
+        variant = bare if self._name is None else VARIANTS[self._name]
+        self._ask = self._open.enter_context(variant())
+        if self._name == METERED:
+            self.opening_seconds.append(time.perf_counter() - began)
+        self._steps, self._spoilt = 0, False
+        self._watch = report.Stopwatch()
+
+    def end(self) -> None:
+        """Close what is open."""
+        self._open.close()
+
+    def ratios(self) -> dict[str, dict[str, list[float]]]:
+        """By variant and clock: time a step of each of its blocks over the mean of the bare ones around it, less 1."""
+        found: dict[str, dict[str, list[float]]] = {name: {clock: [] for clock in CLOCKS} for name in VARIANTS}
+        blocks = self.blocks[WARM_UP_BLOCKS:]
+        for before, block, after in zip(blocks, blocks[1:], blocks[2:], strict=False):
+            if block[0] is None:
+                continue
+            for clock in CLOCKS:
+                bare_seconds = (before[1][clock] + after[1][clock]) / 2
+                found[block[0]][clock].append(block[1][clock] / bare_seconds - 1)
+        return found
 
 
-OFTEN = "metered, many times as many looks"
-often = Often()
-VARIANTS = {
-    "bare": bare,
-    "metered": metered,
-    "metered, and a power sensor": sensed,
-    "metered, and a budget asked every step": budgeted,
-    OFTEN: often,
-}
-
-
-def race(size: int, rounds: int) -> dict[str, dict[str, list[float]]]:
-    """Seconds a step of every block, by variant and clock."""
-    contestant = Shunter(torch.device("cpu"), "bf16")
-    steps = [contestant(batch) for batch in batches(size, torch.device("cpu"))]
-    for step in steps[:4]:
-        step()
-    watch = report.Stopwatch()
-    for step in steps:
-        step()
-    count = max(8, round(BLOCK_SECONDS / (watch.read()["wall_seconds"] / len(steps))))
-    taken: dict[str, dict[str, list[float]]] = {
-        name: {"wall_seconds": [], "processor_seconds": []} for name in VARIANTS
+def compare(dataset: Dataset, batch_size: int, seconds: float) -> dict[str, Any]:
+    """Train with the variants in turn: price of each by clock, and the time of the bare step."""
+    placement = Placement(accelerator="cpu", threads=1, precision="bf16", batch_size=batch_size)
+    schedule = Schedule(max_epochs=10_000, patience=10_000, seed=SEED)
+    job = TrainingJob(dataset, SPEC, Hyperparameters(), execution_of(placement), schedule)
+    alternation = Alternation(seconds)
+    try:
+        Here(placement).run(job, alternation.hooks())
+    finally:
+        alternation.end()
+    prices = {
+        name: {clock: interval(values) for clock, values in by_clock.items()}
+        for name, by_clock in alternation.ratios().items()
     }
-    names = list(VARIANTS)
-    for turn in range(rounds):
-        order = names[turn % len(names) :] + names[: turn % len(names)]
-        for name in order:
-            with VARIANTS[name]() as ask:
-                watch = report.Stopwatch()
-                for number in range(count):
-                    steps[number % len(steps)]()
-                    ask()
-                read = watch.read()
-            for clock, seconds in read.items():
-                taken[name][clock].append(seconds / count)
-    return taken
+    steps = [figures["wall_seconds"] for name, figures in alternation.blocks if name is None]
+    show(batch_size, prices)
+    return {
+        **prices,
+        "bare_step_seconds": median(steps),
+        "opening_seconds": median(alternation.opening_seconds),
+        "pairs": min(len(alternation.ratios()[name][CLOCKS[0]]) for name in (METERED, BUDGETED)),
+    }
 
 
-def overhead(taken: dict[str, dict[str, list[float]]], name: str, clock: str) -> dict[str, float]:
-    """Median over the rounds of a variant's time over the bare one, less one, with its bootstrap interval."""
-    ratios = np.array(taken[name][clock]) / np.array(taken["bare"][clock]) - 1
+def interval(ratios: list[float]) -> dict[str, float]:
+    """Median with its bootstrap interval of 95 %."""
     random = np.random.default_rng(SEED)
-    medians = np.median(random.choice(ratios, size=(2000, len(ratios))), axis=1)
+    medians = np.median(random.choice(np.array(ratios), size=(2000, len(ratios))), axis=1)
     low, high = np.percentile(medians, [2.5, 97.5])
     return {"median": float(np.median(ratios)), "low": float(low), "high": float(high)}
 
@@ -168,26 +244,42 @@ def overhead(taken: dict[str, dict[str, list[float]]], name: str, clock: str) ->
 def main() -> None:
     """Run and publish."""
     quick = report.parse_arguments(__doc__).quick
-    torch.set_num_threads(1)
-    torch.manual_seed(SEED)
-    rounds = 3 if quick else 12
-    with idle_child():
-        found = {str(size): compare(size, rounds) for size in ((2048,) if quick else (128, 2048))}
+    plan = QUICK if quick else FULL
+    with tempfile.TemporaryDirectory() as folder, idle_child():
+        dataset = ingest_planted(plan.rows, Path(folder))
+        found = {str(size): compare(dataset, size, seconds) for size, seconds in plan.seconds.items()}
         sample_seconds, interval_seconds, source = look()
+    prices = {
+        f"{key}_price{suffix}": worst(found, name, clock, figure) / TIMES_AS_MANY
+        for key, name in (("meters", METERED), ("budget", BUDGETED))
+        for suffix, clock, figure in (
+            ("", "processor_seconds", "median"),
+            ("_low", "processor_seconds", "low"),
+            ("_high", "processor_seconds", "high"),
+            ("_wall", "wall_seconds", "median"),
+            ("_wall_low", "wall_seconds", "low"),
+            ("_wall_high", "wall_seconds", "high"),
+        )
+    }
+    pairs = min(one["pairs"] for one in found.values())
     headline = {
-        "overhead": worst(found, OFTEN, "median") / often.times_as_many,
-        "overhead_high": worst(found, OFTEN, "high") / often.times_as_many,
-        "overhead_direct": worst(found, "metered", "median"),
-        "overhead_direct_low": worst(found, "metered", "low"),
-        "overhead_direct_high": worst(found, "metered", "high"),
+        **prices,
+        "is_below_1_percent": pairs >= LEAST_PAIRS
+        and max(figure for name, figure in prices.items() if name.endswith("_high")) < ALLOWED,
+        "overhead": worst(found, OFTEN, "processor_seconds", "median") / AMPLIFIED,
+        "overhead_high": worst(found, OFTEN, "processor_seconds", "high") / AMPLIFIED,
+        "overhead_direct": worst(found, METERED, "wall_seconds", "median"),
+        "overhead_direct_low": worst(found, METERED, "wall_seconds", "low"),
+        "overhead_direct_high": worst(found, METERED, "wall_seconds", "high"),
         "sampling_share": sample_seconds / interval_seconds,
-        "rounds": rounds,
+        "rounds": pairs,
     }
     details = {
-        "overhead_by_batch_size": found,
+        "price_by_batch_size": found,
         "sample_seconds": sample_seconds,
         "interval_seconds": interval_seconds,
-        "times_as_many_looks": often.times_as_many,
+        "times_as_many_looks": TIMES_AS_MANY,
+        "amplified": AMPLIFIED,
         "energy_source": source,
         "load_average": os.getloadavg(),
     }
@@ -204,19 +296,9 @@ def idle_child() -> Iterator[None]:
             child.kill()
 
 
-def compare(size: int, rounds: int) -> dict[str, Any]:
-    """Race at one batch size: overhead of every variant by clock, and the time of the bare step."""
-    taken = race(size, rounds)
-    show(size, taken)
-    figures: dict[str, Any] = {
-        name: {clock: overhead(taken, name, clock) for clock in taken[name]} for name in VARIANTS if name != "bare"
-    }
-    return {**figures, "bare_step_seconds": median(taken["bare"]["wall_seconds"])}
-
-
-def worst(found: dict[str, Any], name: str, figure: str) -> float:
-    """The largest of a variant's figures over the batch sizes, by the clock on the wall."""
-    return max(one[name]["wall_seconds"][figure] for one in found.values())
+def worst(found: dict[str, Any], name: str, clock: str, figure: str) -> float:
+    """A variant's figure at the batch size where its median is largest."""
+    return max((one[name][clock] for one in found.values()), key=lambda price: price["median"])[figure]
 
 
 def look(times: int = 50) -> tuple[float, float, str]:
@@ -232,16 +314,13 @@ def look(times: int = 50) -> tuple[float, float, str]:
     return seconds, max(component.interval_seconds, seconds / MOST_SAMPLING_SHARE), meter.reading.source
 
 
-def show(size: int, taken: dict[str, dict[str, list[float]]]) -> None:
-    """Print one race."""
-    rows = []
-    for name in VARIANTS:
-        cells = [f"{1e3 * median(taken[name]['wall_seconds']):.2f}"]
-        for clock in ("wall_seconds", "processor_seconds"):
-            one = overhead(taken, name, clock)
-            cells.append("" if name == "bare" else f"{one['median']:+.2%} ({one['low']:+.1%} to {one['high']:+.1%})")
-        rows.append((name, *cells))
-    report.table(f"batch {size}", ("", "ms a step", "overhead on the wall (95 %)", "overhead in processor time"), rows)
+def show(batch_size: int, prices: dict[str, dict[str, dict[str, float]]]) -> None:
+    """Print the prices at one batch size."""
+    rows = [
+        (name, *(f"{one['median']:+.2%} ({one['low']:+.1%} to {one['high']:+.1%})" for one in by_clock.values()))
+        for name, by_clock in prices.items()
+    ]
+    report.table(f"batch {batch_size}", ("", "price in processor time (95 %)", "price on the wall (95 %)"), rows)
 
 
 def _nothing() -> None:

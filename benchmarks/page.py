@@ -138,7 +138,7 @@ def _render_section(name: str, section: Section, result: Mapping[str, Any]) -> s
             section.about.strip(),
             "",
             f"`benchmarks/results/{name}.json`, measured on {when}: {where}; Python {machine['python']}, "
-            f"{versions}; seeds {_ranges(result['seeds'])}.",
+            f"{versions}" + (f"; seeds {_ranges(result['seeds'])}." if result["seeds"] else "."),
             "",
             "| key | value | what | beside |",
             "|---|---:|---|---|",

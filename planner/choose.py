@@ -26,6 +26,7 @@ from planner.predict.observe import probe_observations
 from planner.predict.power import limit_range_watts, power_limited, wants_power_limits
 from planner.predict.predicted import absent_candidates, predicted_candidates, with_quality
 from planner.predict.probe_order import probe
+from planner.predict.watts import observed_watts, power_notes, with_learned_watts
 from planner.rank.ranking import rank
 from planner.rank.totals import Terms
 from shunter.requests import ALL_OFFERS, LOCAL_OFFERS, JobRequest
@@ -82,6 +83,7 @@ def choose(
         here,
         terms,
         Residual.fit(history.steps[-MOST_OBSERVATIONS:]),
+        watts=observed_watts(history),
         probe_seconds=probe_seconds,
         measure=partial(measure, dataset, spec),
     )
@@ -91,7 +93,13 @@ def choose(
     if offers == LOCAL_OFFERS:
         not_asked_for = absent_candidates(workload, catalogue_offers(ALL_OFFERS, profiles), history)
         mentioned = better_elsewhere(rank(local, terms).table[0], not_asked_for, terms)
-    notes = [*_family_notes(request.model, family), *_price_notes(here, absent), *mentioned, *history.notes()]
+    notes = [
+        *_family_notes(request.model, family),
+        *_price_notes(here, absent),
+        *power_notes(profiles, [*observed_watts(history), *observations]),
+        *mentioned,
+        *history.notes(),
+    ]
     try:
         decision = decide([*local, *elsewhere], terms, workload=workload, notes=notes, observations=observations)
     except NoFeasiblePlacementError as error:
@@ -107,20 +115,23 @@ def _local_candidates(
     terms: Terms,
     residual: Residual,
     *,
+    watts: Sequence[StepObservation],
     probe_seconds: float,
     measure: MeasurePlacement,
 ) -> tuple[list[Candidate], list[StepObservation]]:
     """The candidates on this machine after the most promising were measured, and what was observed."""
-    candidates = predicted_candidates(workload, here, residual)
+    profiles = [offer.profile for offer in here]
+    candidates = with_learned_watts(predicted_candidates(workload, here, residual), workload, profiles, watts)
     if probe_seconds <= 0:
         return candidates, []
     found = probe(candidates, workload, terms, probe_seconds, measure)
-    candidates = corrected(candidates, found, workload)
+    observations = probe_observations(found, workload, profiles)
+    candidates = with_learned_watts(corrected(candidates, found, workload), workload, profiles, [*watts, *observations])
     leader = rank(candidates, terms).table[0].candidate
     if wants_power_limits(leader, terms):
         range_watts = limit_range_watts(leader.placement.accelerator)
         candidates += power_limited(leader, range_watts, workload, measure)
-    return candidates, probe_observations(found, workload, [offer.profile for offer in here])
+    return candidates, observations
 
 
 def _family_notes(asked: str, counted: str) -> list[str]:

@@ -18,13 +18,18 @@ from shunter.errors import HardwareError
 from shunter.frozen import Frozen
 
 
-class PowerSample(Frozen):
-    """Mean power over a stretch of even work."""
+class Load(Frozen):
+    """What keeps an accelerator busy."""
 
-    watts: float = Field(gt=0)
     busy_cores: float = Field(ge=0, description="Processor seconds by seconds; for a GPU 1 at work and 0 at rest.")
     flops_per_second: float = 0.0
     bytes_per_second: float = 0.0
+
+
+class PowerSample(Load):
+    """Mean power over a stretch of even work."""
+
+    watts: float = Field(gt=0)
     source: Source
 
 

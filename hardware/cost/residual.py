@@ -49,6 +49,9 @@ class StepObservation(Frozen):
         default=0.0, ge=0, description="Noise of this observation beyond that of its likes, in log seconds."
     )
     compiled: bool = Field(default=False, description="Whether the step was compiled, which the cost model knows not.")
+    mean_watts: float | None = Field(
+        default=None, gt=0, description="Power meanwhile, where counters or sensors measured it; never an estimate."
+    )
 
 
 class Residual:

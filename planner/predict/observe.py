@@ -52,7 +52,13 @@ def probe_observations(
     """
     by_name = {profile.accelerator.name: profile for profile in profiles}
     return [
-        _observation(workload, placement, by_name[placement.accelerator], measurement.step_seconds)
+        _observation(
+            workload,
+            placement,
+            by_name[placement.accelerator],
+            measurement.step_seconds,
+            measurement.mean_watts if measurement.watts_measured else None,
+        )
         for placement, measurement in found.items()
         if measurement is not None
     ]
@@ -84,6 +90,7 @@ def step_observation(
     measured_seconds: float,
     *,
     compiled: bool = False,
+    measured_watts: float | None = None,
 ) -> StepObservation:
     """One training's mean step beside the cost model's prediction.
 
@@ -94,8 +101,9 @@ def step_observation(
         profile: Profile of the accelerator there.
         measured_seconds: Mean wall clock of a step, waiting for its batch included.
         compiled: Whether it was compiled.
+        measured_watts: Mean power meanwhile; None where it was not measured.
     """
-    observation = _observation(describe(dataset, spec), placement, profile, measured_seconds)
+    observation = _observation(describe(dataset, spec), placement, profile, measured_seconds, measured_watts)
     return observation.model_copy(update={"compiled": compiled})
 
 
@@ -122,7 +130,11 @@ def expect(
 
 
 def _observation(
-    workload: Workload, placement: Placement, profile: HardwareProfile, measured_seconds: float
+    workload: Workload,
+    placement: Placement,
+    profile: HardwareProfile,
+    measured_seconds: float,
+    measured_watts: float | None,
 ) -> StepObservation:
     prediction = predict(workload, placement, profile)
     return StepObservation(
@@ -135,4 +147,5 @@ def _observation(
         measured_seconds=measured_seconds,
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
         parts=prediction.parts,
+        mean_watts=measured_watts,
     )

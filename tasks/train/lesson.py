@@ -56,15 +56,17 @@ class Lesson:
         seconds = mean_step_seconds(trained, self._placement)
         if self._expected is None or seconds is None or not learns_steps:
             return
-        profile = self._expected.profile
-        log_steps(
-            run.run_id,
-            [
-                step_observation(
-                    self._job.dataset, self._job.spec, self._placement, profile, seconds, compiled=self._compiled
-                )
-            ],
+        energy = self._energy.reading()
+        observed = step_observation(
+            self._job.dataset,
+            self._job.spec,
+            self._placement,
+            self._expected.profile,
+            seconds,
+            compiled=self._compiled,
+            measured_watts=energy.mean_watts if energy.method == "measured" else None,
         )
+        log_steps(run.run_id, [observed])
 
     def log_failure(self, run: Run | None, error: BaseException) -> None:
         """Keep the record of a training that an error ended; the error is the one to report."""

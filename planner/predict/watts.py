@@ -1,0 +1,100 @@
+"""Energy of placements at the power that was measured of trainings on the same accelerator, now and in past runs."""
+
+from collections.abc import Sequence
+
+from hardware.cost.learned_power import LearnedPower, MeasuredLoad, load_of, with_learned_joules
+from hardware.cost.residual import StepObservation
+from hardware.types import HardwareProfile, Workload
+from planner.assessment import Candidate
+from planner.history import History
+
+MOST_MEASUREMENTS = 200  # the newest; what is learned from them takes their number cubed
+
+
+def observed_watts(history: History) -> list[StepObservation]:
+    """The steps of past runs whose power was measured; of older trainings, their joules by their seconds.
+
+    Args:
+        history: Past runs.
+    """
+    measured = [step for step in history.steps if step.mean_watts is not None]
+    for run in history.runs:
+        if run.kind == "member" and run.joules and run.seconds and len(run.steps) == 1:
+            step = run.steps[0]
+            if step.mean_watts is None:
+                measured.append(step.model_copy(update={"mean_watts": run.joules / run.seconds}))
+    return sorted(measured, key=lambda step: step.measured_at)[-MOST_MEASUREMENTS:]
+
+
+def learned_power(profile: HardwareProfile, observations: Sequence[StepObservation]) -> LearnedPower:
+    """What measured steps on accelerators of the same model teach about the power of this one.
+
+    Args:
+        profile: Profile of the accelerator.
+        observations: Steps of any accelerators; those without measured power teach nothing.
+    """
+    return LearnedPower.fit(
+        profile,
+        [
+            MeasuredLoad(
+                watts=step.mean_watts,
+                **dict(load_of(step.workload, step.placement, profile, step.measured_seconds)),
+            )
+            for step in observations
+            if step.mean_watts is not None and step.accelerator_model == profile.accelerator.model
+        ],
+    )
+
+
+def with_learned_watts(
+    candidates: Sequence[Candidate],
+    workload: Workload,
+    profiles: Sequence[HardwareProfile],
+    observations: Sequence[StepObservation],
+) -> list[Candidate]:
+    """The candidates with the energy of what was learned; as they are where nothing was measured.
+
+    Args:
+        candidates: Candidates on any accelerators.
+        workload: Demand of the training.
+        profiles: Profiles of those that something may be known of.
+        observations: Steps with their power, where that was measured.
+    """
+    powers = {profile.accelerator.name: learned_power(profile, observations) for profile in profiles}
+    known = {profile.accelerator.name: profile for profile in profiles if powers[profile.accelerator.name].measurements}
+
+    def learned(candidate: Candidate) -> Candidate:
+        placement, prediction = candidate.placement, candidate.prediction
+        if placement.accelerator not in known:
+            return candidate
+        load = load_of(workload, placement, known[placement.accelerator], prediction.step_seconds)
+        joules = with_learned_joules(prediction, load, powers[placement.accelerator])
+        return candidate.model_copy(update={"prediction": joules})
+
+    return [learned(candidate) for candidate in candidates]
+
+
+def power_notes(profiles: Sequence[HardwareProfile], observations: Sequence[StepObservation]) -> list[str]:
+    """From how many measurements the power was learned, and how far it is off; a sentence an accelerator.
+
+    Where that of some accelerators is only estimated, that is said too: the two are no equals.
+
+    Args:
+        profiles: Profiles of the accelerators that are chosen from.
+        observations: Steps with their power, where that was measured.
+    """
+    notes, estimated = [], []
+    for profile in profiles:
+        power = learned_power(profile, observations)
+        name = profile.accelerator.name
+        if not power.measurements:
+            estimated.append(name)
+            continue
+        error = power.leave_one_out_error()
+        sure = "" if error is None else f", each of which the others tell within {error:.1%} (median)"
+        notes.append(f"The power of {name} is learned from {power.measurements} measured training(s){sure}.")
+    if notes and estimated:
+        notes.append(
+            f"That of {', '.join(estimated)} is estimated from a design power: energies of the two kinds are no equals."
+        )
+    return notes
