@@ -129,7 +129,7 @@ def _train_tracked(
         notes.decision = decision
         held.keep(decision.placement, trainings_together(request, profiles))
         log_decision(run_id, decision)
-        budget = spent.budget(request)
+        budget = spent.budget(request, decision.watched_limits)
         run = RunContext(request, dataset, profiles, decision, state.directory, run_id, budget, cluster, notes)
         with limited(decision.placement.accelerator, decision.placement.power_limit_watts):
             tuned, result, registered = recipe_of(request.model).train(run, clock)

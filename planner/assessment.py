@@ -26,6 +26,17 @@ class Candidate(Frozen):
     machines: int = Field(default=1, ge=1, description="How many are paid for: each takes the price and the power.")
     price_per_hour: float | None = Field(default=None, description="Of one; None when unknown.")
     price_source: PriceSource | None = Field(default=None, description="Given by the user, or the catalogue's.")
+    work_share: float = Field(
+        default=1.0,
+        gt=0,
+        description="Part of the planned epochs that past runs of this data lead to expect; 1 where there are none.",
+    )
+    work_log_deviation: float | None = Field(
+        default=None, description="Standard deviation of the logarithm of `work_share`; None where it is the plan's."
+    )
+    expected_runs: float = Field(
+        default=1.0, ge=1, description="Runs until one is good enough, as past runs of this data lead to expect."
+    )
     quality_probability: float | None = Field(
         default=None, description="That the asked quality is reached there, judged from past runs; None when unknown."
     )
@@ -111,9 +122,13 @@ class Assessment(Frozen):
         return intervals[quantity]
 
     def score(self, weights: Weights) -> float:
-        """What is minimised: the total itself of a single objective, else the product; infinite when unknown."""
+        """What is minimised: the total of a single objective, else the product, of all runs until one is good enough.
+
+        Infinite when unknown.
+        """
         used = weights.used
-        values = {quantity: self.total(quantity) for quantity in used}
+        runs = self.candidate.expected_runs
+        values = {quantity: None if (total := self.total(quantity)) is None else total * runs for quantity in used}
         if any(value is None for value in values.values()):
             return math.inf
         if len(used) == 1:

@@ -5,27 +5,29 @@ from `planner.history`), limits and order (`planner.rank`), the choice (`planner
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 
 from engine.data.dataset import Dataset
 from engine.probes.measurement import Measurement, measure
-from hardware.cost.residual import Residual, StepObservation
+from hardware.cost.residual import Residual
 from hardware.types import HardwareProfile, Placement, Workload
 from models.graph import GraphSpec
 from models.names import AUTO_FAMILIES, representative
 from models.spec import ModelSpec
 from planner.assessment import Candidate
 from planner.candidates.offers import Offer, catalogue_offers, check_limits, local_offers
+from planner.candidates.placements import batch_sizes, largest_worth_trying
 from planner.decide import Decision, NoFeasiblePlacementError, decide
 from planner.describe import describe, job_size, spec_of
 from planner.explain.elsewhere import better_elsewhere
-from planner.explore import explored
+from planner.explore import PastJob, explored
 from planner.history import History, data_key
-from planner.predict.correct import MeasurePlacement, corrected
-from planner.predict.observe import probe_observations
-from planner.predict.power import limit_range_watts, power_limited, wants_power_limits
-from planner.predict.predicted import absent_candidates, predicted_candidates, with_quality
-from planner.predict.probe_order import probe
+from planner.predict.observe import measured_before, probe_observations
+from planner.predict.power import PowerLimits, device_power_limits
+from planner.predict.predicted import absent_candidates, predicted_candidates, with_quality, with_work
+from planner.predict.probes import Probes
 from planner.predict.watts import observed_watts, power_notes, with_learned_watts
 from planner.rank.ranking import rank
 from planner.rank.totals import Terms
@@ -46,12 +48,15 @@ def choose(
     probe_seconds: float = PROBE_SECONDS,
     history: History | None = None,
     measure: MeasureTraining = measure,
+    power_limits: PowerLimits = device_power_limits,
 ) -> Decision:
     """Choose where and how the training runs.
 
-    On this machine the best candidate of each kind is measured first, in a few steps, then for about a second whichever
-    leads, until that is one so measured. Each measurement sets the estimates of its neighbours right. What is not here
-    is predicted from the catalogue.
+    What counts is the work until the asked quality, as past runs of the same data teach for each batch size, those that
+    missed it among them, times what an epoch takes. On this machine the best candidate of each kind is measured first,
+    in a few steps, then for about a second whichever leads, until that is one so measured; what past runs measured is
+    not measured again. Each measurement sets the estimates of its neighbours right. What is not here is predicted from
+    the catalogue. Then another batch size may be tried, as `--explore` permits.
 
     Args:
         dataset: Data to train on.
@@ -62,86 +67,108 @@ def choose(
         probe_seconds: Time after which no further measurement begins, except the first of each kind: on a crowded
             machine a step on many threads can take a hundred times as long as on one, and only measuring shows it.
             0 measures nothing.
-        history: Past runs, which teach about times and quality; None knows of none.
+        history: Past runs, which teach about times, work and quality; None knows of none.
         measure: Measurement of the training at a placement for some steps.
+        power_limits: Power limits of an accelerator that are worth trying.
 
     Raises:
         NoFeasiblePlacementError: no placement keeps the limits.
         RequestError: the model family is unknown or cannot take this data, an accelerator is unknown, or no accelerator
             at all can keep a limit.
     """
-    family = representative(request.model, dataset.features)
-    spec = spec_of(family, request.architecture.towers)
-    workload = describe(dataset, spec)
+    job = _Job.of(dataset, request, history or History())
     here = local_offers(profiles, request.pricing.price_per_hour)
     absent = catalogue_offers(offers, profiles)
     check_limits(request, [*here, *absent])
-    terms = Terms.of(request.limits, request.objective, job_size(dataset, request), request.pricing.billing)
-    history = history or History()
-    local, observations = _local_candidates(
-        workload,
-        here,
-        terms,
-        Residual.fit(history.steps[-MOST_OBSERVATIONS:]),
-        watts=observed_watts(history),
-        probe_seconds=probe_seconds,
-        measure=partial(measure, dataset, spec),
+    residual = Residual.fit(job.history.unlimited_steps[-MOST_OBSERVATIONS:])
+    watts = observed_watts(job.history)
+    predicted = predicted_candidates(job.workload, here, residual, job.batch_sizes)
+    probes = Probes(
+        job.learned(with_learned_watts(predicted, job.workload, profiles, watts)),
+        job.workload,
+        job.terms,
+        partial(measure, dataset, job.spec),
+        seconds=probe_seconds,
+        known=measured_before(job.workload, job.history.steps, profiles, datetime.now(UTC)),
     )
-    local = with_quality(local, history, dataset, request)
-    elsewhere = with_quality(absent_candidates(workload, absent, history), history, dataset, request)
+    probes.measure_leaders()
+    probes.measure_power_limits(power_limits)
+    elsewhere = job.learned(absent_candidates(job.workload, absent, job.history, job.batch_sizes))
     mentioned: list[str] = []
     if offers == LOCAL_OFFERS:
-        not_asked_for = absent_candidates(workload, catalogue_offers(ALL_OFFERS, profiles), history)
-        mentioned = better_elsewhere(rank(local, terms).table[0], not_asked_for, terms)
-    notes = [
-        *_family_notes(request.model, family),
-        *_price_notes(here, absent),
-        *power_notes(profiles, [*observed_watts(history), *observations]),
-        *mentioned,
-        *history.notes(),
-    ]
-    try:
-        decision = decide([*local, *elsewhere], terms, workload=workload, notes=notes, observations=observations)
-    except NoFeasiblePlacementError as error:
-        raise error.hinting(mentioned) from None
-    if offers != LOCAL_OFFERS or not request.explore:
-        return decision
-    return explored(decision, history, data=data_key(data_params(dataset)), family=request.model)
+        unasked = catalogue_offers(ALL_OFFERS, profiles)
+        leader = rank(probes.candidates(), job.terms).table[0]
+        sizes = sorted({leader.candidate.placement.batch_size, max(job.batch_sizes)})
+        not_here = job.learned(absent_candidates(job.workload, unasked, job.history, sizes))
+        mentioned = better_elsewhere(leader, not_here, job.terms)
+    notes = [*job.notes(), *_price_notes(here, absent)]
+
+    def decided() -> Decision:
+        candidates = [*probes.candidates(), *elsewhere]
+        observations = probe_observations(probes.newly_found(), job.workload, profiles)
+        of_power = power_notes(profiles, [*watts, *observations])
+        said = [*notes, *of_power, *mentioned, *job.history.notes()]
+        try:
+            return decide(candidates, job.terms, workload=job.workload, notes=said, observations=observations)
+        except NoFeasiblePlacementError as error:
+            raise error.hinting(mentioned) from None
+
+    # What a step takes is measured in seconds, so no whole run is spent on that: only work is left to be tried.
+    while True:
+        decision = decided()
+        if offers == LOCAL_OFFERS:
+            decision = explored(decision, job.past, request.placement.explore)
+        if not (decision.chosen.candidate.is_here and probes.measure_candidate(decision.chosen.candidate)):
+            return decision
 
 
-def _local_candidates(
-    workload: Workload,
-    here: Sequence[Offer],
-    terms: Terms,
-    residual: Residual,
-    *,
-    watts: Sequence[StepObservation],
-    probe_seconds: float,
-    measure: MeasurePlacement,
-) -> tuple[list[Candidate], list[StepObservation]]:
-    """The candidates on this machine after the most promising were measured, and what was observed."""
-    profiles = [offer.profile for offer in here]
-    candidates = with_learned_watts(predicted_candidates(workload, here, residual), workload, profiles, watts)
-    if probe_seconds <= 0:
-        return candidates, []
-    found = probe(candidates, workload, terms, probe_seconds, measure)
-    observations = probe_observations(found, workload, profiles)
-    candidates = with_learned_watts(corrected(candidates, found, workload), workload, profiles, [*watts, *observations])
-    leader = rank(candidates, terms).table[0].candidate
-    if wants_power_limits(leader, terms):
-        range_watts = limit_range_watts(leader.placement.accelerator)
-        candidates += power_limited(leader, range_watts, workload, measure)
-    return candidates, observations
+@dataclass(frozen=True)
+class _Job:
+    """What is to be trained, and what past runs of it teach."""
 
+    request: JobRequest
+    family: str
+    spec: ModelSpec | GraphSpec
+    workload: Workload
+    terms: Terms
+    past: PastJob
+    batch_sizes: Sequence[int]
 
-def _family_notes(asked: str, counted: str) -> list[str]:
-    """Said where tuning will choose the family too."""
-    if asked == counted:
-        return []
-    return [
-        f"Tuning chooses among {', '.join(AUTO_FAMILIES)}: placements are judged by {counted}, which asks most of "
-        "them, so that another family needs less than is said here."
-    ]
+    @classmethod
+    def of(cls, dataset: Dataset, request: JobRequest, history: History) -> "_Job":
+        family = representative(request.model, dataset.features)
+        spec = spec_of(family, request.architecture.towers)
+        workload = describe(dataset, spec)
+        past = PastJob(history, data_key(data_params(dataset)), request.model)
+        largest = largest_worth_trying(past.good_batch_sizes())
+        return cls(
+            request=request,
+            family=family,
+            spec=spec,
+            workload=workload,
+            terms=Terms.of(request.limits, request.objective, job_size(dataset, request), request.pricing.billing),
+            past=past,
+            batch_sizes=request.placement.sizes or batch_sizes(workload.train_samples, largest),
+        )
+
+    @property
+    def history(self) -> History:
+        return self.past.history
+
+    def learned(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """The candidates with the work and the quality that past runs of the same data lead to expect."""
+        past, min_auc = self.past, self.request.limits.min_auc
+        working = with_work(candidates, past.history, data=past.data, family=past.family)
+        return with_quality(working, past.history, min_auc, data=past.data, family=past.family)
+
+    def notes(self) -> list[str]:
+        """Said where tuning will choose the family too."""
+        if self.request.model == self.family:
+            return []
+        return [
+            f"Tuning chooses among {', '.join(AUTO_FAMILIES)}: placements are judged by {self.family}, which asks most "
+            "of them, so that another family needs less than is said here."
+        ]
 
 
 def _price_notes(here: Sequence[Offer], absent: Sequence[Offer]) -> list[str]:

@@ -3,6 +3,7 @@
 Nothing here measures, reads a clock or asks a machine, so its tests are tables.
 """
 
+import math
 from collections.abc import Sequence
 
 from pydantic import Field
@@ -15,12 +16,20 @@ from planner.explain.sentences import explain, explain_infeasible, reason
 from planner.explain.table import table_row
 from planner.rank.ranking import rank
 from planner.rank.relaxation import Relaxation, nearest_relaxations
-from planner.rank.totals import Terms
+from planner.rank.totals import Terms, totals_of
 from shunter.errors import InfeasibleError
 from shunter.frozen import Frozen
 from shunter.requests import Billing, Limits, Weights
 
 __all__ = ["Assessment", "Candidate", "Decision", "Miss", "NoFeasiblePlacementError", "decide"]
+
+
+class Trial(Frozen):
+    """A run that is to teach: another placement than the best known, within bounds."""
+
+    best_known: Placement
+    stop_multiple: float = Field(description="Of what the best known is expected to take: then the trial is stopped.")
+    stop_hours: float = Field(description="The same as hours of this run.")
 
 
 class Decision(Frozen):
@@ -47,11 +56,25 @@ class Decision(Frozen):
     )
     notes: tuple[str, ...] = Field(default=(), description="What else whoever decides should know, a sentence each.")
     observations: tuple[StepObservation, ...] = Field(default=(), description="What was measured for it.")
+    trial: Trial | None = Field(default=None, description="Why it is tried though another is the best known, if so.")
 
     @property
     def terms(self) -> Terms:
         """On what the candidates were compared."""
         return Terms.of(self.limits, self.objective, self.job, self.billing)
+
+    @property
+    def watched_limits(self) -> Limits:
+        """The limits at which the run is stopped: the user's, and the end of a trial."""
+        if self.trial is None or (self.limits.max_hours or math.inf) <= self.trial.stop_hours:
+            return self.limits
+        return self.limits.model_copy(update={"max_hours": self.trial.stop_hours})
+
+    @property
+    def plan_seconds(self) -> float:
+        """Time of the whole job if it needed all the planned epochs, whatever past runs lead to expect."""
+        plan = self.chosen.candidate.model_copy(update={"work_share": 1.0})
+        return float(totals_of([plan], self.terms).hours[0]) * 3600
 
     @property
     def chosen(self) -> Assessment:

@@ -13,7 +13,7 @@ from pydantic_core import to_json
 from engine.checkpoint.storage import write_text
 from engine.data.dataset import Dataset
 from shunter.errors import RequestError
-from shunter.requests import TrainRequest
+from shunter.requests import Explore, TrainRequest
 from shunter.settings import Settings
 
 State = TypeVar("State", bound=BaseModel)
@@ -25,6 +25,8 @@ KEY_ORDER = (
     *("cluster_resource", "fixed_threads", "tower_partition", "task_weights", "search_method", "cold_start"),
     *("search_space", "search_cost", "parallel_trials", "search_storage", "register_as"),
 )
+
+LATER = frozenset({"batch_sizes"})  # options that the first version had not, left out where they are not given
 
 
 class StateFolder:
@@ -125,7 +127,9 @@ def _key_text(request: TrainRequest) -> str:
     """The request as the key of its folder has it, in the order of the first version: what that left goes on, too."""
     asked = request.flat()
     names = [*KEY_ORDER, *sorted(asked.keys() - {*KEY_ORDER, FREE_TO_CHANGE})]
-    return to_json({name: asked[name] for name in names}).decode()
+    kept = {name: asked[name] for name in names if not (name in LATER and asked[name] is None)}
+    kept["explore"] = asked["explore"] == Explore.FREE  # a switch in the first version
+    return to_json(kept).decode()
 
 
 def unfinished_runs() -> list[Path]:

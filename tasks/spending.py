@@ -11,7 +11,7 @@ from hardware.budget import Budget, Meter
 from hardware.meters.meter import measure_energy
 from hardware.reservation import watching
 from hardware.types import EnergyReading
-from shunter.requests import JobRequest
+from shunter.requests import JobRequest, Limits
 from tasks.run_state import StateFolder
 
 
@@ -39,9 +39,14 @@ class Spending:
         earlier = self._earlier()
         return self._meter.reading if earlier is None else add_readings(earlier, self._meter.reading)
 
-    def budget(self, request: JobRequest) -> Budget:
-        """The limits of the request, less what earlier attempts have used of them."""
-        return Budget.of(request.limits, request.pricing, self._meter, used=self._earlier())
+    def budget(self, request: JobRequest, limits: Limits | None = None) -> Budget:
+        """The limits, less what earlier attempts have used of them.
+
+        Args:
+            request: What was asked for, with the price.
+            limits: Limits to watch; those of the request if None.
+        """
+        return Budget.of(limits or request.limits, request.pricing, self._meter, used=self._earlier())
 
     def save(self) -> None:
         """Keep the total for the next attempt."""

@@ -69,6 +69,9 @@ class Evidence(Ending):
         default=None, ge=0, description="Passes over the training part, of all trials and members."
     )
     planned_epochs: float | None = Field(default=None, gt=0, description="The same, as they were planned for.")
+    planned_seconds: float | None = Field(
+        default=None, gt=0, description="Time of the work if it takes all the planned epochs; None when unknown."
+    )
     predicted: Figures = Figures()
     measured: Figures = Figures()
     total_seconds: float | None = Field(default=None, gt=0, description="The whole flow, earlier attempts included.")
@@ -83,8 +86,10 @@ class Evidence(Ending):
 
     @property
     def work_share(self) -> float | None:
-        """Time of the work over the predicted time of the whole plan; None where either is unknown."""
-        seconds, planned = self.measured.seconds, self.predicted.seconds
+        """Part of the planned work that was done: of its epochs, or else of its time; None where neither is known."""
+        if self.epochs and self.planned_epochs:
+            return self.epochs / self.planned_epochs
+        seconds, planned = self.measured.seconds, self.planned_seconds or self.predicted.seconds
         return None if seconds is None or planned is None else seconds / planned
 
 

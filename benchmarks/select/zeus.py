@@ -16,7 +16,7 @@ Cumulative regret adds what was really spent, slices and misses included, over 1
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -33,22 +33,26 @@ PRICE_PER_HOUR = {"V100": 2.85, "P100": 1.68, "K80": 0.52}
 
 @dataclass(frozen=True)
 class Job:
-    """A workload with its target: the metric to reach, the most epochs, and the batch size a user starts from."""
+    """A workload with its target: the metric to reach, the most epochs, and the batch size a user starts from.
+
+    The samples of an epoch, which only say how long a step is, are those of the data sets' own descriptions.
+    """
 
     dataset: str
     optimizer: str
     target_metric: float
     max_epochs: int
     default_batch_size: int
+    samples: int
 
 
 JOBS = {
-    "NCF": Job("movielens-1m", "adam", 0.41, 100, 1024),
-    "ShuffleNet": Job("cifar100", "adadelta", 0.6, 100, 1024),
-    "ResNet-50": Job("imagenet", "adadelta", 0.65, 100, 256),
-    "DeepSpeech2": Job("librispeech", "adamw", 40.0, 16, 256),
-    "BERT SQuAD": Job("squad", "adamw", 84.0, 6, 32),
-    "BERT Sentiment140": Job("sentiment140", "adamw", 0.84, 10, 128),
+    "NCF": Job("movielens-1m", "adam", 0.41, 100, 1024, 4_970_845),
+    "ShuffleNet": Job("cifar100", "adadelta", 0.6, 100, 1024, 50_000),
+    "ResNet-50": Job("imagenet", "adadelta", 0.65, 100, 256, 1_281_167),
+    "DeepSpeech2": Job("librispeech", "adamw", 40.0, 16, 256, 281_241),
+    "BERT SQuAD": Job("squad", "adamw", 84.0, 6, 32, 88_524),
+    "BERT Sentiment140": Job("sentiment140", "adamw", 0.84, 10, 128, 1_600_000),
 }
 
 
@@ -120,6 +124,10 @@ class Game:
         epochs: Epochs to the target by batch size, one for each recorded seed; NaN where it was missed.
         max_epochs: Most epochs of a run.
         menu: Menu that strategies are told.
+        gpus: GPUs on offer.
+        samples: Samples of an epoch.
+        measured: Seconds of an epoch and mean watts, by arm and cap.
+        price_per_hour: Price of each GPU.
     """
 
     name: str
@@ -128,6 +136,22 @@ class Game:
     epochs: Mapping[int, np.ndarray]
     max_epochs: int
     menu: Menu
+    gpus: tuple[str, ...] = ()
+    samples: int = 0
+    measured: Mapping[tuple[Arm, int], tuple[float, float]] = field(default_factory=dict)
+    price_per_hour: Mapping[str, float] = field(default_factory=dict)
+
+    def caps(self, gpu: str) -> list[int]:
+        """Caps that were recorded on a GPU, the highest last."""
+        return sorted({cap for arm, cap in self.measured if arm.gpu == gpu})
+
+    def recorded(self, arm: Arm, cap: float | None) -> tuple[float, float] | None:
+        """Seconds of an epoch and mean watts; None where it was never run."""
+        return self.measured.get((arm, self.caps(arm.gpu)[-1] if cap is None else round(cap)))
+
+    def rate(self, arm: Arm, watts: float) -> float:
+        """What a second takes of the objective."""
+        return {"time": 1.0, "energy": watts, "cost": self.price_per_hour[arm.gpu] / 3600}[self.objective]
 
     @cached_property
     def optimum(self) -> tuple[Arm, int, float]:
@@ -226,6 +250,7 @@ def _game(name: str, job: Job, gpus: Sequence[str], objective: Objective, record
     sizes, targets = runs["batch_size"].to_numpy(int), runs["target_epoch"].to_numpy(float)
     by_batch = {int(size): targets[sizes == size] for size in np.unique(sizes)}
     costs: dict[Arm, dict[int, float]] = {}
+    measured: dict[tuple[Arm, int], tuple[float, float]] = {}
     for gpu in gpus:
         table = power[gpu]
         table = table.loc[(table["dataset"] == job.dataset) & (table["optimizer"] == job.optimizer)]
@@ -235,9 +260,21 @@ def _game(name: str, job: Job, gpus: Sequence[str], objective: Objective, record
             if batch_size in by_batch:
                 amounts = {"time": seconds, "energy": seconds * watts, "cost": seconds * PRICE_PER_HOUR[gpu] / 3600}
                 costs.setdefault(Arm(gpu, int(batch_size)), {})[int(cap)] = amounts[objective]
+                measured[Arm(gpu, int(batch_size)), int(cap)] = (float(seconds), float(watts))
     largest = max(arm.batch_size for arm in costs if arm.gpu == gpus[0])
     menu = Menu(
         arms={arm: tuple(sorted(costs[arm])) for arm in sorted(costs)},
         default=Arm(gpus[0], min(job.default_batch_size, largest)),
     )
-    return Game(f"{name} on {' or '.join(gpus)}", objective, costs, by_batch, job.max_epochs, menu)
+    return Game(
+        f"{name} on {' or '.join(gpus)}",
+        objective,
+        costs,
+        by_batch,
+        job.max_epochs,
+        menu,
+        gpus=tuple(gpus),
+        samples=job.samples,
+        measured=measured,
+        price_per_hour=PRICE_PER_HOUR,
+    )

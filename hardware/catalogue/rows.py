@@ -9,6 +9,7 @@ import difflib
 import re
 import statistics
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -189,17 +190,22 @@ def load_catalogue(user_file: Path | None = None) -> Catalogue:
     Raises:
         RequestError: a file cannot be read, or a row of it is wrong; the message names file, row and field.
     """
-    shipped = _read(files("hardware.catalogue").joinpath("accelerators.yaml").read_text(), "accelerators.yaml")
     path = user_file or Settings().catalogue_path
     if user_file is None and Settings().catalogue is None and not path.is_file():
-        return _build(shipped, "accelerators.yaml")
+        return _catalogue(None, "accelerators.yaml")
     try:
-        text = path.read_text()
+        return _catalogue(path.read_text(), str(path))
     except OSError as error:
         raise RequestError(
             f"The catalogue {path} cannot be read ({error.strerror}): correct SHUNTER_CATALOGUE or the file."
         ) from error
-    return _build(_merge(shipped, _read(text, str(path))), str(path))
+
+
+@lru_cache(maxsize=4)
+def _catalogue(text: str | None, name: str) -> Catalogue:
+    """The shipped rows under those of the user's file; the same text is parsed once, as a choice asks often."""
+    shipped = _read(files("hardware.catalogue").joinpath("accelerators.yaml").read_text(), "accelerators.yaml")
+    return _build(shipped if text is None else _merge(shipped, _read(text, name)), name)
 
 
 def _read(text: str, name: str) -> dict[str, Any]:

@@ -49,6 +49,11 @@ class StepObservation(Frozen):
         default=0.0, ge=0, description="Noise of this observation beyond that of its likes, in log seconds."
     )
     compiled: bool = Field(default=False, description="Whether the step was compiled, which the cost model knows not.")
+    steps: int | None = Field(default=None, description="Steps that were measured; None when unknown.")
+    measured_interval: tuple[float, float] | None = Field(
+        default=None, description="Holds nine in ten of the steps of a probe; None when unknown."
+    )
+    memory_bytes: int | None = Field(default=None, description="Peak while it was measured; None when unknown.")
     mean_watts: float | None = Field(
         default=None, gt=0, description="Power meanwhile, where counters or sensors measured it; never an estimate."
     )

@@ -9,12 +9,19 @@ LARGEST_BATCH = 8192
 STEPS_PER_EPOCH = 100
 
 
-def placements(workload: Workload, profiles: Sequence[HardwareProfile]) -> list[Placement]:
+def placements(
+    workload: Workload, profiles: Sequence[HardwareProfile], sizes: Sequence[int] | None = None
+) -> list[Placement]:
     """All candidates on the profiled accelerators; whether they fit into memory and limits is decided later.
 
     Of the server's other knobs, depth and readers of the prefetch follow the measured times while training
     (`engine.data.pipeline.plan_prefetch`), a GPU's power limit is tried at the leader alone (`planner.predict.power`),
     and interop threads are left to torch: eager training gives them no work. `benchmarks/knobs.py` measures each.
+
+    Args:
+        workload: Demand of the training.
+        profiles: Profiles of the accelerators.
+        sizes: Batch sizes; if None, those that suit the number of samples.
     """
     return [
         Placement(accelerator=profile.accelerator.name, threads=threads, precision=precision, batch_size=batch_size)
@@ -22,7 +29,7 @@ def placements(workload: Workload, profiles: Sequence[HardwareProfile]) -> list[
         for threads in thread_counts(profile)
         for precision in precisions(profile)
         if not workload.dense or precision in workload.dense
-        for batch_size in batch_sizes(workload.train_samples)
+        for batch_size in sizes or batch_sizes(workload.train_samples)
     ]
 
 
@@ -40,16 +47,29 @@ def precisions(profile: HardwareProfile) -> list[Precision]:
     return ["fp32", "bf16"] if "bf16" in rates and rates["bf16"].value > rates["fp32"].value else ["fp32"]
 
 
-def batch_sizes(train_samples: int) -> list[int]:
-    """Powers of two from 64 to 8192 that leave an epoch at least 100 optimiser steps.
+def batch_sizes(train_samples: int, largest: int = LARGEST_BATCH) -> list[int]:
+    """Powers of two from 64 on that leave an epoch at least 100 optimiser steps.
 
     A large batch is always the fastest, yet quality is not predicted before training: an epoch with few steps learns
-    little, and beyond 8192 learning rates need a scaling that tuning does not search. Where the data is too small for
-    100 steps even at 64 samples, 64 (or all samples, where there are fewer) is the only size.
+    little, and beyond 8192 nothing is taken on trust (`largest_worth_trying`). Where the data is too small for 100
+    steps even at 64 samples, 64 (or all samples, where there are fewer) is the only size.
+
+    Args:
+        train_samples: Samples of an epoch.
+        largest: Largest size.
     """
-    sizes = [1 << power for power in range(SMALLEST_BATCH.bit_length() - 1, LARGEST_BATCH.bit_length())]
+    sizes = [1 << power for power in range(SMALLEST_BATCH.bit_length() - 1, largest.bit_length())]
     enough = [size for size in sizes if train_samples >= size * STEPS_PER_EPOCH]
     return enough or [min(SMALLEST_BATCH, train_samples)]
+
+
+def largest_worth_trying(good: Sequence[int]) -> int:
+    """Twice the largest batch size with which a training of the same data was good enough, and 8192 at least.
+
+    Args:
+        good: Batch sizes of past trainings that were good enough.
+    """
+    return max(LARGEST_BATCH, 2 * max(good, default=0))
 
 
 def kind(placement: Placement) -> tuple[str, int, Precision]:

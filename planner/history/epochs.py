@@ -2,8 +2,12 @@
 
 Small batches need about the same number of passes over the data whatever their size, large ones more and more
 (McCandlish et al., "An Empirical Model of Large-Batch Training", 2018, section 2), and both ends may never arrive. So
-the logarithm of the epochs is a smooth function of the logarithm of the batch size, the same on every accelerator, and
-a training that was stopped says that it would have needed more.
+the logarithm of the epochs is a rising line in the logarithm of the batch size and a smooth function about it, the same
+on every accelerator, and a training that was stopped says that it would have needed more.
+
+The constants are those of greatest likelihood, rounded outwards, on the trainings that Pollux' authors recorded (Qiao
+et al., OSDI 2021: CIFAR-10, ImageNet, DeepSpeech2 and NCF at 6 to 8 batch sizes each, to nine tenths and to 97 % of
+what all of them reach); `python -m benchmarks.select.work_priors` derives them anew.
 """
 
 from collections.abc import Sequence
@@ -11,11 +15,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.history.gaussian_process import Observations, Posterior, regress, similarity, with_lower_bounds
+from planner.history.gaussian_process import Level, Observations, Posterior, regress, similarity, with_lower_bounds
 
-SPREAD = 0.6  # one standard deviation of the logarithm between distant batch sizes
-OCTAVES = 3.0
-NOISE = 0.12  # of one training to the next, with another seed
+SLOPE, SLOPE_DEVIATION = 0.15, 0.10  # of the logarithm, for each doubling of the batch size
+SPREAD = 0.4  # one standard deviation of the logarithm about the line, between distant batch sizes
+OCTAVES = 2.6
+NOISE = 0.10  # of one training to the next, with another seed
+# Before any run: the plan is an upper estimate, of which early stopping leaves a half or so.
+PLAN = Level(mean=float(np.log(0.5)), deviation=0.7)
 
 
 @dataclass(frozen=True)
@@ -34,33 +41,43 @@ class EpochCount:
     reached: bool
 
 
-def estimate_epochs(seen: Sequence[EpochCount], batch_sizes: Sequence[int], *, spread: float = SPREAD) -> Posterior:
+def estimate_epochs(
+    seen: Sequence[EpochCount], batch_sizes: Sequence[int], *, spread: float = SPREAD, level: Level | None = None
+) -> Posterior:
     """Belief about the natural logarithm of the epochs needed at each batch size.
 
     Args:
-        seen: Trainings of this workload, at least one of which was good enough.
+        seen: Trainings of this workload; at least one was good enough, unless a level is given.
         batch_sizes: Batch sizes to judge, one each.
         spread: Standard deviation of the logarithm between distant batch sizes.
+        level: Prior belief in the mean over batch sizes; unknown by default.
     """
+    middle = float(_octaves([count.batch_size for count in seen] or batch_sizes).mean())
 
     def kernel(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        return spread**2 * similarity(first[:, 0], second[:, 0], OCTAVES)
+        line = SLOPE_DEVIATION**2 * np.outer(first[:, 0] - middle, second[:, 0] - middle)
+        return line + spread**2 * similarity(first[:, 0], second[:, 0], OCTAVES)
+
+    def trend(sizes: Sequence[int]) -> np.ndarray:
+        return SLOPE * (_octaves(sizes)[:, 0] - middle)
 
     done = [count for count in seen if count.reached]
     stopped = [count for count in seen if not count.reached]
     observations = Observations(
         _octaves([count.batch_size for count in done]),
-        np.log([count.epochs for count in done]),
+        np.log([count.epochs for count in done]) - trend([count.batch_size for count in done]),
         np.full(len(done), NOISE),
     )
     observations = with_lower_bounds(
         kernel,
         observations,
         _octaves([count.batch_size for count in stopped]),
-        [float(np.log(count.epochs)) for count in stopped],
+        list(np.log([count.epochs for count in stopped]) - trend([count.batch_size for count in stopped])),
         NOISE,
+        level=level,
     )
-    return regress(kernel, observations, _octaves(batch_sizes))
+    belief = regress(kernel, observations, _octaves(batch_sizes), level)
+    return Posterior(belief.mean + trend(batch_sizes), belief.covariance)
 
 
 def _octaves(batch_sizes: Sequence[int]) -> np.ndarray:

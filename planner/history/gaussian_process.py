@@ -18,8 +18,21 @@ from scipy.stats import norm
 Kernel = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """Prior covariance `[a, b]` of two sets of inputs, `[a, columns]` and `[b, columns]`."""
 
-VAGUE_VARIANCE = 25.0  # of the level: on a logarithmic scale anything within a factor of 10,000 is as good as certain
+VAGUE_DEVIATION = 5.0  # of the level: on a logarithmic scale anything within a factor of 10,000 is as good as certain
 JITTER = 1e-9
+
+
+@dataclass(frozen=True)
+class Level:
+    """What is believed beforehand of the mean of all values.
+
+    Attributes:
+        mean: Expected mean.
+        deviation: Standard deviation of the belief.
+    """
+
+    mean: float
+    deviation: float = VAGUE_DEVIATION
 
 
 @dataclass(frozen=True)
@@ -38,6 +51,11 @@ class Posterior:
     def deviation(self) -> np.ndarray:
         """Standard deviation of each, `[n]`."""
         return np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
+
+    def deviation_from(self, index: int) -> np.ndarray:
+        """Standard deviation of each one's difference to the one at `index`, `[n]`."""
+        own = np.diag(self.covariance)
+        return np.sqrt(np.maximum(own + own[index] - 2 * self.covariance[index], 0.0))
 
     def draw(self, random: np.random.Generator) -> np.ndarray:
         """One joint sample, `[n]`."""
@@ -58,27 +76,36 @@ class Observations:
     noise: np.ndarray
 
 
-def regress(kernel: Kernel, seen: Observations, queries: np.ndarray) -> Posterior:
-    """Belief about the values at `queries` after what was seen; its level is unknown beforehand.
+def regress(kernel: Kernel, seen: Observations, queries: np.ndarray, level: Level | None = None) -> Posterior:
+    """Belief about the values at `queries` after what was seen.
 
     Args:
         kernel: Prior covariance.
-        seen: At least one observation.
+        seen: What was seen; at least one observation, unless a level is given.
         queries: Inputs `[q, columns]`.
+        level: Prior belief in the mean of all values; unknown by default.
     """
-    level = float(seen.values.mean())
+    level = level or Level(float(seen.values.mean()))
 
-    def vague(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        return kernel(first, second) + VAGUE_VARIANCE
+    def shifting(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        return kernel(first, second) + level.deviation**2
 
-    factor = cho_factor(vague(seen.inputs, seen.inputs) + np.diag(seen.noise**2 + JITTER), lower=True)
-    cross = vague(queries, seen.inputs)
-    mean = level + cross @ cho_solve(factor, seen.values - level)
-    return Posterior(mean, vague(queries, queries) - cross @ cho_solve(factor, cross.T))
+    if not len(seen.values):
+        return Posterior(np.full(len(queries), level.mean), shifting(queries, queries))
+    factor = cho_factor(shifting(seen.inputs, seen.inputs) + np.diag(seen.noise**2 + JITTER), lower=True)
+    cross = shifting(queries, seen.inputs)
+    mean = level.mean + cross @ cho_solve(factor, seen.values - level.mean)
+    return Posterior(mean, shifting(queries, queries) - cross @ cho_solve(factor, cross.T))
 
 
 def with_lower_bounds(
-    kernel: Kernel, seen: Observations, inputs: np.ndarray, bounds: Sequence[float], noise: float
+    kernel: Kernel,
+    seen: Observations,
+    inputs: np.ndarray,
+    bounds: Sequence[float],
+    noise: float,
+    *,
+    level: Level | None = None,
 ) -> Observations:
     """The observations, and for each value of which only a lower bound is known what that teaches.
 
@@ -86,13 +113,14 @@ def with_lower_bounds(
 
     Args:
         kernel: Prior covariance.
-        seen: Values that were seen to the end, at least one.
+        seen: Values that were seen to the end; at least one, unless a level is given.
         inputs: Inputs at which the bounds were met, `[n, columns]`.
         bounds: Lower bound of each value.
         noise: Standard deviation of a single value.
+        level: Prior belief in the mean of all values; unknown by default.
     """
     for row, bound in zip(inputs, bounds, strict=True):
-        believed = regress(kernel, seen, row[None])
+        believed = regress(kernel, seen, row[None], level)
         mean, variance = float(believed.mean[0]), float(believed.covariance[0, 0]) + noise**2
         deviation = variance**0.5
         hazard = np.exp(norm.logpdf((bound - mean) / deviation) - norm.logsf((bound - mean) / deviation))

@@ -40,9 +40,9 @@ def choose_under_uncertainty(
     log_cost: Posterior,
     *,
     excluded: Sequence[bool] | None = None,
+    best_known: int | None = None,
     strategy: Strategy = "expected_improvement",
     least_gain: float = LEAST_GAIN,
-    most_regret: float | None = None,
     seed: int = 0,
 ) -> Choice:
     """Choose among options whose costs are believed to be `exp(log_cost)`.
@@ -50,10 +50,9 @@ def choose_under_uncertainty(
     Args:
         log_cost: Belief about the natural logarithm of the cost of each option, in any unit.
         excluded: Options that must not be taken; none by default.
+        best_known: Option that a saving is counted from, as it is known to do; if None, that of the least mean.
         strategy: Rule to choose by.
         least_gain: Share of the cost below which trying is not worth it; of expected improvement alone.
-        most_regret: An option that is expected to cost more than this share above the best is not tried; no bound
-            by default.
         seed: Seed of the draws of Thompson sampling; the same beliefs and seed give the same choice.
 
     Raises:
@@ -62,33 +61,32 @@ def choose_under_uncertainty(
     allowed = np.flatnonzero(~np.asarray(excluded if excluded is not None else np.zeros(len(log_cost.mean)), bool))
     if not len(allowed):
         raise InfeasibleError("Every placement is excluded, so none can be tried: relax a limit.")
-    mean, deviation = log_cost.mean[allowed], log_cost.deviation[allowed]
-    best = int(mean.argmin())
+    mean = log_cost.mean[allowed]
+    best = int(mean.argmin()) if best_known is None else int(np.flatnonzero(allowed == best_known)[0])
+    deviation = log_cost.deviation_from(int(allowed[best]))[allowed]
     if strategy == "thompson":
         position = int(log_cost.draw(np.random.default_rng(seed))[allowed].argmin())
     elif strategy == "optimistic":
         position = int((mean - deviation).argmin())
     elif strategy == "greedy":
-        position = best
+        position = int(mean.argmin())
     else:
-        gains = expected_improvement(mean, deviation)
+        gains = expected_improvement(mean, deviation, best)
         position = int(gains.argmax()) if gains.max() > least_gain else best
-    if most_regret is not None and mean[position] - mean[best] > np.log1p(most_regret):
-        position = best
     return Choice(int(allowed[position]), position != best, _reason(mean, deviation, position, best))
 
 
-def expected_improvement(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-    """By how much each option is expected to undercut the best mean, counted as 0 where it does not; in log cost.
+def expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: int) -> np.ndarray:
+    """By how much each option is expected to undercut the best one, counted as 0 where it does not; in log cost.
 
     For small values this is the share of the cost that would be saved. The best option itself has none: it is what a
     saving is counted from.
 
     Args:
         mean: Mean of the log cost, `[n]`.
-        deviation: Deviation of the log cost, `[n]`.
+        deviation: Deviation of the log cost from that of the best option, `[n]`.
+        best: Index of the option that a saving is counted from.
     """
-    best = int(mean.argmin())
     spread = np.maximum(deviation, 1e-12)
     distance = (mean[best] - mean) / spread
     gains = spread * (distance * norm.cdf(distance) + norm.pdf(distance))

@@ -13,6 +13,8 @@ from shunter.frozen import Frozen
 OCTAVES = 2.0  # Runs at a batch size within a factor of four count, those further off ever less.
 # What is believed of the spread of the AUC's log odds before any run: a hundredth or two, as sure as one run makes.
 PRIOR_DEVIATION, PRIOR_RUNS = 0.08, 1.0
+# Whether a run is good enough tells of batch sizes within a factor of two; before any run it is taken for likely.
+SUCCESS_OCTAVES, PRIOR_SUCCESS = 1.0, 0.9
 
 
 class QualityOutlook(Frozen):
@@ -55,3 +57,22 @@ def _weight(run: PastRun, batch_size: int | None) -> float:
     if batch_size is None or run.placement is None:
         return 1.0
     return float(np.exp(-0.5 * (np.log2(run.placement.batch_size / batch_size) / OCTAVES) ** 2))
+
+
+def success_chances(ends: Sequence[tuple[int, bool]], batch_sizes: Sequence[int]) -> list[float]:
+    """Probability that a run is good enough at each batch size, from how many of the runs near to it were.
+
+    For runs of which it is known whether they were good enough, and not how good they were. The shares are those of a
+    beta distribution (Gelman et al., section 2.4) in which each run counts by how near its batch size is.
+
+    Args:
+        ends: Batch size of a run, and whether it was good enough; runs that were stopped tell nothing.
+        batch_sizes: Batch sizes to judge, one each.
+    """
+    octaves = np.log2([size for size, _ in ends]) if ends else np.zeros(0)
+    good = np.array([is_good for _, is_good in ends], dtype=float)
+    chances = []
+    for size in batch_sizes:
+        weights = np.exp(-0.5 * ((octaves - np.log2(size)) / SUCCESS_OCTAVES) ** 2)
+        chances.append(float((PRIOR_SUCCESS + weights @ good) / (1 + weights.sum())))
+    return chances

@@ -10,9 +10,9 @@ from pydantic import Field
 
 from hardware.cost.residual import Residual, StepObservation
 from planner.history.drift import inspect
-from planner.history.epochs import EpochCount, estimate_epochs
+from planner.history.epochs import PLAN, EpochCount, estimate_epochs
 from planner.history.gaussian_process import Posterior
-from planner.history.quality import QualityOutlook, quality_outlook
+from planner.history.quality import QualityOutlook, quality_outlook, success_chances
 from planner.history.runs import Exclusion, PastRun, admit, admit_step, is_under_way
 from shunter.errors import TrackingError
 from shunter.frozen import Frozen
@@ -97,6 +97,11 @@ class History:
         steady, drifts, outliers = _inspected([pair for pair in steps if not pair[1].compiled])
         return cls(tuple(runs), (*excluded, *outliers), steady, drifts, compiled_steps=tuple(compiled))
 
+    @property
+    def unlimited_steps(self) -> tuple[StepObservation, ...]:
+        """Steps at full power, which is what the cost model knows."""
+        return tuple(step for step in self.steps if step.placement.power_limit_watts is None)
+
     def residual(self, *, compiled: bool = False) -> Residual:
         """The cost model's errors, learned; without observations one that knows of none.
 
@@ -133,7 +138,31 @@ class History:
             for run in self._alike("train", data, family)
             if run.placement is not None and run.work_share is not None
         ]
-        return estimate_epochs(counts, batch_sizes) if any(count.reached for count in counts) else None
+        return estimate_epochs(counts, batch_sizes, level=PLAN) if counts else None
+
+    def successes(self, batch_sizes: Sequence[int], *, data: str, family: str) -> list[float] | None:
+        """Probability that a training is good enough, by how past ones ended; None where none ended without.
+
+        Args:
+            batch_sizes: Batch sizes to judge, one each.
+            data: Key of the data, by `data_key`.
+            family: Family of the model.
+        """
+        ends = [
+            (run.placement.batch_size, run.outcome == "reached")
+            for run in self._alike("train", data, family)
+            if run.placement is not None and run.outcome in ("reached", "missed")
+        ]
+        return success_chances(ends, batch_sizes) if any(not good for _, good in ends) else None
+
+    def alike(self, data: str, family: str) -> list[PastRun]:
+        """Past runs of the same job, newest first.
+
+        Args:
+            data: Key of the data, by `data_key`.
+            family: Family of the model.
+        """
+        return self._alike("train", data, family)
 
     def _alike(self, kind: str, data: str, family: str) -> list[PastRun]:
         return [run for run in self.runs if data and (run.kind, run.data, run.family) == (kind, data, family)]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from hardware.budget import JOULES_PER_KWH
 from hardware.types import EnergyReading
 from planner.decide import Decision
+from planner.describe import JobSize
 from shunter.requests import JobRequest
 from tracking.evidence import Evidence, EvidenceKind, Figures, Source, ending_of
 
@@ -64,7 +65,8 @@ def flow_evidence(
         auc=None if auc is None or math.isnan(auc) else auc,
         asked_auc=asked,
         epochs=_sum([one.epochs for one in trainings]),
-        planned_epochs=(decision.job.tuning_epochs + decision.job.final_epochs) or None if decision else None,
+        planned_epochs=_planned_epochs(decision.job) if decision else None,
+        planned_seconds=decision.plan_seconds or None if decision and kind != "tune" else None,
         predicted=_predicted(decision, kind) if decision else Figures(),
         measured=_measured(notes, trainings),
         total_seconds=total.seconds or None if total else None,
@@ -72,6 +74,12 @@ def flow_evidence(
         cost=None if price is None or total is None else price * total.seconds / 3600,
         compiled=any(one.compiled for one in members) if members else None,
     )
+
+
+def _planned_epochs(job: JobSize) -> float | None:
+    """None where its own time or energy ends the search, which is no number of epochs."""
+    is_counted = job.tuning_seconds is None and job.tuning_joules is None
+    return (job.tuning_epochs + job.final_epochs) or None if is_counted else None
 
 
 def _predicted(decision: Decision, kind: EvidenceKind) -> Figures:

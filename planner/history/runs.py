@@ -15,6 +15,7 @@ from hardware.cost.residual import StepObservation
 from hardware.types import Placement
 from shunter.errors import TrackingError
 from shunter.frozen import Frozen
+from shunter.requests import Objective
 from tracking.convention import ENERGY_METRICS, QUALITY_METRICS, SCHEMA_VERSION, TOTAL_SECONDS, TRAINING_METRICS
 from tracking.evidence import Evidence, EvidenceKind, Figures, Limit, Outcome, data_key, read_evidence
 from tracking.history import TrackedRun
@@ -76,12 +77,19 @@ class PastRun(Frozen):
     predicted: Figures = Field(default=Figures(), description="What its work was expected to take.")
     measured: Figures = Field(default=Figures(), description="What its work took.")
     compiled: bool | None = Field(default=None, description="Whether its steps were compiled; None when unknown.")
+    was_trial: bool = Field(default=False, description="Whether it tried another placement than the best known.")
     steps: tuple[StepObservation, ...] = ()
 
     @property
     def is_censored(self) -> bool:
         """Whether more work would have been needed, so that what it took is a lower bound only."""
         return self.was_cut or self.outcome != "reached"
+
+    def total(self, quantity: Objective) -> float | None:
+        """Hours, kilowatt hours or money of the run; None when not measured."""
+        hours = None if self.seconds is None else self.seconds / 3600
+        kwh = None if self.joules is None else self.joules / JOULES_PER_KWH
+        return {Objective.TIME: hours, Objective.ENERGY: kwh, Objective.COST: self.cost}[quantity]
 
 
 def is_under_way(run: TrackedRun, now: float) -> bool:
@@ -157,6 +165,7 @@ def _evident(run: TrackedRun, evidence: Evidence) -> PastRun:
         cost=evidence.cost,
         predicted=evidence.predicted,
         measured=evidence.measured,
+        was_trial="decision.trial" in run.tags,
         steps=read_steps(run.tags),
         **{name: getattr(evidence, name) for name in same},
     )
@@ -185,6 +194,7 @@ def _value(run: TrackedRun, parent: TrackedRun) -> PastRun:
             "cost": None if price is None or seconds is None else price * seconds / 3600,
             "work_share": _work_share(run),
             "was_cut": _was_cut(run),
+            "was_trial": "decision.trial" in run.tags,
             "steps": read_steps(run.tags),
         }
     )
@@ -192,7 +202,7 @@ def _value(run: TrackedRun, parent: TrackedRun) -> PastRun:
 
 def _work_share(run: TrackedRun) -> float | None:
     """Seconds of tuning and training over those that were planned; None for an interrupted run, which counted less."""
-    planned = run.metrics.get("prediction.job_seconds")
+    planned = run.metrics.get("prediction.plan_seconds", run.metrics.get("prediction.job_seconds"))
     steps = {name: value for name, value in run.metrics.items() if re.fullmatch(r"time\.\w+_step_seconds", name)}
     worked = steps.get("time.tune_step_seconds", 0.0) + steps.get("time.train_step_seconds", 0.0)
     whole = sum(steps.values()) > LEAST_WATCHED_SHARE * run.metrics.get(TOTAL_SECONDS, 0.0)

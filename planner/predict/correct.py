@@ -63,7 +63,7 @@ def _corrected(
     if measurement is not None:
         prediction = _measured(candidate, measurement, workload)
     else:
-        prediction = _estimated_from_nearest(candidate, probes, fixed)
+        prediction = _estimated(candidate, probes, fixed)
     out_of_memory = candidate.placement in found and measurement is None
     return candidate.model_copy(update={"prediction": prediction, "out_of_memory": out_of_memory})
 
@@ -96,27 +96,91 @@ def _intercept(sizes: tuple[int, int], seconds: tuple[float, float]) -> float:
     return min(max(0.0, seconds[0] - slope * sizes[0]), seconds[0])
 
 
-def _estimated_from_nearest(candidate: Candidate, probes: Sequence[Probe], fixed: FixedSeconds) -> Prediction:
-    """The estimate, set right by the probe of the same accelerator nearest in precision, then threads, then batch."""
-    placement, prediction = candidate.placement, candidate.prediction
-
-    def distance(probe: Probe) -> tuple[bool, float, float]:
-        other = probe[0].placement
-        threads = abs(math.log(other.threads / placement.threads))
-        return other.precision != placement.precision, threads, abs(math.log(other.batch_size / placement.batch_size))
-
-    alike = [probe for probe in probes if probe[0].placement.accelerator == placement.accelerator]
+def _estimated(candidate: Candidate, probes: Sequence[Probe], fixed: FixedSeconds) -> Prediction:
+    """The estimate, set right by the probes of the same kind about it, or else by the nearest on the accelerator."""
+    alike = [probe for probe in probes if probe[0].placement.accelerator == candidate.placement.accelerator]
     if not alike:
-        return prediction
-    neighbour, measurement = min(alike, key=distance)
+        return candidate.prediction
+    pair = _bracketing(candidate, alike)
+    if pair is not None:
+        return _interpolated(candidate, *pair)
+    return _estimated_from_nearest(candidate, min(alike, key=lambda probe: _distance(candidate, probe)), fixed)
+
+
+def _distance(candidate: Candidate, probe: Probe) -> tuple[bool, float, float]:
+    """How far a probe is: by precision first, then by threads and batch size."""
+    placement, other = candidate.placement, probe[0].placement
+    threads = abs(math.log(other.threads / placement.threads))
+    return other.precision != placement.precision, threads, abs(math.log(other.batch_size / placement.batch_size))
+
+
+def _bracketing(candidate: Candidate, probes: Sequence[Probe]) -> tuple[Probe, Probe] | None:
+    """The nearest probes of the same kind at a smaller and a larger batch; None where there are no two such."""
+    same = [probe for probe in probes if kind(probe[0].placement) == kind(candidate.placement)]
+    size = candidate.placement.batch_size
+    smaller = [probe for probe in same if probe[0].placement.batch_size < size]
+    larger = [probe for probe in same if probe[0].placement.batch_size > size]
+    if not (smaller and larger):
+        return None
+    return max(smaller, key=_batch_size), min(larger, key=_batch_size)
+
+
+def _batch_size(probe: Probe) -> int:
+    return probe[0].placement.batch_size
+
+
+def _interpolated(candidate: Candidate, smaller: Probe, larger: Probe) -> Prediction:
+    """The estimate, as much off in time, power and memory as the probes about it, by the logarithm of the batch."""
+    sizes = [math.log(size) for size in (_batch_size(smaller), candidate.placement.batch_size, _batch_size(larger))]
+    share = (sizes[1] - sizes[0]) / (sizes[2] - sizes[0])
+
+    def between(low: float, high: float) -> float:
+        return math.exp((1 - share) * math.log(low) + share * math.log(high))
+
+    ratios = [measured.step_seconds / probed.prediction.step_seconds for probed, measured in (smaller, larger)]
+    estimate = _with_step_seconds(candidate.prediction, candidate.prediction.step_seconds * between(*ratios))
+    more = [measured.memory_bytes - probed.prediction.memory_bytes for probed, measured in (smaller, larger)]
+    watts = [_estimated_watts(candidate, *probe) for probe in (smaller, larger)]
+    known = None if watts[0] is None or watts[1] is None else between(watts[0], watts[1])
+    return _with_memory_and_power(estimate, round((1 - share) * more[0] + share * more[1]), known)
+
+
+def _estimated_from_nearest(candidate: Candidate, nearest: Probe, fixed: FixedSeconds) -> Prediction:
+    """The estimate, as much off as the nearest probe, the part aside that a step takes whatever its batch."""
+    prediction, (neighbour, measurement) = candidate.prediction, nearest
     growing = prediction.step_seconds - fixed.predicted
-    ratio = (measurement.step_seconds - fixed.measured) / (neighbour.prediction.step_seconds - fixed.predicted)
-    # Noise may put the fixed part above another kind's whole step: samples never take less than nothing.
-    step_seconds = fixed.measured + growing * max(0.0, ratio)
+    of_neighbour = neighbour.prediction.step_seconds - fixed.predicted
+    if growing > 0 and of_neighbour > 0:
+        # Noise may put the fixed part above another kind's whole step: samples never take less than nothing.
+        ratio = max(0.0, (measurement.step_seconds - fixed.measured) / of_neighbour)
+        step_seconds = fixed.measured + growing * ratio
+    else:  # another kind, whose whole step is expected to take less than the fixed part of this one
+        step_seconds = prediction.step_seconds * measurement.step_seconds / neighbour.prediction.step_seconds
     more_bytes = measurement.memory_bytes - neighbour.prediction.memory_bytes
-    return _with_step_seconds(prediction, step_seconds).model_copy(
-        update={"memory_bytes": max(0, prediction.memory_bytes + more_bytes)}
-    )
+    estimate = _with_step_seconds(prediction, step_seconds)
+    return _with_memory_and_power(estimate, more_bytes, _estimated_watts(candidate, neighbour, measurement))
+
+
+def _with_memory_and_power(prediction: Prediction, more_bytes: int, watts: float | None) -> Prediction:
+    update: dict[str, object] = {"memory_bytes": max(0, prediction.memory_bytes + more_bytes)}
+    if watts is not None:
+        update |= {"epoch_joules": watts * prediction.epoch_seconds, "energy_source": "estimated"}
+    return prediction.model_copy(update=update)
+
+
+def _estimated_watts(candidate: Candidate, neighbour: Candidate, measurement: Measurement) -> float | None:
+    """The predicted power, as much off as the neighbour's; None where the neighbour's was not measured."""
+    predicted, of_neighbour = _predicted_watts(candidate), _predicted_watts(neighbour)
+    if not measurement.watts_measured or measurement.mean_watts is None:
+        return None
+    if predicted is None or not of_neighbour:
+        return measurement.mean_watts
+    return predicted * measurement.mean_watts / of_neighbour
+
+
+def _predicted_watts(candidate: Candidate) -> float | None:
+    joules = candidate.prediction.epoch_joules
+    return None if joules is None else joules / candidate.prediction.epoch_seconds
 
 
 def _measured(candidate: Candidate, measurement: Measurement, workload: Workload) -> Prediction:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from engine.data.dataset import Dataset
 from engine.probes.measurement import Measurement
@@ -40,6 +40,9 @@ class Expectation:
         )
 
 
+LONGEST_KNOWN = timedelta(days=7)  # a measured step is taken for what the machine does still
+
+
 def probe_observations(
     found: Mapping[Placement, Measurement | None], workload: Workload, profiles: Sequence[HardwareProfile]
 ) -> list[StepObservation]:
@@ -58,6 +61,12 @@ def probe_observations(
             by_name[placement.accelerator],
             measurement.step_seconds,
             measurement.mean_watts if measurement.watts_measured else None,
+        ).model_copy(
+            update={
+                "steps": measurement.steps,
+                "measured_interval": measurement.step_seconds_interval,
+                "memory_bytes": measurement.memory_bytes,
+            }
         )
         for placement, measurement in found.items()
         if measurement is not None
@@ -149,3 +158,48 @@ def _observation(
         parts=prediction.parts,
         mean_watts=measured_watts,
     )
+
+
+def measured_before(
+    workload: Workload, observations: Sequence[StepObservation], profiles: Sequence[HardwareProfile], now: datetime
+) -> dict[Placement, Measurement]:
+    """What past runs measured on these very accelerators for the same training, so that it need not be repeated.
+
+    Args:
+        workload: Demand of the training.
+        observations: Steps of past runs, in order of time.
+        profiles: Profiles of the accelerators of this machine.
+        now: Time of the choice; what is older than `LONGEST_KNOWN` is measured anew.
+    """
+    names = {
+        (profile.host, profile.machine, profile.accelerator.model): profile.accelerator.name for profile in profiles
+    }
+    plain = _plain(workload)
+    found: dict[Placement, Measurement] = {}
+    for step in observations:
+        accelerator = names.get((step.host, step.machine, step.accelerator_model))
+        is_same = accelerator == step.placement.accelerator and _plain(step.workload) == plain
+        age = now - datetime.fromisoformat(step.measured_at)
+        if not is_same or step.steps is None or step.memory_bytes is None or not age < LONGEST_KNOWN:
+            continue
+        found[step.placement] = Measurement(
+            steps=step.steps,
+            step_seconds=step.measured_seconds,
+            memory_bytes=step.memory_bytes,
+            mean_watts=step.mean_watts,
+            watts_measured=step.mean_watts is not None,
+            step_seconds_interval=step.measured_interval,
+        )
+    return found
+
+
+def _plain(workload: Workload) -> tuple[float, ...]:
+    """What a step asks, to the digits that are kept; the number of rows differs from one night to the next."""
+    numbers = (
+        workload.matmul_flops_per_sample,
+        workload.lookups_per_sample,
+        workload.lookup_bytes_per_sample,
+        workload.input_bytes_per_sample,
+        float(workload.dense_parameter_bytes),
+    )
+    return tuple(float(f"{number:.3g}") for number in numbers)

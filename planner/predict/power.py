@@ -1,16 +1,20 @@
 """Whether a GPU should run below its power limit: measured at the leading placement, where the operator permits it.
 
 Dynamic power grows faster than the clock, so that a lower limit often saves more energy than it costs time (You, Chung
-and Chowdhury, "Zeus", NSDI 2023, section 4.2, which profiles each limit for some steps as is done here).
+and Chowdhury, "Zeus", NSDI 2023, section 4.2, which profiles each limit for some steps as is done here). What a limit
+does to the leader it is taken to do to the other batch sizes on that GPU, until those are measured too.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from hardware.types import Workload
+from engine.probes.measurement import Measurement
+from hardware.cost.cost_model import epoch_steps
+from hardware.types import Placement, Workload
 from planner.assessment import Candidate
-from planner.predict.correct import MeasurePlacement, corrected
 from planner.rank.totals import Terms
 from shunter.errors import HardwareError
 from shunter.settings import Settings
@@ -18,10 +22,14 @@ from shunter.settings import Settings
 LIMITS_TRIED = 5
 PROBE_STEPS = 50  # a power limit takes effect within some tens of milliseconds
 
+PowerLimits = Callable[[str], Sequence[float]]
+"""Gives the power limits, in watts, that are worth trying on an accelerator; none where it takes none."""
+
 
 def wants_power_limits(leader: Candidate, terms: Terms) -> bool:
     """Whether a lower limit can help at all, and the operator permits it."""
-    concerns_power = terms.weights.energy > 0 or terms.limits.max_kwh is not None or terms.limits.max_watts is not None
+    limits = terms.limits
+    concerns_power = terms.weights.energy > 0 or limits.max_kwh is not None or limits.max_watts is not None
     return (
         Settings().allow_power_limit
         and concerns_power
@@ -30,46 +38,100 @@ def wants_power_limits(leader: Candidate, terms: Terms) -> bool:
     )
 
 
-def limit_range_watts(accelerator: str) -> tuple[float, float] | None:
-    """The limits that the device takes; None where it cannot be asked."""
+def device_power_limits(accelerator: str) -> list[float]:
+    """Limits from just below the device's highest to its lowest; none where it cannot be asked."""
     from hardware.devices.power_limit import GpuPowerLimit
 
     try:
-        return GpuPowerLimit(accelerator).limit_range_watts()
+        lowest, highest = GpuPowerLimit(accelerator).limit_range_watts()
     except HardwareError:
-        return None
+        return []
+    return [round(float(watts)) for watts in np.linspace(highest, lowest, LIMITS_TRIED + 1)[1:]]
 
 
 def power_limited(
-    leader: Candidate,
-    range_watts: tuple[float, float] | None,
-    workload: Workload,
-    measure: MeasurePlacement,
+    candidates: Sequence[Candidate], found: Mapping[Placement, Measurement | None], workload: Workload
 ) -> list[Candidate]:
-    """The leader at some lower power limits, each measured; those whose power was not measured tell nothing.
+    """The candidates at the power limits that were measured anywhere on their GPU.
 
     Args:
-        leader: The best candidate, at the device's own limit.
-        range_watts: Limits that the device takes; None tries none.
+        candidates: Candidates without a limit, set right by what was measured.
+        found: Measurements at power limits; those whose power was not measured tell nothing.
         workload: Demand of the training.
-        measure: Measurement of a number of steps at a placement; gives None when the memory did not suffice.
     """
-    found = []
-    for watts in _limits(range_watts):
-        placement = leader.placement.model_copy(update={"power_limit_watts": watts})
-        try:
-            measurement = measure(placement, PROBE_STEPS)
-        except HardwareError:
-            break  # without the rights, no other limit will do either
-        if measurement is not None and measurement.watts_measured:
-            candidate = leader.model_copy(update={"placement": placement})
-            found += corrected([candidate], {placement: measurement}, workload)
-    return found
+    unlimited = {candidate.placement: candidate for candidate in candidates}
+    examples: dict[tuple[str, float | None], list[_Example]] = {}
+    for placement, measurement in found.items():
+        without = unlimited.get(placement.model_copy(update={"power_limit_watts": None}))
+        if measurement is not None and measurement.watts_measured and without is not None:
+            example = _Example(placement, measurement, without)
+            examples.setdefault((placement.accelerator, placement.power_limit_watts), []).append(example)
+    limited = []
+    for (accelerator, watts), alike in examples.items():
+        for candidate in candidates:
+            placement = candidate.placement.model_copy(update={"power_limit_watts": watts})
+            if placement in found and found[placement] is None:
+                limited.append(candidate.model_copy(update={"placement": placement, "out_of_memory": True}))
+            elif candidate.placement.accelerator == accelerator:
+                limited.append(
+                    _limited(candidate, placement, min(alike, key=lambda one: one.distance(placement)), workload)
+                )
+    return limited
 
 
-def _limits(range_watts: tuple[float, float] | None) -> Sequence[float]:
-    """Evenly from just below the highest to the lowest; the highest is what the leader has run at."""
-    if range_watts is None:
-        return []
-    lowest, highest = range_watts
-    return [round(float(watts)) for watts in np.linspace(highest, lowest, LIMITS_TRIED + 1)[1:]]
+@dataclass(frozen=True)
+class _Example:
+    """What a power limit did to one candidate."""
+
+    placement: Placement
+    measurement: Measurement
+    without: Candidate
+
+    def distance(self, placement: Placement) -> tuple[bool, float]:
+        """How far another placement is: by precision, then by batch size."""
+        other = self.placement.precision != placement.precision
+        return other, abs(math.log(self.placement.batch_size / placement.batch_size))
+
+
+def _limited(candidate: Candidate, placement: Placement, example: _Example, workload: Workload) -> Candidate:
+    """The candidate at a limit: measured there, or changed as the nearest that was."""
+    prediction, measurement = candidate.prediction, example.measurement
+    is_measured = example.placement == placement
+    slower = measurement.step_seconds / example.without.prediction.step_seconds
+    watts = measurement.mean_watts if is_measured else _capped_watts(candidate, example)
+    epoch_seconds = prediction.epoch_seconds * slower
+    if is_measured:
+        epoch_seconds = epoch_steps(workload, placement) * measurement.step_seconds
+    source = "measured" if is_measured else "estimated"
+    update = {
+        "step_seconds": epoch_seconds / epoch_steps(workload, placement),
+        "epoch_seconds": epoch_seconds,
+        "epoch_joules": None if watts is None else watts * epoch_seconds,
+        "samples_per_second": prediction.samples_per_second * prediction.epoch_seconds / epoch_seconds,
+        "step_seconds_source": source,
+        "step_seconds_interval": measurement.step_seconds_interval
+        if is_measured
+        else _scaled(prediction.step_seconds_interval, slower),
+        "energy_source": source if watts is not None else "unavailable",
+    }
+    if is_measured:
+        update |= {"memory_bytes": measurement.memory_bytes, "memory_source": "measured", "parts": {}}
+    changes = {"placement": placement, "prediction": prediction.model_copy(update=update)}
+    return candidate.model_copy(update=changes)
+
+
+def _capped_watts(candidate: Candidate, example: _Example) -> float | None:
+    """The candidate's own power, lowered by as large a part as the example's."""
+    own, without = _mean_watts(candidate), _mean_watts(example.without)
+    if own is None or not without or example.measurement.mean_watts is None:
+        return None
+    return own * min(1.0, example.measurement.mean_watts / without)
+
+
+def _mean_watts(candidate: Candidate) -> float | None:
+    joules = candidate.prediction.epoch_joules
+    return None if joules is None else joules / candidate.prediction.epoch_seconds
+
+
+def _scaled(interval: tuple[float, float] | None, factor: float) -> tuple[float, float] | None:
+    return None if interval is None else (interval[0] * factor, interval[1] * factor)

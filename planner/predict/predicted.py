@@ -1,8 +1,8 @@
 """Every candidate with what it is predicted to take: on this machine, and on accelerators of the catalogue."""
 
+import math
 from collections.abc import Sequence
 
-from engine.data.dataset import Dataset
 from engine.memory import process_bytes
 from hardware.catalogue.rows import load_catalogue
 from hardware.cost.cost_model import CostModel
@@ -11,23 +11,29 @@ from hardware.types import Placement, Prediction, Workload
 from planner.assessment import Candidate
 from planner.candidates.offers import Offer
 from planner.candidates.placements import placements
-from planner.history import History, data_key, with_fleet
-from shunter.requests import JobRequest
-from tracking.convention import data_params
+from planner.history import History, with_fleet
 
+LEAST_CHANCE = 0.01
 COUNTS = (1, 2, 4, 8)  # of one accelerator, rented together in one machine
 
 
 def predicted_candidates(
-    workload: Workload, offers: Sequence[Offer], residual: Residual | None = None
+    workload: Workload, offers: Sequence[Offer], residual: Residual | None = None, sizes: Sequence[int] | None = None
 ) -> list[Candidate]:
-    """Every placement with the cost model's prediction, corrected by what past runs teach."""
+    """Every placement with the cost model's prediction, corrected by what past runs teach.
+
+    Args:
+        workload: Demand of the training.
+        offers: Accelerators.
+        residual: Errors of the cost model; if None, nothing is known of them.
+        sizes: Batch sizes; if None, those that suit the number of samples.
+    """
     held_bytes = process_bytes()
     found: list[tuple[Offer, Placement]] = []
     predictions: list[tuple[Placement, Prediction, str]] = []
     for offer in offers:
         model = CostModel(offer.profile)
-        for placement in offer_placements(workload, offer):
+        for placement in offer_placements(workload, offer, sizes):
             found.append((offer, placement))
             prediction = model.predict(workload, placement, held_bytes if offer.is_here else 0)
             predictions.append((placement, prediction, offer.profile.accelerator.model))
@@ -46,19 +52,21 @@ def predicted_candidates(
     ]
 
 
-def absent_candidates(workload: Workload, offers: Sequence[Offer], history: History) -> list[Candidate]:
+def absent_candidates(
+    workload: Workload, offers: Sequence[Offer], history: History, sizes: Sequence[int] | None = None
+) -> list[Candidate]:
     """Every placement on accelerators that are not here, set right by what was measured on them elsewhere."""
-    promised = predicted_candidates(workload, offers)
+    promised = predicted_candidates(workload, offers, sizes=sizes)
     predictions = [(candidate.placement, candidate.prediction) for candidate in promised]
-    right = with_fleet(workload, predictions, history.steps, load_catalogue()) if promised else []
+    right = with_fleet(workload, predictions, history.unlimited_steps, load_catalogue()) if promised else []
     return [
         candidate.model_copy(update={"prediction": found}) for candidate, found in zip(promised, right, strict=True)
     ]
 
 
-def offer_placements(workload: Workload, offer: Offer) -> list[Placement]:
+def offer_placements(workload: Workload, offer: Offer, sizes: Sequence[int] | None = None) -> list[Placement]:
     """All candidates on one accelerator; of one that is not here, on all its cores, and on several of them together."""
-    found = placements(workload, [offer.profile])
+    found = placements(workload, [offer.profile], sizes)
     if offer.is_here:
         return found
     most_threads = max(placement.threads for placement in found)
@@ -73,18 +81,65 @@ def offer_placements(workload: Workload, offer: Offer) -> list[Placement]:
 
 
 def with_quality(
-    candidates: Sequence[Candidate], history: History, dataset: Dataset, request: JobRequest
+    candidates: Sequence[Candidate], history: History, min_auc: float | None, *, data: str, family: str
 ) -> list[Candidate]:
-    """The candidates with the probability, by past runs, that the asked quality is reached there."""
-    min_auc = request.limits.min_auc
-    if min_auc is None:
-        return list(candidates)
-    outlooks = {
-        size: history.quality(min_auc, data=data_key(data_params(dataset)), family=request.model, batch_size=size)
-        for size in {candidate.placement.batch_size for candidate in candidates}
+    """The candidates with the probability, by past runs, that the asked quality is reached there.
+
+    Args:
+        candidates: Candidates of which nothing is known.
+        history: Past runs.
+        min_auc: AUC that is asked for; None asks for none.
+        data: Key of the data, by `data_key`.
+        family: Family of the model.
+    """
+    sizes = sorted({candidate.placement.batch_size for candidate in candidates})
+    chances = _chances(sizes, history, min_auc, data=data, family=family)
+    known = [chance for chance in chances.values() if chance is not None]
+    # Where nothing tells, no more runs are expected than elsewhere.
+    runs = {
+        size: 1 / max(max(known, default=1.0) if chance is None else chance, LEAST_CHANCE)
+        for size, chance in chances.items()
     }
-    chances = {size: None if outlook is None else outlook.probability for size, outlook in outlooks.items()}
     return [
-        candidate.model_copy(update={"quality_probability": chances[candidate.placement.batch_size]})
+        candidate.model_copy(
+            update={
+                "quality_probability": chances[candidate.placement.batch_size],
+                "expected_runs": runs[candidate.placement.batch_size],
+            }
+        )
         for candidate in candidates
     ]
+
+
+def _chances(
+    sizes: Sequence[int], history: History, min_auc: float | None, *, data: str, family: str
+) -> dict[int, float | None]:
+    """Probability that a run is good enough: by how good past ones were, or else by how they ended."""
+    if min_auc is not None:
+        outlooks = {size: history.quality(min_auc, data=data, family=family, batch_size=size) for size in sizes}
+        if any(outlooks.values()):
+            return {size: None if outlook is None else outlook.probability for size, outlook in outlooks.items()}
+    chances = history.successes(sizes, data=data, family=family)
+    return dict.fromkeys(sizes, None) if chances is None else dict(zip(sizes, chances, strict=True))
+
+
+def with_work(candidates: Sequence[Candidate], history: History, *, data: str, family: str) -> list[Candidate]:
+    """The candidates with the part of the plan that past runs of the same data lead to expect at their batch sizes.
+
+    Args:
+        candidates: Candidates that count on the whole plan.
+        history: Past runs, those that missed the asked quality or were stopped among them.
+        data: Key of the data, by `data_key`.
+        family: Family of the model.
+    """
+    if not candidates:
+        return []
+    sizes = sorted({candidate.placement.batch_size for candidate in candidates})
+    shares = history.work_shares(sizes, data=data, family=family)
+    if shares is None:
+        return list(candidates)
+    found = {
+        size: {"work_share": math.exp(mean), "work_log_deviation": float(deviation)}
+        for size, mean, deviation in zip(sizes, shares.mean, shares.deviation, strict=True)
+    }
+    return [candidate.model_copy(update=found[candidate.placement.batch_size]) for candidate in candidates]

@@ -1,48 +1,14 @@
 """Which placements are worth measuring before the choice, and in which order."""
 
-import logging
-import time
 from collections.abc import Mapping, Sequence
 
 from engine.probes.measurement import Measurement
-from hardware.types import Placement, Workload
+from hardware.types import Placement
 from planner.assessment import Assessment, Candidate
 from planner.candidates.placements import kind
-from planner.predict.correct import MeasurePlacement, corrected
-from planner.rank.ranking import rank
-from planner.rank.totals import Terms
-
-log = logging.getLogger(__name__)
 
 PILOTS = 4
 PILOT_STEPS = 8
-
-
-def probe(
-    candidates: Sequence[Candidate],
-    workload: Workload,
-    terms: Terms,
-    probe_seconds: float,
-    measure: MeasurePlacement,
-) -> dict[Placement, Measurement | None]:
-    """Measure the most promising candidates.
-
-    Args:
-        candidates: Candidates on this machine, with the cost model's predictions.
-        workload: Demand of the training.
-        terms: Limits and objective, which say what is promising.
-        probe_seconds: Time after which no further measurement begins.
-        measure: Measurement of a number of steps at a placement; gives None when the memory did not suffice.
-    """
-    found: dict[Placement, Measurement | None] = {}
-    deadline = time.monotonic() + probe_seconds
-    while len(found) < PILOTS or time.monotonic() < deadline:
-        following = next_to_probe(rank(corrected(candidates, found, workload), terms).table, found)
-        if following is None:
-            break
-        found[following.placement] = measure(following.placement, probe_steps(following, found))
-        log.info("Measured %s: %s.", following.placement.label, found[following.placement])
-    return found
 
 
 def probe_steps(candidate: Candidate, found: Mapping[Placement, Measurement | None]) -> int:

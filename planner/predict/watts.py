@@ -17,7 +17,7 @@ def observed_watts(history: History) -> list[StepObservation]:
     Args:
         history: Past runs.
     """
-    measured = [step for step in history.steps if step.mean_watts is not None]
+    measured = [step for step in history.unlimited_steps if step.mean_watts is not None]
     for run in history.runs:
         if run.kind == "member" and run.joules and run.seconds and len(run.steps) == 1:
             step = run.steps[0]

@@ -50,6 +50,7 @@ class Totals:
     memory_gib: Column
     accelerator_gib: Column
     quality: Column
+    expected_runs: Column
     low: Column
     high: Column
     cost_low: Column
@@ -63,11 +64,13 @@ class Totals:
 def totals_of(candidates: Sequence[Candidate], terms: Terms) -> Totals:
     """The columns of these candidates."""
     raw = np.array([_raw(candidate) for candidate in candidates], dtype=np.float64).T
-    step, epoch_seconds, epoch_joules, memory, accelerator, price, machines, quality, threads, low, high, oom = raw
+    step, epoch_seconds, epoch_joules, memory, accelerator, price, machines, quality, threads, low, high, oom = raw[:-2]
+    work, expected_runs = raw[-2:]
     with np.errstate(divide="ignore", invalid="ignore"):
         watts = epoch_joules / epoch_seconds
     searching = _search_seconds(terms.job, watts)
-    seconds = epoch_seconds * terms.job.epochs + searching
+    epochs = terms.job.epochs * work
+    seconds = epoch_seconds * epochs + searching
     price = price * machines
 
     def cost(seconds: Column) -> Column:
@@ -78,13 +81,14 @@ def totals_of(candidates: Sequence[Candidate], terms: Terms) -> Totals:
     labels = np.array([candidate.placement.label for candidate in candidates])
     return Totals(
         hours=seconds / 3600,
-        kwh=(epoch_joules * terms.job.epochs + searching * (watts if searching.any() else 0.0)) / JOULES_PER_KWH,
+        kwh=(epoch_joules * epochs + searching * (watts if searching.any() else 0.0)) / JOULES_PER_KWH,
         cost=cost(seconds),
         watts=watts,
         price=price,
         memory_gib=memory / 2**30,
         accelerator_gib=accelerator / 2**30,
         quality=quality,
+        expected_runs=expected_runs,
         low=np.fmin(low, 1.0),
         high=np.fmax(high, 1.0),
         cost_low=cost(seconds * np.fmin(low, 1.0)),
@@ -121,6 +125,8 @@ def _raw(candidate: Candidate) -> tuple[float | None, ...]:
         low,
         high,
         candidate.out_of_memory,
+        candidate.work_share,
+        candidate.expected_runs,
     )
 
 
@@ -137,7 +143,7 @@ def scores_of(totals: Totals, weights: Weights) -> Column:
     columns = {"time": totals.hours, "energy": totals.kwh, "cost": totals.cost}
     used = weights.used
     if len(used) == 1:
-        scores = columns[next(iter(used))]
+        scores = columns[next(iter(used))] * totals.expected_runs
     else:
-        scores = np.prod([columns[name] ** weight for name, weight in used.items()], axis=0)
+        scores = np.prod([(columns[name] * totals.expected_runs) ** weight for name, weight in used.items()], axis=0)
     return np.where(np.isnan(scores), np.inf, scores)

@@ -8,6 +8,7 @@ from shunter.requests.job import JobRequest
 from shunter.requests.limits import Limits
 from shunter.requests.nightly import DriftLimits, NightlyRequest
 from shunter.requests.objective import Objective, Weights
+from shunter.requests.placement import Explore, PlacementRequest
 from shunter.requests.pricing import Billing, Pricing
 from shunter.requests.profile import ProfileRequest, StallRequest
 from shunter.requests.search import (
@@ -32,12 +33,14 @@ __all__ = [
     "DriftLimits",
     "Effort",
     "EnsembleRequest",
+    "Explore",
     "Group",
     "JobRequest",
     "Limits",
     "ModelRequest",
     "NightlyRequest",
     "Objective",
+    "PlacementRequest",
     "Pricing",
     "ProfileRequest",
     "Request",

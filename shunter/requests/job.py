@@ -9,6 +9,7 @@ from shunter.requests.effort import Effort, EnsembleRequest
 from shunter.requests.groups import Request
 from shunter.requests.limits import Limits
 from shunter.requests.objective import ObjectiveText, Weights
+from shunter.requests.placement import PlacementRequest
 from shunter.requests.pricing import Pricing
 from shunter.requests.search import SearchBudget
 from shunter.requests.source import DataRequest
@@ -33,10 +34,8 @@ class JobRequest(Request, frozen=True):
         ge=0,
         description="Seed of the split, the initial weights, the order of batches and the search.",
     )
-    explore: bool = Field(
-        default=False,
-        description="Take another batch size now and then, where past runs of this data promise that it needs less; "
-        "set --min-auc with it.",
+    placement: PlacementRequest = Field(
+        default=PlacementRequest(), description="Which placements are open to the choice."
     )
 
     @property

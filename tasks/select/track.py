@@ -24,12 +24,13 @@ def log_decision(parent_run_id: str, decision: Decision) -> None:
     run.log_params(placement_params(decision.placement))
     if decision.workload is not None:
         run.log_params(workload_params(decision.workload))
-    run.log_metrics({**prediction_metrics(decision.prediction), "prediction.job_seconds": decision.hours * 3600})
+    run.log_metrics({**prediction_metrics(decision.prediction), **_job_metrics(decision)})
     run.set_tags(
         {
             **prediction_tags(decision.prediction),
             "decision.reason": decision.reason,
             "decision.binds": decision.binds or "nothing",
+            **({"decision.trial": f"instead of {decision.trial.best_known.label}"} if decision.trial else {}),
         }
     )
     log_steps(parent_run_id, decision.observations)
@@ -45,3 +46,8 @@ def log_decision(parent_run_id: str, decision: Decision) -> None:
         text = f"{decision.reason}\n\n{decision.explanation}\n{notes}\n"
         run.client.log_text(parent_run_id, text, DECISION_TEXT)
         run.client.log_figure(parent_run_id, decision_figure(decision), DECISION_FIGURE)
+
+
+def _job_metrics(decision: Decision) -> dict[str, float]:
+    """What the whole job is expected to take, and what it would with all the planned epochs."""
+    return {"prediction.job_seconds": decision.hours * 3600, "prediction.plan_seconds": decision.plan_seconds}

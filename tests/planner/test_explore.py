@@ -1,6 +1,7 @@
 """Nights of the same training: placements are tried while that promises something, and the best is kept to."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -9,10 +10,11 @@ from hardware.types import Placement, Prediction
 from planner.assessment import Candidate
 from planner.decide import Decision, decide
 from planner.describe import JobSize
-from planner.explore import explored
+from planner.explore import MOST_WASTED, STOP_MULTIPLE, PastJob, explored
 from planner.history import History, PastRun
+from planner.predict.predicted import with_quality, with_work
 from planner.rank.totals import Terms
-from shunter.requests import Limits
+from shunter.requests import Explore, Limits
 
 EPOCH_SECONDS = {64: 220.0, 256: 150.0, 1024: 100.0, 4096: 90.0}
 # What each batch size really needs of the plan: the largest, the fastest by epoch, takes nearly all of it.
@@ -23,7 +25,8 @@ BEST = min(EPOCH_SECONDS, key=lambda size: EPOCH_SECONDS[size] * WORK_SHARE[size
 NO_LIMITS = Limits()
 
 
-def by_plan(limits: Limits = NO_LIMITS, objective: str = "time") -> Decision:
+def by_plan(limits: Limits = NO_LIMITS, objective: str = "time", runs: Sequence[PastRun] = ()) -> Decision:
+    """The decision by what is known, without any trial."""
     candidates = [
         Candidate(
             placement=Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=size),
@@ -40,15 +43,20 @@ def by_plan(limits: Limits = NO_LIMITS, objective: str = "time") -> Decision:
         )
         for size, seconds in EPOCH_SECONDS.items()
     ]
+    history = History(runs=tuple(runs))
+    learned = with_work(candidates, history, data="abc", family="dlrm")
     return decide(
-        candidates, Terms.of(limits, objective, JobSize(tuning_epochs=6, final_epochs=4, evaluation_share=0.0))
+        with_quality(learned, history, limits.min_auc, data="abc", family="dlrm"),
+        Terms.of(limits, objective, JobSize(tuning_epochs=6, final_epochs=4, evaluation_share=0.0)),
     )
 
 
 def night(decision: Decision, number: int) -> PastRun:
-    """What the run of a decision leaves behind."""
+    """What the run of a decision leaves behind; a trial is stopped where the decision says."""
     size = decision.placement.batch_size
     noise = math.exp(0.05 * np.random.default_rng(number).standard_normal())
+    hours = 10 * EPOCH_SECONDS[size] * WORK_SHARE[size] * noise / 3600
+    stop = decision.watched_limits.max_hours or math.inf
     return PastRun(
         run_id=f"night-{number}",
         kind="train",
@@ -57,15 +65,21 @@ def night(decision: Decision, number: int) -> PastRun:
         family="dlrm",
         placement=decision.placement,
         auc=0.75,
-        seconds=10 * EPOCH_SECONDS[size],
+        seconds=3600 * min(hours, stop),
         joules=None,
         cost=None,
-        work_share=WORK_SHARE[size] * noise,
+        work_share=WORK_SHARE[size] * noise * min(1.0, stop / hours),
+        outcome="stopped" if stop < hours else "reached",
+        was_trial=decision.trial is not None,
     )
 
 
-def after(runs: list[PastRun], decision: Decision | None = None) -> Decision:
-    return explored(decision or by_plan(), History(runs=tuple(runs)), data="abc", family="dlrm")
+def after(runs: list[PastRun], decision: Decision | None = None, mode: Explore = Explore.BOUNDED) -> Decision:
+    return explored(decision or by_plan(runs=runs), job(runs), mode)
+
+
+def job(runs: list[PastRun], data: str = "abc", family: str = "dlrm") -> PastJob:
+    return PastJob(History(runs=tuple(runs)), data, family)
 
 
 def test_first_run_follows_the_plan() -> None:
@@ -73,10 +87,11 @@ def test_first_run_follows_the_plan() -> None:
     assert by_plan().placement.batch_size == 4096
 
 
-def test_later_runs_come_to_what_needs_least_and_keep_to_it() -> None:
+@pytest.mark.parametrize("mode", [Explore.BOUNDED, Explore.FREE])
+def test_later_runs_come_to_what_needs_least_and_keep_to_it(mode: Explore) -> None:
     runs: list[PastRun] = []
     for number in range(12):
-        runs.append(night(after(runs), number))
+        runs.append(night(after(runs, mode=mode), number))
     sizes = [run.placement.batch_size for run in runs if run.placement is not None]
     assert sizes[0] == 4096
     assert sizes[-5:] == [BEST] * 5
@@ -84,17 +99,66 @@ def test_later_runs_come_to_what_needs_least_and_keep_to_it() -> None:
     assert sum(costs) < 0.75 * len(costs) * EPOCH_SECONDS[4096] * WORK_SHARE[4096]
 
 
-def test_decision_for_another_placement_says_so_and_holds_together() -> None:
+def test_never_takes_the_least_expected_and_makes_no_trial() -> None:
+    runs = [night(by_plan(), number) for number in range(3)]
+    decision = after(runs, mode=Explore.NEVER)
+    assert decision == by_plan(runs=runs)
+    assert decision.trial is None
+
+
+def test_trial_says_so_and_holds_together() -> None:
     runs = [night(by_plan(), number) for number in range(3)]
     decision = after(runs)
     first = decision.table[0]
+    assert decision.trial is not None
+    assert decision.trial.best_known.batch_size == 4096
     assert decision.placement != by_plan().placement
     assert decision.placement == first.candidate.placement
     assert (decision.hours, decision.kwh) == (first.hours, first.kwh)
     assert [row.rank for row in decision.table] == [1, 2, 3, 4]
-    assert "although by plan cpu x1 fp32 b4096 needs less" in decision.reason
+    assert "is tried although cpu x1 fp32 b4096 is the best known" in decision.reason
+    assert "stopped at 2 times" in decision.reason
     assert decision.explanation.startswith(decision.reason)
     assert after(runs) == decision
+
+
+def test_trial_is_stopped_at_a_multiple_of_the_best_known() -> None:
+    runs = [night(by_plan(), number) for number in range(3)]
+    decision = after(runs)
+    assert decision.trial is not None
+    best = next(row for row in decision.table if row.candidate.placement == decision.trial.best_known)
+    assert decision.watched_limits.max_hours == pytest.approx(STOP_MULTIPLE * best.hours)
+    tighter = decision.model_copy(update={"limits": Limits(max_hours=best.hours)})
+    assert tighter.watched_limits.max_hours == best.hours
+
+
+def test_trials_together_waste_no_more_than_their_share() -> None:
+    """Every other batch size needs five times the work: trials are all in vain."""
+    runs: list[PastRun] = []
+    truth = {size: 0.3 if size == 4096 else 1.5 for size in EPOCH_SECONDS}
+    for number in range(40):
+        decision = after(runs)
+        share = truth[decision.placement.batch_size]
+        hours = 10 * EPOCH_SECONDS[decision.placement.batch_size] * share / 3600
+        stop = min(1.0, (decision.watched_limits.max_hours or math.inf) / hours)
+        ended = {"seconds": 3600 * hours * stop, "work_share": share * stop}
+        ended |= {"outcome": "stopped" if stop < 1 else "reached"}
+        runs.append(night(decision, number).model_copy(update=ended))
+    spent = sum(run.seconds or 0.0 for run in runs)
+    wasted = sum(run.seconds or 0.0 for run in runs if run.was_trial and run.is_censored)
+    longest = max(run.seconds or 0.0 for run in runs)
+    assert any(run.was_trial for run in runs)
+    assert wasted <= MOST_WASTED * spent + longest
+    assert not any(run.was_trial for run in runs[-10:])
+
+
+def test_what_missed_the_quality_is_not_taken_again() -> None:
+    missed = night(by_plan(), 0).model_copy(update={"outcome": "missed", "work_share": 0.4, "auc": None})
+    runs = [missed]
+    decision = after(runs)
+    assert decision.placement.batch_size != 4096
+    good = night(decision, 1)
+    assert after([missed, good]).placement.batch_size != 4096
 
 
 def test_excluded_placement_is_never_tried() -> None:
@@ -106,5 +170,5 @@ def test_excluded_placement_is_never_tried() -> None:
 
 @pytest.mark.parametrize(("data", "family"), [("other", "dlrm"), ("abc", "wide")])
 def test_runs_of_other_data_or_models_teach_nothing(data: str, family: str) -> None:
-    runs = tuple(night(by_plan(), number) for number in range(3))
-    assert explored(by_plan(), History(runs=runs), data=data, family=family) == by_plan()
+    runs = [night(by_plan(), number) for number in range(3)]
+    assert explored(by_plan(), job(runs, data, family), Explore.BOUNDED) == by_plan()

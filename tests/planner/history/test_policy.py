@@ -60,7 +60,7 @@ def test_order_of_the_options_does_not_matter(means: list[float], strategy: Stra
 @given(st.floats(-1, 1), st.floats(0.05, 1))
 def test_expected_improvement_is_the_mean_of_what_is_saved(mean: float, deviation: float) -> None:
     assume(mean > -0.99)
-    gains = expected_improvement(np.array([-1.0, mean]), np.array([0.2, deviation]))
+    gains = expected_improvement(np.array([-1.0, mean]), np.array([0.2, deviation]), 0)
     saved, _ = quad(lambda x: (-1.0 - x) * norm.pdf(x, mean, deviation), -1.0 - 10 * deviation - 2, -1.0)
     assert gains == pytest.approx([0.0, saved], abs=1e-6)
 
@@ -71,8 +71,21 @@ def test_option_is_tried_only_while_the_saving_is_worth_it() -> None:
     assert choose_under_uncertainty(doubtful).tries
     assert "11% more than the best known, give or take 22%" in choose_under_uncertainty(doubtful).reason
     assert choose_under_uncertainty(doubtful, least_gain=0.1).index == 0
-    assert choose_under_uncertainty(doubtful, most_regret=0.05).index == 0
     assert not choose_under_uncertainty(belief([0.0, 0.1], [0.0, 0.01])).tries
+
+
+def test_what_all_options_have_in_common_is_no_reason_to_try_one() -> None:
+    apart, common = np.diag([0.0, 0.2**2]), np.ones((2, 2))
+    gains = [choose_under_uncertainty(Posterior(np.array([0.0, 0.1]), apart + level * common)) for level in (0.0, 1.0)]
+    assert gains[0] == gains[1]
+    alike = Posterior(np.array([0.0, 0.1]), common)
+    assert not choose_under_uncertainty(alike).tries
+
+
+def test_a_saving_is_counted_from_what_is_known_to_do() -> None:
+    doubtful = belief([0.0, -0.5], [0.0, 0.2])
+    assert choose_under_uncertainty(doubtful, best_known=0).tries
+    assert not choose_under_uncertainty(doubtful).tries
 
 
 def test_thompson_sampling_takes_each_as_often_as_it_is_best() -> None:

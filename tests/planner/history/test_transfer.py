@@ -61,7 +61,7 @@ def test_epochs_rise_where_trainings_were_stopped() -> None:
     sizes = (256, 8192)
     free = estimate_epochs(seen, sizes)
     stopped = estimate_epochs([*seen, EpochCount(8192, 20, False)], sizes)
-    assert np.exp(free.mean[1]) < 6
+    assert 4 < np.exp(free.mean[1]) < 8  # large batches need somewhat more, even where none was run
     assert np.exp(stopped.mean[1]) > 15
     assert np.exp(stopped.mean[0]) == pytest.approx(4, rel=0.2)
 
@@ -70,4 +70,4 @@ def test_early_stop_far_below_the_expected_epochs_teaches_nothing() -> None:
     seen = [EpochCount(256, 40, True), EpochCount(512, 40, True)]
     before = estimate_epochs(seen, (1024,))
     after = estimate_epochs([*seen, EpochCount(1024, 1.5, False)], (1024,))
-    assert after.mean == pytest.approx(before.mean)
+    assert after.mean == pytest.approx(before.mean, abs=1e-3)

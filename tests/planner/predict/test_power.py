@@ -6,7 +6,8 @@ from engine.probes.measurement import Measurement
 from hardware.types import Placement
 from planner.assessment import Candidate
 from planner.decide import decide
-from planner.predict.power import LIMITS_TRIED, power_limited, wants_power_limits
+from planner.predict.power import PROBE_STEPS, power_limited, wants_power_limits
+from planner.predict.probes import Probes
 from planner.rank.totals import Terms
 from shunter.errors import HardwareError
 from shunter.requests import Limits, Weights
@@ -14,6 +15,7 @@ from tests.hardware.profiles import make_workload
 from tests.planner.measurements import measurement
 from tests.planner.test_decide import TEN_EPOCHS, candidate
 
+LIMITS = [340.0, 280.0, 220.0, 160.0, 100.0]
 WORKLOAD = make_workload(train_samples=51_200)
 LEADER = candidate(512).model_copy(
     update={"placement": Placement(accelerator="cuda:0", threads=1, precision="fp32", batch_size=512)}
@@ -55,10 +57,9 @@ def test_only_where_it_can_help_and_is_permitted(
 
 
 def test_the_limit_of_least_energy_is_chosen_by_what_was_measured() -> None:
-    found = power_limited(LEADER, (100.0, 400.0), WORKLOAD, device)
-    assert [limited.placement.power_limit_watts for limited in found] == [340, 280, 220, 160, 100]
-    assert len(found) == LIMITS_TRIED
-    energy = {watts: watts * (300 / (watts - 60)) ** (1 / 3) for watts in (340, 280, 220, 160, 100)}
+    found = limited({watts: device(at(watts), PROBE_STEPS) for watts in LIMITS})
+    assert [candidate.placement.power_limit_watts for candidate in found] == LIMITS
+    energy = {watts: watts * (300 / (watts - 60)) ** (1 / 3) for watts in LIMITS}
     decision = decide(found, Terms.of(Limits(), "energy", TEN_EPOCHS))
     assert decision.placement.power_limit_watts == min(energy, key=lambda watts: energy[watts])
     assert decision.placement.label.endswith(f" {decision.placement.power_limit_watts:g}W")
@@ -66,18 +67,37 @@ def test_the_limit_of_least_energy_is_chosen_by_what_was_measured() -> None:
     assert decide(found, Terms.of(Limits(), "time", TEN_EPOCHS)).placement.power_limit_watts == 340
 
 
-def test_without_the_rights_or_the_counter_nothing_is_added() -> None:
+def test_what_a_limit_does_to_one_batch_size_is_expected_of_the_others() -> None:
+    other = LEADER.model_copy(update={"placement": LEADER.placement.model_copy(update={"batch_size": 1024})})
+    _, expected = power_limited([LEADER, other], {at(220): device(at(220), PROBE_STEPS)}, WORKLOAD)
+    assert expected.placement == other.placement.model_copy(update={"power_limit_watts": 220})
+    assert (expected.prediction.step_seconds_source, expected.prediction.energy_source) == ("estimated", "estimated")
+    slower = device(at(220), PROBE_STEPS).step_seconds / LEADER.prediction.step_seconds
+    assert expected.prediction.epoch_seconds == pytest.approx(slower * other.prediction.epoch_seconds)
+
+
+def test_a_limit_whose_power_was_not_measured_tells_nothing() -> None:
+    assert limited({220: device(at(220), PROBE_STEPS).model_copy(update={"watts_measured": False})}) == []
+    assert limited({220: None}) == []
+
+
+def test_without_the_rights_no_further_limit_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHUNTER_ALLOW_POWER_LIMIT", "true")
     tried = []
 
     def refuse(placement: Placement, steps: int) -> Measurement:
         tried.append(placement)
         raise HardwareError("no rights")
 
-    assert power_limited(LEADER, (100.0, 400.0), WORKLOAD, refuse) == []
-    assert len(tried) == 1
+    probes = Probes([LEADER], WORKLOAD, terms(), refuse, seconds=600)
+    probes.measure_power_limits(lambda _: LIMITS)
+    assert [placement.power_limit_watts for placement in tried] == LIMITS[:1]
+    assert [candidate.placement for candidate in probes.candidates()] == [LEADER.placement]
 
-    def uncounted(placement: Placement, steps: int) -> Measurement:
-        return device(placement, steps).model_copy(update={"watts_measured": False})
 
-    assert power_limited(LEADER, (100.0, 400.0), WORKLOAD, uncounted) == []
-    assert power_limited(LEADER, None, WORKLOAD, device) == []
+def at(watts: float) -> Placement:
+    return LEADER.placement.model_copy(update={"power_limit_watts": watts})
+
+
+def limited(found: dict[float, Measurement | None]) -> list[Candidate]:
+    return power_limited([LEADER], {at(watts): measurement for watts, measurement in found.items()}, WORKLOAD)

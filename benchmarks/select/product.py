@@ -1,0 +1,221 @@
+"""A recorded game played by Shunter's own path: `choose` and its defaults, over a store and a machine made of tables.
+
+Nothing here decides. The machine answers the probes with the recorded step times and powers, a run takes what the
+tables recorded for one seed, and what it leaves in the store is what `shunter train` leaves: parameters, metrics and
+tags by the names of the convention, read back by `History`. The probes' spending counts as part of the run.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+import numpy as np
+
+from benchmarks.select.zeus import Arm, Game, Order
+from engine.data.dataset import Dataset
+from engine.probes.measurement import Measurement
+from hardware.catalogue.offers import catalogue_profile
+from hardware.catalogue.rows import load_catalogue
+from hardware.cost.cost_model import epoch_steps
+from hardware.types import HardwareProfile, Placement, Quantity, Workload
+from ingestion.request import ingest_request
+from models.graph import GraphSpec
+from models.spec import ModelSpec
+from planner.choose import choose
+from planner.decide import Decision
+from planner.describe import describe
+from planner.history import read_history
+from shunter.requests import TrainRequest
+from tracking.convention import SCHEMA_VERSION, RunKind, data_params
+from tracking.evidence import Evidence, Figures, data_key, evidence_tags
+from tracking.history import TrackedRun
+from tracking.learning import step_tags
+
+MEMORY_BYTES = 2**30  # of any placement: the tables say only which batch sizes ran
+
+
+@dataclass
+class Machine:
+    """The GPUs of a game, and what was spent on probes since `spent` was last set to 0."""
+
+    game: Game
+    dataset: Dataset
+    spent: float = 0.0
+    workload: Workload | None = None
+
+    def profiles(self, gpus: Sequence[str]) -> list[HardwareProfile]:
+        """The catalogue's profiles of these GPUs, as if they were here, at the game's prices."""
+        found = []
+        for gpu in gpus:
+            profile = catalogue_profile(load_catalogue().find_accelerator(gpu))
+            price = Quantity(value=self.game.price_per_hour[gpu], source="catalogue")
+            accelerator = profile.accelerator.model_copy(update={"name": _device(self.game, gpu)})
+            changes = {"accelerator": accelerator, "host": "recorded", "price_per_hour": price}
+            found.append(profile.model_copy(update=changes))
+        return found
+
+    def measure(
+        self, dataset: Dataset, spec: ModelSpec | GraphSpec, placement: Placement, steps: int
+    ) -> Measurement | None:
+        """Recorded step time and power; None for a batch size that was never run there."""
+        recorded = self.game.recorded(self.arm(placement), placement.power_limit_watts)
+        if recorded is None:
+            return None
+        epoch_seconds, watts = recorded
+        self.workload = self.workload or describe(dataset, spec)
+        step_seconds = epoch_seconds / epoch_steps(self.workload, placement)
+        self.spent += steps * step_seconds * self.game.rate(self.arm(placement), watts)
+        return Measurement(
+            steps=steps,
+            step_seconds=step_seconds,
+            memory_bytes=MEMORY_BYTES,
+            mean_watts=watts,
+            watts_measured=True,
+            step_seconds_interval=(step_seconds, step_seconds),
+        )
+
+    def power_limits(self, accelerator: str) -> list[float]:
+        """Recorded caps below the highest."""
+        return [float(cap) for cap in self.game.caps(_gpu(self.game, accelerator))[:-1]]
+
+    def arm(self, placement: Placement) -> Arm:
+        """The arm of the game that a placement stands for."""
+        return Arm(_gpu(self.game, placement.accelerator), placement.batch_size)
+
+
+@dataclass
+class Store:
+    """Past runs as MLflow would hold them."""
+
+    runs: list[TrackedRun] = field(default_factory=list)
+
+    def read(self, kinds: Sequence[RunKind], *, limit: int) -> list[TrackedRun]:
+        """The newest runs, all of which are of kind `train`."""
+        return list(reversed(self.runs))[:limit] if "train" in kinds else []
+
+
+def play_product(
+    game: Game, recurrences: int, seed: int, *, explore: str | None = None
+) -> tuple[list[float], float, list[str]]:
+    """Shunter through all recurrences of a game; the first is run as its user does without Shunter, then by default.
+
+    Args:
+        game: The game.
+        recurrences: Number of runs.
+        seed: Seed of which recorded trainings are drawn.
+        explore: Value of `--explore`; its default if None.
+
+    Returns:
+        Regret of each recurrence, the cumulative regret, and what was chosen.
+    """
+    random = np.random.default_rng([seed, 0])
+    machine, store = Machine(game, game_dataset(game)), Store()
+    sizes = ",".join(map(str, sorted({arm.batch_size for arm in game.menu.arms})))
+    options = {"objective": game.objective, "trials": 1, "ensemble_size": 1, "max_epochs": game.max_epochs}
+    regrets, spent, labels = [], 0.0, []
+    for number in range(recurrences):
+        is_first = number == 0
+        gpus = [game.menu.default.gpu] if is_first else game.gpus
+        request = TrainRequest(
+            **options,
+            batch_sizes=str(game.menu.default.batch_size) if is_first else sizes,
+            **({} if explore is None else {"explore": explore}),
+        )
+        machine.spent = 0.0
+        decision = choose(
+            machine.dataset,
+            request,
+            machine.profiles(gpus),
+            history=read_history(read=store.read),
+            measure=machine.measure,
+            power_limits=machine.power_limits,
+        )
+        order = _order(machine, decision)
+        outcome = game.play(order, True, random)
+        store.runs.append(
+            _tracked(machine, request, decision, epochs=outcome.epochs, reached=outcome.reached, number=number)
+        )
+        regrets.append(game.regret(order))
+        spent += machine.spent + outcome.spent + (0.0 if outcome.reached else game.optimum[2])
+        labels.append(
+            f"{decision.placement.label}{' (trial)' if decision.trial else ''}{'' if outcome.reached else ' missed'}"
+        )
+    return regrets, spent / (recurrences * game.optimum[2]) - 1, labels
+
+
+def _order(machine: Machine, decision: Decision) -> Order:
+    """What the decision runs, and the spending at which the product stops it."""
+    placement, game = decision.placement, machine.game
+    arm = machine.arm(placement)
+    cap = game.caps(arm.gpu)[-1] if placement.power_limit_watts is None else round(placement.power_limit_watts)
+    hours = decision.watched_limits.max_hours
+    if hours is None:
+        return Order(arm, cap)
+    recorded = game.recorded(arm, cap)
+    assert recorded is not None, f"{placement.label} was never recorded"
+    return Order(arm, cap, stop=hours * 3600 * game.rate(arm, recorded[1]))
+
+
+def _tracked(
+    machine: Machine, request: TrainRequest, decision: Decision, *, epochs: float, reached: bool, number: int
+) -> TrackedRun:
+    """What a run of the product leaves in MLflow."""
+    placement, game = decision.placement, machine.game
+    recorded = game.recorded(machine.arm(placement), placement.power_limit_watts)
+    assert recorded is not None, f"{placement.label} was never recorded"
+    epoch_seconds, watts = recorded
+    seconds = epochs * epoch_seconds
+    limited = not reached and epochs < game.max_epochs
+    evidence = Evidence(
+        kind="train",
+        outcome="reached" if reached else "stopped" if limited else "missed",
+        limit="time" if limited else None,
+        data=data_key(data_params(machine.dataset)),
+        family=request.model,
+        placement=placement,
+        epochs=epochs,
+        planned_epochs=decision.job.tuning_epochs + decision.job.final_epochs,
+        predicted=Figures(seconds=decision.hours * 3600),
+        measured=Figures(seconds=seconds, joules=seconds * watts, joules_source="measured"),
+        total_seconds=seconds,
+        total_joules=seconds * watts,
+        cost=seconds / 3600 * game.price_per_hour[machine.arm(placement).gpu],
+    )
+    ended_at = time.time() - (1_000 - number)
+    return TrackedRun(
+        run_id=f"{number:032x}",
+        kind="train",
+        parent_run_id=None,
+        status="FINISHED" if reached or limited else "FAILED",
+        started_at=ended_at - 1,
+        ended_at=ended_at,
+        params={},
+        metrics={},
+        tags={
+            "schema.version": SCHEMA_VERSION,
+            **evidence_tags(evidence),
+            **({"decision.trial": "yes"} if decision.trial else {}),
+            **(step_tags(decision.observations) if decision.observations else {}),
+        },
+    )
+
+
+def _device(game: Game, gpu: str) -> str:
+    return f"cuda:{list(game.gpus).index(gpu)}"
+
+
+def _gpu(game: Game, accelerator: str) -> str:
+    return list(game.gpus)[int(accelerator.removeprefix("cuda:"))]
+
+
+def game_dataset(game: Game) -> Dataset:
+    """Stands for the data of a recorded training: its number of samples is the recorded one's, its fields are not."""
+    dataset = _any_dataset()
+    train = replace(dataset.splits["train"], rows=game.samples)
+    return replace(dataset, name=game.name, splits={**dataset.splits, "train": train})
+
+
+@cache
+def _any_dataset() -> Dataset:
+    return ingest_request(TrainRequest(data="synthetic:2000"))[0]

@@ -1,0 +1,116 @@
+"""What is measured of the candidates on this machine: before by past runs, and now in a few steps each."""
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+
+from engine.probes.measurement import Measurement
+from hardware.types import Placement, Workload
+from planner.assessment import Candidate
+from planner.predict.correct import MeasurePlacement, corrected
+from planner.predict.power import PROBE_STEPS, PowerLimits, power_limited, wants_power_limits
+from planner.predict.probe_order import PILOTS, next_to_probe, probe_steps
+from planner.rank.ranking import rank
+from planner.rank.totals import Terms
+from shunter.errors import HardwareError
+
+log = logging.getLogger(__name__)
+
+
+class Probes:
+    """Candidates of which more and more are measured.
+
+    Attributes:
+        found: Measurements by placement, those of past runs among them; None where the memory did not suffice.
+        new: Placements that were measured now, in order.
+
+    Args:
+        candidates: Candidates on this machine, with the cost model's predictions.
+        workload: Demand of the training.
+        terms: Limits and objective, which say what is promising.
+        measure: Measurement of a number of steps at a placement; gives None when the memory did not suffice.
+        seconds: Time after which no further measurement begins, but for the first few; with 0 nothing is measured.
+        known: Measurements of past runs, which are not repeated.
+    """
+
+    def __init__(
+        self,
+        candidates: Sequence[Candidate],
+        workload: Workload,
+        terms: Terms,
+        measure: MeasurePlacement,
+        *,
+        seconds: float,
+        known: Mapping[Placement, Measurement] | None = None,
+    ) -> None:
+        self.found: dict[Placement, Measurement | None] = dict(known or {})
+        self.new: list[Placement] = []
+        self._candidates, self._workload, self._terms, self._measure = list(candidates), workload, terms, measure
+        self._is_allowed, self._deadline = seconds > 0, time.monotonic() + seconds
+
+    def candidates(self) -> list[Candidate]:
+        """All candidates, set right by what was found so far, and those at lower power limits."""
+        unlimited = {where: what for where, what in self.found.items() if where.power_limit_watts is None}
+        found = corrected(self._candidates, unlimited, self._workload)
+        limits = {where: what for where, what in self.found.items() if where.power_limit_watts is not None}
+        return [*found, *power_limited(found, limits, self._workload)]
+
+    def newly_found(self) -> dict[Placement, Measurement | None]:
+        """What was measured now, in order."""
+        return {placement: self.found[placement] for placement in self.new}
+
+    def measure_leaders(self) -> None:
+        """Measure the most promising candidates, until the leader is measured and set against others."""
+        while self._is_allowed and (len(self.found) < PILOTS or self._has_time):
+            following = next_to_probe(rank(self.candidates(), self._terms).table, self.found)
+            if following is None:
+                break
+            self._probe(following.placement, probe_steps(following, self.found))
+
+    def measure_power_limits(self, limits: PowerLimits) -> None:
+        """Measure lower power limits at the leader of each GPU.
+
+        Args:
+            limits: Power limits of an accelerator, in watts.
+        """
+        if not self._is_allowed:
+            return
+        leaders: dict[str, Candidate] = {}
+        for row in rank(self.candidates(), self._terms).table:
+            if row.candidate.placement.power_limit_watts is None:
+                leaders.setdefault(row.candidate.placement.accelerator, row.candidate)
+        for leader in leaders.values():
+            if wants_power_limits(leader, self._terms):
+                self._measure_power_limits(leader, limits(leader.placement.accelerator))
+
+    def measure_candidate(self, candidate: Candidate) -> bool:
+        """Measure this one, unless it is measured or the time is over.
+
+        Returns:
+            Whether something was learned.
+        """
+        if not (self._is_allowed and self._has_time) or candidate.placement in self.found:
+            return False
+        self._probe(candidate.placement, probe_steps(candidate, self.found))
+        return True
+
+    def _measure_power_limits(self, leader: Candidate, limits: Sequence[float]) -> None:
+        """As far as there are rights to set them."""
+        for watts in limits:
+            placement = leader.placement.model_copy(update={"power_limit_watts": watts})
+            if placement in self.found:
+                continue
+            try:
+                self._probe(placement, PROBE_STEPS)
+            except HardwareError as error:
+                log.info("No power limit is tried on %s: %s", placement.accelerator, error)
+                return  # without the rights, no other limit will do either
+
+    def _probe(self, placement: Placement, steps: int) -> None:
+        self.found[placement] = self._measure(placement, steps)
+        self.new.append(placement)
+        log.info("Measured %s: %s.", placement.label, self.found[placement])
+
+    @property
+    def _has_time(self) -> bool:
+        return time.monotonic() < self._deadline
