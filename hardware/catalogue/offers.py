@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hardware.catalogue.design_power import IDLE_SHARE
-from hardware.catalogue.rows import AcceleratorRow, CpuIdentity, load_catalogue
+from hardware.catalogue.rows import AcceleratorRow, Catalogue, CpuIdentity, load_catalogue
 from hardware.types import Accelerator, CollectiveCost, HardwareProfile, Precision, Quantity, Source
 
 HOST = "catalogue"  # in place of a fingerprint: no machine was measured
@@ -64,18 +64,21 @@ def measured_shares(profile: HardwareProfile, row: AcceleratorRow) -> ReachedSha
 
 
 def catalogue_profile(
-    row: AcceleratorRow, local: Sequence[tuple[HardwareProfile, AcceleratorRow]] = ()
+    row: AcceleratorRow,
+    local: Sequence[tuple[HardwareProfile, AcceleratorRow]] = (),
+    catalogue: Catalogue | None = None,
 ) -> HardwareProfile:
     """What an accelerator of the catalogue is expected to do.
 
     Args:
         row: Row of the accelerator.
         local: Measured profiles with their own rows; those of the same kind tell which share of the peaks is reached.
+        catalogue: Catalogue that knows the processors' cores; loaded if None.
     """
     alike = [(profile, its_row) for profile, its_row in local if (its_row.kind == "cpu") == (row.kind == "cpu")]
     shares = measured_shares(*alike[0]) if alike else ASSUMED
     is_cpu = row.kind == "cpu"
-    cores = row_cores(row) if is_cpu else 1
+    cores = row_cores(row, catalogue) if is_cpu else 1
     # On a device, kernels are launched by a host that is not known, so never faster than by the one here.
     overhead = max([CPU_OPERATOR_SECONDS if is_cpu else LAUNCH_SECONDS, *_operator_seconds(alike or local)])
     return HardwareProfile(
@@ -103,9 +106,9 @@ def catalogue_profile(
     )
 
 
-def row_cores(row: AcceleratorRow) -> int:
+def row_cores(row: AcceleratorRow, catalogue: Catalogue | None = None) -> int:
     """Physical cores of a processor of the catalogue; estimated from its arithmetic where no row of power names it."""
-    known = load_catalogue().find_cpu(CpuIdentity(model_name=row.name))
+    known = (catalogue or load_catalogue()).find_cpu(CpuIdentity(model_name=row.name))
     if known is not None:
         return known.cores
     return max(1, round(peak_flops(row, "fp32")[0] / CPU_FLOPS_PER_CORE))

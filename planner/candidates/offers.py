@@ -68,7 +68,7 @@ def catalogue_offers(
     catalogue = catalogue or load_catalogue()
     local = _local_rows(profiles, catalogue)
     day = today or datetime.datetime.now(datetime.UTC).date()
-    return [_offer(row, local, day) for row in _asked_rows(asked, local, catalogue)]
+    return [_offer(row, local, day, catalogue) for row in _asked_rows(asked, local, catalogue)]
 
 
 def check_limits(request: JobRequest, offers: Sequence[Offer]) -> None:
@@ -118,9 +118,9 @@ def _asked_rows(asked: str, local: LocalRows, catalogue: Catalogue) -> list[Acce
     return list({row.name: row for row in map(catalogue.find_accelerator, names)}.values())
 
 
-def _offer(row: AcceleratorRow, local: LocalRows, today: datetime.date) -> Offer:
+def _offer(row: AcceleratorRow, local: LocalRows, today: datetime.date, catalogue: Catalogue) -> Offer:
     return Offer(
-        profile=catalogue_profile(row, local),
+        profile=catalogue_profile(row, local, catalogue),
         is_here=False,
         price_per_hour=row.price_per_hour,
         price_source=None if row.price_per_hour is None else "catalogue",

@@ -93,7 +93,7 @@ class _Promises:
     def step_seconds(self, workload: Workload, placement: Placement, row: AcceleratorRow) -> float:
         """Seconds of a step on the accelerator of this row."""
         if row.name not in self._models:
-            self._models[row.name] = CostModel(catalogue_profile(row))
+            self._models[row.name] = CostModel(catalogue_profile(row, catalogue=self._catalogue))
         there = placement.model_copy(update={"accelerator": row.name})
         return self._models[row.name].predict(workload, there).step_seconds
 
