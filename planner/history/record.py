@@ -9,7 +9,7 @@ from hardware.types import EnergyReading
 from planner.decide import Decision
 from planner.describe import JobSize
 from shunter.requests import JobRequest
-from tracking.evidence import Evidence, EvidenceKind, Figures, Source, ending_of
+from tracking.evidence import Ending, Evidence, EvidenceKind, Figures, Source, ending_of
 
 
 @dataclass
@@ -55,10 +55,11 @@ def flow_evidence(
     asked = request.limits.min_auc
     auc = getattr(error, "auc", notes.auc)
     decision, price = notes.decision, request.pricing.price_per_hour
+    ending = ending_of(auc=auc, asked_auc=asked, stopped_because=notes.stopped_because, error=error)
     members = [one for one in trainings if one.kind == "member"]
     return Evidence(
         kind=kind,
-        **dict(ending_of(auc=auc, asked_auc=asked, stopped_because=notes.stopped_because, error=error)),
+        **dict(_of_trial(ending, decision)),
         data=notes.data,
         family=request.model,
         placement=decision.placement if decision else None,
@@ -74,6 +75,12 @@ def flow_evidence(
         cost=None if price is None or total is None else price * total.seconds / 3600,
         compiled=any(one.compiled for one in members) if members else None,
     )
+
+
+def _of_trial(ending: Ending, decision: Decision | None) -> Ending:
+    """A trial that ran into the end it was given was stopped early, and not by a limit of the user's."""
+    was_bounded = decision is not None and decision.watched_limits != decision.limits
+    return ending.model_copy(update={"limit": "early_stop"}) if ending.limit == "time" and was_bounded else ending
 
 
 def _planned_epochs(job: JobSize) -> float | None:

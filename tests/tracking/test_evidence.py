@@ -41,10 +41,17 @@ def test_record_comes_back_as_it_was_and_has_room() -> None:
 
 
 def test_work_of_a_miss_is_a_share_of_the_plan_and_a_lower_bound() -> None:
-    assert full().work_share == pytest.approx(0.456)
+    assert full().work_share == pytest.approx(12.5 / 40)
     assert full().is_censored
     assert not Evidence(kind="train", outcome="reached").is_censored
     assert Evidence(kind="train", outcome="reached").work_share is None
+
+
+def test_work_without_epochs_is_a_share_of_the_planned_time() -> None:
+    by_time = full().model_copy(update={"planned_epochs": None})
+    assert by_time.work_share == pytest.approx(45.6 / 100)
+    planned = by_time.model_copy(update={"planned_seconds": 200.0})
+    assert planned.work_share == pytest.approx(45.6 / 200), "what past runs led to expect is not what was planned"
 
 
 @pytest.mark.parametrize(
