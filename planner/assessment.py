@@ -101,16 +101,26 @@ class Assessment(Frozen):
     memory_gib: float
     excluded_by: tuple[Miss, ...]
     watts: float | None = Field(default=None, description="Mean power while training; None when unknown.")
+    carbon_grams: float | None = Field(
+        default=None, description="CO2 equivalent of the energy; None where that, or the electricity's, is unknown."
+    )
     hours_interval: Interval | None = None
     kwh_interval: Interval | None = None
     cost_interval: Interval | None = None
+    carbon_interval: Interval | None = None
     on_front: bool = Field(
         default=False, description="Whether it is feasible and no feasible one is as good in time, energy and cost."
     )
 
     def total(self, quantity: Objective) -> float | None:
-        """Hours, kilowatt hours or money; None when unknown."""
-        return {Objective.TIME: self.hours, Objective.ENERGY: self.kwh, Objective.COST: self.cost}[quantity]
+        """Hours, kilowatt hours, money or grams of CO2 equivalent; None when unknown."""
+        totals = {
+            Objective.TIME: self.hours,
+            Objective.ENERGY: self.kwh,
+            Objective.COST: self.cost,
+            Objective.CARBON: self.carbon_grams,
+        }
+        return totals[quantity]
 
     def interval(self, quantity: Objective) -> Interval | None:
         """Where the total lies with 90 %; None when unknown."""
@@ -118,6 +128,7 @@ class Assessment(Frozen):
             Objective.TIME: self.hours_interval,
             Objective.ENERGY: self.kwh_interval,
             Objective.COST: self.cost_interval,
+            Objective.CARBON: self.carbon_interval,
         }
         return intervals[quantity]
 

@@ -11,6 +11,7 @@ from functools import partial
 
 from engine.data.dataset import Dataset
 from engine.probes.measurement import Measurement, measure
+from hardware.cost.grid import Grid
 from hardware.cost.residual import Residual
 from hardware.types import HardwareProfile, Placement, Workload
 from models.graph import GraphSpec
@@ -146,7 +147,7 @@ class _Job:
             family=family,
             spec=spec,
             workload=workload,
-            terms=Terms.of(request.limits, request.objective, job_size(dataset, request), request.pricing.billing),
+            terms=_terms(dataset, request),
             past=past,
             batch_sizes=request.placement.sizes or batch_sizes(workload.train_samples, largest),
         )
@@ -169,6 +170,12 @@ class _Job:
             f"Tuning chooses among {', '.join(AUTO_FAMILIES)}: placements are judged by {self.family}, which asks most "
             "of them, so that another family needs less than is said here."
         ]
+
+
+def _terms(dataset: Dataset, request: JobRequest) -> Terms:
+    pricing = request.pricing
+    grid = None if pricing.grid is None else Grid.read(pricing.grid)
+    return Terms.of(request.limits, request.objective, job_size(dataset, request), pricing.billing, grid=grid)
 
 
 def _price_notes(here: Sequence[Offer], absent: Sequence[Offer]) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
+from hardware.cost.grid import Grid
 from hardware.cost.residual import StepObservation
 from hardware.types import Placement, Prediction, Workload
 from planner.assessment import Assessment, Candidate, Miss
@@ -41,6 +42,7 @@ class Decision(Frozen):
     limits: Limits
     job: JobSize
     billing: Billing = Billing.EXACT
+    grid: Grid | None = Field(default=None, description="Carbon intensity of the electricity; None where unknown.")
     workload: Workload | None = Field(default=None, description="What was decided for; None in a bare table.")
     hours: float
     kwh: float | None
@@ -61,7 +63,7 @@ class Decision(Frozen):
     @property
     def terms(self) -> Terms:
         """On what the candidates were compared."""
-        return Terms.of(self.limits, self.objective, self.job, self.billing)
+        return Terms.of(self.limits, self.objective, self.job, self.billing, grid=self.grid)
 
     @property
     def watched_limits(self) -> Limits:
@@ -148,6 +150,7 @@ def decide(
         limits=terms.limits,
         job=terms.job,
         billing=terms.billing,
+        grid=terms.grid,
         workload=workload,
         hours=best.hours,
         kwh=best.kwh,

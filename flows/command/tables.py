@@ -55,7 +55,8 @@ def decision_table(decision: "Decision", *, every_row: bool) -> Table:
 
     title = f"Placements by {decision.objective}, with 90 % intervals, for {decision.job.epochs:.3g} epochs"
     table = Table(title=title, box=box.SIMPLE, padding=(0, 1, 0, 0))
-    for title in ("placement", "time", "energy", "cost", "lost because"):
+    quantities = [*format_cells(decision.chosen)]
+    for title in ("placement", *quantities, "lost because"):
         table.add_column(title, overflow="fold")
     shown: dict[str, None] = {}
     for ranked, row in zip(decision.table, decision.table_rows(), strict=True):
@@ -65,7 +66,8 @@ def decision_table(decision: "Decision", *, every_row: bool) -> Table:
         shown[accelerator] = None
         where = "" if ranked.candidate.is_here else " (not here)"
         reason = str(row["lost_because"] or "chosen")
-        table.add_row(*map(escape, (ranked.candidate.placement.label + where, *format_cells(ranked).values(), reason)))
+        cells = [format_cells(ranked).get(quantity, "unknown") for quantity in quantities]
+        table.add_row(*map(escape, (ranked.candidate.placement.label + where, *cells, reason)))
     left_out = len({ranked.candidate.placement.accelerator for ranked in decision.table}) - len(shown)
     if left_out:
         table.caption = f"and {left_out} more accelerators: --every-row or --json shows them"

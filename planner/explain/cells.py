@@ -6,7 +6,10 @@ from shunter.requests import Objective
 
 
 def format_cells(row: Assessment) -> dict[Objective, str]:
-    """Time, energy and cost of the whole job for a narrow table, each with interval and source; `unknown` where so."""
+    """Time, energy and cost of the whole job for a narrow table, each with interval and source; `unknown` where so.
+
+    Carbon is among them where the intensity of the electricity was given.
+    """
     prediction, candidate = row.candidate.prediction, row.candidate
     price = candidate.price_per_hour
     cells = {
@@ -19,6 +22,8 @@ def format_cells(row: Assessment) -> dict[Objective, str]:
     if row.cost is not None and price is not None:
         cost = format_money(row.cost, row.cost_interval)
         cells[Objective.COST] = f"{cost} (at {candidate.machines * price:g} an hour, {candidate.price_source})"
+    if row.carbon_grams is not None:
+        cells[Objective.CARBON] = f"{format_carbon(row.carbon_grams, row.carbon_interval)} (given intensity)"
     return {quantity: cell.replace(" with 90 %", "") for quantity, cell in cells.items()}
 
 
@@ -33,6 +38,12 @@ def format_energy(kwh: float, interval: Interval | None = None) -> str:
     """Kilowatt hours, or joules where they are few."""
     scale, unit = (1.0, "kWh") if kwh >= 0.01 else (JOULES_PER_KWH, "J")
     return _figure(kwh, scale, f" {unit}", interval)
+
+
+def format_carbon(grams: float, interval: Interval | None = None) -> str:
+    """Grams of CO2 equivalent, or kilograms where they are many."""
+    scale, unit = (1.0, "g") if grams < 1000 else (1e-3, "kg")
+    return _figure(grams, scale, f" {unit} CO2e", interval)
 
 
 def format_money(cost: float, interval: Interval | None = None) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from statistics import NormalDist
 
 from planner.assessment import Assessment
-from planner.explain.cells import format_energy, format_money, format_time
+from planner.explain.cells import format_carbon, format_energy, format_money, format_time
 from planner.explain.table import format_objective
 from planner.rank.checks import Z90
 from planner.rank.ranking import Ranking
@@ -20,7 +20,9 @@ def reason(ranking: Ranking, terms: Terms, binds: str | None) -> str:
     """Why the first row won, in one sentence."""
     best, weights, limits, feasible = ranking.table[0], terms.weights, terms.limits, ranking.feasible
     amounts = [
-        _amount(best, quantity) for quantity in Objective if quantity in weights.used or quantity is not Objective.COST
+        _amount(best, quantity)
+        for quantity in Objective
+        if quantity in weights.used or quantity in (Objective.TIME, Objective.ENERGY)
     ]
     runner_up = ""
     if feasible > 1:
@@ -78,6 +80,8 @@ def format_totals(row: Assessment) -> str:
         figures.append(f"{format_energy(row.kwh, row.kwh_interval)} (power {prediction.energy_source})")
     if row.cost is not None:
         figures.append(f"a cost of {format_money(row.cost, row.cost_interval)} (price {row.candidate.price_source})")
+    if row.carbon_grams is not None:
+        figures.append(f"{format_carbon(row.carbon_grams, row.carbon_interval)} (intensity given)")
     return _listed(figures)
 
 
@@ -217,6 +221,8 @@ def _amount(row: Assessment, quantity: Objective) -> str:
         return f"{format_time(row.hours)} (step {prediction.step_seconds_source})"
     if quantity is Objective.COST:
         return "an unknown cost" if row.cost is None else f"a cost of {format_money(row.cost)}"
+    if quantity is Objective.CARBON:
+        return "unknown emissions" if row.carbon_grams is None else format_carbon(row.carbon_grams)
     return "an unknown energy" if row.kwh is None else f"{format_energy(row.kwh)} (power {prediction.energy_source})"
 
 

@@ -29,6 +29,7 @@ def table_row(row: Assessment, chosen: Assessment, weights: Weights) -> Row:
         "watts": _significant(row.watts),
         "cost": _significant(row.cost),
         **_bounds("cost", row.interval(Objective.COST)),
+        "carbon_grams": _significant(row.carbon_grams),
         "price_source": row.candidate.price_source,
         "memory_gib": _significant(row.memory_gib),
         "memory_source": prediction.memory_source,
@@ -52,8 +53,9 @@ def lost_because(row: Assessment, chosen: Assessment, weights: Weights) -> str |
 
 
 def format_objective(weights: Weights) -> str:
-    """What is minimised, as a noun: `time`, or `time x energy^0.5`."""
-    return " x ".join(str(name) if weight == 1 else f"{name}^{weight:g}" for name, weight in weights.used.items())
+    """What is minimised, as a noun: `time`, `energy-delay product (time x energy)`, or `time x energy^0.5`."""
+    product = " x ".join(str(name) if weight == 1 else f"{name}^{weight:g}" for name, weight in weights.used.items())
+    return f"energy-delay product ({product})" if weights == Weights.parse("edp") else product
 
 
 def _bounds(name: str, interval: Interval | None) -> Row:

@@ -29,7 +29,8 @@ PowerLimits = Callable[[str], Sequence[float]]
 def wants_power_limits(leader: Candidate, terms: Terms) -> bool:
     """Whether a lower limit can help at all, and the operator permits it."""
     limits = terms.limits
-    concerns_power = terms.weights.energy > 0 or limits.max_kwh is not None or limits.max_watts is not None
+    weighs_power = terms.weights.energy > 0 or terms.weights.carbon > 0
+    concerns_power = weighs_power or limits.max_kwh is not None or limits.max_watts is not None
     return (
         Settings().allow_power_limit
         and concerns_power

@@ -78,7 +78,7 @@ def checks_of(totals: Totals, terms: Terms) -> list[Check]:
 
 def _unknown_objective(totals: Totals, terms: Terms, limited: set[str]) -> list[Check]:
     """What cannot be compared cannot be called the least; where a limit says so already, once is enough."""
-    columns = {"energy": (totals.kwh, " kWh"), "cost": (totals.cost, "")}
+    columns = {"energy": (totals.kwh, " kWh"), "cost": (totals.cost, ""), "carbon": (totals.carbon, " g")}
     return [
         Check(name=name, option=None, unit=columns[name][1], values=columns[name][0], bounds=_like(totals.hours, None))
         for name in terms.weights.used

@@ -107,11 +107,13 @@ class _Rows:
             hours=hours,
             kwh=kwh,
             cost=cost,
+            carbon_grams=_known(totals.carbon[index]),
             watts=_known(totals.watts[index]),
             memory_gib=float(totals.memory_gib[index]),
             excluded_by=self._misses(index),
             hours_interval=_times(hours, factors),
             kwh_interval=_times(kwh, factors),
+            carbon_interval=_times(_known(totals.carbon[index]), factors),
             cost_interval=(float(totals.cost_low[index]), float(totals.cost_high[index]))
             if has_cost_interval
             else None,

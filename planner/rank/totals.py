@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from hardware.budget import JOULES_PER_KWH
 from hardware.cost.billing import BILLED_UNIT_SECONDS, SHORTEST_BILLED_SECONDS
+from hardware.cost.grid import Grid
 from planner.assessment import Candidate
 from planner.describe import JobSize
 from shunter.requests import Billing, Limits, Weights
@@ -25,17 +26,27 @@ class Terms:
         weights: Quantities to minimise.
         job: Size of the whole job.
         billing: Way in which time is charged.
+        grid: Carbon intensity of the electricity; None where unknown.
     """
 
     limits: Limits
     weights: Weights
     job: JobSize
     billing: Billing = Billing.EXACT
+    grid: Grid | None = None
 
     @classmethod
-    def of(cls, limits: Limits, objective: str, job: JobSize, billing: Billing = Billing.EXACT) -> Self:
-        """Terms with the objective as in a request: time, energy, cost, or weights as `Weights.parse` reads them."""
-        return cls(limits=limits, weights=Weights.parse(objective), job=job, billing=billing)
+    def of(
+        cls,
+        limits: Limits,
+        objective: str,
+        job: JobSize,
+        billing: Billing = Billing.EXACT,
+        *,
+        grid: Grid | None = None,
+    ) -> Self:
+        """Terms with the objective as in a request: a quantity, `edp`, or weights as `Weights.parse` reads them."""
+        return cls(limits=limits, weights=Weights.parse(objective), job=job, billing=billing, grid=grid)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +56,7 @@ class Totals:
     hours: Column
     kwh: Column
     cost: Column
+    carbon: Column
     watts: Column
     price: Column
     memory_gib: Column
@@ -78,11 +90,14 @@ def totals_of(candidates: Sequence[Candidate], terms: Terms) -> Totals:
 
     with np.errstate(divide="ignore", invalid="ignore"):
         low, high = low / step, high / step
+    kwh = (epoch_joules * epochs + searching * (watts if searching.any() else 0.0)) / JOULES_PER_KWH
+    unknown = np.full_like(kwh, np.nan)
     labels = np.array([candidate.placement.label for candidate in candidates])
     return Totals(
         hours=seconds / 3600,
-        kwh=(epoch_joules * epochs + searching * (watts if searching.any() else 0.0)) / JOULES_PER_KWH,
+        kwh=kwh,
         cost=cost(seconds),
+        carbon=unknown if terms.grid is None else kwh * terms.grid.mean_grams_per_kwh(seconds / 3600),
         watts=watts,
         price=price,
         memory_gib=memory / 2**30,
@@ -140,7 +155,7 @@ def billed_seconds(seconds: Column, billing: Billing) -> Column:
 
 def scores_of(totals: Totals, weights: Weights) -> Column:
     """As `Assessment.score`."""
-    columns = {"time": totals.hours, "energy": totals.kwh, "cost": totals.cost}
+    columns = {"time": totals.hours, "energy": totals.kwh, "cost": totals.cost, "carbon": totals.carbon}
     used = weights.used
     if len(used) == 1:
         scores = columns[next(iter(used))] * totals.expected_runs

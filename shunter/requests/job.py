@@ -22,7 +22,8 @@ class JobRequest(Request, frozen=True):
     architecture: ModelRequest = Field(default=ModelRequest(), description="The model.")
     objective: ObjectiveText = Field(
         default="time",
-        description="What to minimise within the limits: time, energy, cost, or weights such as time=1,energy=0.5.",
+        description="What to minimise within the limits: time, energy, cost, carbon, edp (time x energy), or weights "
+        "such as time=1,energy=0.5.",
     )
     limits: Limits = Field(default=Limits(), description="Hard limits.")
     pricing: Pricing = Field(default=Pricing(), description="What time on this machine costs.")
@@ -81,6 +82,12 @@ class JobRequest(Request, frozen=True):
             raise ValueError(f"--max-cost-per-hour {limit:g} is below the --price-per-hour of {price:g}: raise it")
         if price is None and self.needs_price:
             raise ValueError(f"{self.needs_price} requires the price of this machine: add --price-per-hour")
+        return self
+
+    @model_validator(mode="after")
+    def _check_grid(self) -> Self:
+        if self.weights.carbon and self.pricing.grid is None:
+            raise ValueError("--objective carbon requires the carbon intensity of the electricity: add --grid")
         return self
 
     def _only_local(self) -> bool:

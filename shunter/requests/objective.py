@@ -13,28 +13,35 @@ class Objective(StrEnum):
     TIME = "time"
     ENERGY = "energy"
     COST = "cost"
+    CARBON = "carbon"
+
+
+# Products that have a name of their own.
+NAMED = {"edp": "time=1,energy=1"}
 
 
 class Weights(BaseModel, frozen=True, extra="forbid"):
-    """How much each quantity counts: the least product of powers, time^a energy^b cost^c, is chosen.
+    """How much each quantity counts: the least product of powers, time^a energy^b cost^c carbon^d, is chosen.
 
     A product and not a sum, because hours, kilowatt hours and money have no common unit: with `time=1,energy=0.5` one
     per cent of time is worth two per cent of energy, in whatever unit and whichever other candidates there are.
-    `time=1,energy=1` is the energy-delay product (Gonzalez and Horowitz, IEEE JSSC 31(9), 1996).
+    `edp` is `time=1,energy=1`, the energy-delay product (Gonzalez and Horowitz, IEEE JSSC 31(9), 1996).
     """
 
     time: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     energy: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     cost: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    carbon: float = Field(default=0.0, ge=0, allow_inf_nan=False)
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """From `energy`, or from `time=1,energy=0.5`.
+        """From `energy`, from `edp`, or from `time=1,energy=0.5`.
 
         Raises:
             ValueError: A quantity is unknown or given twice, a weight is no positive number, or none is given.
         """
-        known = ", ".join(Objective)
+        known = ", ".join([*Objective, *NAMED])
+        text = NAMED.get(text.strip(), text)
         weights: dict[str, float] = {}
         for part in text.split(","):
             name, equals, number = (piece.strip() for piece in part.partition("="))

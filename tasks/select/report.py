@@ -1,7 +1,7 @@
 """Shows a decision to whoever looks at the flow run: a table of all candidates, and the reason in words."""
 
 from hardware.budget import JOULES_PER_KWH
-from planner.assessment import Interval
+from planner.assessment import Assessment, Interval
 from planner.decide import Decision
 from planner.describe import JobSize
 from shunter.requests import Objective
@@ -28,7 +28,9 @@ def as_markdown(decision: Decision) -> str:
     """The explanation, the totals of the chosen placement, and which limit excluded how many candidates."""
     prediction, chosen = decision.prediction, decision.chosen
     price = chosen.candidate.price_source or "unknown"
-    time, energy, cost = (_range(chosen.interval(quantity)) for quantity in Objective)
+    time, energy, cost = (
+        _range(chosen.interval(quantity)) for quantity in (Objective.TIME, Objective.ENERGY, Objective.COST)
+    )
     lines = [
         f"# {decision.placement.label}",
         "",
@@ -43,6 +45,7 @@ def as_markdown(decision: Decision) -> str:
         f"| time | {decision.hours:.4g} h | {time} | step {prediction.step_seconds_source} |",
         f"| energy | {_or_unknown(decision.kwh)} kWh | {energy} | power {prediction.energy_source} |",
         f"| cost | {_or_unknown(decision.cost)} | {cost} | time and price ({price}) |",
+        *_carbon_row(chosen),
         f"| memory | {decision.memory_gib:.3g} GiB | | {prediction.memory_source} |",
         "",
         "Intervals are those of the step time; power, price and the number of epochs are taken as they are.",
@@ -58,6 +61,14 @@ def as_markdown(decision: Decision) -> str:
             for row in excluded[:MOST_ROWS]
         ]
     return "\n".join(lines)
+
+
+def _carbon_row(chosen: Assessment) -> list[str]:
+    """One line where the electricity's intensity is known."""
+    if chosen.carbon_grams is None:
+        return []
+    interval = _range(chosen.carbon_interval)
+    return [f"| carbon | {chosen.carbon_grams:.4g} g CO2e | {interval} | energy and intensity (given) |"]
 
 
 def _or_unknown(value: float | None) -> str:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hardware.cost.grid import Grid
 from hardware.types import Placement, Prediction
 from planner.assessment import Candidate
 from planner.decide import Decision, NoFeasiblePlacementError, decide
@@ -16,6 +17,9 @@ from shunter.errors import InfeasibleError
 from shunter.requests import Billing, Limits, Objective
 
 TEN_EPOCHS = JobSize(tuning_epochs=6, final_epochs=4, evaluation_share=0.0)
+
+
+GRID = Grid(grams_per_kwh=(400.0,))
 
 
 def candidate(
@@ -300,6 +304,7 @@ def test_table_rows_carry_units_and_origin() -> None:
         "cost": 1.0,
         "cost_low": 0.9,
         "cost_high": 1.2,
+        "carbon_grams": None,
         "price_source": "given",
         "memory_gib": 1.0,
         "memory_source": "estimated",
@@ -337,6 +342,7 @@ def totals(candidate: Candidate) -> dict[str, float]:
         "time": hours,
         "energy": math.inf if joules is None else joules * 10 / 3.6e6,
         "cost": hours,
+        "carbon": math.inf if joules is None else joules * 10 / 3.6e6 * 400,
         "memory": candidate.prediction.memory_bytes / 2**30,
     }
 
@@ -364,7 +370,7 @@ def test_the_chosen_one_is_feasible_and_no_feasible_one_is_better(
         if keeps(candidate, limits) and math.isfinite(totals(candidate)[objective.value])
     ]
     try:
-        decision = decide(candidates, Terms.of(limits, objective, TEN_EPOCHS))
+        decision = decide(candidates, Terms.of(limits, objective, TEN_EPOCHS, grid=GRID))
     except InfeasibleError:
         assert not feasible
         return
@@ -381,7 +387,7 @@ def test_the_chosen_one_is_feasible_and_no_feasible_one_is_better(
 
 @given(st.permutations([SLOW_FRUGAL, FAST_HUNGRY, MIDDLE]), st.sampled_from(Objective))
 def test_the_order_of_candidates_does_not_matter(candidates: list[Candidate], objective: Objective) -> None:
-    terms = Terms.of(Limits(), objective, TEN_EPOCHS)
+    terms = Terms.of(Limits(), objective, TEN_EPOCHS, grid=GRID)
     assert decide(candidates, terms) == decide([MIDDLE, SLOW_FRUGAL, FAST_HUNGRY], terms)
 
 

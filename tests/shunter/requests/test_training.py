@@ -30,7 +30,7 @@ def test_weights_are_read_back_as_they_are_written(weights: dict[Objective, floa
     assert parsed.used == weights
     if len(weights) > 1:
         assert Weights.parse(parsed.text) == parsed
-    assert TrainRequest(objective=text, price_per_hour=1).objective == parsed.text
+    assert TrainRequest(objective=text, price_per_hour=1, grid="400").objective == parsed.text
 
 
 @pytest.mark.parametrize(

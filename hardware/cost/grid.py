@@ -1,0 +1,76 @@
+"""Carbon intensity of the electricity that a training uses: one number, or one for each hour of the day."""
+
+import csv
+import math
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
+
+from shunter.errors import RequestError
+from shunter.frozen import Frozen
+
+HOURS = 24
+
+
+class Grid(Frozen):
+    """Grams of CO2 equivalent for each kilowatt hour, and the hour at which the work begins."""
+
+    grams_per_kwh: tuple[float, ...] = Field(description="One figure, or one for each hour of the day in UTC.")
+    start_hour: float = Field(default=0.0, description="Hour of the day, UTC, at which the work begins.")
+
+    @classmethod
+    def read(cls, text: str, now: datetime | None = None) -> Self:
+        """From an option: a number, or a CSV file with the columns `hour` (0 to 23, UTC) and `grams_per_kwh`.
+
+        Args:
+            text: Value of the option `--grid`.
+            now: Beginning of the work; if None, the present.
+
+        Raises:
+            RequestError: the file cannot be read, lacks an hour, or a figure is no number from 0 on.
+        """
+        now = (now or datetime.now(UTC)).astimezone(UTC)
+        start_hour = now.hour + now.minute / 60 + now.second / 3600
+        try:
+            figures = (float(text),)
+        except ValueError:
+            figures = _by_hour(Path(text))
+        if not all(math.isfinite(figure) and figure >= 0 for figure in figures):
+            raise RequestError(f"--grid {text}: grams of CO2 equivalent for a kilowatt hour are numbers from 0 on.")
+        return cls(grams_per_kwh=figures, start_hour=start_hour)
+
+    def mean_grams_per_kwh(self, hours: ArrayLike) -> NDArray[np.float64]:
+        """Mean over work of even power that begins now and takes so many hours, of each; NaN stays NaN."""
+        hours = np.asarray(hours, dtype=np.float64)
+        by_hour = np.resize(np.array(self.grams_per_kwh), HOURS)
+        edges = np.concatenate([[0.0], np.cumsum(by_hour)])
+
+        def until(moment: NDArray[np.float64]) -> NDArray[np.float64]:
+            days, hour = np.divmod(moment, HOURS)
+            return days * edges[-1] + np.interp(hour, np.arange(HOURS + 1), edges)
+
+        begin = np.full_like(hours, self.start_hour)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            mean = (until(begin + hours) - until(begin)) / hours
+        return np.where(hours > 0, mean, np.where(np.isnan(hours), np.nan, by_hour[int(self.start_hour) % HOURS]))
+
+
+def _by_hour(path: Path) -> tuple[float, ...]:
+    try:
+        with path.open(newline="") as file:
+            rows = {int(row["hour"]): float(row["grams_per_kwh"]) for row in csv.DictReader(file)}
+    except OSError as error:
+        raise RequestError(f"--grid {path} is neither a number nor a file that can be read ({error}).") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise RequestError(
+            f"--grid {path}: give the columns hour and grams_per_kwh, both numbers ({error})."
+        ) from error
+    missing = [hour for hour in range(HOURS) if hour not in rows]
+    if missing or len(rows) != HOURS:
+        wrong = f"{missing[0]} is missing" if missing else f"{max(rows)} is none"
+        raise RequestError(f"--grid {path}: give each hour from 0 to 23; {wrong}.")
+    return tuple(rows[hour] for hour in range(HOURS))
