@@ -5,7 +5,7 @@ from `planner.history`), limits and order (`planner.rank`), the choice (`planner
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -32,7 +32,7 @@ from planner.predict.probes import Probes
 from planner.predict.watts import observed_watts, power_notes, with_learned_watts
 from planner.rank.ranking import rank
 from planner.rank.totals import Terms
-from shunter.requests import ALL_OFFERS, LOCAL_OFFERS, JobRequest
+from shunter.requests import ALL_OFFERS, LOCAL_OFFERS, JobRequest, NightlyRequest
 from tracking.convention import data_params
 
 PROBE_SECONDS = 15.0
@@ -140,6 +140,8 @@ class _Job:
         family = representative(request.model, dataset.features)
         spec = spec_of(family, request.architecture.towers)
         workload = describe(dataset, spec)
+        if isinstance(request, NightlyRequest):
+            history = replace(history, job_kind="nightly")
         past = PastJob(history, data_key(data_params(dataset)), request.model)
         largest = largest_worth_trying(past.good_batch_sizes())
         return cls(

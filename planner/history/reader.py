@@ -17,7 +17,7 @@ from planner.history.runs import Exclusion, PastRun, admit, admit_step, is_under
 from shunter.errors import TrackingError
 from shunter.frozen import Frozen
 from tracking.convention import RunKind
-from tracking.evidence import EVIDENCE
+from tracking.evidence import EVIDENCE, EvidenceKind
 from tracking.history import TrackedRun, read_runs
 
 NEWEST = 60  # Each brings some ten step times; MLflow takes ten to twenty milliseconds to read one.
@@ -65,6 +65,8 @@ class History:
         compiled_steps: Times of compiled steps, which tell nothing about the others.
         drifts: Machines that have changed.
         unread: Reason why nothing could be read, when the store did not answer.
+        job_kind: Kind of the runs whose work and quality are those of the job in question: a night, which goes on from
+            a champion, needs another share of its plan than a whole training.
     """
 
     runs: tuple[PastRun, ...] = ()
@@ -73,6 +75,7 @@ class History:
     drifts: tuple[Drift, ...] = ()
     unread: str = ""
     compiled_steps: tuple[StepObservation, ...] = ()
+    job_kind: EvidenceKind = "train"
 
     @classmethod
     def of(cls, tracked: Sequence[TrackedRun], now: float) -> "History":
@@ -121,7 +124,7 @@ class History:
             family: Family of the model.
             batch_size: Batch size of the placement in question; None for any.
         """
-        return quality_outlook(self._alike("train", data, family), min_auc, batch_size=batch_size)
+        return quality_outlook(self._alike(data, family), min_auc, batch_size=batch_size)
 
     def work_shares(self, batch_sizes: Sequence[int], *, data: str, family: str) -> Posterior | None:
         """Log of the share of the planned tuning and training that is needed; None where no run says anything.
@@ -135,7 +138,7 @@ class History:
         """
         counts = [
             EpochCount(run.placement.batch_size, run.work_share, not run.is_censored)
-            for run in self._alike("train", data, family)
+            for run in self._alike(data, family)
             if run.placement is not None and run.work_share is not None
         ]
         return estimate_epochs(counts, batch_sizes, level=PLAN) if counts else None
@@ -150,7 +153,7 @@ class History:
         """
         ends = [
             (run.placement.batch_size, run.outcome == "reached")
-            for run in self._alike("train", data, family)
+            for run in self._alike(data, family)
             if run.placement is not None and run.outcome in ("reached", "missed")
         ]
         return success_chances(ends, batch_sizes) if any(not good for _, good in ends) else None
@@ -162,10 +165,10 @@ class History:
             data: Key of the data, by `data_key`.
             family: Family of the model.
         """
-        return self._alike("train", data, family)
+        return self._alike(data, family)
 
-    def _alike(self, kind: str, data: str, family: str) -> list[PastRun]:
-        return [run for run in self.runs if data and (run.kind, run.data, run.family) == (kind, data, family)]
+    def _alike(self, data: str, family: str) -> list[PastRun]:
+        return [run for run in self.runs if data and (run.kind, run.data, run.family) == (self.job_kind, data, family)]
 
     def notes(self) -> list[str]:
         """What was left out and why, and what has changed: one sentence each, exclusions of one reason together."""

@@ -11,17 +11,20 @@ from planner.candidates.placements import kind
 from planner.choose import choose
 from planner.decide import Decision, NoFeasiblePlacementError
 from planner.describe import JobSize, describe
+from planner.history import History, PastRun, data_key
 from planner.predict.correct import corrected
 from planner.predict.predicted import predicted_candidates
 from planner.predict.probe_order import PILOT_STEPS, PILOTS, next_to_probe, probe_steps
 from planner.rank.ranking import rank
 from planner.rank.totals import Terms
 from shunter.errors import InfeasibleError, RequestError
-from shunter.requests import Limits, TrainRequest, Weights
+from shunter.requests import JobRequest, Limits, NightlyRequest, TrainRequest, Weights
 from tasks.select import select
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile, make_workload
 from tests.planner.measurements import measurement
+from tracking.convention import data_params
+from tracking.evidence import EvidenceKind
 
 ONE_EPOCH = JobSize(tuning_epochs=0, final_epochs=1, evaluation_share=0)
 LEAST_TIME = Terms(limits=Limits(), weights=Weights.parse("time"), job=ONE_EPOCH)
@@ -201,3 +204,36 @@ def test_the_task_shows_the_decision_in_the_flow_run(
     shown = {artifact.key: str(artifact.data) for artifact in everyones if str(artifact.flow_run_id) == run_id}
     assert decision.placement.label in shown["decision"]
     assert decision.reason in shown["decision-reason"]
+
+
+def test_nights_learn_their_work_from_nights_and_trainings_from_trainings(
+    dataset: Dataset, profiles: list[HardwareProfile]
+) -> None:
+    data = data_key(data_params(dataset))
+    shares: dict[EvidenceKind, float] = {"train": 0.3, "nightly": 0.9}
+    history = History(
+        runs=tuple(
+            PastRun(
+                run_id=of,
+                kind=of,
+                ended_at="2026-01-01T00:00:00+00:00",
+                data=data,
+                family="dlrm",
+                placement=Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64),
+                auc=0.75,
+                seconds=100.0,
+                joules=None,
+                cost=None,
+                work_share=share,
+            )
+            for of, share in shares.items()
+        )
+    )
+    requests: dict[EvidenceKind, JobRequest] = {
+        "train": TrainRequest(model="dlrm"),
+        "nightly": NightlyRequest(model="dlrm"),
+    }
+    for of, request in requests.items():
+        table = choose(dataset, request, profiles, probe_seconds=0, history=history).table
+        share = next(row.candidate.work_share for row in table if row.candidate.placement.batch_size == 64)
+        assert share == pytest.approx(shares[of], rel=0.2)
