@@ -95,13 +95,3 @@ def log_deviation(prediction: Prediction) -> float:
 def epoch_steps(workload: Workload, placement: Placement) -> int:
     """Optimiser steps of one pass over the training part."""
     return math.ceil(workload.train_samples / placement.batch_size)
-
-
-def predict_step_seconds(workload: Workload, placement: Placement, profile: HardwareProfile) -> float:
-    """Seconds of one training step."""
-    return StepModel(profile).parts(workload, placement).total
-
-
-def predict_watts(placement: Placement, profile: HardwareProfile) -> float | None:
-    """Mean power while training: idle power, and the rest in proportion to the cores in use; None when unknown."""
-    return CostModel(profile).watts(placement)

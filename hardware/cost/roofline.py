@@ -55,10 +55,6 @@ class Roofline(Frozen):
     title: str
     points: tuple[RooflinePoint, ...]
 
-    def attainable(self, intensity: float) -> float:
-        """Most operations a second with so many operations for each byte."""
-        return min(self.compute_roofs[self.precision], intensity * self.copy_bytes_per_second)
-
     def bound(self, point: RooflinePoint) -> Literal["compute", "memory"]:
         """Which roof the layer meets first."""
         ridge = self.compute_roofs[self.precision] / self.copy_bytes_per_second

@@ -19,11 +19,10 @@ from hardware.meters.component import Component
 from hardware.meters.cpu import CpuPowerModel, CpuTimeEstimate, ProcessShare, RaplCounter
 from hardware.meters.gpu import GpuCounter, GpuUtilisationEstimate, gpu_idle_watts, gpu_power
 from hardware.meters.gpu_share import GpuShare, GpuUse
-from hardware.meters.node import node_power
 from hardware.meters.series import add_up, watts_over_time
 from hardware.meters.source import EnergySource
 from hardware.meters.stretch import Stretch
-from hardware.types import EnergyReading, Quantity
+from hardware.types import EnergyReading
 from shunter.errors import HardwareError
 
 # The thread that reads the sources takes at most these shares of the time, of the processor and on the wall, and waits
@@ -38,8 +37,7 @@ PROCESSOR = "processor"
 
 def measure_energy(
     *accelerators: str,
-    scope: Literal["machine", "process", "node"] = "process",
-    idle_watts: Quantity | None = None,
+    scope: Literal["machine", "process"] = "process",
     cores: int | None = None,
 ) -> "EnergyMeter":
     """Meter of the processor, which every training keeps busy, and of the named CUDA devices.
@@ -53,36 +51,13 @@ def measure_energy(
         accelerators: Names, as in `Accelerator.name`; `cpu` may be given and is counted once.
         scope: Extent of what is counted: the share of this process and its children (`process`), or all that counters
             show (`machine`); the estimate that stands in for the processor's counter is always that of the process.
-            `node` is the machine's own power meter, supplies and fans included, and `machine` where there is none.
-        idle_watts: Power at rest (`measure_idle_watts`), to be subtracted; nothing is subtracted when None.
         cores: Cores whose idle power the estimate counts, for a process that shares the machine; None: all usable ones.
     """
-    refused = []
-    if scope == "node":
-        try:
-            return EnergyMeter([Component("node", [node_power()])], idle_watts=idle_watts)
-        except HardwareError as error:
-            refused.append(str(error))
     counter = _process_counter if scope == "process" else RaplCounter
-    processor = _open(PROCESSOR, counter, partial(_cpu_estimate, cores), refused=refused)
+    processor = _open(PROCESSOR, counter, partial(_cpu_estimate, cores))
     names = [name for name in dict.fromkeys(accelerators) if name != "cpu"]
     opener = partial(_device, is_shared=scope == "process")
-    return EnergyMeter([processor, *map(opener, names)], idle_watts=idle_watts, opener=opener)
-
-
-def measure_idle_watts(*accelerators: str, seconds: float = 2.0) -> Quantity | None:
-    """Power of processor and devices while this process sleeps; None when nothing can tell it.
-
-    Args:
-        accelerators: Names, as in `measure_energy`.
-        seconds: Length of the measurement.
-    """
-    with measure_energy(*accelerators, scope="machine") as meter:
-        time.sleep(seconds)
-    reading = meter.reading
-    if reading.mean_watts is None or reading.method == "unavailable":
-        return None
-    return Quantity(value=reading.mean_watts, source=reading.method)
+    return EnergyMeter([processor, *map(opener, names)], opener=opener)
 
 
 def cpu_power_model(cores: int | None = None) -> CpuPowerModel:
@@ -100,7 +75,6 @@ class EnergyMeter:
     Args:
         components: Components to count.
         clock: Clock in seconds; tests put their own here.
-        idle_watts: Power at rest that is subtracted.
         sample: Whether a thread reads the sources meanwhile.
         opener: Function that opens the component of an accelerator, for those that are counted later.
     """
@@ -110,13 +84,11 @@ class EnergyMeter:
         components: Sequence[Component],
         clock: Callable[[], float] = time.monotonic,
         *,
-        idle_watts: Quantity | None = None,
         sample: bool = True,
         opener: Callable[[str], Component] | None = None,
     ) -> None:
         self._components = list(components)
         self._clock = clock
-        self._idle_watts = idle_watts
         self._sample = sample
         self._opener = opener
         self._started_at: float | None = None
@@ -211,7 +183,7 @@ class EnergyMeter:
         if with_power and total.joules is not None:
             series = add_up([stretch.series(part) for stretch, part in zip(self._stretches, parts, strict=True)])
             total = total.model_copy(update={"power": watts_over_time(series)})
-        return total if self._idle_watts is None else subtract_idle(total, self._idle_watts)
+        return total
 
     def _watch(self, stop: threading.Event) -> None:
         """Read the sources at regular times until told to stop."""
@@ -243,37 +215,6 @@ def wait_seconds(interval_seconds: float, processor_seconds: float, looking_seco
         looking_seconds: Wall clock of the last reading, waiting for locks and drivers included.
     """
     return max(interval_seconds, processor_seconds / MOST_SAMPLING_SHARE, looking_seconds / MOST_LOOKING_SHARE)
-
-
-def subtract_idle(reading: EnergyReading, idle_watts: Quantity) -> EnergyReading:
-    """What the work drew beyond the power at rest; unavailable, never zero, where it cannot be told from that.
-
-    Args:
-        reading: Energy of processor and devices.
-        idle_watts: Power of the same at rest.
-    """
-    if reading.joules is None:
-        return reading
-    net = reading.joules - idle_watts.value * reading.seconds
-    source = f"{reading.source}; less {idle_watts.value:.2f} W at rest ({idle_watts.source})"
-    if net <= 0:
-        return EnergyReading(
-            joules=None,
-            seconds=reading.seconds,
-            mean_watts=None,
-            method="unavailable",
-            source=f"{source}, which is more than the whole",
-        )
-    measured = reading.method == "measured" and idle_watts.source == "measured"
-    return EnergyReading.of(
-        net,
-        reading.seconds,
-        "measured" if measured else "estimated",
-        source,
-        uncertainty_joules=reading.uncertainty_joules,
-        uncertainty=reading.uncertainty,
-        power=tuple(sample.model_copy(update={"watts": sample.watts - idle_watts.value}) for sample in reading.power),
-    )
 
 
 def _sum(parts: Sequence[EnergyReading], seconds: float) -> EnergyReading:
@@ -324,9 +265,9 @@ def _device_source(opener: Callable[[str], EnergySource], name: str, is_shared: 
         return source  # an AMD device, whose library tells nothing of processes
 
 
-def _open(name: str, *openers: Callable[[], EnergySource], refused: Sequence[str] = ()) -> Component:
+def _open(name: str, *openers: Callable[[], EnergySource]) -> Component:
     """Component of the sources that can be opened, with the reasons of those that cannot."""
-    sources, reasons = [], list(refused)
+    sources, reasons = [], []
     for opener in openers:
         try:
             sources.append(opener())

@@ -147,10 +147,10 @@ def trained_chart(tree: RunTree) -> Chart | None:
     runs = [run for run in tree.of_kind(*kinds) if "quality.ne" in run.metrics]
     if not runs:
         return None
-    sources = sorted({run.tags["energy.source"] for run in runs if "energy.source" in run.tags})
+    source = _energy_source(runs)
     x = [
         Axis(key="time.train_seconds", label="training time (s, measured)", log=True),
-        Axis(key="energy.joules", label=f"energy of the training (J, {' or '.join(sources)})", log=True),
+        Axis(key="energy.joules", label=f"energy of the training (J, {source})", log=True),
     ]
     x = [axis for axis in x if any(axis.key in run.metrics for run in runs)]
     y = [
@@ -166,7 +166,7 @@ def trained_chart(tree: RunTree) -> Chart | None:
     points = [
         Mark(
             group=there.index(run.kind),
-            values={axis.key: run.metrics.get(axis.key) for axis in (*x, *y)},
+            values={axis.key: _value(run, axis.key, source) for axis in (*x, *y)},
             tip=_trained_tip(run),
             hollow=run.tags.get("trial.state") == "pruned",
             star=run is best,
@@ -174,6 +174,18 @@ def trained_chart(tree: RunTree) -> Chart | None:
         for run in shown
     ]
     return Chart(x=x, y=y, groups=there, points=points, marks=["★ best on validation", "○ stopped early"])
+
+
+def _energy_source(runs: Sequence[TrackedRun]) -> str:
+    """Which joules are shown: those of counters, and estimates only where there are no others."""
+    sources = {run.tags.get("energy.source", "source unknown") for run in runs if "energy.joules" in run.metrics}
+    return "measured" if "measured" in sources else next(iter(sorted(sources)), "unavailable")
+
+
+def _value(run: TrackedRun, name: str, energy_source: str) -> float | None:
+    """A figure of a run; its joules only where they are of the source that the axis is of."""
+    is_other = name == "energy.joules" and run.tags.get("energy.source", "source unknown") != energy_source
+    return None if is_other else run.metrics.get(name)
 
 
 def _has_effort(run: TrackedRun) -> bool:

@@ -6,12 +6,11 @@ from hypothesis import strategies as st
 
 from hardware.cost.cost_model import (
     COLD_LOG_DEVIATION,
+    CostModel,
     interval,
     log_deviation,
     predict,
     predict_memory_bytes,
-    predict_step_seconds,
-    predict_watts,
 )
 from hardware.cost.memory_model import CUDA_CONTEXT_BYTES, HEAP_WASTE, KERNEL_BYTES
 from hardware.types import Placement
@@ -42,12 +41,12 @@ def place(threads: int = 4, batch_size: int = 1000, precision: str = "fp32", acc
     ],
 )
 def test_step_seconds(placement: Placement, seconds: float) -> None:
-    assert predict_step_seconds(make_workload(), placement, make_profile()) == pytest.approx(seconds)
+    assert predict(make_workload(), placement, make_profile()).step_seconds == pytest.approx(seconds)
 
 
 def test_memory_traffic_bounds_a_step_with_little_arithmetic() -> None:
     workload = make_workload(matmul_flops_per_sample=1.0, activation_bytes_per_sample=10**6)
-    assert predict_step_seconds(workload, place(), make_profile()) == pytest.approx(
+    assert predict(workload, place(), make_profile()).step_seconds == pytest.approx(
         0.2 + EMBEDDINGS + OVERHEAD + loading(1000, 4)
     )
 
@@ -59,10 +58,10 @@ def test_epoch_counts_the_last_unfull_batch() -> None:
 
 
 def test_energy_is_the_power_of_the_cores_in_use() -> None:
-    assert predict_watts(place(threads=4), make_profile()) == pytest.approx(30.0)
-    assert predict_watts(place(threads=1), make_profile()) == pytest.approx(15.0)
-    assert predict_watts(
-        place(accelerator="cuda:0", threads=1), make_profile(name="cuda:0", cores=80)
+    assert CostModel(make_profile()).watts(place(threads=4)) == pytest.approx(30.0)
+    assert CostModel(make_profile()).watts(place(threads=1)) == pytest.approx(15.0)
+    assert CostModel(make_profile(name="cuda:0", cores=80)).watts(
+        place(accelerator="cuda:0", threads=1)
     ) == pytest.approx(30.0)
     prediction = predict(make_workload(), place(), make_profile())
     assert prediction.epoch_joules == pytest.approx(30 * prediction.epoch_seconds)
@@ -106,9 +105,9 @@ def test_more_samples_a_step_take_longer_and_more_threads_never_do_while_a_core_
     batch_size: int, threads: int
 ) -> None:
     workload, profile = make_workload(), make_profile()
-    seconds = predict_step_seconds(workload, place(threads, batch_size), profile)
-    assert predict_step_seconds(workload, place(threads, batch_size + 1), profile) > seconds
-    assert predict_step_seconds(workload, place(threads + 1, batch_size), profile) <= seconds
+    seconds = predict(workload, place(threads, batch_size), profile).step_seconds
+    assert predict(workload, place(threads, batch_size + 1), profile).step_seconds > seconds
+    assert predict(workload, place(threads + 1, batch_size), profile).step_seconds <= seconds
 
 
 def test_the_parts_are_the_whole() -> None:

@@ -1,12 +1,11 @@
-"""Discovery and metering on a real Ray cluster of two nodes, both of them on this machine."""
+"""Discovery on a real Ray cluster of two nodes, both of them on this machine."""
 
 from collections.abc import Iterator
 
 import pytest
 
 from hardware.devices.discovery import local_accelerators
-from hardware.devices.nodes import cluster_nodes, connected
-from hardware.meters.cluster import ClusterMeter
+from hardware.devices.nodes import cluster_nodes
 from shunter.errors import HardwareError
 
 pytestmark = pytest.mark.slow
@@ -35,24 +34,6 @@ def test_every_node_tells_what_it_has(cluster: str) -> None:
         assert [accelerator.model_copy(update={"memory_bytes": 0}) for accelerator in node.accelerators] == [
             accelerator.model_copy(update={"memory_bytes": 0}) for accelerator in local_accelerators()
         ]
-
-
-def test_every_node_is_metered_and_the_streams_are_merged_by_time(cluster: str) -> None:
-    with connected(cluster):
-        with ClusterMeter() as meter:
-            with connected(
-                cluster
-            ):  # a connection that is there is used, and not closed by the one who did not open it
-                pass
-            sum(number * number for number in range(3_000_000))
-        assert len(meter.readings) == 2
-        for reading in meter.readings:
-            assert reading.reading.joules is not None
-            assert reading.reading.joules > 0
-            assert "no ACPI power meter" in reading.reading.source or reading.reading.source.startswith("node: ")
-        merged = meter.merged()
-    assert merged.total.joules <= sum(reading.reading.joules or 0 for reading in meter.readings) * 1.001
-    assert len(merged.streams) == 2
 
 
 def test_where_no_cluster_answers_the_error_says_what_to_do() -> None:

@@ -14,12 +14,9 @@ from hardware.meters.meter import (
     MOST_SAMPLING_SHARE,
     EnergyMeter,
     measure_energy,
-    measure_idle_watts,
-    subtract_idle,
     wait_seconds,
 )
 from hardware.meters.source import EnergySource, PowerIntegral, Uncertainty
-from hardware.types import EnergyReading, Quantity
 from shunter.errors import HardwareError
 
 
@@ -127,13 +124,6 @@ def test_this_machine_gives_a_running_value_and_a_final_one_with_its_method() ->
     assert meter.reading.method in ("measured", "estimated")
     assert meter.reading.source.startswith("processor: ")
     assert meter.reading is meter.reading, "the final reading does not change any more"
-
-
-def test_a_machine_without_a_power_meter_of_its_own_adds_its_parts_up_and_says_so() -> None:
-    with measure_energy("cpu", scope="node") as meter:
-        sum(number * number for number in range(100_000))
-    source = meter.reading.source
-    assert source.startswith("node: ") or (source.startswith("processor: ") and "no ACPI power meter" in source)
 
 
 def test_the_part_that_flows_at_rest_is_stated() -> None:
@@ -341,39 +331,3 @@ def test_looking_never_takes_more_than_its_share_of_the_time(processor: float, w
     assert wait >= 0.5
     assert processor / wait <= MOST_SAMPLING_SHARE
     assert wall / wait <= MOST_LOOKING_SHARE
-
-
-class TestIdlePower:
-    READING = EnergyReading.of(
-        100.0, 4.0, "measured", "counter", uncertainty_joules=5.0, power=({"seconds": 4.0, "watts": 25.0},)
-    )
-
-    def test_it_is_subtracted_from_joules_and_watts(self) -> None:
-        net = subtract_idle(self.READING, Quantity(value=10.0, source="measured"))
-        assert (net.joules, net.mean_watts, net.method) == (60.0, 15.0, "measured")
-        assert [sample.watts for sample in net.power] == [15.0]
-        assert net.uncertainty_joules == 5.0
-        assert "less 10.00 W at rest (measured)" in net.source
-
-    def test_an_estimate_of_it_makes_the_rest_an_estimate(self) -> None:
-        assert subtract_idle(self.READING, Quantity(value=10.0, source="estimated")).method == "estimated"
-
-    @pytest.mark.parametrize("watts", [25.0, 30.0])
-    def test_more_than_the_whole_leaves_nothing_known_and_not_zero(self, watts: float) -> None:
-        net = subtract_idle(self.READING, Quantity(value=watts, source="measured"))
-        assert (net.joules, net.method) == (None, "unavailable")
-        assert "more than the whole" in net.source
-
-    def test_on_request_a_meter_leaves_it_out(self) -> None:
-        clock = Clock()
-        component = Component("processor", [Known(clock, 10.0)])
-        idle = Quantity(value=4.0, source="measured")
-        with EnergyMeter([component], clock=clock, idle_watts=idle, sample=False) as meter:
-            clock.seconds = 5.0
-        assert meter.reading.joules == pytest.approx(30.0)
-
-    def test_this_machine_at_rest_draws_something(self) -> None:
-        watts = measure_idle_watts("cpu", seconds=0.05)
-        assert watts is not None
-        assert watts.value > 0
-        assert watts.source in ("measured", "estimated")
