@@ -24,7 +24,7 @@ from tasks.evidence import keeping_evidence
 from tasks.nightly import choose_days, ingest_days
 from tasks.notify import notify
 from tasks.run_state import StateFolder
-from tasks.spending import spending
+from tasks.spending import charged, spending
 from tasks.step_clock import StepClock
 from tracking.convention import data_params, request_params
 from tracking.registry.versions import champion_of, tag_version, version_by_number, version_of_run
@@ -99,7 +99,7 @@ def _night(request: NightlyRequest, plan: NightPlan, logs: Mapping[date, DayLog]
         spending(state) as spent,
         keeping_evidence(identity.run_id, "nightly", request, spent=spent) as notes,
     ):
-        tonight = Tonight(request, plan, logs, state, identity.run_id, spent.budget(request).exhausted, notes)
+        tonight = Tonight(request, plan, logs, state, identity.run_id, spent.budget(charged(request)).exhausted, notes)
         if identity.champion is None:
             night = _first_night(tonight)
         else:

@@ -25,7 +25,7 @@ from tasks.recipes import recipe_of
 from tasks.run_context import RunContext
 from tasks.run_state import RunState
 from tasks.select import log_decision, select
-from tasks.spending import spending
+from tasks.spending import charged, spending
 from tasks.step_clock import StepClock
 from tasks.tracked_run import tracked_run
 from tracking.registry.models import RegisteredModel
@@ -127,6 +127,7 @@ def _train_tracked(
         log_config(run_id, "profiles", profiles)
         decision = _decide(request, dataset, profiles, state, clock, cluster=cluster)
         notes.decision = decision
+        request = charged(request, decision)
         held.keep(decision.placement, trainings_together(request, profiles))
         log_decision(run_id, decision)
         budget = spent.budget(request, decision.watched_limits)

@@ -19,7 +19,7 @@ from tasks.notify import notify
 from tasks.profile import profile_hardware
 from tasks.run_state import RunState
 from tasks.select import log_decision, select
-from tasks.spending import spending
+from tasks.spending import charged, spending
 from tasks.tracked_run import tracked_run
 from tasks.tune import observer_of, publish_search, tune
 from tracking.reports import log_config
@@ -67,6 +67,7 @@ def _tune_tracked(
             state.remember("decision", decision)
         held.keep(decision.placement, trainings_together(request, profiles))
         notes.decision = decision
+        request = charged(request, decision)
         log_decision(run_id, decision)
         budget = spent.budget(request)
         job = SearchJob(

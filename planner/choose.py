@@ -11,6 +11,7 @@ from functools import partial
 
 from engine.data.dataset import Dataset
 from engine.probes.measurement import Measurement, measure
+from hardware.catalogue.prices import Prices
 from hardware.cost.grid import Grid
 from hardware.cost.residual import Residual
 from hardware.types import HardwareProfile, Placement, Workload
@@ -18,7 +19,7 @@ from models.graph import GraphSpec
 from models.names import AUTO_FAMILIES, representative
 from models.spec import ModelSpec
 from planner.assessment import Candidate
-from planner.candidates.offers import Offer, catalogue_offers, check_limits, local_offers
+from planner.candidates.offers import Offer, catalogue_offers, check_limits, local_offers, priced
 from planner.candidates.placements import batch_sizes, largest_worth_trying
 from planner.decide import Decision, NoFeasiblePlacementError, decide
 from planner.describe import describe, job_size, spec_of
@@ -78,8 +79,9 @@ def choose(
             at all can keep a limit.
     """
     job = _Job.of(dataset, request, history or History())
-    here = local_offers(profiles, request.pricing.price_per_hour)
-    absent = catalogue_offers(offers, profiles)
+    prices = None if request.pricing.prices_path is None else Prices.read(request.pricing.prices_path)
+    here = priced(local_offers(profiles, request.pricing.price_per_hour), prices)
+    absent = priced(catalogue_offers(offers, profiles), prices)
     check_limits(request, [*here, *absent])
     residual = Residual.fit(job.history.unlimited_steps[-MOST_OBSERVATIONS:])
     watts = observed_watts(job.history)
@@ -97,7 +99,7 @@ def choose(
     elsewhere = job.learned(absent_candidates(job.workload, absent, job.history, job.batch_sizes))
     mentioned: list[str] = []
     if offers == LOCAL_OFFERS:
-        unasked = catalogue_offers(ALL_OFFERS, profiles)
+        unasked = priced(catalogue_offers(ALL_OFFERS, profiles), prices)
         leader = rank(probes.candidates(), job.terms).table[0]
         sizes = sorted({leader.candidate.placement.batch_size, max(job.batch_sizes)})
         not_here = job.learned(absent_candidates(job.workload, unasked, job.history, sizes))

@@ -79,6 +79,14 @@ class Decision(Frozen):
         return float(totals_of([plan], self.terms).hours[0]) * 3600
 
     @property
+    def given_price_per_hour(self) -> float | None:
+        """What the chosen placement costs by the user's own prices; None where she named none."""
+        chosen = self.chosen.candidate
+        if chosen.price_per_hour is None or chosen.price_source != "given":
+            return None
+        return chosen.price_per_hour * chosen.machines
+
+    @property
     def chosen(self) -> Assessment:
         """The row of the chosen placement."""
         return self.table[0]

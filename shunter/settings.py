@@ -98,6 +98,11 @@ class Settings(BaseSettings):
         return self.catalogue or self.home / "catalogue.yaml"
 
     @property
+    def prices_path(self) -> Path:
+        """The user's file of prices, which need not exist."""
+        return self.home / "prices.yaml"
+
+    @property
     def cache_directory(self) -> Path:
         """Ingested data sets, one folder per content fingerprint."""
         return self.home / "cache"

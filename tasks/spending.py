@@ -2,17 +2,24 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from pydantic import BaseModel
 
 from engine.executors.energy import add_readings
 from engine.executors.ray.cluster import Cluster
 from hardware.budget import Budget, Meter
+from hardware.catalogue.prices import Prices
+from hardware.devices.discovery import local_accelerators
 from hardware.meters.meter import measure_energy
 from hardware.reservation import watching
 from hardware.types import EnergyReading
+from planner.decide import Decision
+from shunter.errors import RequestError
 from shunter.requests import JobRequest, Limits
 from tasks.run_state import StateFolder
+
+Asked = TypeVar("Asked", bound=JobRequest)
 
 
 class Spent(BaseModel):
@@ -55,6 +62,30 @@ class Spending:
     def _earlier(self) -> EnergyReading | None:
         spent = self._state.recall("spent", Spent)
         return spent.energy if spent else None
+
+
+def charged(request: Asked, decision: Decision | None = None) -> Asked:
+    """The request with the price that its work is charged at, where a file of prices tells that.
+
+    Args:
+        request: What was asked for.
+        decision: What was chosen; before a choice the dearest of this machine counts, so that a limit is kept anyway.
+
+    Raises:
+        RequestError: the file of prices cannot be read, or a limit needs a price that it does not tell.
+    """
+    path = request.pricing.prices_path
+    if path is None:
+        return request
+    price = decision.given_price_per_hour if decision else _dearest_here(Prices.read(path))
+    if price is None and request.needs_price:
+        raise RequestError(f"{request.needs_price} needs a price, and {path} tells none of this machine: add it.")
+    return request.model_copy(update={"price_per_hour": price})
+
+
+def _dearest_here(prices: Prices) -> float | None:
+    found = [prices.price_per_hour(accelerator) for accelerator in local_accelerators()]
+    return max((price for price in found if price is not None), default=None)
 
 
 @contextmanager

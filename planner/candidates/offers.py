@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from hardware.catalogue.offers import catalogue_profile
+from hardware.catalogue.prices import Prices
 from hardware.catalogue.rows import AcceleratorRow, Catalogue, load_catalogue
 from hardware.types import HardwareProfile
 from planner.assessment import PriceSource
@@ -42,6 +43,22 @@ def local_offers(profiles: Sequence[HardwareProfile], price_per_hour: float | No
             Offer(profile=profile, is_here=True, price_per_hour=price, price_source=None if price is None else source)
         )
     return offers
+
+
+def priced(offers: Sequence[Offer], prices: Prices | None) -> list[Offer]:
+    """The offers at the user's prices, where these know the accelerator.
+
+    Args:
+        offers: Offers of this machine, of a cluster or of the catalogue.
+        prices: The user's prices; None leaves the offers as they are.
+    """
+    if prices is None:
+        return list(offers)
+    found = [(offer, prices.price_per_hour(offer.profile.accelerator, is_here=offer.is_here)) for offer in offers]
+    return [
+        offer if price is None else offer.model_copy(update={"price_per_hour": price, "price_source": "given"})
+        for offer, price in found
+    ]
 
 
 def catalogue_offers(

@@ -55,6 +55,7 @@ def flow_evidence(
     asked = request.limits.min_auc
     auc = getattr(error, "auc", notes.auc)
     decision, price = notes.decision, request.pricing.price_per_hour
+    price = price if price is not None or decision is None else decision.given_price_per_hour
     ending = ending_of(auc=auc, asked_auc=asked, stopped_because=notes.stopped_because, error=error)
     members = [one for one in trainings if one.kind == "member"]
     return Evidence(

@@ -80,8 +80,8 @@ class JobRequest(Request, frozen=True):
             return self
         if limit is not None and price is not None and price > limit:
             raise ValueError(f"--max-cost-per-hour {limit:g} is below the --price-per-hour of {price:g}: raise it")
-        if price is None and self.needs_price:
-            raise ValueError(f"{self.needs_price} requires the price of this machine: add --price-per-hour")
+        if price is None and self.needs_price and self.pricing.prices_path is None:
+            raise ValueError(f"{self.needs_price} requires the price of this machine: add --price-per-hour or --prices")
         return self
 
     @model_validator(mode="after")

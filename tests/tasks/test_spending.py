@@ -9,9 +9,12 @@ from hardware.meters.component import Component
 from hardware.meters.source import EnergySource
 from hardware.reservation import reserve
 from hardware.types import Placement
+from planner.choose import choose
 from shunter.requests import Limits, TrainRequest
 from tasks.run_state import StateFolder
-from tasks.spending import spending
+from tasks.spending import charged, spending
+from tests.engine.synthetic import write_dataset
+from tests.hardware.profiles import make_profile
 
 
 class Counter(EnergySource):
@@ -64,3 +67,37 @@ def test_what_was_drawn_before_it_was_held_is_no_part_either(tmp_path: Path, dev
             devices["cuda:0"].total += 1e6
             assert spent.total.joules == pytest.approx(5 + 7)
         state.finish()
+
+
+class TestPrices:
+    """A file of prices takes the place of `--price-per-hour`, from the choice to the limit that ends the work."""
+
+    @pytest.fixture
+    def request_with_prices(self, tmp_path: Path) -> TrainRequest:
+        path = tmp_path / "prices.yaml"
+        path.write_text("accelerators: {cpu: 3.5}\n")
+        return TrainRequest(objective="cost", prices=str(path), limits=Limits(max_cost=7.0))
+
+    def test_the_choice_and_the_budget_use_them(self, tmp_path: Path, request_with_prices: TrainRequest) -> None:
+        dataset = write_dataset(tmp_path / "data", rows=20_000)
+        decision = choose(dataset, request_with_prices, [make_profile(cores=2)], probe_seconds=0)
+        assert decision.chosen.candidate.price_source == "given"
+        assert decision.cost == pytest.approx(3.5 * decision.hours)
+        assert charged(request_with_prices, decision).pricing.price_per_hour == 3.5
+        with StateFolder(tmp_path / "state", "run", lock=tmp_path / "lock") as state, spending(state) as spent:
+            assert spent.budget(charged(request_with_prices)).max_cost == pytest.approx(7.0)
+            state.finish()
+
+    def test_a_price_that_is_given_counts_before_them(self, request_with_prices: TrainRequest) -> None:
+        given = request_with_prices.model_copy(update={"price_per_hour": 1.0})
+        assert given.pricing.prices_path is None
+        assert charged(given) == given
+
+    def test_the_users_own_file_counts_without_being_named(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("SHUNTER_HOME", str(tmp_path))
+        with pytest.raises(ValueError, match="--prices"):
+            TrainRequest(objective="cost")
+        (tmp_path / "prices.yaml").write_text("accelerators: {cpu: 2.0}\n")
+        assert charged(TrainRequest(objective="cost")).pricing.price_per_hour == 2.0

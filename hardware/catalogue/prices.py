@@ -1,0 +1,127 @@
+"""What the accelerators cost an hour: the user's `prices.yaml`, and the catalogue of SkyPilot that it may name.
+
+accelerators:            # each of them, whichever machine it is in: as in `shunter profile`, or a name of the catalogue
+  cpu: 0.40
+  NVIDIA L4: 0.70
+nodes:                   # a whole machine, by its host name or its name in the cluster
+  gpu-box-3: 4.10
+skypilot:                # further prices: US dollars
+  file: vms.csv          # columns InstanceType, AcceleratorName, AcceleratorCount, Price, SpotPrice, Region
+  region: us-east-1
+  spot: false
+"""
+
+import csv
+import platform
+from pathlib import Path
+from typing import Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, ValidationError
+
+from hardware.catalogue.rows import load_catalogue
+from hardware.types import Accelerator
+from shunter.errors import RequestError
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SkyPilotPrices(_Part):
+    """Which of SkyPilot's prices count: of its catalogue of one cloud, as it keeps it under `~/.sky/catalogs`."""
+
+    file: Path = Field(description="CSV file; a relative path is taken from the folder of `prices.yaml`.")
+    region: str | None = Field(default=None, description="Region; if omitted, the cheapest of all counts.")
+    spot: bool = Field(default=False, description="Whether the price of an interruptible machine counts.")
+
+
+class Prices(_Part):
+    """Prices an hour, in the user's currency."""
+
+    accelerators: dict[str, PositiveFloat] = Field(default={}, description="Of one, by its name here or its model's.")
+    nodes: dict[str, PositiveFloat] = Field(default={}, description="Of a whole machine, by its name.")
+    skypilot: SkyPilotPrices | None = Field(default=None, description="Where else to look.")
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The user's file.
+
+        Raises:
+            RequestError: it cannot be read, or says something else.
+        """
+        try:
+            prices = cls.model_validate(yaml.safe_load(path.read_text()) or {})
+        except OSError as error:
+            raise RequestError(f"The file of prices {path} cannot be read ({error.strerror}): name another.") from error
+        except (yaml.YAMLError, ValidationError, UnicodeDecodeError) as error:
+            fault = " ".join(str(error).split())
+            raise RequestError(f"The file of prices {path} is not as expected: {fault}") from error
+        if prices.skypilot is None:
+            return prices
+        sky = prices.skypilot.model_copy(update={"file": path.parent / prices.skypilot.file.expanduser()})
+        return prices.model_copy(update={"skypilot": sky})
+
+    def price_per_hour(self, accelerator: Accelerator, *, is_here: bool = True) -> float | None:
+        """Of one accelerator: its own price, else its model's, its machine's, or SkyPilot's; None when there is none.
+
+        Args:
+            accelerator: Accelerator of this machine, of a cluster (`cpu@NODE`) or of the catalogue.
+            is_here: Whether it is of this machine or the cluster; else no machine of the user's has it.
+
+        Raises:
+            RequestError: SkyPilot's file cannot be read.
+        """
+        device, _, node = accelerator.name.partition("@")
+        machine = node or platform.node()
+        for name in (accelerator.name, device, accelerator.model):
+            if name in self.accelerators:
+                return self.accelerators[name]
+        row = row_name(accelerator.model)
+        for name, price in self.accelerators.items():
+            if row is not None and row_name(name) == row:
+                return price
+        if is_here and machine in self.nodes:
+            return self.nodes[machine]
+        return None if self.skypilot is None else skypilot_price(self.skypilot, accelerator.model)
+
+
+def skypilot_price(prices: SkyPilotPrices, model: str) -> float | None:
+    """The least price of one accelerator with its host, over regions and sizes of machines; None when it has none.
+
+    A machine of several is divided by their number. Rows without an instance are left out: there the host, which one
+    needs too, is priced apart.
+
+    Args:
+        prices: Which prices count.
+        model: Name of the accelerator, as its vendor or the catalogue calls it.
+
+    Raises:
+        RequestError: the file cannot be read, or lacks a column.
+    """
+    column = "SpotPrice" if prices.spot else "Price"
+    found: list[float] = []
+    wanted = row_name(model)
+    rows = {model: wanted}
+    try:
+        with prices.file.open(newline="") as file:
+            for row in csv.DictReader(file):
+                name, region, instance = row["AcceleratorName"], row["Region"], row["InstanceType"]
+                if name not in rows:
+                    rows[name] = row_name(name) if name else None
+                is_wanted = name == model or (wanted is not None and rows[name] == wanted)
+                if is_wanted and instance and row[column] and prices.region in (None, region):
+                    found.append(float(row[column]) / float(row["AcceleratorCount"]))
+    except OSError as error:
+        raise RequestError(f"SkyPilot's prices {prices.file} cannot be read ({error.strerror}).") from error
+    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+        raise RequestError(f"SkyPilot's prices {prices.file} lack a column or a number ({error}).") from error
+    return min((price for price in found if price > 0), default=None)
+
+
+def row_name(model: str) -> str | None:
+    """Name of an accelerator's row in the catalogue; None where it has none."""
+    try:
+        return load_catalogue().find_accelerator(model).name
+    except RequestError:
+        return None
