@@ -36,7 +36,7 @@ class JobRequest(Request, frozen=True):
         description="Seed of the split, the initial weights, the order of batches and the search.",
     )
     placement: PlacementRequest = Field(
-        default=PlacementRequest(), description="Which placements are open to the choice."
+        default=PlacementRequest(), description="Placements among which is chosen."
     )
 
     @property
