@@ -35,9 +35,7 @@ class JobRequest(Request, frozen=True):
         ge=0,
         description="Seed of the split, the initial weights, the order of batches and the search.",
     )
-    placement: PlacementRequest = Field(
-        default=PlacementRequest(), description="Placements among which is chosen."
-    )
+    placement: PlacementRequest = Field(default=PlacementRequest(), description="Placements among which is chosen.")
 
     @property
     def data(self) -> str:
