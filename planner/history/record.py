@@ -67,7 +67,7 @@ def flow_evidence(
         auc=None if auc is None or math.isnan(auc) else auc,
         asked_auc=asked,
         epochs=_sum([one.epochs for one in trainings]),
-        planned_epochs=_planned_epochs(decision.job) if decision else None,
+        planned_epochs=_planned_epochs(decision.job, kind) if decision else None,
         planned_seconds=decision.plan_seconds or None if decision and kind != "tune" else None,
         predicted=_predicted(decision, kind) if decision else Figures(),
         measured=_measured(notes, trainings),
@@ -84,10 +84,11 @@ def _of_trial(ending: Ending, decision: Decision | None) -> Ending:
     return ending.model_copy(update={"limit": "early_stop"}) if ending.limit == "time" and was_bounded else ending
 
 
-def _planned_epochs(job: JobSize) -> float | None:
+def _planned_epochs(job: JobSize, kind: EvidenceKind) -> float | None:
     """None where its own time or energy ends the search, which is no number of epochs."""
     is_counted = job.tuning_seconds is None and job.tuning_joules is None
-    return (job.tuning_epochs + job.final_epochs) or None if is_counted else None
+    final_epochs = 0.0 if kind == "tune" else job.final_epochs
+    return (job.tuning_epochs + final_epochs) or None if is_counted else None
 
 
 def _predicted(decision: Decision, kind: EvidenceKind) -> Figures:

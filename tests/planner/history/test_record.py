@@ -60,6 +60,7 @@ def test_search_counts_as_a_whole_and_of_tuning_alone_its_share_was_planned() ->
     assert found.measured.seconds == 17.0
     assert found.measured.joules == 150.0
     assert found.predicted.seconds == pytest.approx(60.0)
+    assert (found.epochs, found.planned_epochs) == (3.0, 6.0)
 
 
 def test_joules_of_a_counter_and_of_a_model_are_not_added() -> None:
