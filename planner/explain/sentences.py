@@ -122,6 +122,8 @@ def _misses(row: Assessment) -> str:
 
 def _sureness(best: Assessment, loser: Assessment, weights: Weights) -> str:
     """How sure it is that the loser really loses."""
+    if _mixes_energies(best, loser, weights):
+        return "how sure that is cannot be said, because the power of one is measured and that of the other estimated"
     chance = chance_of_less(best, loser, weights)
     if chance is None:
         return "how sure that is cannot be said, because no interval is known for one of them"
@@ -138,10 +140,13 @@ def percent(chance: float) -> str:
 
 
 def chance_of_less(row: Assessment, other: Assessment, weights: Weights) -> float | None:
-    """Probability that `row` really needs less of the objective than `other`; None when an interval is unknown.
+    """Probability that `row` really needs less of the objective than `other`.
 
-    Both are taken as log-normal about their point estimates and independent.
+    Both are taken as log-normal about their point estimates and independent. None when an interval is unknown, or when
+    a measured energy would be compared with an estimated one.
     """
+    if _mixes_energies(row, other, weights):
+        return None
     spreads = [_spread(each) for each in (row, other)]
     if spreads[0] is None or spreads[1] is None:
         return None
@@ -151,6 +156,18 @@ def chance_of_less(row: Assessment, other: Assessment, weights: Weights) -> floa
     if spread == 0:
         return 0.5 if gap == 0 else float(gap > 0)
     return NormalDist().cdf(gap / spread)
+
+
+def _mixes_energies(row: Assessment, other: Assessment, weights: Weights) -> bool:
+    """Whether a counter's joules are compared with those of a model that knows nothing of the accelerator's power.
+
+    On one accelerator the estimate follows from what was measured there.
+    """
+    if not (weights.energy or weights.carbon):
+        return False
+    pair = (row.candidate, other.candidate)
+    is_one = pair[0].placement.accelerator == pair[1].placement.accelerator
+    return not is_one and len({candidate.prediction.energy_source for candidate in pair}) > 1
 
 
 def _spread(row: Assessment) -> float | None:
