@@ -7,7 +7,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,10 +17,14 @@ PACKAGES = ("numpy", "pandas", "polars", "pyarrow", "torch", "torchrec")
 RESULTS = Path(__file__).parent / "results"
 
 
-def parse_arguments(description: str | None) -> argparse.Namespace:
-    """Read the command line of a benchmark: `--quick`."""
+def parse_arguments(
+    description: str | None, add: Callable[[argparse.ArgumentParser], None] | None = None
+) -> argparse.Namespace:
+    """Read the command line of a benchmark: `--quick`, and what `add` adds."""
     parser = argparse.ArgumentParser(description=(description or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--quick", action="store_true", help="smaller sizes, less than a minute")
+    if add is not None:
+        add(parser)
     return parser.parse_args()
 
 

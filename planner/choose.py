@@ -38,6 +38,7 @@ from tracking.convention import data_params
 
 PROBE_SECONDS = 15.0
 MeasureTraining = Callable[[Dataset, ModelSpec | GraphSpec, Placement, int], Measurement | None]
+FURTHER_SIZES = 2  # measured in each run of a job that recurs
 MOST_OBSERVATIONS = 200  # the newest; the correction learned from them takes their number cubed
 
 
@@ -95,6 +96,8 @@ def choose(
         known=measured_before(job.workload, job.history.steps, profiles, datetime.now(UTC)),
     )
     probes.measure_leaders()
+    if job.past.runs():
+        probes.measure_further(FURTHER_SIZES)
     probes.measure_power_limits(power_limits)
     elsewhere = job.learned(absent_candidates(job.workload, absent, job.history, job.batch_sizes))
     mentioned: list[str] = []

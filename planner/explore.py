@@ -2,7 +2,8 @@
 
 What a step takes is measured by probes within seconds, so no whole run is spent on that. How much work a batch size
 needs until training ends shows in whole runs alone. Past runs of the same data and model family say what share of the
-plan each batch size needed; the policy of `history.policy` then weighs what is known against what a trial promises.
+plan each batch size needed. A trial is worth it where what it is expected to teach, over some recurrences, exceeds
+what it takes more than the best known (the knowledge gradient; Frazier, Powell and Dayanik, 2009).
 
 A trial is bounded: it is stopped when it has taken a multiple of what the best known is expected to take (as Zeus does;
 You, Chung and Chowdhury, NSDI 2023, section 4.4), and trials together waste at most a share of what the runs of this
@@ -14,16 +15,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import norm
 
 from planner.assessment import Assessment
 from planner.decide import Decision, Trial
-from planner.history import Choice, History, PastRun, Posterior, choose_under_uncertainty
+from planner.history import QUANTILES, History, PastRun, Posterior, knowledge_gradient
 from shunter.requests import Explore, Weights
 
 MOST_REGRET = 1.0  # A trial that is expected to need more than twice what the best known needs is not made.
 STOP_MULTIPLE = 2.0  # of what the best known is expected to take, after which a trial is stopped
-QUANTILES = (np.arange(50) + 0.5) / 50
+PAYBACK_RUNS = 10  # of a recurring job, within which a trial must be expected to save what it is expected to waste
 MOST_WASTED = 0.25  # of what the runs of a job have taken, which its trials together may waste
 
 
@@ -67,14 +67,14 @@ def explored(decision: Decision, job: PastJob, mode: Explore) -> Decision:
     if mode is Explore.NEVER or shares is None or best_known is None:
         return decision
     options = _Options(decision, shares, best_known)
-    choice = options.choose()
-    if not choice.tries:
+    trial = options.best_trial()
+    if trial is None:
         return options.taken(best_known)
     if mode is Explore.BOUNDED:
         allowed = allowance(job.runs(), options.best, options.weights)
-        if options.expected_waste(choice.index) > allowed:
+        if options.expected_waste(trial) > allowed:
             return options.taken(best_known)
-    return _tried(options.taken(choice.index), options.best, choice.reason)
+    return _tried(options.taken(trial), options.best, options.describe(trial))
 
 
 def _best_known(decision: Decision, job: PastJob) -> int | None:
@@ -101,29 +101,57 @@ class _Options:
         self.decision, self.weights = decision, Weights.parse(decision.objective)
         self.best, self._best_index = decision.table[best_known], best_known
         scores = np.array([row.score(self.weights) for row in decision.table])
-        self._excluded = [
-            not (_is_open(row) and math.isfinite(score)) for row, score in zip(decision.table, scores, strict=True)
-        ]
+        self._excluded = np.array(
+            [not (_is_open(row) and math.isfinite(score)) for row, score in zip(decision.table, scores, strict=True)]
+        )
         expected = np.log(np.where(self._excluded, 1.0, scores))
-        self._belief = Posterior(expected, _power(self.weights) ** 2 * shares.covariance)
+        power = _power(self.weights)
+        self._belief = Posterior(expected, power**2 * shares.covariance, power * shares.noise)
+        self._deviation = self._belief.deviation_from(best_known)
 
-    def choose(self) -> Choice:
-        """The best known, or a trial that is worth it."""
-        far = self._belief.mean - self._belief.mean[self._best_index] > np.log1p(MOST_REGRET)
-        excluded = [bool(is_far) or is_out for is_far, is_out in zip(far, self._excluded, strict=True)]
-        return choose_under_uncertainty(self._belief, excluded=excluded, best_known=self._best_index)
+    def best_trial(self) -> int | None:
+        """Index of the trial that pays back most; None where the best known is worth as much.
+
+        What a run is worth is what it is expected to teach, over the runs that follow, less what it takes itself.
+        """
+        mean = self._belief.mean
+        is_far = mean - mean[self._best_index] > np.log1p(MOST_REGRET)
+        open_to_choice = np.flatnonzero(~(is_far | self._excluded))
+        lessons = knowledge_gradient(self._belief.of(open_to_choice))
+        taken = np.array([self._expected_cost(index) for index in map(int, open_to_choice)])
+        worth = PAYBACK_RUNS * lessons - taken
+        index = int(open_to_choice[int(np.argmax(worth))])
+        return None if index == self._best_index else index
+
+    def describe(self, index: int) -> str:
+        """What is expected of a trial, in words."""
+        more = math.expm1(self._belief.mean[index] - self._belief.mean[self._best_index])
+        doubt = math.expm1(self._deviation[index])
+        expected = f"{abs(more):.0%} {'more' if more > 0 else 'less'} than" if abs(more) >= 0.005 else "as much as"
+        return f"it is expected to need {expected} the best known, give or take {doubt:.0%}"
 
     def expected_waste(self, index: int) -> float:
         """What a trial is expected to take beyond the best known, as a share of that.
 
         All that a trial takes is wasted that is stopped, or ends without the quality asked for.
         """
-        runs = self.decision.table[index].candidate.expected_runs
-        mean = float(self._belief.mean[index] - self._belief.mean[self._best_index])
-        spread = float(self._belief.deviation_from(self._best_index)[index])
-        cost = np.exp(mean + spread * norm.ppf(QUANTILES)) / runs ** _power(self.weights)
+        cost, runs = self._costs(index)
         if_good = np.where(cost > STOP_MULTIPLE, STOP_MULTIPLE, np.maximum(cost - 1, 0.0))
         return float(np.mean(if_good / runs + np.minimum(cost, STOP_MULTIPLE) * (1 - 1 / runs)))
+
+    def _expected_cost(self, index: int) -> float:
+        """What a run is expected to take, with that of the best known once more where it fails."""
+        if index == self._best_index:
+            return 1.0
+        cost, runs = self._costs(index)
+        fails = np.where(cost > STOP_MULTIPLE, 1.0, 1 - 1 / runs)
+        return float(np.mean(np.minimum(cost, STOP_MULTIPLE) + fails))
+
+    def _costs(self, index: int) -> tuple[np.ndarray, float]:
+        """Quantiles of what one run takes, as shares of the best known, and the runs until one is good enough."""
+        runs = self.decision.table[index].candidate.expected_runs ** _power(self.weights)
+        mean = float(self._belief.mean[index] - self._belief.mean[self._best_index])
+        return np.exp(mean + self._deviation[index] * QUANTILES) / runs, runs
 
     def taken(self, index: int) -> Decision:
         """The decision with another row of its table as the chosen one."""
@@ -181,6 +209,11 @@ def _score(run: PastRun, weights: Weights) -> float | None:
     return math.prod((amount or 0.0) ** weights.used[quantity] for quantity, amount in amounts.items())
 
 
+def _score_of_one(row: Assessment, weights: Weights) -> float:
+    """The objective of a single run, whether or not it is good enough."""
+    return row.score(weights) / row.candidate.expected_runs ** _power(weights)
+
+
 def _power(weights: Weights) -> float:
     """By which power the objective grows with the time at one placement."""
     return 1.0 if len(weights.used) == 1 else sum(weights.used.values())
@@ -189,8 +222,8 @@ def _power(weights: Weights) -> float:
 def _tried(decision: Decision, best: Assessment, why: str) -> Decision:
     """The decision as a trial, which ends at a multiple of what the best known is expected to take."""
     weights, chosen = Weights.parse(decision.objective), decision.chosen
-    share = (STOP_MULTIPLE * best.score(weights) / chosen.score(weights)) ** (1 / _power(weights))
-    hours = share * chosen.hours * chosen.candidate.expected_runs
+    share = (STOP_MULTIPLE * _score_of_one(best, weights) / _score_of_one(chosen, weights)) ** (1 / _power(weights))
+    hours = share * chosen.hours
     trial = Trial(best_known=best.candidate.placement, stop_multiple=STOP_MULTIPLE, stop_hours=hours)
     reason = (
         f"{_label(chosen)} is tried although {_label(best)} is the best known: by what past runs of this data needed, "

@@ -5,12 +5,12 @@ from typing import Any
 
 LINES = {
     "shunter": {"color": "#1f4e9c", "linewidth": 2.6},
-    "shunter, Thompson": {"color": "#6fa3dd", "linewidth": 1.6},
-    "shunter, greedy": {"color": "#6fa3dd", "linewidth": 1.6, "linestyle": ":"},
+    "shunter --explore free": {"color": "#6fa3dd", "linewidth": 1.6},
+    "shunter --explore never": {"color": "#6fa3dd", "linewidth": 1.6, "linestyle": ":"},
     "Zeus": {"color": "#c0392b", "linewidth": 2.0},
     "grid": {"color": "#8e6e53", "linewidth": 1.4},
     "random": {"color": "#999999", "linewidth": 1.4},
-    "default": {"color": "#444444", "linewidth": 1.4, "linestyle": "--"},
+    "the user's default": {"color": "#444444", "linewidth": 1.4, "linestyle": "--"},
 }
 RULES = {"newest": "#c0392b", "cheapest": "#8e6e53"}
 TARGET = 0.05

@@ -17,16 +17,20 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from benchmarks.select.replay import spread
 from benchmarks.select.zeus import PRICE_PER_HOUR
-from hardware.catalogue.rows import AcceleratorRow
+from hardware.catalogue.rows import AcceleratorRow, load_catalogue
 from hardware.cost.cost_model import QUANTILE_95
 from planner.history import PRIORS, Situation, Traits, estimate
 
 GPUS = ("K80", "P100", "V100")  # from the oldest to the newest
 RECOMMENDATION = "Recommendation"
+HELD_OUT = 1 / 3
+SHARES = (0.1, 0.2, HELD_OUT, 0.45, 0.6, 0.75)
 
 
 @dataclass(frozen=True)
@@ -141,3 +145,73 @@ def rules(rows: dict[str, AcceleratorRow]) -> dict[str, Callable[[np.ndarray], n
         return lambda fits: columns[fits[:, columns].argmax(axis=1)]
 
     return {name: rule(order) for name, order in orders.items()}
+
+
+def replay_gavel(path: Path, *, quick: bool) -> tuple[dict[str, float], dict[str, Any]]:
+    """Everything that is asked of Gavel's table.
+
+    Args:
+        path: The table.
+        quick: Whether few seeds will do.
+
+    Returns:
+        The figures by their keys, and all details.
+    """
+    rows = {gpu: load_catalogue().find_accelerator(gpu) for gpu in GPUS}
+    seeds = tuple(range(3 if quick else 20))
+    recorded = load_table(path, rows)
+    by_share = {share: _replay_share(recorded, rows, seeds, share) for share in SHARES}
+    gavel = by_share[HELD_OUT]
+    figures = {
+        "gavel_regret": gavel["time"]["shunter"]["regret"]["mean"],
+        "gavel_regret_newest": gavel["time"]["newest"]["regret"]["mean"],
+        "gavel_regret_cost": gavel["cost"]["shunter"]["regret"]["mean"],
+        "gavel_regret_cheapest": gavel["cost"]["cheapest"]["regret"]["mean"],
+    }
+    return figures, {"by_share_held_out": by_share, "faults": recorded.faults}
+
+
+def _replay_share(
+    recorded: Table, rows: dict[str, AcceleratorRow], seeds: tuple[int, ...], share: float
+) -> dict[str, Any]:
+    """Regret of the choice with a share of the pairs held out, beside the rules that look at no measurement."""
+    result: dict[str, Any] = {
+        "median_error": spread(np.array([_error(recorded, share, seed) for seed in seeds])),
+        "interval_90_holds": spread(np.array([coverage(recorded, hold_out(recorded, share, seed)) for seed in seeds])),
+    }
+    for objective in ("time", "cost"):
+        prices = prices_of(objective)
+        chosen = {
+            "shunter": np.array(
+                [
+                    regrets(recorded.seconds, prices, choose_type(_completed(recorded, share, seed), prices))
+                    for seed in seeds
+                ]
+            ),
+            **{
+                name: regrets(recorded.seconds, prices, rule(recorded.fits))[None] for name, rule in rules(rows).items()
+            },
+        }
+        hidden = np.array([hold_out(recorded, share, seed).any(axis=1) for seed in seeds])
+        result[objective] = {
+            name: {
+                "regret": spread(values.mean(axis=1)),
+                "regret_recommendation": spread(values[:, recorded.is_recommendation].mean(axis=1)),
+            }
+            for name, values in chosen.items()
+        }
+        with_hidden = [row[mask].mean() for row, mask in zip(chosen["shunter"], hidden, strict=True)]
+        result[objective]["shunter"]["regret_of_jobs_with_hidden_pairs"] = spread(np.array(with_hidden))
+    return result
+
+
+def _completed(recorded: Table, share: float, seed: int) -> np.ndarray:
+    hidden = hold_out(recorded, share, seed)
+    return complete(recorded.situations, np.where(hidden, np.nan, recorded.seconds), recorded.fits)
+
+
+def _error(recorded: Table, share: float, seed: int) -> float:
+    """Median relative error of the hidden pairs."""
+    hidden = hold_out(recorded, share, seed)
+    completed = _completed(recorded, share, seed)
+    return float(np.median(np.abs(completed[hidden] / recorded.seconds[hidden] - 1)))

@@ -17,14 +17,14 @@ from engine.data.dataset import Dataset
 from engine.probes.measurement import Measurement
 from hardware.catalogue.offers import catalogue_profile
 from hardware.catalogue.rows import load_catalogue
-from hardware.cost.cost_model import epoch_steps
+from hardware.cost.cost_model import CostModel, epoch_steps
 from hardware.types import HardwareProfile, Placement, Quantity, Workload
 from ingestion.request import ingest_request
 from models.graph import GraphSpec
 from models.spec import ModelSpec
 from planner.choose import choose
 from planner.decide import Decision
-from planner.describe import describe
+from planner.describe import describe, spec_of
 from planner.history import read_history
 from shunter.requests import TrainRequest
 from tracking.convention import SCHEMA_VERSION, RunKind, data_params
@@ -43,6 +43,7 @@ class Machine:
     dataset: Dataset
     spent: float = 0.0
     workload: Workload | None = None
+    factor: float | None = None
 
     def profiles(self, gpus: Sequence[str]) -> list[HardwareProfile]:
         """The catalogue's profiles of these GPUs, as if they were here, at the game's prices."""
@@ -52,8 +53,33 @@ class Machine:
             price = Quantity(value=self.game.price_per_hour[gpu], source="catalogue")
             accelerator = profile.accelerator.model_copy(update={"name": _device(self.game, gpu)})
             changes = {"accelerator": accelerator, "host": "recorded", "price_per_hour": price}
-            found.append(profile.model_copy(update=changes))
+            found.append(self._as_slow(profile.model_copy(update=changes)))
         return found
+
+    def _as_slow(self, profile: HardwareProfile) -> HardwareProfile:
+        """The profile slowed down as much as the recorded training is larger than the one that stands for it.
+
+        The choice sets aside what was measured to be far from any prediction, as it would be in a faulty record.
+        """
+        default = self.game.menu.default
+        if self.factor is None:
+            recorded = self.game.recorded(default, None)
+            assert recorded is not None, "the user's default was recorded"
+            self.workload = describe(self.dataset, spec_of("dlrm"))
+            here = Placement(accelerator="cuda:0", threads=1, precision="fp32", batch_size=default.batch_size)
+            epoch = CostModel(profile).predict(self.workload, here).epoch_seconds
+            self.factor = recorded[0] / epoch
+        rates = {
+            "matmul_flops_per_second": {
+                name: _times(rate, 1 / self.factor) for name, rate in profile.matmul_flops_per_second.items()
+            },
+            "copy_bytes_per_second": _times(profile.copy_bytes_per_second, 1 / self.factor),
+            "gather_bytes_per_second": _times(profile.gather_bytes_per_second, 1 / self.factor),
+            "operator_overhead_seconds": _times(profile.operator_overhead_seconds, self.factor),
+        }
+        if profile.host_to_device_bytes_per_second is not None:
+            rates["host_to_device_bytes_per_second"] = _times(profile.host_to_device_bytes_per_second, 1 / self.factor)
+        return profile.model_copy(update=rates)
 
     def measure(
         self, dataset: Dataset, spec: ModelSpec | GraphSpec, placement: Placement, steps: int
@@ -199,6 +225,10 @@ def _tracked(
             **(step_tags(decision.observations) if decision.observations else {}),
         },
     )
+
+
+def _times(quantity: Quantity, factor: float) -> Quantity:
+    return quantity.model_copy(update={"value": quantity.value * factor})
 
 
 def _device(game: Game, gpu: str) -> str:

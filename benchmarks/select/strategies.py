@@ -1,25 +1,11 @@
-"""Strategies that play the recorded games of `zeus.py`: Shunter's, Zeus' as it is described, and the plain ones."""
+"""Rivals in the recorded games of `zeus.py`: Zeus as it is described, and the plain ones."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 
 import numpy as np
 
 from benchmarks.select.zeus import Arm, Menu, Order, Outcome
-from planner.history import (
-    EpochCount,
-    Posterior,
-    Priors,
-    Situation,
-    Strategy,
-    Traits,
-    choose_under_uncertainty,
-    estimate,
-    estimate_epochs,
-)
-from planner.history.epochs import SPREAD
 
-EPOCH_COST = Priors(noise=0.01)  # measured over a whole epoch
 STOP = 2.0  # A run is stopped when it has spent this many times the cheapest one that reached the target.
 
 
@@ -145,58 +131,3 @@ class Zeus(Player):
             return self.random.normal(np.mean(costs), np.std(costs) / len(costs) ** 0.5)
 
         return min(self.survivors, key=sample)
-
-
-class Shunter(Player):
-    """Shunter's learning: epochs by batch size, cost of an epoch by batch size and GPU, and a policy over both.
-
-    Args:
-        menu: Everything on offer.
-        random: Generator of Thompson sampling.
-        traits: Traits of the GPUs, from the catalogue.
-        strategy: The policy's rule.
-        priors: Prior belief in the cost of an epoch.
-        spread: Prior belief in the number of epochs.
-    """
-
-    def __init__(
-        self,
-        menu: Menu,
-        random: np.random.Generator,
-        *,
-        traits: Mapping[str, Traits],
-        strategy: Strategy = "expected_improvement",
-        priors: Priors = EPOCH_COST,
-        spread: float = SPREAD,
-    ) -> None:
-        super().__init__(menu, random)
-        self.traits = traits
-        self.strategy: Strategy = strategy
-        self.priors, self.spread = priors, spread
-
-    def choose(self) -> Order:
-        """The user's default until a run has reached the target, then what the policy says."""
-        arms = list(self.menu.arms)
-        if self.cheapest == float("inf"):
-            return Order(self.menu.default)
-        choice = choose_under_uncertainty(self.believe(), strategy=self.strategy, seed=int(self.random.integers(2**32)))
-        return Order(arms[choice.index], stop=STOP * self.cheapest)
-
-    def believe(self) -> Posterior:
-        """Log of the spending until the target, of every arm."""
-        arms = list(self.menu.arms)
-        known = {one.arm: min(one.epoch_costs.values()) for one in self.outcomes}
-        epoch_cost = estimate(
-            [(self._situation(arm), cost) for arm, cost in known.items()],
-            [self._situation(arm) for arm in arms],
-            priors=self.priors,
-        )
-        epochs = estimate_epochs(
-            [EpochCount(one.arm.batch_size, one.epochs, one.reached) for one in self.outcomes],
-            [arm.batch_size for arm in arms],
-            spread=self.spread,
-        )
-        return epoch_cost.plus(epochs)
-
-    def _situation(self, arm: Arm) -> Situation:
-        return Situation("this workload", self.traits[arm.gpu], arm.batch_size)

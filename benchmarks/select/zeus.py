@@ -24,11 +24,14 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
+from hardware.catalogue.rows import load_catalogue
+
 Objective = Literal["time", "energy", "cost"]
 OBJECTIVES: tuple[Objective, ...] = ("time", "energy", "cost")
 GPUS = ("V100", "P100")  # the newer first: the one a user takes who does not compare
 # US dollars an hour with host, Google Cloud on demand as used by Gavel (OSDI 2020): one source for both.
 PRICE_PER_HOUR = {"V100": 2.85, "P100": 1.68, "K80": 0.52}
+ANY_SAMPLES = 100_000  # of a job whose data set is not known: it only says how long a step is
 
 
 @dataclass(frozen=True)
@@ -202,19 +205,50 @@ class Game:
         return (epochs, True) if epochs <= longest else (longest, False)
 
 
-def load_games(folder: Path) -> list[Game]:
-    """Every workload on V100, on P100 and on the choice of both, under the three objectives.
+def load_games(folder: Path, gpus: Sequence[str] = GPUS) -> list[Game]:
+    """Every workload on each GPU alone, and on the choice of all of them, under the three objectives.
 
     Args:
-        folder: Folder of the recorded tables.
+        folder: Folder of the recorded tables: `summary_train.csv`, and `summary_power_GPU.csv` for each GPU.
+        gpus: GPUs, the one that a user takes who does not compare first.
     """
-    recorded = _read(folder)
-    return [
-        _game(name, job, gpus, objective, recorded)
-        for name, job in JOBS.items()
-        for gpus in (GPUS[:1], GPUS[1:], GPUS)
+    recorded = _read(folder, gpus)
+    choices = [*((gpu,) for gpu in gpus), *([tuple(gpus)] if len(gpus) > 1 else [])]
+    games = [
+        _game(name, job, choice, objective, recorded)
+        for name, job in jobs_of(recorded).items()
+        for choice in choices
         for objective in OBJECTIVES
     ]
+    return [game for game in games if game.expected_costs()]  # else there is no optimum to compare with
+
+
+def jobs_of(recorded: "Recorded") -> dict[str, Job]:
+    """The authors' jobs among the recorded ones; tables of other jobs bring their own targets.
+
+    Of a job that the authors do not name the target is the highest one that is reached at more than half of its batch
+    sizes, the longest training twice the longest that reached it, and the default the middle batch size.
+    """
+    runs, _ = recorded
+    known = {(job.dataset, job.optimizer): name for name, job in JOBS.items()}
+    found: dict[str, Job] = {}
+    for dataset, optimizer in dict.fromkeys(zip(runs["dataset"], runs["optimizer"], strict=True)):
+        if (dataset, optimizer) in known:
+            name = known[dataset, optimizer]
+            found[name] = JOBS[name]
+        elif dataset not in {job.dataset for job in JOBS.values()}:
+            rows = runs.loc[(runs["dataset"] == dataset) & (runs["optimizer"] == optimizer)]
+            found[f"{dataset} {optimizer}"] = _own_job(dataset, optimizer, rows)
+    return {**{name: found[name] for name in JOBS if name in found}, **found}
+
+
+def _own_job(dataset: str, optimizer: str, rows: pd.DataFrame) -> Job:
+    sizes, targets, epochs = (rows[name].to_numpy(float) for name in ("batch_size", "target_metric", "target_epoch"))
+    ran, reached = np.unique(sizes), np.isfinite(epochs)
+    often = [goal for goal in np.unique(targets) if len(np.unique(sizes[reached & (targets == goal)])) > len(ran) / 2]
+    target = float(max(often))
+    longest = 2 * int(epochs[reached & (targets == target)].max())
+    return Job(dataset, optimizer, target, longest, int(ran[len(ran) // 2]), samples=ANY_SAMPLES)
 
 
 def load_game(folder: Path, name: str, gpu: str, objective: Objective, target_metric: float | None = None) -> Game:
@@ -228,15 +262,15 @@ def load_game(folder: Path, name: str, gpu: str, objective: Objective, target_me
         target_metric: Metric to reach; the job's own when None.
     """
     job = JOBS[name] if target_metric is None else replace(JOBS[name], target_metric=target_metric)
-    return _game(name, job, (gpu,), objective, _read(folder))
+    return _game(name, job, (gpu,), objective, _read(folder, (gpu,)))
 
 
 Recorded = tuple[pd.DataFrame, dict[str, pd.DataFrame]]
 
 
-def _read(folder: Path) -> Recorded:
+def _read(folder: Path, gpus: Sequence[str]) -> Recorded:
     """Epochs to the target, and by GPU time and power of an epoch."""
-    power = {gpu: pd.read_csv(folder / f"summary_power_{gpu.lower()}.csv") for gpu in GPUS}
+    power = {gpu: pd.read_csv(folder / f"summary_power_{gpu.lower()}.csv") for gpu in gpus}
     return pd.read_csv(folder / "summary_train.csv"), power
 
 
@@ -258,7 +292,7 @@ def _game(name: str, job: Job, gpus: Sequence[str], objective: Objective, record
             table["batch_size"], table["power_limit"], table["time_per_epoch"], table["average_power"], strict=True
         ):
             if batch_size in by_batch:
-                amounts = {"time": seconds, "energy": seconds * watts, "cost": seconds * PRICE_PER_HOUR[gpu] / 3600}
+                amounts = {"time": seconds, "energy": seconds * watts, "cost": seconds * _price(gpu) / 3600}
                 costs.setdefault(Arm(gpu, int(batch_size)), {})[int(cap)] = amounts[objective]
                 measured[Arm(gpu, int(batch_size)), int(cap)] = (float(seconds), float(watts))
     largest = max(arm.batch_size for arm in costs if arm.gpu == gpus[0])
@@ -276,5 +310,12 @@ def _game(name: str, job: Job, gpus: Sequence[str], objective: Objective, record
         gpus=tuple(gpus),
         samples=job.samples,
         measured=measured,
-        price_per_hour=PRICE_PER_HOUR,
+        price_per_hour={gpu: _price(gpu) for gpu in gpus},
     )
+
+
+def _price(gpu: str) -> float:
+    """US dollars an hour: that of the recorded GPUs, else the catalogue's."""
+    price = PRICE_PER_HOUR.get(gpu) or load_catalogue().find_accelerator(gpu).price_per_hour
+    assert price is not None, f"no price of {gpu} is known"
+    return price

@@ -3,7 +3,14 @@
 from planner.history.epochs import EpochCount, estimate_epochs
 from planner.history.fleet import with_fleet
 from planner.history.gaussian_process import Posterior
-from planner.history.policy import Choice, Strategy, choose_under_uncertainty, expected_improvement
+from planner.history.policy import (
+    QUANTILES,
+    Choice,
+    Strategy,
+    choose_under_uncertainty,
+    expected_improvement,
+    knowledge_gradient,
+)
 from planner.history.quality import QualityOutlook
 from planner.history.reader import Drift, History, read_history
 from planner.history.runs import Exclusion, PastRun, data_key
@@ -11,6 +18,7 @@ from planner.history.transfer import PRIORS, Priors, Situation, Traits, estimate
 
 __all__ = [
     "PRIORS",
+    "QUANTILES",
     "Choice",
     "Drift",
     "EpochCount",
@@ -28,6 +36,7 @@ __all__ = [
     "estimate",
     "estimate_epochs",
     "expected_improvement",
+    "knowledge_gradient",
     "read_history",
     "with_fleet",
 ]

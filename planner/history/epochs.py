@@ -20,7 +20,7 @@ from planner.history.gaussian_process import Level, Observations, Posterior, reg
 SLOPE, SLOPE_DEVIATION = 0.15, 0.10  # of the logarithm, for each doubling of the batch size
 SPREAD = 0.4  # one standard deviation of the logarithm about the line, between distant batch sizes
 OCTAVES = 2.6
-NOISE = 0.10  # of one training to the next, with another seed
+NOISE, NOISE_RUNS = 0.10, 3.0  # of one training to the next, with another seed; and how many repetitions it is worth
 # Before any run: the plan is an upper estimate, of which early stopping leaves a half or so.
 PLAN = Level(mean=float(np.log(0.5)), deviation=0.7)
 
@@ -63,22 +63,36 @@ def estimate_epochs(
 
     done = [count for count in seen if count.reached]
     stopped = [count for count in seen if not count.reached]
+    noise = _noise(done)
     observations = Observations(
         _octaves([count.batch_size for count in done]),
         np.log([count.epochs for count in done]) - trend([count.batch_size for count in done]),
-        np.full(len(done), NOISE),
+        np.full(len(done), noise),
     )
     observations = with_lower_bounds(
         kernel,
         observations,
         _octaves([count.batch_size for count in stopped]),
         list(np.log([count.epochs for count in stopped]) - trend([count.batch_size for count in stopped])),
-        NOISE,
+        noise,
         level=level,
     )
     belief = regress(kernel, observations, _octaves(batch_sizes), level)
-    return Posterior(belief.mean + trend(batch_sizes), belief.covariance)
+    return Posterior(belief.mean + trend(batch_sizes), belief.covariance, noise)
 
 
 def _octaves(batch_sizes: Sequence[int]) -> np.ndarray:
     return np.log2(np.asarray(batch_sizes, dtype=float)).reshape(-1, 1)
+
+
+def _noise(done: Sequence[EpochCount]) -> float:
+    """Standard deviation from one training to the next: what is believed beforehand, and what repetitions show.
+
+    The scale of a scaled inverse chi-squared distribution (Gelman et al., "Bayesian Data Analysis", section 2.6).
+    """
+    alike: dict[int, list[float]] = {}
+    for count in done:
+        alike.setdefault(count.batch_size, []).append(float(np.log(count.epochs)))
+    squares = sum(float(((np.array(values) - np.mean(values)) ** 2).sum()) for values in alike.values())
+    repetitions = sum(len(values) - 1 for values in alike.values())
+    return float(np.sqrt((NOISE_RUNS * NOISE**2 + squares) / (NOISE_RUNS + repetitions)))

@@ -42,15 +42,21 @@ class Posterior:
     Attributes:
         mean: Expected values, `[n]`.
         covariance: Their covariance, `[n, n]`.
+        noise: Standard deviation of one more observation of a quantity about its value.
     """
 
     mean: np.ndarray
     covariance: np.ndarray
+    noise: float = 0.0
 
     @property
     def deviation(self) -> np.ndarray:
         """Standard deviation of each, `[n]`."""
         return np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
+
+    def of(self, indices: np.ndarray) -> "Posterior":
+        """The belief in some of the quantities."""
+        return Posterior(self.mean[indices], self.covariance[np.ix_(indices, indices)], self.noise)
 
     def deviation_from(self, index: int) -> np.ndarray:
         """Standard deviation of each one's difference to the one at `index`, `[n]`."""

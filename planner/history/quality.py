@@ -13,8 +13,9 @@ from shunter.frozen import Frozen
 OCTAVES = 2.0  # Runs at a batch size within a factor of four count, those further off ever less.
 # What is believed of the spread of the AUC's log odds before any run: a hundredth or two, as sure as one run makes.
 PRIOR_DEVIATION, PRIOR_RUNS = 0.08, 1.0
-# Whether a run is good enough tells of batch sizes within a factor of two; before any run it is taken for likely.
-SUCCESS_OCTAVES, PRIOR_SUCCESS = 1.0, 0.9
+# Whether a run is good enough tells of batch sizes within a factor of two; of a size never run it is taken for the
+# likelier the nearer it is to one that was: so likely at the first, and by such a factor less for each doubling beyond.
+SUCCESS_OCTAVES, PRIOR_SUCCESS, SUCCESS_OF_AN_OCTAVE = 1.0, 0.95, 0.93
 
 
 class QualityOutlook(Frozen):
@@ -66,13 +67,16 @@ def success_chances(ends: Sequence[tuple[int, bool]], batch_sizes: Sequence[int]
     beta distribution (Gelman et al., section 2.4) in which each run counts by how near its batch size is.
 
     Args:
-        ends: Batch size of a run, and whether it was good enough; runs that were stopped tell nothing.
+        ends: Batch size of a run, and whether it was good enough, at least one; runs that were stopped tell nothing.
         batch_sizes: Batch sizes to judge, one each.
     """
-    octaves = np.log2([size for size, _ in ends]) if ends else np.zeros(0)
+    octaves = np.log2([size for size, _ in ends])
     good = np.array([is_good for _, is_good in ends], dtype=float)
+    anchors = octaves[good > 0] if good.any() else octaves
     chances = []
     for size in batch_sizes:
-        weights = np.exp(-0.5 * ((octaves - np.log2(size)) / SUCCESS_OCTAVES) ** 2)
-        chances.append(float((PRIOR_SUCCESS + weights @ good) / (1 + weights.sum())))
+        distances = octaves - np.log2(size)
+        weights = np.exp(-0.5 * (distances / SUCCESS_OCTAVES) ** 2)
+        prior = PRIOR_SUCCESS * SUCCESS_OF_AN_OCTAVE ** float(np.abs(anchors - np.log2(size)).min())
+        chances.append(float((prior + weights @ good) / (1 + weights.sum())))
     return chances

@@ -144,7 +144,7 @@ class History:
         return estimate_epochs(counts, batch_sizes, level=PLAN) if counts else None
 
     def successes(self, batch_sizes: Sequence[int], *, data: str, family: str) -> list[float] | None:
-        """Probability that a training is good enough, by how past ones ended; None where none ended without.
+        """Probability that a training is good enough, by how past ones ended; None where none came to its end.
 
         Args:
             batch_sizes: Batch sizes to judge, one each.
@@ -156,7 +156,7 @@ class History:
             for run in self._alike(data, family)
             if run.placement is not None and run.outcome in ("reached", "missed")
         ]
-        return success_chances(ends, batch_sizes) if any(not good for _, good in ends) else None
+        return success_chances(ends, batch_sizes) if ends else None
 
     def alike(self, data: str, family: str) -> list[PastRun]:
         """Past runs of the same job, newest first.

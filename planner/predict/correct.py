@@ -130,18 +130,21 @@ def _batch_size(probe: Probe) -> int:
 
 
 def _interpolated(candidate: Candidate, smaller: Probe, larger: Probe) -> Prediction:
-    """The estimate, as much off in time, power and memory as the probes about it, by the logarithm of the batch."""
-    sizes = [math.log(size) for size in (_batch_size(smaller), candidate.placement.batch_size, _batch_size(larger))]
-    share = (sizes[1] - sizes[0]) / (sizes[2] - sizes[0])
+    """The estimate between two probes.
 
-    def between(low: float, high: float) -> float:
-        return math.exp((1 - share) * math.log(low) + share * math.log(high))
-
-    ratios = [measured.step_seconds / probed.prediction.step_seconds for probed, measured in (smaller, larger)]
-    estimate = _with_step_seconds(candidate.prediction, candidate.prediction.step_seconds * between(*ratios))
+    Time and memory lie on the line through them, as a step takes so much for itself and so much for each sample; power
+    is as much off as theirs, by the logarithm of the batch.
+    """
+    low, size, high = _batch_size(smaller), candidate.placement.batch_size, _batch_size(larger)
+    share = (size - low) / (high - low)
+    step_seconds = (1 - share) * smaller[1].step_seconds + share * larger[1].step_seconds
     more = [measured.memory_bytes - probed.prediction.memory_bytes for probed, measured in (smaller, larger)]
     watts = [_estimated_watts(candidate, *probe) for probe in (smaller, larger)]
-    known = None if watts[0] is None or watts[1] is None else between(watts[0], watts[1])
+    known = None
+    if watts[0] is not None and watts[1] is not None:
+        octaves = math.log(size / low) / math.log(high / low)
+        known = watts[0] ** (1 - octaves) * watts[1] ** octaves
+    estimate = _with_step_seconds(candidate.prediction, step_seconds)
     return _with_memory_and_power(estimate, round((1 - share) * more[0] + share * more[1]), known)
 
 

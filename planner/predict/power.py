@@ -20,7 +20,7 @@ from shunter.errors import HardwareError
 from shunter.settings import Settings
 
 LIMITS_TRIED = 5
-PROBE_STEPS = 50  # a power limit takes effect within some tens of milliseconds
+MOST_STEPS, LEAST_STEPS, PROBE_SECONDS = 50, 8, 0.5  # a power limit takes effect within some tens of milliseconds
 
 PowerLimits = Callable[[str], Sequence[float]]
 """Gives the power limits, in watts, that are worth trying on an accelerator; none where it takes none."""
@@ -48,6 +48,11 @@ def device_power_limits(accelerator: str) -> list[float]:
     except HardwareError:
         return []
     return [round(float(watts)) for watts in np.linspace(highest, lowest, LIMITS_TRIED + 1)[1:]]
+
+
+def limit_steps(leader: Candidate) -> int:
+    """Steps to measure at a power limit: half a second's worth."""
+    return max(LEAST_STEPS, min(MOST_STEPS, round(PROBE_SECONDS / leader.prediction.step_seconds)))
 
 
 def power_limited(

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from engine.probes.measurement import Measurement
 from hardware.types import Placement, Workload
 from planner.assessment import Candidate
+from planner.candidates.placements import kind
 from planner.predict.correct import MeasurePlacement, corrected
-from planner.predict.power import PROBE_STEPS, PowerLimits, power_limited, wants_power_limits
+from planner.predict.power import PowerLimits, limit_steps, power_limited, wants_power_limits
 from planner.predict.probe_order import PILOTS, next_to_probe, probe_steps
 from planner.rank.ranking import rank
 from planner.rank.totals import Terms
@@ -83,6 +84,27 @@ class Probes:
             if wants_power_limits(leader, self._terms):
                 self._measure_power_limits(leader, limits(leader.placement.accelerator))
 
+    def measure_further(self, most: int) -> None:
+        """Measure a few more batch sizes of the leader's kind, the most promising first.
+
+        For a training that recurs: what a run measures, the following ones know.
+
+        Args:
+            most: Most candidates to measure.
+        """
+        table = rank(self.candidates(), self._terms).table
+        leader = table[0].candidate
+        alike = [
+            row.candidate
+            for row in table
+            if row.candidate.placement not in self.found
+            and row.candidate.fits
+            and row.candidate.placement.power_limit_watts is None
+            and kind(row.candidate.placement) == kind(leader.placement)
+        ]
+        for candidate in alike[:most]:
+            self.measure_candidate(candidate)
+
     def measure_candidate(self, candidate: Candidate) -> bool:
         """Measure this one, unless it is measured or the time is over.
 
@@ -101,7 +123,7 @@ class Probes:
             if placement in self.found:
                 continue
             try:
-                self._probe(placement, PROBE_STEPS)
+                self._probe(placement, limit_steps(leader))
             except HardwareError as error:
                 log.info("No power limit is tried on %s: %s", placement.accelerator, error)
                 return  # without the rights, no other limit will do either

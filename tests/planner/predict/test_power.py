@@ -6,7 +6,7 @@ from engine.probes.measurement import Measurement
 from hardware.types import Placement
 from planner.assessment import Candidate
 from planner.decide import decide
-from planner.predict.power import PROBE_STEPS, power_limited, wants_power_limits
+from planner.predict.power import MOST_STEPS, power_limited, wants_power_limits
 from planner.predict.probes import Probes
 from planner.rank.totals import Terms
 from shunter.errors import HardwareError
@@ -57,7 +57,7 @@ def test_only_where_it_can_help_and_is_permitted(
 
 
 def test_the_limit_of_least_energy_is_chosen_by_what_was_measured() -> None:
-    found = limited({watts: device(at(watts), PROBE_STEPS) for watts in LIMITS})
+    found = limited({watts: device(at(watts), MOST_STEPS) for watts in LIMITS})
     assert [candidate.placement.power_limit_watts for candidate in found] == LIMITS
     energy = {watts: watts * (300 / (watts - 60)) ** (1 / 3) for watts in LIMITS}
     decision = decide(found, Terms.of(Limits(), "energy", TEN_EPOCHS))
@@ -69,15 +69,15 @@ def test_the_limit_of_least_energy_is_chosen_by_what_was_measured() -> None:
 
 def test_what_a_limit_does_to_one_batch_size_is_expected_of_the_others() -> None:
     other = LEADER.model_copy(update={"placement": LEADER.placement.model_copy(update={"batch_size": 1024})})
-    _, expected = power_limited([LEADER, other], {at(220): device(at(220), PROBE_STEPS)}, WORKLOAD)
+    _, expected = power_limited([LEADER, other], {at(220): device(at(220), MOST_STEPS)}, WORKLOAD)
     assert expected.placement == other.placement.model_copy(update={"power_limit_watts": 220})
     assert (expected.prediction.step_seconds_source, expected.prediction.energy_source) == ("estimated", "estimated")
-    slower = device(at(220), PROBE_STEPS).step_seconds / LEADER.prediction.step_seconds
+    slower = device(at(220), MOST_STEPS).step_seconds / LEADER.prediction.step_seconds
     assert expected.prediction.epoch_seconds == pytest.approx(slower * other.prediction.epoch_seconds)
 
 
 def test_a_limit_whose_power_was_not_measured_tells_nothing() -> None:
-    assert limited({220: device(at(220), PROBE_STEPS).model_copy(update={"watts_measured": False})}) == []
+    assert limited({220: device(at(220), MOST_STEPS).model_copy(update={"watts_measured": False})}) == []
     assert limited({220: None}) == []
 
 
