@@ -23,7 +23,7 @@ from shunter.requests import Explore, Weights
 
 MOST_REGRET = 1.0  # A trial that is expected to need more than twice what the best known needs is not made.
 STOP_MULTIPLE = 2.0  # of what the best known is expected to take, after which a trial is stopped
-PAYBACK_RUNS = 10  # of a recurring job, within which a trial must be expected to save what it is expected to waste
+PAYBACK_RUNS = 20  # of a recurring job, within which a trial must be expected to save what it takes
 MOST_WASTED = 0.25  # of what the runs of a job have taken, which its trials together may waste
 
 
