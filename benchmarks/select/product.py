@@ -9,8 +9,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
+import yaml
 
 from benchmarks.select.zeus import Arm, Game, Order
 from engine.data.dataset import Dataset
@@ -27,6 +29,7 @@ from planner.decide import Decision
 from planner.describe import describe, spec_of
 from planner.history import read_history
 from shunter.requests import TrainRequest
+from shunter.settings import Settings
 from tracking.convention import SCHEMA_VERSION, RunKind, data_params
 from tracking.evidence import Evidence, Figures, data_key, evidence_tags
 from tracking.history import TrackedRun
@@ -140,6 +143,7 @@ def play_product(
     sizes = ",".join(map(str, sorted({arm.batch_size for arm in game.menu.arms})))
     options = {"objective": game.objective, "trials": 1, "ensemble_size": 1, "max_epochs": game.max_epochs}
     regrets, spent, labels = [], 0.0, []
+    prices = write_prices(game)
     for number in range(recurrences):
         is_first = number == 0
         gpus = [game.menu.default.gpu] if is_first else game.gpus
@@ -147,6 +151,7 @@ def play_product(
             **options,
             batch_sizes=str(game.menu.default.batch_size) if is_first else sizes,
             **({} if explore is None else {"explore": explore}),
+            **({"prices": str(prices)} if game.objective == "cost" else {}),
         )
         machine.spent = 0.0
         decision = choose(
@@ -237,6 +242,15 @@ def _device(game: Game, gpu: str) -> str:
 
 def _gpu(game: Game, accelerator: str) -> str:
     return list(game.gpus)[int(accelerator.removeprefix("cuda:"))]
+
+
+def write_prices(game: Game) -> Path:
+    """The user's file of prices, by the names of the accelerators in this machine."""
+    named = {_device(game, gpu): game.price_per_hour[gpu] for gpu in game.gpus}
+    path = Settings().home / f"prices-{'-'.join(game.gpus)}.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump({"accelerators": named}))
+    return path
 
 
 def game_dataset(game: Game) -> Dataset:
