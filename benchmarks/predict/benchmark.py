@@ -9,12 +9,12 @@ out in turn, and with it six others drawn at random, so that 16 fits serve all; 
 settings of a model. `cold_error` is the cost model's own, from nothing but the profile of the machine. `right_choices`
 is the share of choices whose placement is within 10 % of the best one measured, in samples a second: of threads and
 precision at each batch size of each model, and of everything for each model; every candidate's prediction is made
-without its own measurement. `memory_error` is the worst of 15 real trainings in fresh processes; beside it the error of
-what the training added to the process.
+without its own measurement. `memory_error` is the worst of 15 real trainings in fresh processes; `added_memory_error` the
+median error of what the training added to the process.
 
 Naive rivals: the nearest other setting, scaled by its samples; and FLOPs by the peak of the matrix product.
 
-    python -m benchmarks.predict [--quick] [--from benchmarks/results/predict.json]
+    python -m benchmarks.predict [--quick] [--from benchmarks/results/predict.json [--memory]]
 """
 
 import argparse
@@ -265,7 +265,8 @@ def judge_memory(raw: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
     headline = {
         "memory_error": float(found.max()),
         "memory_median_error": float(np.median(found)),
-        "memory_added_median_error": float(np.median([abs(one["added_error"]) for one in rows])),
+        "added_memory_error": float(np.median([abs(one["added_error"]) for one in rows])),
+        "added_memory_p90_error": float(np.quantile([abs(one["added_error"]) for one in rows], 0.9)),
         "memory_settings": len(rows),
     }
     return headline, {"memory": rows}
@@ -339,11 +340,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--quick", action="store_true", help="fewer settings, less than two minutes")
     parser.add_argument("--from", dest="source", type=Path, help="judge the measurements of this result again")
+    parser.add_argument("--memory", action="store_true", help="with --from: measure the memory anew")
     arguments = parser.parse_args()
     if arguments.source is None:
         raw = measure_all(QUICK if arguments.quick else Plan())
     else:
         raw = json.loads(arguments.source.read_text())["details"]["measured"]
+        if arguments.memory:
+            raw = {**raw, "memory": measure_memory()}
     headline, details = judge_steps(raw)
     if raw["memory"]:
         memory_headline, memory_details = judge_memory(raw)

@@ -236,7 +236,7 @@ def train_once(setting: MemorySetting, folder: Path) -> dict[str, Any]:
     from engine.memory import process_bytes
 
     shape = SHAPES[setting.shape]
-    dataset = write_dataset(folder / "data", shape, rows=4 * setting.batch_size)
+    dataset = write_dataset(folder / "data", shape, rows=8 * setting.batch_size)
     hyperparameters = Hyperparameters(dense_optimizer=setting.dense_optimizer)
     workload = describe(dataset, shape.spec, hyperparameters)
     execution = Execution(threads=1, precision=setting.precision, batch_size=setting.batch_size)

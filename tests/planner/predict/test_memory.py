@@ -1,9 +1,11 @@
-"""The predicted peak of the memory against that of real trainings, each in a process of its own."""
+"""The memory that trainings are predicted to add against what they do, each in a process of its own."""
 
 import multiprocessing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import cache
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 import pytest
@@ -22,7 +24,11 @@ from planner.describe import describe
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile
 
-TOLERANCE = 0.1
+# Of what the training adds; in the smallest the few megabytes of Python's own objects differ by as much. What the
+# allocator wastes differs from one processor and one run to the next by a tenth.
+MOST_ERROR, MOST_ERROR_BYTES = 0.3, 12 * 2**20
+MOST_MEDIAN_ERROR = 0.15
+BATCHES = 6  # with fewer the allocator has not come to rest
 SMALL = model_spec(embedding_dim=8, bottom_widths=(32,), top_widths=(64, 32))
 DEEP = model_spec(embedding_dim=32, bottom_widths=(512, 256), top_widths=(512, 256, 128))
 
@@ -55,31 +61,53 @@ SETTINGS = [
 ]
 
 
+class Added(NamedTuple):
+    """What a training added to its process, in bytes."""
+
+    predicted: int
+    measured: int
+
+    @property
+    def error(self) -> float:
+        return self.predicted / self.measured - 1
+
+
 @pytest.fixture(scope="module")
-def fresh_processes() -> Iterator[ProcessPoolExecutor]:
-    """One process for each training, forked from one in which only the imports have happened."""
+def added(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Setting], Added]]:
+    """Trains each setting once, in a process forked from one in which only the imports have happened."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     with ProcessPoolExecutor(1, mp_context=context, max_tasks_per_child=1) as pool:
-        yield pool
+        yield cache(lambda setting: measure(setting, tmp_path_factory.mktemp("training"), pool))
+
+
+def measure(setting: Setting, directory: Path, pool: ProcessPoolExecutor) -> Added:
+    """Predict and train one setting."""
+    spec, ids, batch_size, precision, optimizer = setting
+    rows = round(BATCHES * batch_size / 0.7)
+    dataset = write_dataset(directory / "data", rows=rows, dense=13, single=10, bags=2, ids=ids)
+    hyperparameters = Hyperparameters(dense_optimizer=optimizer)
+    execution = Execution(precision=precision, batch_size=batch_size)
+    arguments = (dataset, spec, hyperparameters, execution, directory / "kept")
+    before, peak, restored = pool.submit(train_once, *arguments).result()
+    placement = Placement(accelerator="cpu", threads=1, precision=precision, batch_size=batch_size)
+    workload = describe(dataset, spec, hyperparameters)
+    predicted = predict_memory_bytes(workload, placement, make_profile(), before, restores=restored)
+    return Added(predicted - before, peak - before)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
-def test_the_peak_is_predicted_within_a_tenth(
-    tmp_path: Path, fresh_processes: ProcessPoolExecutor, setting: Setting
+def test_what_a_training_adds_is_predicted_for_each_setting(
+    added: Callable[[Setting], Added], setting: Setting
 ) -> None:
-    spec, ids, batch_size, precision, optimizer = setting
-    dataset = write_dataset(tmp_path / "data", rows=3 * batch_size, dense=13, single=10, bags=2, ids=ids)
-    hyperparameters = Hyperparameters(dense_optimizer=optimizer)
-    execution = Execution(precision=precision, batch_size=batch_size)
-    before, peak, restored = fresh_processes.submit(
-        train_once, dataset, spec, hyperparameters, execution, tmp_path / "kept"
-    ).result()
-    placement = Placement(accelerator="cpu", threads=1, precision=precision, batch_size=batch_size)
-    workload = describe(dataset, spec, hyperparameters)
-    predicted = predict_memory_bytes(workload, placement, make_profile(), before, restores=restored)
-    assert predicted == pytest.approx(peak, rel=TOLERANCE)
+    found = added(setting)
+    assert abs(found.predicted - found.measured) <= max(MOST_ERROR * found.measured, MOST_ERROR_BYTES), found
+
+
+@pytest.mark.slow
+def test_the_median_error_of_what_trainings_add_is_small(added: Callable[[Setting], Added]) -> None:
+    assert median(abs(added(setting).error) for setting in SETTINGS) <= MOST_MEDIAN_ERROR
 
 
 def train_once(
