@@ -9,8 +9,8 @@ out in turn, and with it six others drawn at random, so that 16 fits serve all; 
 settings of a model. `cold_error` is the cost model's own, from nothing but the profile of the machine. `right_choices`
 is the share of choices whose placement is within 10 % of the best one measured, in samples a second: of threads and
 precision at each batch size of each model, and of everything for each model; every candidate's prediction is made
-without its own measurement. `memory_error` is the worst of 15 real trainings in fresh processes; `added_memory_error` the
-median error of what the training added to the process.
+without its own measurement. `memory_error` is the worst of 15 real trainings in fresh processes; `added_memory_error`
+the median error of what the training added to the process.
 
 Naive rivals: the nearest other setting, scaled by its samples; and FLOPs by the peak of the matrix product.
 
