@@ -25,11 +25,11 @@ from shunter.requests import Billing, Limits, Weights
 __all__ = ["Assessment", "Candidate", "Decision", "Miss", "NoFeasiblePlacementError", "decide"]
 
 
-class Trial(Frozen):
+class Exploration(Frozen):
     """A run that is to teach: another placement than the best known, within bounds."""
 
     best_known: Placement
-    stop_multiple: float = Field(description="Of what the best known is expected to take: then the trial is stopped.")
+    stop_multiple: float = Field(description="Of what the best known is expected to take: then it is stopped.")
     stop_hours: float = Field(description="The same as hours of this run.")
 
 
@@ -58,7 +58,9 @@ class Decision(Frozen):
     )
     notes: tuple[str, ...] = Field(default=(), description="What else whoever decides should know, a sentence each.")
     observations: tuple[StepObservation, ...] = Field(default=(), description="What was measured for it.")
-    trial: Trial | None = Field(default=None, description="Why it is tried though another is the best known, if so.")
+    exploration: Exploration | None = Field(
+        default=None, description="Why it is tried though another is the best known, if so."
+    )
 
     @property
     def terms(self) -> Terms:
@@ -67,10 +69,10 @@ class Decision(Frozen):
 
     @property
     def watched_limits(self) -> Limits:
-        """The limits at which the run is stopped: the user's, and the end of a trial."""
-        if self.trial is None or (self.limits.max_hours or math.inf) <= self.trial.stop_hours:
+        """The limits at which the run is stopped: the user's, and the end of an exploration."""
+        if self.exploration is None or (self.limits.max_hours or math.inf) <= self.exploration.stop_hours:
             return self.limits
-        return self.limits.model_copy(update={"max_hours": self.trial.stop_hours})
+        return self.limits.model_copy(update={"max_hours": self.exploration.stop_hours})
 
     @property
     def plan_seconds(self) -> float:

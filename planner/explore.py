@@ -2,12 +2,12 @@
 
 What a step takes is measured by probes within seconds, so no whole run is spent on that. How much work a batch size
 needs until training ends shows in whole runs alone. Past runs of the same data and model family say what share of the
-plan each batch size needed. A trial is worth it where what it is expected to teach, over some recurrences, exceeds
-what it takes more than the best known (the knowledge gradient; Frazier, Powell and Dayanik, 2009).
+plan each batch size needed. An exploration is worth it where what it is expected to teach, over some recurrences,
+exceeds what it takes more than the best known (the knowledge gradient; Frazier, Powell and Dayanik, 2009).
 
-A trial is bounded: it is stopped when it has taken a multiple of what the best known is expected to take (as Zeus does;
-You, Chung and Chowdhury, NSDI 2023, section 4.4), and trials together waste at most a share of what the runs of this
-job have taken.
+It is bounded: it is stopped when it has taken a multiple of what the best known is expected to take (as Zeus does; You,
+Chung and Chowdhury, NSDI 2023, section 4.4), and explorations together waste at most a share of what the runs of the
+job have taken. The constants were set on jobs drawn from the priors of `history.epochs`.
 """
 
 import math
@@ -17,14 +17,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.assessment import Assessment
-from planner.decide import Decision, Trial
+from planner.decide import Decision, Exploration
 from planner.history import QUANTILES, History, PastRun, Posterior, knowledge_gradient
 from shunter.requests import Explore, Weights
 
-MOST_REGRET = 1.0  # A trial that is expected to need more than twice what the best known needs is not made.
-STOP_MULTIPLE = 2.0  # of what the best known is expected to take, after which a trial is stopped
-PAYBACK_RUNS = 20  # of a recurring job, within which a trial must be expected to save what it takes
-MOST_WASTED = 0.25  # of what the runs of a job have taken, which its trials together may waste
+MOST_REGRET = 1.0  # An exploration that is expected to need more than twice what the best known needs is not made.
+STOP_MULTIPLE = 2.0  # of what the best known is expected to take, after which an exploration is stopped
+PAYBACK_RUNS = 20  # of a recurring job, within which an exploration must be expected to save what it takes
+MOST_WASTED = 0.25  # of what the runs of a job have taken, which its explorations together may waste
 
 
 @dataclass(frozen=True)
@@ -55,26 +55,26 @@ class PastJob:
 
 
 def explored(decision: Decision, job: PastJob, mode: Explore) -> Decision:
-    """The decision, or a trial of another placement that keeps all limits and is worth it after what past runs needed.
+    """The decision, or an exploration of another placement that keeps all limits, where past runs make it worth it.
 
     Args:
         decision: Decision by what is known, its best first.
         job: Past runs of this job.
-        mode: How far trials may go.
+        mode: How far explorations may go.
     """
     shares = job.work_shares([row.candidate.placement.batch_size for row in decision.table])
     best_known = _best_known(decision, job)
     if mode is Explore.NEVER or shares is None or best_known is None:
         return decision
     options = _Options(decision, shares, best_known)
-    trial = options.best_trial()
-    if trial is None:
+    index = options.best_exploration()
+    if index is None:
         return options.taken(best_known)
     if mode is Explore.BOUNDED:
         allowed = allowance(job.runs(), options.best, options.weights)
-        if options.expected_waste(trial) > allowed:
+        if options.expected_waste(index) > allowed:
             return options.taken(best_known)
-    return _tried(options.taken(trial), options.best, options.describe(trial))
+    return _tried(options.taken(index), options.best, options.describe(index))
 
 
 def _best_known(decision: Decision, job: PastJob) -> int | None:
@@ -109,8 +109,8 @@ class _Options:
         self._belief = Posterior(expected, power**2 * shares.covariance, power * shares.noise)
         self._deviation = self._belief.deviation_from(best_known)
 
-    def best_trial(self) -> int | None:
-        """Index of the trial that pays back most; None where the best known is worth as much.
+    def best_exploration(self) -> int | None:
+        """Index of the exploration that pays back most; None where the best known is worth as much.
 
         What a run is worth is what it is expected to teach, over the runs that follow, less what it takes itself.
         """
@@ -124,16 +124,16 @@ class _Options:
         return None if index == self._best_index else index
 
     def describe(self, index: int) -> str:
-        """What is expected of a trial, in words."""
+        """What is expected of an exploration, in words."""
         more = math.expm1(self._belief.mean[index] - self._belief.mean[self._best_index])
         doubt = math.expm1(self._deviation[index])
         expected = f"{abs(more):.0%} {'more' if more > 0 else 'less'} than" if abs(more) >= 0.005 else "as much as"
         return f"it is expected to need {expected} the best known, give or take {doubt:.0%}"
 
     def expected_waste(self, index: int) -> float:
-        """What a trial is expected to take beyond the best known, as a share of that.
+        """What an exploration is expected to take beyond the best known, as a share of that.
 
-        All that a trial takes is wasted that is stopped, or ends without the quality asked for.
+        All that an exploration takes is wasted that is stopped, or ends without the quality asked for.
         """
         cost, runs = self._costs(index)
         if_good = np.where(cost > STOP_MULTIPLE, STOP_MULTIPLE, np.maximum(cost - 1, 0.0))
@@ -180,7 +180,7 @@ class _Options:
 
 
 def allowance(runs: Sequence[PastRun], best: Assessment, weights: Weights) -> float:
-    """What trials may still waste, as a share of what the best known is expected to take; negative when overdrawn.
+    """What explorations may still waste, as a share of what the best known is expected to take; below 0 when overdrawn.
 
     Args:
         runs: Past runs of the job.
@@ -194,7 +194,7 @@ def allowance(runs: Sequence[PastRun], best: Assessment, weights: Weights) -> fl
         if score is None:
             continue
         spent += score
-        if run.was_trial:
+        if run.was_exploration:
             wasted += max(0.0, score - least) if not run.is_censored else score
     return (MOST_WASTED * spent - wasted) / least
 
@@ -220,17 +220,17 @@ def _power(weights: Weights) -> float:
 
 
 def _tried(decision: Decision, best: Assessment, why: str) -> Decision:
-    """The decision as a trial, which ends at a multiple of what the best known is expected to take."""
+    """The decision as an exploration, which ends at a multiple of what the best known is expected to take."""
     weights, chosen = Weights.parse(decision.objective), decision.chosen
     share = (STOP_MULTIPLE * _score_of_one(best, weights) / _score_of_one(chosen, weights)) ** (1 / _power(weights))
     hours = share * chosen.hours
-    trial = Trial(best_known=best.candidate.placement, stop_multiple=STOP_MULTIPLE, stop_hours=hours)
+    exploration = Exploration(best_known=best.candidate.placement, stop_multiple=STOP_MULTIPLE, stop_hours=hours)
     reason = (
         f"{_label(chosen)} is tried although {_label(best)} is the best known: by what past runs of this data needed, "
         f"{why}. It is stopped at {STOP_MULTIPLE:g} times what the best known is expected to take."
     )
     explanation = f"{reason} By what is expected: {decision.explanation}"
-    return decision.model_copy(update={"trial": trial, "reason": reason, "explanation": explanation})
+    return decision.model_copy(update={"exploration": exploration, "reason": reason, "explanation": explanation})
 
 
 def _label(row: Assessment) -> str:

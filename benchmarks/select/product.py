@@ -169,9 +169,8 @@ def play_product(
         )
         regrets.append(game.regret(order))
         spent += machine.spent + outcome.spent + (0.0 if outcome.reached else game.optimum[2])
-        labels.append(
-            f"{decision.placement.label}{' (trial)' if decision.trial else ''}{'' if outcome.reached else ' missed'}"
-        )
+        said = f"{' (explores)' if decision.exploration else ''}{'' if outcome.reached else ' missed'}"
+        labels.append(f"{decision.placement.label}{said}")
     return regrets, spent / (recurrences * game.optimum[2]) - 1, labels
 
 
@@ -226,7 +225,7 @@ def _tracked(
         tags={
             "schema.version": SCHEMA_VERSION,
             **evidence_tags(evidence),
-            **({"decision.trial": "yes"} if decision.trial else {}),
+            **({"decision.exploration": "yes"} if decision.exploration else {}),
             **(step_tags(decision.observations) if decision.observations else {}),
         },
     )

@@ -33,6 +33,7 @@ def table_row(row: Assessment, chosen: Assessment, weights: Weights) -> Row:
         "price_source": row.candidate.price_source,
         "memory_gib": _significant(row.memory_gib),
         "memory_source": prediction.memory_source,
+        "work_share": _significant(row.candidate.work_share),
         "quality_probability": _significant(row.candidate.quality_probability),
         "on_pareto_front": row.on_front,
         "excluded_by": "; ".join(miss.text for miss in row.excluded_by) or None,

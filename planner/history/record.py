@@ -60,7 +60,7 @@ def flow_evidence(
     members = [one for one in trainings if one.kind == "member"]
     return Evidence(
         kind=kind,
-        **dict(_of_trial(ending, decision)),
+        **dict(_of_exploration(ending, decision)),
         data=notes.data,
         family=request.model,
         placement=decision.placement if decision else None,
@@ -78,8 +78,8 @@ def flow_evidence(
     )
 
 
-def _of_trial(ending: Ending, decision: Decision | None) -> Ending:
-    """A trial that ran into the end it was given was stopped early, and not by a limit of the user's."""
+def _of_exploration(ending: Ending, decision: Decision | None) -> Ending:
+    """An exploration that ran into the end it was given was stopped early, and not by a limit of the user's."""
     was_bounded = decision is not None and decision.watched_limits != decision.limits
     return ending.model_copy(update={"limit": "early_stop"}) if ending.limit == "time" and was_bounded else ending
 

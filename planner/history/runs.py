@@ -77,7 +77,7 @@ class PastRun(Frozen):
     predicted: Figures = Field(default=Figures(), description="What its work was expected to take.")
     measured: Figures = Field(default=Figures(), description="What its work took.")
     compiled: bool | None = Field(default=None, description="Whether its steps were compiled; None when unknown.")
-    was_trial: bool = Field(default=False, description="Whether it tried another placement than the best known.")
+    was_exploration: bool = Field(default=False, description="Whether it tried another placement than the best known.")
     steps: tuple[StepObservation, ...] = ()
 
     @property
@@ -165,7 +165,7 @@ def _evident(run: TrackedRun, evidence: Evidence) -> PastRun:
         cost=evidence.cost,
         predicted=evidence.predicted,
         measured=evidence.measured,
-        was_trial="decision.trial" in run.tags,
+        was_exploration="decision.exploration" in run.tags,
         steps=read_steps(run.tags),
         **{name: getattr(evidence, name) for name in same},
     )
@@ -194,7 +194,7 @@ def _value(run: TrackedRun, parent: TrackedRun) -> PastRun:
             "cost": None if price is None or seconds is None else price * seconds / 3600,
             "work_share": _work_share(run),
             "was_cut": _was_cut(run),
-            "was_trial": "decision.trial" in run.tags,
+            "was_exploration": "decision.exploration" in run.tags,
             "steps": read_steps(run.tags),
         }
     )

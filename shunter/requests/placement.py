@@ -43,8 +43,8 @@ class PlacementRequest(Group, frozen=True, title="Placement"):
     explore: Explore = Field(
         default=Explore.BOUNDED,
         description="Whether a recurring training may try another batch size where past runs of this data leave room "
-        "for it: never; bounded, which stops a trial at twice the best known and wastes at most a quarter of what the "
-        "runs have taken; or free, without the bound on all trials together.",
+        "for it: never; bounded, which stops an exploration at twice the best known and wastes at most a quarter of "
+        "what the runs have taken; or free, without the bound on all explorations together.",
     )
 
     @field_validator("explore", mode="before")

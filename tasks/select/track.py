@@ -30,7 +30,11 @@ def log_decision(parent_run_id: str, decision: Decision) -> None:
             **prediction_tags(decision.prediction),
             "decision.reason": decision.reason,
             "decision.binds": decision.binds or "nothing",
-            **({"decision.trial": f"instead of {decision.trial.best_known.label}"} if decision.trial else {}),
+            **(
+                {"decision.exploration": f"instead of {decision.exploration.best_known.label}"}
+                if decision.exploration
+                else {}
+            ),
         }
     )
     log_steps(parent_run_id, decision.observations)

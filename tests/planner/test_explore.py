@@ -26,7 +26,7 @@ NO_LIMITS = Limits()
 
 
 def by_plan(limits: Limits = NO_LIMITS, objective: str = "time", runs: Sequence[PastRun] = ()) -> Decision:
-    """The decision by what is known, without any trial."""
+    """The decision by what is known, without any exploration."""
     candidates = [
         Candidate(
             placement=Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=size),
@@ -52,7 +52,7 @@ def by_plan(limits: Limits = NO_LIMITS, objective: str = "time", runs: Sequence[
 
 
 def night(decision: Decision, number: int) -> PastRun:
-    """What the run of a decision leaves behind; a trial is stopped where the decision says."""
+    """What the run of a decision leaves behind; an exploration is stopped where the decision says."""
     size = decision.placement.batch_size
     noise = math.exp(0.05 * np.random.default_rng(number).standard_normal())
     hours = 10 * EPOCH_SECONDS[size] * WORK_SHARE[size] * noise / 3600
@@ -70,7 +70,7 @@ def night(decision: Decision, number: int) -> PastRun:
         cost=None,
         work_share=WORK_SHARE[size] * noise * min(1.0, stop / hours),
         outcome="stopped" if stop < hours else "reached",
-        was_trial=decision.trial is not None,
+        was_exploration=decision.exploration is not None,
     )
 
 
@@ -99,19 +99,19 @@ def test_later_runs_come_to_what_needs_least_and_keep_to_it(mode: Explore) -> No
     assert sum(costs) < 0.75 * len(costs) * EPOCH_SECONDS[4096] * WORK_SHARE[4096]
 
 
-def test_never_takes_the_least_expected_and_makes_no_trial() -> None:
+def test_never_takes_the_least_expected_and_explores_nothing() -> None:
     runs = [night(by_plan(), number) for number in range(3)]
     decision = after(runs, mode=Explore.NEVER)
     assert decision == by_plan(runs=runs)
-    assert decision.trial is None
+    assert decision.exploration is None
 
 
-def test_trial_says_so_and_holds_together() -> None:
+def test_exploration_says_so_and_holds_together() -> None:
     runs = [night(by_plan(), number) for number in range(3)]
     decision = after(runs)
     first = decision.table[0]
-    assert decision.trial is not None
-    assert decision.trial.best_known.batch_size == 4096
+    assert decision.exploration is not None
+    assert decision.exploration.best_known.batch_size == 4096
     assert decision.placement != by_plan().placement
     assert decision.placement == first.candidate.placement
     assert (decision.hours, decision.kwh) == (first.hours, first.kwh)
@@ -122,18 +122,18 @@ def test_trial_says_so_and_holds_together() -> None:
     assert after(runs) == decision
 
 
-def test_trial_is_stopped_at_a_multiple_of_the_best_known() -> None:
+def test_exploration_is_stopped_at_a_multiple_of_the_best_known() -> None:
     runs = [night(by_plan(), number) for number in range(3)]
     decision = after(runs)
-    assert decision.trial is not None
-    best = next(row for row in decision.table if row.candidate.placement == decision.trial.best_known)
+    assert decision.exploration is not None
+    best = next(row for row in decision.table if row.candidate.placement == decision.exploration.best_known)
     assert decision.watched_limits.max_hours == pytest.approx(STOP_MULTIPLE * best.hours)
     tighter = decision.model_copy(update={"limits": Limits(max_hours=best.hours)})
     assert tighter.watched_limits.max_hours == best.hours
 
 
-def test_trials_together_waste_no_more_than_their_share() -> None:
-    """Every other batch size needs five times the work: trials are all in vain."""
+def test_explorations_together_waste_no_more_than_their_share() -> None:
+    """Every other batch size needs five times the work: all explorations are in vain."""
     runs: list[PastRun] = []
     truth = {size: 0.3 if size == 4096 else 1.5 for size in EPOCH_SECONDS}
     for number in range(40):
@@ -145,11 +145,11 @@ def test_trials_together_waste_no_more_than_their_share() -> None:
         ended |= {"outcome": "stopped" if stop < 1 else "reached"}
         runs.append(night(decision, number).model_copy(update=ended))
     spent = sum(run.seconds or 0.0 for run in runs)
-    wasted = sum(run.seconds or 0.0 for run in runs if run.was_trial and run.is_censored)
+    wasted = sum(run.seconds or 0.0 for run in runs if run.was_exploration and run.is_censored)
     longest = max(run.seconds or 0.0 for run in runs)
-    assert any(run.was_trial for run in runs)
+    assert any(run.was_exploration for run in runs)
     assert wasted <= MOST_WASTED * spent + longest
-    assert not any(run.was_trial for run in runs[-10:])
+    assert not any(run.was_exploration for run in runs[-10:])
 
 
 def test_what_missed_the_quality_is_not_taken_again() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from hardware.types import EnergyReading, Placement, Prediction
 from planner.assessment import Candidate
-from planner.decide import Decision, Trial, decide
+from planner.decide import Decision, Exploration, decide
 from planner.describe import JobSize
 from planner.history.record import FlowNotes, flow_evidence
 from planner.rank.totals import Terms
@@ -89,10 +89,10 @@ def test_whatever_ends_it_the_work_that_was_done_is_kept(error: BaseException, o
     assert found.out_of_memory == isinstance(error, MemoryError)
 
 
-def test_trial_that_ran_into_its_end_was_stopped_early() -> None:
-    trial = Trial(best_known=PLACEMENT, stop_multiple=2.0, stop_hours=0.5)
+def test_exploration_that_ran_into_its_end_was_stopped_early() -> None:
+    exploration = Exploration(best_known=PLACEMENT, stop_multiple=2.0, stop_hours=0.5)
     notes = FlowNotes(
-        decision=decision().model_copy(update={"trial": trial}),
+        decision=decision().model_copy(update={"exploration": exploration}),
         stopped_because="budget: The time limit of 0.5 h is used up.",
     )
     found = flow_evidence("train", TrainRequest(), notes)
