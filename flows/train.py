@@ -130,7 +130,7 @@ def _train_tracked(
         request = charged(request, decision)
         held.keep(decision.placement, trainings_together(request, profiles))
         log_decision(run_id, decision)
-        budget = spent.budget(request, decision.watched_limits)
+        budget = spent.budget(request, decision.watched_limits_after(clock.seconds.get("select", 0.0)))
         run = RunContext(request, dataset, profiles, decision, state.directory, run_id, budget, cluster, notes)
         with limited(decision.placement.accelerator, decision.placement.power_limit_watts):
             tuned, result, registered = recipe_of(request.model).train(run, clock)

@@ -162,13 +162,36 @@ def replay_gavel(path: Path, *, quick: bool) -> tuple[dict[str, float], dict[str
     recorded = load_table(path, rows)
     by_share = {share: _replay_share(recorded, rows, seeds, share) for share in SHARES}
     gavel = by_share[HELD_OUT]
+    family = {objective: _without_family(recorded, rows, objective) for objective in ("time", "cost")}
     figures = {
         "gavel_regret": gavel["time"]["shunter"]["regret"]["mean"],
         "gavel_regret_newest": gavel["time"]["newest"]["regret"]["mean"],
         "gavel_regret_cost": gavel["cost"]["shunter"]["regret"]["mean"],
         "gavel_regret_cheapest": gavel["cost"]["cheapest"]["regret"]["mean"],
+        "gavel_family_regret": family["time"]["shunter"],
+        "gavel_family_regret_newest": family["time"]["newest"],
+        "gavel_family_regret_cost": family["cost"]["shunter"],
+        "gavel_family_regret_cost_cheapest": family["cost"]["cheapest"],
     }
-    return figures, {"by_share_held_out": by_share, "faults": recorded.faults}
+    return figures, {"by_share_held_out": by_share, "family_left_out": family, "faults": recorded.faults}
+
+
+def _without_family(recorded: Table, rows: dict[str, AcceleratorRow], objective: str) -> dict[str, Any]:
+    """Mean regret of all jobs, each judged by what was measured of the other families alone; and by family."""
+    prices = prices_of(objective)
+    families = np.array([job[0].family for job in recorded.situations])
+    lost = np.zeros(len(families))
+    for family in np.unique(families):
+        hidden = (families == family)[:, None] & np.ones_like(recorded.fits)
+        completed = complete(recorded.situations, np.where(hidden, np.nan, recorded.seconds), recorded.fits)
+        chosen = choose_type(completed, prices)
+        lost[families == family] = regrets(recorded.seconds, prices, chosen)[families == family]
+    blind = {name: regrets(recorded.seconds, prices, rule(recorded.fits)) for name, rule in rules(rows).items()}
+    return {
+        "shunter": float(lost.mean()),
+        **{name: float(values.mean()) for name, values in blind.items()},
+        "by_family": {str(family): float(lost[families == family].mean()) for family in np.unique(families)},
+    }
 
 
 def _replay_share(

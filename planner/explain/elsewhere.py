@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from planner.assessment import Assessment, Candidate
-from planner.explain.sentences import chance_of_less, format_totals, percent
+from planner.explain.sentences import format_totals
 from planner.rank.ranking import rank
 from planner.rank.totals import Terms
 
@@ -29,9 +29,7 @@ def better_elsewhere(best: Assessment, absent: Sequence[Candidate], terms: Terms
     less = 1 - other.score(terms.weights) / best.score(terms.weights)
     if less < LEAST_GAIN:
         return []
-    chance = chance_of_less(other, best, terms.weights)
-    sure = "" if chance is None else f", with probability {percent(chance)}"
+    # How sure that is cannot be said: nothing tells how far a data sheet errs of this training.
     return [
-        f"Not in this machine, {name} is expected from the catalogue to need "
-        f"{less:.0%} less{sure}: {format_totals(other)}."
+        f"Not in this machine, {name} is expected from the catalogue to need {less:.0%} less: {format_totals(other)}."
     ]
