@@ -3,6 +3,7 @@
 from planner.history.epochs import EpochCount, estimate_epochs
 from planner.history.fleet import with_fleet
 from planner.history.gaussian_process import Posterior
+from planner.history.machines import Drift
 from planner.history.policy import (
     QUANTILES,
     Choice,
@@ -12,7 +13,7 @@ from planner.history.policy import (
     knowledge_gradient,
 )
 from planner.history.quality import QualityOutlook
-from planner.history.reader import Drift, History, read_history
+from planner.history.reader import History, read_history
 from planner.history.runs import Exclusion, PastRun, data_key
 from planner.history.transfer import PRIORS, Priors, Situation, Traits, estimate
 

@@ -1,10 +1,17 @@
 """Notices that a machine has become slower or faster for good, and figures that stand alone.
 
-Two-sided cumulative sums (Page, "Continuous inspection schemes", Biometrika 41, 1954), self-starting: each step time is
-set against the mean of those before it of the same configuration, in standard deviations of that difference (Hawkins,
-"Self-starting cusum charts for location and scale", The Statistician 36, 1987), so that a short history raises no false
-alarms. A sum that grows beyond a threshold says that the level has changed, and since when: where the sum last left 0.
-Each difference counts for no more than a few deviations, so that one wild figure is no change; it is an outlier.
+A machine is not the same from day to day: its neighbours, its temperature, its clock. All that is measured in one
+session shares that, so a session counts once: its shift is the median, over what it measured, of the distance to the
+mean of the earlier sessions of the same configuration.
+
+Two-sided cumulative sums of these shifts (Page, "Continuous inspection schemes", Biometrika 41, 1954), self-starting,
+in standard deviations of the difference (Hawkins, "Self-starting cusum charts for location and scale", The Statistician
+36, 1987), say that the level has changed, and since when: where the sum last left 0. Each shift counts for no more than
+a few deviations, so that one wild day is no change.
+
+The deviation between sessions is what their differences show, together with what is believed beforehand, so that two
+days that happen to agree do not make the third one an alarm. The constants are the textbook's for the sums, and round
+numbers for the belief; `benchmarks/drift.py` scores them on simulated machines that were not used to set them.
 """
 
 from collections.abc import Hashable, Sequence
@@ -13,9 +20,11 @@ from dataclasses import dataclass
 import numpy as np
 
 ALLOWANCE = 0.5  # deviations: a change of twice as much is found soonest
-THRESHOLD = 5.0  # deviations: about one false alarm in 500 steady observations with this allowance
-LARGEST = 4.0  # deviations that one observation counts for; the same make an outlier
-SMALLEST_DEVIATION = 0.03  # of the logarithm of a step time, on the quietest of machines
+THRESHOLD = 5.0  # deviations: about one false alarm in 500 steady sessions with this allowance
+LARGEST = 4.0  # deviations that one session counts for; of single figures the same make an outlier
+# What is believed of the deviation between sessions, of the logarithm of a step time, and how many that weighs.
+SESSION_DEVIATION, SESSION_WEIGHT = 0.10, 4.0
+SMALLEST_DEVIATION = 0.03  # of single figures within a session, on the quietest of machines
 FEWEST_LIKES = 3  # observations of a configuration, below which none of them can stand alone
 
 
@@ -45,40 +54,65 @@ class Inspection:
     outliers: tuple[int, ...]
 
 
-def inspect(log_times: Sequence[float], configurations: Sequence[Hashable]) -> Inspection:
+def inspect(
+    log_times: Sequence[float], configurations: Sequence[Hashable], sessions: Sequence[Hashable] | None = None
+) -> Inspection:
     """Find changes of level and outliers.
 
     Args:
         log_times: Natural logarithms of step times, or of their ratio to a prediction, in order of time.
         configurations: Name of what ran, one each; times of different ones are not compared.
+        sessions: Session that each was measured in, such as the day; each is one of its own if None.
     """
     values = np.asarray(log_times, float)
-    deviation = _deviation(values, configurations)
+    places = _places(sessions if sessions is not None else range(len(values)))
+    deviation = _session_deviation(values, configurations, places)
     starts = [0]
-    while (change := _first_change(values, configurations, starts[-1], deviation)) is not None:
+    while (change := _first_change(values, configurations, places, starts[-1], deviation)) is not None:
         starts.append(change)
     levels = _levels(values, configurations, starts)
-    return Inspection(levels, tuple(_outliers(values, configurations, levels, deviation)))
+    within = _deviation(values, configurations, places)
+    return Inspection(levels, tuple(_outliers(values, configurations, levels, float(np.hypot(within, deviation)))))
 
 
-def _first_change(values: np.ndarray, configurations: Sequence[Hashable], start: int, deviation: float) -> int | None:
+def _places(sessions: Sequence[Hashable]) -> list[list[int]]:
+    """Indices of the observations of each session, in turn."""
+    found: dict[Hashable, list[int]] = {}
+    for index, session in enumerate(sessions):
+        found.setdefault(session, []).append(index)
+    return list(found.values())
+
+
+def _first_change(
+    values: np.ndarray, configurations: Sequence[Hashable], places: Sequence[list[int]], start: int, deviation: float
+) -> int | None:
     """Index of the first observation after the first change since `start`; None when the machine stays as it is."""
-    likes: dict[Hashable, list[float]] = {}
-    steps = np.zeros(len(values))
+    likes: dict[Hashable, list[float]] = {}  # of each configuration, a mean for each session
+    steps: list[float] = []
+    begins: list[int] = []
     up, down = _Sum(1.0), _Sum(-1.0)
-    for index in range(start, len(values)):
-        before = likes.setdefault(configurations[index], [])
-        if before:
-            mean, unit = float(np.mean(before)), deviation * (1 + 1 / len(before)) ** 0.5
-            steps[index] = np.clip((values[index] - mean) / unit, -LARGEST, LARGEST)
-            before.append(mean + float(steps[index]) * unit)
+    for place in places:
+        own = [index for index in place if index >= start]
+        if not own:
+            continue
+        known = [index for index in own if configurations[index] in likes]
+        step, shift = 0.0, 0.0
+        if known:
+            shift = float(np.median([values[index] - np.mean(likes[configurations[index]]) for index in known]))
+            sessions = float(np.median([len(likes[configurations[index]]) for index in known]))
+            unit = deviation * (1 + 1 / sessions) ** 0.5
+            step = float(np.clip(shift / unit, -LARGEST, LARGEST))
+            shift -= step * unit  # what a wild session counts for beyond that is taken off its figures
             for side in (up, down):
-                side.add(float(steps[index]), index)
-        else:
-            before.append(float(values[index]))
+                side.add(step, len(steps))
+        begins.append(own[0])
+        steps.append(step)
+        for name in dict.fromkeys(configurations[index] for index in own):
+            mean = float(np.mean([values[index] for index in own if configurations[index] == name]))
+            likes.setdefault(name, []).append(mean - shift)
         alarmed = next((side for side in (up, down) if side.total > THRESHOLD), None)
         if alarmed is not None:
-            return alarmed.since + _best_split(steps[alarmed.since : index + 1])
+            return begins[alarmed.since + _best_split(np.array(steps[alarmed.since :]))]
     return None
 
 
@@ -114,18 +148,34 @@ class _Sum:
         self.total = max(0.0, self.total + self.sign * step - ALLOWANCE)
 
 
-def _deviation(values: np.ndarray, configurations: Sequence[Hashable]) -> float:
-    """Robust standard deviation, from differences of one time to the next, which a change of level hardly touches."""
+def _session_deviation(values: np.ndarray, configurations: Sequence[Hashable], places: Sequence[list[int]]) -> float:
+    """Standard deviation between sessions, from differences of one to the next, which a change hardly touches."""
     last: dict[Hashable, float] = {}
     differences = []
-    for value, name in zip(values, configurations, strict=True):
-        if name in last:
-            differences.append(value - last[name])
-        last[name] = value
+    for place in places:
+        means: dict[Hashable, list[float]] = {}
+        for index in place:
+            means.setdefault(configurations[index], []).append(float(values[index]))
+        shared = [float(np.mean(found)) - last[name] for name, found in means.items() if name in last]
+        if shared:
+            differences.append(float(np.median(shared)))
+        last |= {name: float(np.mean(found)) for name, found in means.items()}
     if not differences:
-        return SMALLEST_DEVIATION
-    median = float(np.median(np.abs(np.asarray(differences))))
-    return max(1.4826 * median / 2**0.5, SMALLEST_DEVIATION)
+        return SESSION_DEVIATION
+    seen = 1.4826 * float(np.median(np.abs(differences))) / 2**0.5
+    weight = len(differences)
+    return float(np.sqrt((SESSION_WEIGHT * SESSION_DEVIATION**2 + weight * seen**2) / (SESSION_WEIGHT + weight)))
+
+
+def _deviation(values: np.ndarray, configurations: Sequence[Hashable], places: Sequence[list[int]]) -> float:
+    """Robust standard deviation of single figures within a session."""
+    away: list[float] = []
+    for place in places:
+        alike: dict[Hashable, list[float]] = {}
+        for index in place:
+            alike.setdefault(configurations[index], []).append(float(values[index]))
+        away += [value - float(np.median(found)) for found in alike.values() if len(found) > 1 for value in found]
+    return max(1.4826 * float(np.median(np.abs(away))), SMALLEST_DEVIATION) if away else SMALLEST_DEVIATION
 
 
 def _outliers(

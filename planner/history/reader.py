@@ -5,17 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-from pydantic import Field
-
 from hardware.cost.residual import Residual, StepObservation
-from planner.history.drift import inspect
 from planner.history.epochs import PLAN, EpochCount, estimate_epochs
 from planner.history.gaussian_process import Posterior
+from planner.history.machines import Drift, inspect_machines
 from planner.history.quality import QualityOutlook, quality_outlook, success_chances
 from planner.history.runs import Exclusion, PastRun, admit, admit_step, is_under_way
 from shunter.errors import TrackingError
-from shunter.frozen import Frozen
 from tracking.convention import RunKind
 from tracking.evidence import EVIDENCE, EvidenceKind
 from tracking.history import TrackedRun, read_runs
@@ -33,25 +29,6 @@ class ReadRuns(Protocol):
     def __call__(self, kinds: Sequence[RunKind], *, limit: int) -> Sequence[TrackedRun]:
         """The newest runs of each kind, at most `limit` of each."""
         ...
-
-
-class Drift(Frozen):
-    """A machine whose speed has changed for good; what it did before is no guide any more."""
-
-    host: str
-    accelerator_model: str
-    since: str = Field(description="UTC time of the first step at the new speed, ISO 8601.")
-    step_ratio: float = Field(description="Step time now over step time before.")
-    dropped: int = Field(description="Older observations that are left out.")
-
-    @property
-    def text(self) -> str:
-        """For the user, one sentence."""
-        change = f"{abs(self.step_ratio - 1):.0%} {'longer' if self.step_ratio > 1 else 'shorter'}"
-        return (
-            f"Since {self.since} a step on {self.accelerator_model} of {self.host} takes {change}: "
-            f"{self.dropped} older observation(s) are left out."
-        )
 
 
 @dataclass(frozen=True)
@@ -97,7 +74,7 @@ class History:
                 excluded += [reason] if reason else []
                 steps += [] if reason else [(run.run_id, step)]
         compiled = sorted((step for _, step in steps if step.compiled), key=lambda step: step.measured_at)
-        steady, drifts, outliers = _inspected([pair for pair in steps if not pair[1].compiled])
+        steady, drifts, outliers = inspect_machines([pair for pair in steps if not pair[1].compiled])
         return cls(tuple(runs), (*excluded, *outliers), steady, drifts, compiled_steps=tuple(compiled))
 
     @property
@@ -201,36 +178,3 @@ def read_history(*, limit: int = NEWEST, read: ReadRuns = read_runs) -> History:
 def _teaches(run: TrackedRun) -> bool:
     """Whether there is anything to learn: what a trial of before there was a record came to is for searches alone."""
     return run.kind != "trial" or EVIDENCE in run.tags
-
-
-def _inspected(
-    steps: Sequence[tuple[str, StepObservation]],
-) -> tuple[tuple[StepObservation, ...], tuple[Drift, ...], list[Exclusion]]:
-    """Observations since each machine's last change, the changes, and the outliers."""
-    machines: dict[tuple[str, str], list[tuple[str, StepObservation]]] = {}
-    for run_id, step in sorted(steps, key=lambda pair: pair[1].measured_at):
-        machines.setdefault((step.host, step.accelerator_model), []).append((run_id, step))
-    steady: list[StepObservation] = []
-    drifts: list[Drift] = []
-    outliers: list[Exclusion] = []
-    for (host, model), own in machines.items():
-        found = inspect(
-            [float(np.log(step.measured_seconds / step.predicted_seconds)) for _, step in own],
-            [(step.workload.model_dump_json(), step.placement) for _, step in own],
-        )
-        last = found.levels[-1]
-        if last.start:
-            ratio = float(np.exp(last.log_ratio - found.levels[-2].log_ratio))
-            since = own[last.start][1].measured_at
-            drifts.append(Drift(host=host, accelerator_model=model, since=since, step_ratio=ratio, dropped=last.start))
-        steady += [step for index, (_, step) in enumerate(own) if index >= last.start and index not in found.outliers]
-        outliers += [
-            Exclusion(
-                run_id=own[index][0],
-                reason=f"its step time at {own[index][1].placement.label} stands alone among its likes",
-            )
-            for index in found.outliers
-            if index >= last.start
-        ]
-    steady.sort(key=lambda step: step.measured_at)
-    return tuple(steady), tuple(drifts), outliers

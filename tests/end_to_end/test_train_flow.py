@@ -16,6 +16,7 @@ from planner.history import read_history
 from shunter.errors import InfeasibleError
 from shunter.requests import Limits, TrainRequest
 from shunter.settings import Settings
+from tracking.history import read_children
 
 pytestmark = pytest.mark.slow
 QUICK = TrainRequest(data="synthetic:6000", trials=2, max_epochs=2, ensemble_size=2)
@@ -157,8 +158,10 @@ def test_training_teaches_the_prediction_beside_what_it_took(in_that_home) -> No
     for figures in (run.predicted, run.measured):
         assert figures.seconds is not None
         assert figures.memory_bytes is not None
-    members = [run for run in history.runs if run.kind == "member"]
-    trials = [run for run in history.runs if run.kind == "trial"]
+    own = {child.run_id for kind in ("member", "trial") for child in read_children(in_that_home.run_id, kind)}
+    members = [run for run in history.runs if run.kind == "member" and run.run_id in own]
+    trials = [run for run in history.runs if run.kind == "trial" and run.run_id in own]
+    assert members
     assert run.epochs == pytest.approx(sum(one.epochs or 0.0 for one in members + trials))
     for member in members:
         assert len(member.steps) == 1

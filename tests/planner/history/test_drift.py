@@ -12,12 +12,42 @@ def steady(count: int, seed: int, level: float = 0.0, noise: float = 0.03) -> li
     return (level + noise * np.random.default_rng(seed).standard_normal(count)).tolist()
 
 
+def days(count: int, seed: int, *, day: float, ratio: float = 1.0, since: int = 0) -> tuple[list, list, list]:
+    """Eight figures of a dozen configurations each day, which share what the day does to the machine."""
+    random = np.random.default_rng(seed)
+    base = random.standard_normal(12)
+    values, names, sessions = [], [], []
+    for number in range(count):
+        shift = day * random.standard_normal() + (np.log(ratio) if number >= since else 0.0)
+        for name in random.choice(12, 8, replace=False):
+            values.append(base[name] + shift + 0.05 * random.standard_normal())
+            names.append(int(name))
+            sessions.append(number)
+    return values, names, sessions
+
+
 def test_steady_machine_has_one_level() -> None:
     found = [inspect(steady(40, seed), ["job"] * 40) for seed in range(50)]
-    assert (
-        sum(len(inspection.levels) > 1 for inspection in found) <= 5
-    )  # about one false alarm in 500 observations a side
+    assert sum(len(inspection.levels) > 1 for inspection in found) <= 5
     assert sum(len(inspection.outliers) for inspection in found) <= 4
+
+
+def test_days_that_differ_are_no_change() -> None:
+    """Each figure for itself is many deviations off on a bad day; the day is one figure."""
+    changed = [len(inspect(*days(30, seed, day=0.10)).levels) > 1 for seed in range(40)]
+    assert sum(changed) <= 10
+    alone = [len(inspect(*days(30, seed, day=0.10)[:2]).levels) > 1 for seed in range(40)]
+    assert sum(alone) > 2 * sum(changed)
+
+
+def test_slow_down_is_noticed_within_a_few_days() -> None:
+    noticed = []
+    for seed in range(30):
+        values, names, sessions = days(20, seed, day=0.05, ratio=1.3, since=15)
+        until = len([session for session in sessions if session < 18])
+        found = inspect(values[:until], names[:until], sessions[:until])
+        noticed.append(found.levels[-1].log_ratio > 0.1)
+    assert sum(noticed) >= 27
 
 
 @pytest.mark.parametrize("ratio", [2.0, 1.3, 0.6])

@@ -1,0 +1,107 @@
+"""What past runs measured, by machine: those that have changed are noticed, and what they did before is adjusted.
+
+A change does not make older observations worthless: they still tell how placements compare. So they are kept at the new
+level, with less certainty, and only those of the machine that changed.
+"""
+
+import math
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from hardware.cost.residual import StepObservation
+from planner.history.drift import Inspection, inspect
+from planner.history.runs import Exclusion
+from shunter.frozen import Frozen
+
+ADJUSTED_DEVIATION = 0.15  # added to the noise of what was measured at another level, in log seconds
+DAY = 10  # characters of the date at the head of an ISO 8601 time
+
+
+class Drift(Frozen):
+    """A machine whose speed has changed for good."""
+
+    host: str
+    accelerator_model: str
+    since: str = Field(description="UTC time of the first step at the new speed, ISO 8601.")
+    step_ratio: float = Field(description="Step time now over step time before.")
+    adjusted: int = Field(description="Older observations that are taken at the new speed.")
+
+    @property
+    def text(self) -> str:
+        """For the user, one sentence."""
+        change = f"{abs(self.step_ratio - 1):.0%} {'longer' if self.step_ratio > 1 else 'shorter'}"
+        return (
+            f"Since {self.since} a step on {self.accelerator_model} of {self.host} takes {change}: "
+            f"{self.adjusted} older observation(s) are taken to do so too, with less certainty."
+        )
+
+
+Found = tuple[str, StepObservation]
+"""A step time, and the run that measured it."""
+
+
+def inspect_machines(
+    steps: Sequence[Found],
+) -> tuple[tuple[StepObservation, ...], tuple[Drift, ...], list[Exclusion]]:
+    """Observations at the present level of their machine, the changes, and the outliers.
+
+    Args:
+        steps: Step times of any machines; records that do not name their machine count by its kind.
+    """
+    machines: dict[tuple[str, str], list[Found]] = {}
+    for run_id, step in sorted(steps, key=lambda found: found[1].measured_at):
+        machines.setdefault((step.machine or step.host, step.accelerator_model), []).append((run_id, step))
+    steady: list[StepObservation] = []
+    drifts: list[Drift] = []
+    outliers: list[Exclusion] = []
+    for own in machines.values():
+        found = inspect(
+            [math.log(step.measured_seconds / step.predicted_seconds) for _, step in own],
+            [(step.workload.model_dump_json(), step.placement) for _, step in own],
+            [step.measured_at[:DAY] for _, step in own],
+        )
+        if found.levels[-1].start:
+            drifts.append(_drift(own, found))
+        steady += _at_present_level(own, found)
+        outliers += [
+            Exclusion(
+                run_id=own[index][0],
+                reason=f"its step time at {own[index][1].placement.label} stands alone among its likes",
+            )
+            for index in found.outliers
+        ]
+    steady.sort(key=lambda step: step.measured_at)
+    return tuple(steady), tuple(drifts), outliers
+
+
+def _drift(own: Sequence[Found], found: Inspection) -> Drift:
+    last, before = found.levels[-1], found.levels[-2]
+    step = own[last.start][1]
+    return Drift(
+        host=step.host,
+        accelerator_model=step.accelerator_model,
+        since=step.measured_at,
+        step_ratio=math.exp(last.log_ratio - before.log_ratio),
+        adjusted=last.start,
+    )
+
+
+def _at_present_level(own: Sequence[Found], found: Inspection) -> list[StepObservation]:
+    """All but the outliers; what was measured at another level is moved to the last one, with more noise."""
+    last, levels = found.levels[-1], iter(found.levels)
+    ends = [*(level.start for level in found.levels[1:]), len(own)]
+    kept, start = [], 0
+    for level, end in zip(levels, ends, strict=True):
+        shift = last.log_ratio - level.log_ratio
+        for index in range(start, end):
+            if index in found.outliers:
+                continue
+            step = own[index][1]
+            if level is not last:
+                noise = math.hypot(step.log_deviation, ADJUSTED_DEVIATION)
+                moved = {"measured_seconds": step.measured_seconds * math.exp(shift), "log_deviation": noise}
+                step = step.model_copy(update=moved)
+            kept.append(step)
+        start = end
+    return kept
