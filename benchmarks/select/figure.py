@@ -32,6 +32,8 @@ def draw(zeus: dict[str, Any], by_share: dict[float, dict[str, Any]], path: Path
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(13, 5.2), layout="constrained")
     for name, style in LINES.items():
+        if name not in zeus:
+            continue
         curve = [100 * value for value in zeus[name]["regret_by_recurrence"]]
         left.plot(range(1, len(curve) + 1), curve, label=name, **style)
     left.set_yscale("symlog", linthresh=10)

@@ -81,7 +81,7 @@ def play_shunter(game: Game, seed: int, *, explore: str | None) -> Played:
     return Played(regrets, cumulative)
 
 
-def replay(games: Sequence[Game], seeds: Sequence[int], processes: int) -> dict[str, Any]:
+def replay(games: Sequence[Game], seeds: Sequence[int], processes: int, *, variants: bool = False) -> dict[str, Any]:
     """Every strategy on every game with every seed.
 
     The product's variants are played with the first seed alone, since a choice takes most of a second.
@@ -90,10 +90,13 @@ def replay(games: Sequence[Game], seeds: Sequence[int], processes: int) -> dict[
         games: The games.
         seeds: Seeds.
         processes: Processes that play.
+        variants: Whether the product's other ways to explore play too.
     """
     result = {}
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         for name, explore in PRODUCT.items():
+            if explore is not None and not variants:
+                continue
             asked = seeds if explore is None else seeds[:1]
             result[name] = _figures(games, _all(pool, partial(play_shunter, explore=explore), games, asked))
             print(f"{name}: {result[name]['regret']['mean']:.2%}", flush=True)
