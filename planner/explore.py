@@ -135,23 +135,23 @@ class _Options:
 
         All that an exploration takes is wasted that is stopped, or ends without the quality asked for.
         """
-        cost, runs = self._costs(index)
+        cost, chance = self._costs(index)
         if_good = np.where(cost > STOP_MULTIPLE, STOP_MULTIPLE, np.maximum(cost - 1, 0.0))
-        return float(np.mean(if_good / runs + np.minimum(cost, STOP_MULTIPLE) * (1 - 1 / runs)))
+        return float(np.mean(chance * if_good + (1 - chance) * np.minimum(cost, STOP_MULTIPLE)))
 
     def _expected_cost(self, index: int) -> float:
         """What a run is expected to take, with that of the best known once more where it fails."""
         if index == self._best_index:
             return 1.0
-        cost, runs = self._costs(index)
-        fails = np.where(cost > STOP_MULTIPLE, 1.0, 1 - 1 / runs)
+        cost, chance = self._costs(index)
+        fails = np.where(cost > STOP_MULTIPLE, 1.0, 1 - chance)
         return float(np.mean(np.minimum(cost, STOP_MULTIPLE) + fails))
 
     def _costs(self, index: int) -> tuple[np.ndarray, float]:
-        """Quantiles of what one run takes, as shares of the best known, and the runs until one is good enough."""
-        runs = self.decision.table[index].candidate.expected_runs ** _power(self.weights)
+        """Quantiles of what one run takes, as shares of the best known, and the chance that it is good enough."""
+        runs = self.decision.table[index].candidate.expected_runs
         mean = float(self._belief.mean[index] - self._belief.mean[self._best_index])
-        return np.exp(mean + self._deviation[index] * QUANTILES) / runs, runs
+        return np.exp(mean + self._deviation[index] * QUANTILES) / runs ** _power(self.weights), 1 / runs
 
     def taken(self, index: int) -> Decision:
         """The decision with another row of its table as the chosen one."""

@@ -88,7 +88,7 @@ class History:
         Args:
             compiled: Whether to predict compiled steps.
         """
-        return Residual.fit(self.compiled_steps if compiled else self.steps, compiled=compiled)
+        return Residual.fit(self.compiled_steps if compiled else self.unlimited_steps, compiled=compiled)
 
     def quality(
         self, min_auc: float, *, data: str, family: str, batch_size: int | None = None
@@ -101,7 +101,7 @@ class History:
             family: Family of the model.
             batch_size: Batch size of the placement in question; None for any.
         """
-        return quality_outlook(self._alike(data, family), min_auc, batch_size=batch_size)
+        return quality_outlook(self.alike(data, family), min_auc, batch_size=batch_size)
 
     def work_shares(self, batch_sizes: Sequence[int], *, data: str, family: str) -> Posterior | None:
         """Log of the share of the planned tuning and training that is needed; None where no run says anything.
@@ -115,7 +115,7 @@ class History:
         """
         counts = [
             EpochCount(run.placement.batch_size, run.work_share, not run.is_censored)
-            for run in self._alike(data, family)
+            for run in self.alike(data, family)
             if run.placement is not None and run.work_share is not None
         ]
         return estimate_epochs(counts, batch_sizes, level=PLAN) if counts else None
@@ -130,7 +130,7 @@ class History:
         """
         ends = [
             (run.placement.batch_size, run.outcome == "reached")
-            for run in self._alike(data, family)
+            for run in self.alike(data, family)
             if run.placement is not None and run.outcome in ("reached", "missed")
         ]
         return success_chances(ends, batch_sizes) if ends else None
@@ -142,9 +142,6 @@ class History:
             data: Key of the data, by `data_key`.
             family: Family of the model.
         """
-        return self._alike(data, family)
-
-    def _alike(self, data: str, family: str) -> list[PastRun]:
         return [run for run in self.runs if data and (run.kind, run.data, run.family) == (self.job_kind, data, family)]
 
     def notes(self) -> list[str]:

@@ -6,7 +6,7 @@ their parameters and metrics, if they finished.
 
 import math
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from pydantic import Field
 
@@ -228,8 +228,17 @@ def _placement(run: TrackedRun) -> Placement | None:
 
 def admit_step(run: PastRun, step: StepObservation) -> Exclusion | None:
     """Why an observation of an admitted run is left out; None where it is not."""
+    if not _is_utc(step.measured_at):
+        return Exclusion(run_id=run.run_id, reason="the time of one of its measurements is no time in UTC")
     error = step.measured_seconds / step.predicted_seconds
     if math.isfinite(error) and 1 / MOST_ERROR <= error <= MOST_ERROR:
         return None
     times = f"{step.measured_seconds:.3g} s a step where {step.predicted_seconds:.3g} s were predicted"
     return Exclusion(run_id=run.run_id, reason=f"at {step.placement.label} it took {times}: no model errs as much")
+
+
+def _is_utc(text: str) -> bool:
+    try:
+        return datetime.fromisoformat(text).utcoffset() == timedelta(0)
+    except ValueError:
+        return False

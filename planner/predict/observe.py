@@ -41,6 +41,7 @@ class Expectation:
 
 
 LONGEST_KNOWN = timedelta(days=7)  # a measured step is taken for what the machine does still
+CLOCK_TOLERANCE = timedelta(minutes=5)  # a step of the future is of a wrong clock, and would be known for ever
 
 
 def probe_observations(
@@ -180,7 +181,12 @@ def measured_before(
         accelerator = names.get((step.host, step.machine, step.accelerator_model))
         is_same = accelerator == step.placement.accelerator and _plain(step.workload) == plain
         age = now - datetime.fromisoformat(step.measured_at)
-        if not is_same or step.steps is None or step.memory_bytes is None or not age < LONGEST_KNOWN:
+        if (
+            not is_same
+            or step.steps is None
+            or step.memory_bytes is None
+            or not -CLOCK_TOLERANCE <= age < LONGEST_KNOWN
+        ):
             continue
         found[step.placement] = Measurement(
             steps=step.steps,

@@ -157,6 +157,14 @@ def test_absurd_step_and_lone_outlier_are_left_out_and_the_rest_is_learned() -> 
     assert not history.drifts
 
 
+@pytest.mark.parametrize("stamp", ["yesterday", "2026-01-01T00:00:00", ""])
+def test_step_of_no_known_time_is_left_out(stamp: str) -> None:
+    odd = step(0.012).model_copy(update={"measured_at": stamp})
+    history = History.of([tracked(tags=step_tags([step(0.012), odd]))], NOW)
+    assert len(history.steps) == 1
+    assert "no time in UTC" in history.excluded[0].reason
+
+
 def test_slow_node_does_not_touch_what_its_equals_have_taught() -> None:
     """Machines of one kind share a fingerprint; a change is of one of them."""
     random = np.random.default_rng(0)

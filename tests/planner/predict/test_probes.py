@@ -63,6 +63,7 @@ def test_what_is_old_or_of_another_machine_or_training_is_measured_anew() -> Non
     observations = probe_observations(earlier.newly_found(), WORKLOAD, [PROFILE])
     later = NOW + LONGEST_KNOWN + timedelta(minutes=1)
     assert measured_before(WORKLOAD, observations, [PROFILE], later) == {}
+    assert measured_before(WORKLOAD, observations, [PROFILE], NOW - timedelta(hours=1)) == {}
     other = PROFILE.model_copy(update={"machine": "another"})
     assert measured_before(WORKLOAD, observations, [other], NOW) == {}
     larger = WORKLOAD.model_copy(update={"matmul_flops_per_sample": 2 * WORKLOAD.matmul_flops_per_sample})
