@@ -11,7 +11,7 @@ from planner.decide import Decision
 from search.job import SearchJob
 from search.result import TuneResult
 from shunter.errors import RequestError
-from shunter.requests import TrainRequest
+from shunter.requests import Explore, TrainRequest
 from tasks.accelerators import hold
 from tasks.evidence import keeping_evidence, note_search
 from tasks.ingest import ingest
@@ -63,7 +63,8 @@ def _tune_tracked(
     ):
         decision = state.recall("decision", Decision)
         if decision is None:
-            decision = select(dataset, request, profiles)
+            # A search teaches nothing about the work of a whole training, so it explores nothing.
+            decision = select(dataset, request.model_copy(update={"explore": Explore.NEVER}), profiles)
             state.remember("decision", decision)
         held.keep(decision.placement, trainings_together(request, profiles))
         notes.decision = decision

@@ -1,5 +1,6 @@
 """What one night does with a champion: train a challenger that goes on from it, judge both, promote the better one."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -11,7 +12,7 @@ from engine.job import TrainingJob
 from engine.trained_model import TrainedModel
 from ingestion.cache import forget
 from ingestion.sources.days import DayLog
-from planner.decide import Decision
+from planner.decide import Decision, Exploration
 from planner.history.record import FlowNotes
 from planner.predict.observe import expect
 from retraining.bootstrap import Judgement
@@ -39,6 +40,9 @@ PATIENCE = 1  # a pass that does not help is followed by worse ones: the days ar
 LAST_DAY = "last-day"
 
 
+ShouldStop = Callable[[], str | None]
+
+
 @dataclass(frozen=True)
 class Tonight:
     """What a night is about.
@@ -58,7 +62,7 @@ class Tonight:
     logs: Mapping[date, DayLog]
     state: StateFolder
     run_id: str
-    should_stop: Callable[[], str | None]
+    should_stop: ShouldStop
     notes: FlowNotes = field(default_factory=FlowNotes)
 
     def ends(
@@ -222,9 +226,22 @@ def _train(
             state.directory / name,
             name=name,
             parent_run_id=run_id,
-            should_stop=tonight.should_stop,
+            should_stop=ending_with(decision.exploration, tonight.should_stop),
             expected=expect(dataset, origin.spec, placement, profile, decision.observations),
         )
+
+
+def ending_with(exploration: Exploration | None, should_stop: ShouldStop) -> ShouldStop:
+    """The reason to stop: one of the night's, or the end of an exploration, which counts from now on."""
+    if exploration is None:
+        return should_stop
+    stop_hours, began = exploration.stop_hours, time.monotonic()
+
+    def reason() -> str | None:
+        is_over = time.monotonic() - began >= 3600 * stop_hours
+        return should_stop() or (f"The time limit of {stop_hours:.4g} h is used up." if is_over else None)
+
+    return reason
 
 
 def _judge(

@@ -1,0 +1,26 @@
+"""An exploration ends a night's training; without one only the night's own reasons do."""
+
+import pytest
+
+from hardware.types import Placement
+from planner.decide import Exploration
+from tasks import challenger
+from tasks.challenger import ending_with
+
+PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
+EXPLORATION = Exploration(best_known=PLACEMENT, stop_multiple=2.0, stop_hours=0.5)
+
+
+def test_an_exploration_ends_at_its_hours(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(challenger.time, "monotonic", lambda: now[0])
+    stop = ending_with(EXPLORATION, lambda: None)
+    now[0] += 1_799
+    assert stop() is None
+    now[0] += 1
+    assert stop() == "The time limit of 0.5 h is used up."
+
+
+def test_the_nights_own_reasons_come_first() -> None:
+    assert ending_with(None, lambda: "enough")() == "enough"
+    assert ending_with(EXPLORATION, lambda: "enough")() == "enough"
