@@ -4,14 +4,7 @@ from planner.history.epochs import EpochCount, estimate_epochs
 from planner.history.fleet import with_fleet
 from planner.history.gaussian_process import Posterior
 from planner.history.machines import Drift
-from planner.history.policy import (
-    QUANTILES,
-    Choice,
-    Strategy,
-    choose_under_uncertainty,
-    expected_improvement,
-    knowledge_gradient,
-)
+from planner.history.policy import QUANTILES, knowledge_gradient
 from planner.history.quality import QualityOutlook
 from planner.history.reader import History, read_history
 from planner.history.runs import Exclusion, PastRun, data_key
@@ -20,7 +13,6 @@ from planner.history.transfer import PRIORS, Priors, Situation, Traits, estimate
 __all__ = [
     "PRIORS",
     "QUANTILES",
-    "Choice",
     "Drift",
     "EpochCount",
     "Exclusion",
@@ -30,13 +22,10 @@ __all__ = [
     "Priors",
     "QualityOutlook",
     "Situation",
-    "Strategy",
     "Traits",
-    "choose_under_uncertainty",
     "data_key",
     "estimate",
     "estimate_epochs",
-    "expected_improvement",
     "knowledge_gradient",
     "read_history",
     "with_fleet",

@@ -68,10 +68,6 @@ class Posterior:
         values, vectors = np.linalg.eigh(self.covariance)
         return self.mean + vectors @ (np.sqrt(np.maximum(values, 0.0)) * random.standard_normal(len(self.mean)))
 
-    def plus(self, other: "Posterior") -> "Posterior":
-        """The sum of two quantities that are believed independently of each other."""
-        return Posterior(self.mean + other.mean, self.covariance + other.covariance)
-
 
 @dataclass(frozen=True)
 class Observations:
