@@ -41,22 +41,19 @@ class EpochCount:
     reached: bool
 
 
-def estimate_epochs(
-    seen: Sequence[EpochCount], batch_sizes: Sequence[int], *, spread: float = SPREAD, level: Level | None = None
-) -> Posterior:
+def estimate_epochs(seen: Sequence[EpochCount], batch_sizes: Sequence[int], *, level: Level | None = None) -> Posterior:
     """Belief about the natural logarithm of the epochs needed at each batch size.
 
     Args:
         seen: Trainings of this workload; at least one was good enough, unless a level is given.
         batch_sizes: Batch sizes to judge, one each.
-        spread: Standard deviation of the logarithm between distant batch sizes.
         level: Prior belief in the mean over batch sizes; unknown by default.
     """
     middle = float(_octaves([count.batch_size for count in seen] or batch_sizes).mean())
 
     def kernel(first: np.ndarray, second: np.ndarray) -> np.ndarray:
         line = SLOPE_DEVIATION**2 * np.outer(first[:, 0] - middle, second[:, 0] - middle)
-        return line + spread**2 * similarity(first[:, 0], second[:, 0], OCTAVES)
+        return line + SPREAD**2 * similarity(first[:, 0], second[:, 0], OCTAVES)
 
     def trend(sizes: Sequence[int]) -> np.ndarray:
         return SLOPE * (_octaves(sizes)[:, 0] - middle)
