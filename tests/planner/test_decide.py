@@ -308,6 +308,7 @@ def test_table_rows_carry_units_and_origin() -> None:
         "price_source": "given",
         "memory_gib": 1.0,
         "memory_source": "estimated",
+        "work_share": 1.0,
         "quality_probability": None,
         "on_pareto_front": True,
         "excluded_by": None,
