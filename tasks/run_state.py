@@ -26,7 +26,9 @@ KEY_ORDER = (
     *("search_space", "search_cost", "parallel_trials", "search_storage", "register_as"),
 )
 
-LATER = frozenset({"batch_sizes"})  # options that the first version had not, left out where they are not given
+LATER = frozenset(
+    {"batch_sizes", "grid", "prices"}
+)  # options that the first version had not, left out where they are not given
 
 
 class StateFolder:

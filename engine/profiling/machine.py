@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from hardware.types import HardwareProfile
+from shunter.errors import HardwareError
 from shunter.settings import Settings
 
 FEWEST_PROCESSES = 2
@@ -18,7 +19,7 @@ def complete(
 ) -> list[HardwareProfile]:
     """Measure the disk of the cache folder, and collectives between processes on the CPU, where they are missing.
 
-    The disk is the same for all accelerators. Collectives between GPUs are not measured: on a machine with several the
+    The disk is the same for all accelerators; one that cannot be measured is left out, and said. Collectives between GPUs are not measured: on a machine with several the
     stall profiler shows what they cost.
 
     Args:
@@ -26,13 +27,17 @@ def complete(
         on_progress: Called with a description of what is being measured.
 
     Raises:
-        HardwareError: the disk cannot be measured, or the processes failed.
+        HardwareError: the processes failed.
     """
     from hardware.probes.collectives import measure_collectives
     from hardware.probes.disk import measure_disk
 
     on_progress("the disk")
-    disk = measure_disk(Settings().cache_directory)
+    try:
+        disk = measure_disk(Settings().cache_directory)
+    except HardwareError as error:
+        on_progress(str(error))
+        disk = None
     completed = []
     for profile in profiles:
         changes: dict[str, object] = {"disk": disk}

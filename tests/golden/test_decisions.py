@@ -1,6 +1,7 @@
 """The same machine and the same request lead to the same placement, with the same reasons."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,4 +25,13 @@ def test_a_decision_that_an_interrupted_run_has_kept_is_read_again() -> None:
     kept = read(decisions.KEPT_DECISION)
     decision = Decision.model_validate(kept)
     assert decision.placement == decision.chosen.candidate.placement
-    assert decision.model_dump(mode="json") == kept
+    assert _as_far_as_kept(decision.model_dump(mode="json"), kept) == kept
+
+
+def _as_far_as_kept(found: Any, kept: Any) -> Any:
+    """What is found without the fields that the kept one, of an earlier version, had not."""
+    if isinstance(kept, dict):
+        return {name: _as_far_as_kept(found[name], value) for name, value in kept.items()}
+    if isinstance(kept, list):
+        return [_as_far_as_kept(one, value) for one, value in zip(found, kept, strict=True)]
+    return found

@@ -17,7 +17,6 @@ from tests.planner.test_decide import TEN_EPOCHS
 WORKLOAD = make_workload(train_samples=80_000)
 PROFILE = make_profile(cores=1)
 TERMS = Terms(limits=Limits(), weights=Weights.parse("time"), job=TEN_EPOCHS)
-NOW = datetime.now(UTC)
 
 
 def step_seconds(placement: Placement) -> float:
@@ -46,7 +45,7 @@ def test_what_a_past_run_measured_is_not_measured_again() -> None:
     earlier = probes(first)
     earlier.measure_leaders()
     observations = probe_observations(earlier.newly_found(), WORKLOAD, [PROFILE])
-    known = measured_before(WORKLOAD, observations, [PROFILE], NOW)
+    known = measured_before(WORKLOAD, observations, [PROFILE], datetime.now(UTC))
     assert set(known) == set(first.asked)
     later = probes(second, known)
     later.measure_leaders()
@@ -61,15 +60,16 @@ def test_what_is_old_or_of_another_machine_or_training_is_measured_anew() -> Non
     earlier = probes(Machine())
     earlier.measure_leaders()
     observations = probe_observations(earlier.newly_found(), WORKLOAD, [PROFILE])
-    later = NOW + LONGEST_KNOWN + timedelta(minutes=1)
+    now = datetime.now(UTC)
+    later = now + LONGEST_KNOWN + timedelta(minutes=1)
     assert measured_before(WORKLOAD, observations, [PROFILE], later) == {}
-    assert measured_before(WORKLOAD, observations, [PROFILE], NOW - timedelta(hours=1)) == {}
+    assert measured_before(WORKLOAD, observations, [PROFILE], now - timedelta(hours=1)) == {}
     other = PROFILE.model_copy(update={"machine": "another"})
-    assert measured_before(WORKLOAD, observations, [other], NOW) == {}
+    assert measured_before(WORKLOAD, observations, [other], now) == {}
     larger = WORKLOAD.model_copy(update={"matmul_flops_per_sample": 2 * WORKLOAD.matmul_flops_per_sample})
-    assert measured_before(larger, observations, [PROFILE], NOW) == {}
+    assert measured_before(larger, observations, [PROFILE], now) == {}
     tomorrow = WORKLOAD.model_copy(update={"train_samples": WORKLOAD.train_samples + 1_000})
-    assert measured_before(tomorrow, observations, [PROFILE], NOW) != {}
+    assert measured_before(tomorrow, observations, [PROFILE], now) != {}
 
 
 def test_a_job_that_recurs_measures_a_few_more_batch_sizes_each_time() -> None:
