@@ -19,8 +19,8 @@ def complete(
 ) -> list[HardwareProfile]:
     """Measure the disk of the cache folder, and collectives between processes on the CPU, where they are missing.
 
-    The disk is the same for all accelerators; one that cannot be measured is left out, and said. Collectives between GPUs are not measured: on a machine with several the
-    stall profiler shows what they cost.
+    The disk is the same for all accelerators; one that cannot be measured is left out, and said. Collectives between
+    GPUs are not measured: on a machine with several the stall profiler shows what they cost.
 
     Args:
         profiles: Profiles of this machine.

@@ -8,7 +8,7 @@ import pytest
 from engine.profiling.machine import complete, is_complete
 from tests.hardware.profiles import make_profile
 
-MEMORY = Path("/dev/shm")  # noqa: S108 - a file system in memory is what is asked for
+MEMORY = Path("/dev/shm")
 
 
 def test_a_disk_that_cannot_be_measured_is_said_and_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
