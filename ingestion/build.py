@@ -1,22 +1,25 @@
 """Building a data set: a pass over the source to fit the encoder, one over its spilled rows to encode and write."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from engine.data.dataset import SPLITS, Dataset, FieldStatistics
 from ingestion.batch import Source
 from ingestion.encoding.encoder import Encoder
 from ingestion.encoding.history import Histories
-from ingestion.encoding.split import HashSplit, Splitter, TimeSplit
+from ingestion.encoding.split import HashSplit, Splitter, TimeSplit, TooFewTimesError
 from ingestion.parallel import ordered_map
 from ingestion.sources.criteo import CriteoSource
 from ingestion.sources.days import DaysSource
 from ingestion.sources.synthetic import SyntheticSource
 from ingestion.sources.tabular import CsvSource, ParquetSource, only_time
 from ingestion.spill import Spill, SpilledBatch
-from ingestion.survey import Survey, survey
-from ingestion.writer import DatasetWriter, Quarantine, WrittenRows
+from ingestion.survey import Survey, no_rows, survey
+from ingestion.writer import DatasetWriter, Quarantine, Tally, WrittenRows
 from models.spec import Features
 
 ENCODER_FOLDER = "encoder"
@@ -28,8 +31,8 @@ def build(source: Source, directory: Path, fingerprint: str, seed: int, max_bad_
     Raises:
         DataError: The source cannot be read, has too many bad rows, or cannot be learned from.
     """
-    splitter = make_splitter(source, seed)
-    quarantine = Quarantine(directory / "quarantine.csv")
+    splitter = make_splitter(source, seed, max_bad_share)
+    quarantine = Quarantine(path=directory / "quarantine.csv")
     with Spill(directory / "rows.spill") as spill, Histories(directory, source.schema) as histories:
         found = survey(source, splitter, quarantine, spill, histories)
         quarantine.check(int(found.rows.sum()), max_bad_share)
@@ -56,16 +59,35 @@ def build(source: Source, directory: Path, fingerprint: str, seed: int, max_bad_
     return dataset
 
 
-def make_splitter(source: Source, seed: int) -> Splitter:
-    """Split by day where days are given, by time where the schema names one (a pass over that column), else by hash."""
+def make_splitter(source: Source, seed: int, max_bad_share: float) -> Splitter:
+    """Split by day where days are given, by time where the schema names one (a pass over that column), else by hash.
+
+    Raises:
+        DataError: There are no rows, too many bad ones, or too few different times to split by.
+    """
     if isinstance(source, DaysSource):
         return source.splitter(seed)
     if source.schema.time is None:
         return HashSplit(source.schema.split, seed)
     assert isinstance(source, CsvSource | ParquetSource)
-    column = only_time(source)
-    batches = ordered_map(column.parse, column.chunks())
-    return TimeSplit.fit((batch.times for batch in batches if batch.times is not None), source.schema.split)
+    column, bad, good = only_time(source), Tally(), 0
+
+    def times() -> Iterator[NDArray[np.float64]]:
+        nonlocal good
+        for batch in ordered_map(column.parse, column.chunks()):
+            assert batch.times is not None
+            bad.add(batch.rejected)
+            good += len(batch.times)
+            yield batch.times
+
+    try:
+        return TimeSplit.fit(times(), source.schema.split)
+    except TooFewTimesError:
+        # Why the rows cannot be read comes first: without them there are no times.
+        bad.check(good, max_bad_share)
+        if good == 0:
+            raise no_rows(source.name) from None
+        raise
 
 
 def _fit(

@@ -6,8 +6,10 @@ from typing import Any, Self, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from ingestion.yaml_file import read_yaml
 from shunter.errors import DataError
 from shunter.frozen import Frozen
+from shunter.validation import clause, sentence
 
 EXAMPLE = "label: click, numeric: [price], categorical: [user_id, item_id], time: timestamp"
 
@@ -15,6 +17,13 @@ EXAMPLE = "label: click, numeric: [price], categorical: [user_id, item_id], time
 def _is_default(value: Any) -> bool:
     """Whether an option may be left out where the schema is written down, as one that came later has to be."""
     return not value
+
+
+def _listed(value: Any) -> Any:
+    """One column may be written without a list, and none as nothing."""
+    if value is None:
+        return ()
+    return [value] if isinstance(value, str | dict) else value
 
 
 class Label(Frozen):
@@ -146,12 +155,17 @@ class Schema(Options):
     @field_validator("labels", mode="before")
     @classmethod
     def _labels_by_name(cls, value: Any) -> Any:
-        return [{"column": item} if isinstance(item, str) else item for item in value or ()]
+        return [{"column": item} if isinstance(item, str) else item for item in _listed(value)]
+
+    @field_validator("numeric", mode="before")
+    @classmethod
+    def _numeric_by_name(cls, value: Any) -> Any:
+        return _listed(value)
 
     @field_validator("categorical", "multi_valued", "sequences", mode="before")
     @classmethod
     def _column_by_name(cls, value: Any) -> Any:
-        return [{"column": item} if isinstance(item, str) else item for item in value or ()]
+        return [{"column": item} if isinstance(item, str) else item for item in _listed(value)]
 
     @model_validator(mode="after")
     def _check_sides(self) -> Self:
@@ -249,27 +263,14 @@ def read_schema(path: str | Path, kind: type[Model]) -> Model:
     Raises:
         DataError: The file is missing, is not YAML or does not fit.
     """
-    import yaml
-
-    try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DataError(f"The schema file {path} cannot be read ({error.strerror}): give an existing file.") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise DataError(
-            f"The schema file {path} is neither YAML nor JSON: write one such as '{EXAMPLE}', one key a line."
-        ) from error
-    if not isinstance(values, dict):
-        raise DataError(f"The schema file {path} holds no keys: write for instance '{EXAMPLE}', one key a line.")
+    values = read_yaml(Path(path), "schema file", EXAMPLE)
     try:
         schema = kind.model_validate(values)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "schema"
-        raise DataError(
-            f"The schema file {path} is wrong at {where} ({first['msg']}): "
-            f"it takes {', '.join(kind.model_fields)}, for instance '{EXAMPLE}'."
-        ) from error
+        faults = error.errors(include_url=False)
+        # A misspelt key makes another one missing: the cause first.
+        reason = clause(min(faults, key=lambda fault: fault["type"] != "extra_forbidden"), kind)
+        raise DataError(sentence([f"The schema file {path} is wrong, {reason}"])) from error
     if isinstance(schema, Schema) and not schema.features:
         raise DataError(f"The schema file {path} names no feature: write for instance '{EXAMPLE}', one key a line.")
     return schema

@@ -95,7 +95,7 @@ class Survey:
         """
         rows, positives = int(self.rows.sum()), int(self.positives.sum())
         if rows == 0:
-            raise DataError(f"{name} holds no row that can be read: give a file with rows.")
+            raise no_rows(name)
         if positives in {0, rows}:
             raise DataError(
                 f"Every label of {name} is {int(positives > 0)}, both 0 and 1 are needed: "
@@ -227,6 +227,11 @@ def fit_ids(
     unknown = counter.total - int(counts[:kept].sum())
     curve = access_curve(np.concatenate([[unknown], counts[:kept]]))
     return VocabularyIds(keys[:kept].copy()), cardinality, curve
+
+
+def no_rows(name: str) -> DataError:
+    """Of a log without rows."""
+    return DataError(f"{name} holds no row that can be read: give a file with rows.")
 
 
 def survey(source: Source, splitter: Splitter, quarantine: Quarantine, spill: Spill, histories: Histories) -> Survey:

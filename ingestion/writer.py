@@ -138,23 +138,19 @@ class DatasetWriter:
 
 
 @dataclass
-class Quarantine:
-    """The file of rejected rows: source, line and reason of each."""
+class Tally:
+    """How many rows were rejected, and why.
 
-    path: Path
+    Attributes:
+        rows: Rejected rows.
+    """
+
     rows: int = 0
     _reasons: Counter[str] = field(default_factory=Counter)
     _first: dict[str, Rejection] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        """Write the header."""
-        self._append([("source", "line", "reason")])
-
     def add(self, rejected: list[Rejection]) -> None:
-        """Append rejected rows."""
-        if not rejected:
-            return
-        self._append([(rejection.source, rejection.line, rejection.reason) for rejection in rejected])
+        """Count rejected rows."""
         self.rows += len(rejected)
         for rejection in rejected:
             # The column is enough to count reasons; the values in them would be too many.
@@ -177,6 +173,24 @@ class Quarantine:
             f"{self.rows} of {self.rows + good_rows} rows ({share:.1%}) cannot be read, more than {max_bad_share:.1%}: "
             f"fix them or raise --max-bad-share; {count} are like line {first.line} of {first.source}: {first.reason}."
         )
+
+
+@dataclass
+class Quarantine(Tally):
+    """The file of rejected rows: source, line and reason of each."""
+
+    path: Path = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Write the header."""
+        self._append([("source", "line", "reason")])
+
+    def add(self, rejected: list[Rejection]) -> None:
+        """Append rejected rows."""
+        if not rejected:
+            return
+        self._append([(rejection.source, rejection.line, rejection.reason) for rejection in rejected])
+        super().add(rejected)
 
     def _append(self, rows: list[tuple[str, int | str, str]]) -> None:
         with self.path.open("a", newline="", encoding="utf-8") as stream:

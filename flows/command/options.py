@@ -6,11 +6,12 @@ from datetime import date
 from typing import Annotated, Any, TypeVar
 
 import typer
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from shunter.errors import RequestError
 from shunter.requests import Request
+from shunter.validation import expected, own_words, sentence, shown, unknown
 
 Asked = TypeVar("Asked", bound=Request)
 
@@ -47,7 +48,7 @@ def build(model: type[Asked], values: dict[str, Any]) -> Asked:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        raise RequestError("; ".join(_sentence(problem) for problem in error.errors()) + ".") from error
+        raise RequestError(sentence([_clause(fault, model) for fault in error.errors()])) from error
 
 
 def with_options(
@@ -78,9 +79,10 @@ def _flat_fields(model: type[Request]) -> Iterator[tuple[str, FieldInfo]]:
             yield name, field
 
 
-def _sentence(problem: Any) -> str:
-    message = str(problem["msg"]).removeprefix("Value error, ").rstrip(".")
-    if isinstance(problem["input"], dict | BaseModel):  # several options contradict each other, and it names them
-        return message
-    message = message[0].lower() + message[1:]
-    return f"{option_name(str(problem['loc'][-1]))} {problem['input']}: {message}"
+def _clause(fault: Any, model: type[Request]) -> str:
+    name = option_name(str(fault["loc"][-1])) if fault["loc"] else ""
+    if fault["type"] == "extra_forbidden":
+        return unknown(name, [option_name(field) for field, _ in _flat_fields(model)], "option")
+    if fault["type"] == "value_error":
+        return own_words(fault, name)
+    return f"{name} is {shown(fault['input'])}: give {expected(fault)}"

@@ -12,6 +12,9 @@ from ingestion.encoding import columns as read
 from ingestion.schema import Label, Schema
 from shunter.errors import DataError
 
+# Labels in words, in small letters.
+_WORDS = dict.fromkeys(("true", "t", "yes", "y"), "1") | dict.fromkeys(("false", "f", "no", "n"), "0")
+
 Problems = list[tuple[read.Mask, str, str]]
 
 
@@ -46,12 +49,12 @@ def read_weights(series: dict[str, pl.Series], schema: Schema, problems: Problem
 
 def _read_label(series: pl.Series, label: Label, problems: Problems, *, is_main: bool) -> NDArray[np.float32]:
     if series.dtype == pl.String:
-        series = series.str.strip_chars().str.to_lowercase().replace({"true": "1", "false": "0"})
+        series = series.str.strip_chars().str.to_lowercase().replace(_WORDS)
     values, bad = read.numbers(series)
     missing = np.isnan(values) & ~bad
     threshold = label.positive_at_least
     if threshold is None:
-        expected = "0 or 1 (or `positive_at_least` in the schema)"
+        expected = "0 or 1, or yes or no (or `positive_at_least` in the schema)"
         bad = ~np.isin(values, (0, 1)) & (~missing | is_main)
     else:
         expected = "a number"

@@ -16,6 +16,10 @@ from shunter.errors import DataError
 _SAMPLED_TIMES = 1_000_000
 
 
+class TooFewTimesError(DataError):
+    """The rows cannot be split by time."""
+
+
 class Splitter(Protocol):
     """Assigns rows to parts, each for itself, so that both passes agree."""
 
@@ -79,13 +83,13 @@ class TimeSplit:
             shares: Shares of the three parts.
 
         Raises:
-            DataError: There are fewer than three different times.
+            TooFewTimesError: There are fewer than three different times.
         """
         extremes = _Extremes()
         values = np.sort(_sample(map(extremes.see, times)))
         distinct = np.unique(values)
         if len(distinct) < 3:
-            raise DataError(
+            raise TooFewTimesError(
                 f"The time column holds {len(distinct)} different times that can be read, at least 3 are needed to "
                 "split by time: name another one as `time` in the schema, or none to split by hash."
             )

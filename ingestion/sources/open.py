@@ -105,7 +105,18 @@ def find_files(data: str) -> tuple[Path, ...]:
             )
         check_paths(found)
         paths += sorted(found, key=_natural_order)
+    _check_listed_once(paths)
     return tuple(paths)
+
+
+def _check_listed_once(paths: list[Path]) -> None:
+    """Refuse a file that is given twice, under whatever names: its rows would count twice."""
+    first: dict[Path, Path] = {}
+    for path in paths:
+        other = first.setdefault(path.resolve(), path)
+        if other is not path:
+            also = "" if other == path else f", the other time as {other}"
+            raise DataError(f"{path} is given twice in --data{also}: leave one out, or its rows would count twice.")
 
 
 def guess_format(paths: tuple[Path, ...]) -> DataFormat:

@@ -42,7 +42,7 @@ def test_help_imports_no_heavy_library() -> None:
 def test_value_out_of_range_is_one_sentence_and_no_traceback() -> None:
     done = shunter("train", "--trials", "0")
     assert done.returncode == 2
-    assert done.stderr.strip() == "Error: --trials 0: input should be greater than or equal to 1."
+    assert done.stderr.strip() == "Error: --trials is 0: give a number of at least 1."
 
 
 def test_unknown_objective_lists_the_known_ones() -> None:

@@ -31,7 +31,7 @@ def test_limits_are_put_back_in_their_place() -> None:
 
 
 def test_value_out_of_range_names_the_option_and_the_value() -> None:
-    with pytest.raises(RequestError, match=r"^--max-hours -1\.0: input should be greater than 0\.$"):
+    with pytest.raises(RequestError, match=r"^--max-hours is -1\.0: give a number above 0\.$"):
         build(TrainRequest, {**flat_defaults(), "max_hours": -1.0})
 
 

@@ -144,7 +144,7 @@ def test_two_labels_may_be_two_thresholds_of_one_column(
         ({"label": "spent"}, "not both"),
         ({"labels": ["click", "click"]}, "share a name: click"),
         ({"labels": ["click", "a b"]}, "'a b' a `name` of letters"),
-        ({"labels": ["click", {"column": "spent", "name": "a b"}]}, "labels.1.name"),
+        ({"labels": ["click", {"column": "spent", "name": "a b"}]}, "name in entry 2 of labels is 'a b'"),
         ({"labels": ["click", "user"]}, "named twice: user"),
         ({"weight": "click"}, "named twice: click"),
         ({"weight": "user"}, "named twice: user"),

@@ -75,13 +75,28 @@ def test_misspelt_name_is_told(tmp_path: Path, data: str) -> None:
     [
         ("label: [", "neither YAML nor JSON"),
         ("just words", "holds no keys"),
-        ("numeric: [price]", "wrong at label"),
-        ("label: click\nnumerical: [price]", "wrong at numerical"),
+        ("numeric: [price]", "label is missing: add it"),
+        ("label: click\nnumerical: [price]", r"there is no key numerical: did you mean numeric\?$"),
         ("label: click", "names no feature"),
+        ("label: click\nnumeric: [price]\nlabel: buy", "gives 'label' on line 1 and again on line 3: leave one out"),
+        ("label: click\nvocabulary: {min_count: 1, min_count: 2}", "gives 'min_count' on line 2 and again on line 2"),
+        ("label: " + "[" * 900, "nested too deeply|neither YAML nor JSON"),
+        ("label: " + "[" * 900 + "]" * 900, "nested too deeply"),
+        ("label: click\ntime: 2024-99-01", "names no feature"),
+        ("label: click\x00", "neither YAML nor JSON"),
+        ("label: 5\nnumeric: [price]", "label is 5: give keys with values"),
+        ("label: click\nnumeric: [price]\ntime: [a]", "time is .'a'.: give a text"),
+        ("label: click\nnumeric: [price]\nsplit: {train: most}", "train in split is most: give a number"),
+        ("label: click\nnumeric: [price]\nsplit: {trian: 0.8}", "no key trian in split: did you mean train"),
+        ("label: click\nnumeric: [price]\ndelimiter: ;;", "delimiter is ';;': give a text of at most 1 character"),
+        ("label: click\nmulti_valued: [{colum: tags}]", "no key colum in entry 1 of multi_valued: did you mean column"),
         ("label: click\nnumeric: [price, price]", "named twice: price"),
         ("label: click\nnumeric: [click]", "named twice: click"),
         ("label: click\nnumeric: [price]\nsplit: {train: 0.9}", "sum to 1"),
-        ("label: click\ncategorical: [{column: user, min_count: 0}]", "wrong at categorical.0.min_count"),
+        (
+            "label: click\ncategorical: [{column: user, min_count: 0}]",
+            "min_count in entry 1 of categorical is 0: give",
+        ),
     ],
 )
 def test_wrong_schema_is_told_in_a_sentence(tmp_path: Path, text: str, message: str) -> None:
@@ -90,7 +105,24 @@ def test_wrong_schema_is_told_in_a_sentence(tmp_path: Path, text: str, message: 
 
     with pytest.raises(DataError, match=message) as caught:
         read_schema(path, Schema)
-    assert "\n" not in str(caught.value)
+    told = str(caught.value)
+    assert "\n" not in told
+    assert not any(word in told for word in ("Input should", "Extra inputs", "Value error", "Field required"))
+
+
+def test_one_column_needs_no_list(tmp_path: Path) -> None:
+    path = tmp_path / "schema.yaml"
+    path.write_text("label: click\nnumeric: price\ncategorical: user\nmulti_valued: {column: tags, separator: '|'}")
+    schema = read_schema(path, Schema)
+    assert (schema.numeric, schema.features) == (("price",), ("price", "user", "tags"))
+
+
+def test_a_file_given_twice_is_refused(tmp_path: Path) -> None:
+    touch(tmp_path / "days", "day_1", "day_2")
+    (tmp_path / "newest").symlink_to(tmp_path / "days" / "day_2")
+    for data in ("{0}/days/day_1,{0}/days/day_1", "{0}/days,{0}/days/day_2", "{0}/days/day_2,{0}/newest"):
+        with pytest.raises(DataError, match=r"is given twice in --data.*: leave one out"):
+            find_files(data.format(tmp_path))
 
 
 def test_schema_in_json_and_missing_schema(tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ def test_label_by_threshold(tmp_path: Path, clicks: pl.DataFrame, ingest_file: I
     assert sum(split.positives for split in dataset.splits.values()) == (clicks["user"] - 2 >= 2).sum()
 
 
-@pytest.mark.parametrize("texts", [("true", "false"), ("1", "0"), ("1.0", "0.0")])
+@pytest.mark.parametrize("texts", [("true", "false"), ("1", "0"), ("1.0", "0.0"), ("yes", "No"), ("T", "f")])
 def test_labels_in_words(tmp_path: Path, clicks: pl.DataFrame, ingest_file: Ingest, texts: tuple[str, str]) -> None:
     named = clicks.with_columns(click=pl.when(pl.col("click") == 1).then(pl.lit(texts[0])).otherwise(pl.lit(texts[1])))
     named.write_csv(tmp_path / "clicks.csv")
@@ -234,3 +234,44 @@ def test_one_unreadable_time_does_not_spoil_its_neighbours(
     dataset, _ = ingest_file(tmp_path / "clicks.csv", {**clicks_schema, "time": "when"})
 
     assert (dataset.rows, quarantined(dataset)[0][0]) == (199, 2)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [("click", "maybe", "click is 'maybe', expected 0 or 1"), ("when", "soon", "when is 'soon', expected")],
+)
+def test_with_a_time_column_the_real_fault_of_the_rows_is_told(
+    tmp_path: Path,
+    clicks: pl.DataFrame,
+    clicks_schema: dict[str, Any],
+    ingest_file: Ingest,
+    fault: tuple[str, str, str],
+) -> None:
+    column, value, message = fault
+    clicks.with_columns(pl.lit(value).alias(column)).write_csv(tmp_path / "clicks.csv")
+
+    with pytest.raises(DataError, match=r"200 of 200 rows .*" + message):
+        ingest_file(tmp_path / "clicks.csv", {**clicks_schema, "time": "when"})
+
+
+def test_a_log_with_a_time_column_and_no_rows_holds_no_row(
+    tmp_path: Path, clicks: pl.DataFrame, clicks_schema: dict[str, Any], ingest_file: Ingest
+) -> None:
+    clicks.head(0).write_csv(tmp_path / "clicks.csv")
+
+    with pytest.raises(DataError, match="holds no row that can be read"):
+        ingest_file(tmp_path / "clicks.csv", {**clicks_schema, "time": "when"})
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_files_with_their_columns_in_another_order_are_aligned_by_name(
+    tmp_path: Path, clicks: pl.DataFrame, clicks_schema: dict[str, Any], ingest_file: Ingest, suffix: str
+) -> None:
+    for name, second in (("same", clicks[100:]), ("other", clicks[100:].select(reversed(clicks.columns)))):
+        (tmp_path / name).mkdir()
+        for number, part in enumerate((clicks[:100], second)):
+            getattr(part, f"write_{suffix}")(tmp_path / name / f"part_{number}.{suffix}")
+
+    same, other = (ingest_file(tmp_path / name, clicks_schema)[0] for name in ("same", "other"))
+
+    assert all(np.array_equal(arrays(other)[name], array) for name, array in arrays(same).items())

@@ -1,0 +1,68 @@
+"""Reading what a user wrote in YAML: no key is lost to another one, no text becomes a date."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from shunter.errors import DataError
+
+LARGEST_BYTES = 4 << 20
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses repeated keys, and leaves dates as they were written."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - as in the parent
+        letter: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for letter, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """The keys with their values."""
+        seen: dict[str, int] = {}
+        for key, _ in node.value:
+            line = key.start_mark.line + 1
+            if isinstance(key, yaml.ScalarNode) and key.value != "<<":
+                if key.value in seen:
+                    raise _RepeatedKeyError(key.value, seen[key.value], line)
+                seen[key.value] = line
+        return super().construct_mapping(node, deep)
+
+
+class _RepeatedKeyError(Exception):
+    """A key that was given before."""
+
+
+def read_yaml(path: Path, what: str, example: str) -> dict[str, Any]:
+    """Read a YAML or JSON file of keys (JSON is YAML too).
+
+    Args:
+        path: The file.
+        what: What it is, for messages: "schema file".
+        example: What such a file may hold.
+
+    Raises:
+        DataError: It cannot be read, is neither, repeats a key or holds none.
+    """
+    told = f"The {what} {path}"
+    try:
+        if path.is_file() and path.stat().st_size > LARGEST_BYTES:
+            raise DataError(f"{told} holds more than {LARGEST_BYTES >> 20} MiB: give the file of the schema.")
+        values = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+    except OSError as error:
+        raise DataError(f"{told} cannot be read ({error.strerror}): give an existing file.") from error
+    except _RepeatedKeyError as error:
+        key, first, second = error.args
+        raise DataError(f"{told} gives {key!r} on line {first} and again on line {second}: leave one out.") from error
+    except RecursionError as error:
+        raise DataError(f"{told} is nested too deeply: write one such as '{example}', one key a line.") from error
+    except (yaml.YAMLError, ValueError, TypeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" (line {mark.line + 1})" if mark else ""
+        raise DataError(
+            f"{told} is neither YAML nor JSON{where}: write one such as '{example}', one key a line."
+        ) from error
+    if not isinstance(values, dict):
+        raise DataError(f"{told} holds no keys: write for instance '{example}', one key a line.")
+    return {str(key): value for key, value in values.items()}

@@ -1,0 +1,150 @@
+"""What is wrong with a value that a user gave, in our words: pydantic's speak of inputs, extras and parsing."""
+
+import difflib
+import reprlib
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+_SHOWN = reprlib.Repr()
+_SHOWN.maxstring = _SHOWN.maxother = 60
+_SHOWN.maxlist = _SHOWN.maxtuple = _SHOWN.maxdict = 3
+_SHOWN.maxlevel = 2
+# What a value had to be, by the kind of the fault; the words in braces are its context.
+_EXPECTED = {
+    "greater_than": "a number above {gt}",
+    "greater_than_equal": "a number of at least {ge}",
+    "less_than": "a number below {lt}",
+    "less_than_equal": "a number of at most {le}",
+    "multiple_of": "a multiple of {multiple_of}",
+    "finite_number": "a finite number",
+    "int_from_float": "a whole number",
+    "int_parsing_size": "a smaller whole number",
+    "string_too_short": "a text of at least {min_length} characters",
+    "string_too_long": "a text of at most {max_length} characters",
+    "string_pattern_mismatch": "a text of the form {pattern}",
+    "too_short": "at least {min_length} of them",
+    "too_long": "at most {max_length} of them",
+    "enum": "{expected}",
+    "literal_error": "{expected}",
+}
+# The same by how the kind begins: there are several to a type.
+_EXPECTED_TYPES = {
+    "int": "a whole number",
+    "float": "a number",
+    "decimal": "a number",
+    "bool": "true or false",
+    "string": "a text",
+    "bytes": "a text",
+    "datetime": "a date and time such as 2026-03-09T10:00:00Z",
+    "timezone": "a date and time with its zone, such as 2026-03-09T10:00:00Z",
+    "date": "a date such as 2026-03-09",
+    "time_delta": "a duration in seconds",
+    "list": "a list",
+    "tuple": "a list",
+    "set": "a list",
+    "frozen_set": "a list",
+    "iterable": "a list",
+    "dict": "keys with values",
+    "mapping": "keys with values",
+    "model": "keys with values",
+    "path": "the path of a file",
+    "none": "nothing",
+    "url": "an address",
+}
+
+
+def sentence(clauses: list[str]) -> str:
+    """Clauses as one sentence; a question at the end stays one."""
+    text = "; ".join(clause.rstrip("?.") for clause in clauses)
+    return text + ("?" if clauses[-1].endswith("?") else ".")
+
+
+def clause(fault: Mapping[str, Any], model: type[BaseModel], name: str = "key") -> str:
+    """One fault as a clause without a full stop: what is wrong where, and what to write instead.
+
+    Args:
+        fault: What pydantic found, one of its errors.
+        model: What was validated.
+        name: What its fields are called: key, option, field.
+    """
+    where, kind = tuple(fault["loc"]), str(fault["type"])
+    if kind == "extra_forbidden":
+        return unknown(str(where[-1]), keys_at(model, where[:-1]), name, place(where[:-1]))
+    if kind == "missing":
+        return f"{place(where)} is missing: add it"
+    if kind in ("value_error", "assertion_error"):
+        return own_words(fault, place(where))
+    found = place(where) or "what was given"
+    return f"{found} is {shown(fault['input'])}: give {expected(fault)}"
+
+
+def own_words(fault: Mapping[str, Any], where: str) -> str:
+    """What one of our own checks said; of a single value with the value before it."""
+    message = str(fault.get("ctx", {}).get("error") or fault["msg"]).removeprefix("Value error, ").rstrip(".")
+    if not where or isinstance(fault["input"], Mapping | BaseModel):
+        return message
+    return f"{where} {str(fault['input'])[:60]}: {message}"
+
+
+def expected(fault: Mapping[str, Any]) -> str:
+    """What the value had to be."""
+    kind, context = str(fault["type"]), {name: _number(value) for name, value in fault.get("ctx", {}).items()}
+    if kind in _EXPECTED:
+        return _EXPECTED[kind].format_map(context).replace("'", "").replace(" characters", _plural(context))
+    for length in (2, 1):  # the longer beginning first: time_delta is no time
+        if what := _EXPECTED_TYPES.get("_".join(kind.split("_")[:length])):
+            return what
+    return "another value"
+
+
+def unknown(given: str, known: list[str], name: str = "key", where: str = "") -> str:
+    """A name that is not known, with the one that is meant or all that there are."""
+    near = difflib.get_close_matches(given, known, n=1, cutoff=0.6)
+    inside = f" in {where}" if where else ""
+    if near:
+        return f"there is no {name} {shown(given)}{inside}: did you mean {near[0]}?"
+    return f"there is no {name} {shown(given)}{inside}: it takes {', '.join(known) or 'none'}"
+
+
+def place(location: tuple[Any, ...]) -> str:
+    """Where a value stands: `min_count in entry 1 of categorical`."""
+    names = [f"entry {part + 1}" if isinstance(part, int) else str(part) for part in location]
+    text = ""
+    for part, name in zip(location, names, strict=True):
+        text = name if not text else f"{name} of {text}" if isinstance(part, int) else f"{name} in {text}"
+    return text
+
+
+def shown(value: Any) -> str:
+    """A value as the user wrote it, cut where it is long."""
+    return value if isinstance(value, str) and value.isidentifier() and len(value) < 40 else _SHOWN.repr(value)
+
+
+def keys_at(model: type[BaseModel], location: tuple[Any, ...]) -> list[str]:
+    """The fields of the model that stands at a place within another one."""
+    for part in location:
+        if isinstance(part, int):
+            continue
+        field = model.model_fields.get(str(part))
+        inner = next(_models(field.annotation), None) if field else None
+        if inner is None:
+            return []
+        model = inner
+    return list(model.model_fields)
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models(argument)
+
+
+def _number(value: Any) -> Any:
+    return f"{value:g}" if isinstance(value, float) else value
+
+
+def _plural(context: Mapping[str, Any]) -> str:
+    return " character" if 1 in (context.get("min_length"), context.get("max_length")) else " characters"
