@@ -1,7 +1,6 @@
 """The training steps that ours is measured against, each as a competent user of its library writes it."""
 
 import os
-import socket
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Literal
@@ -158,6 +157,7 @@ def deepctr(spec: ModelSpec, features: Features, device: torch.device) -> Prepar
 def _distributed(model: nn.Module, device: torch.device) -> nn.Module:
     """Shard the model over a group of this process alone, which gives it FBGEMM's fused tables."""
     from torch import distributed
+    from torch._C._distributed_c10d import HashStore
     from torch.distributed.optim.apply_optimizer_in_backward import (
         _apply_optimizer_in_backward as apply_in_backward,
     )
@@ -168,11 +168,10 @@ def _distributed(model: nn.Module, device: torch.device) -> nn.Module:
     from torchrec.optim.rowwise_adagrad import RowWiseAdagrad
 
     if not distributed.is_initialized():
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK="0", WORLD_SIZE="1", LOCAL_RANK="0")
-        distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        os.environ.update(LOCAL_RANK="0", GLOO_SOCKET_IFNAME="lo", NCCL_SOCKET_IFNAME="lo")
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        # Alone in the group it needs nobody's address, and no store that listens on every network.
+        distributed.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
     collection = next(module for module in model.modules() if isinstance(module, EmbeddingBagCollection))
     apply_in_backward(RowWiseAdagrad, collection.parameters(), {"lr": SPARSE_RATE})
     # All tables fused: left to itself, the planner trains small ones data-parallel, without the fused update.

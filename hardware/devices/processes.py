@@ -12,6 +12,7 @@ import json
 import os
 import select
 import signal
+import socket
 import sys
 import time
 import traceback
@@ -31,6 +32,7 @@ LAST_WORDS_SECONDS = 1.0  # who lost a connection may end before the one who cau
 TIMEOUT = timedelta(minutes=5)
 REPORT_DESCRIPTOR = "SHUNTER_REPORT_DESCRIPTOR"
 STORE = "store"
+NETWORK_INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")  # which the communication libraries listen on
 
 
 class Group:
@@ -38,7 +40,7 @@ class Group:
 
     Args:
         module: Module that each of them runs, with the folder as its argument.
-        folder: An empty one, in which they meet and leave their output and their errors.
+        folder: An empty one, in which they meet and leave their output and their errors; closed to other users.
         processes: Number of processes.
         threads: Threads of each.
         descriptor: An open file that the first process inherits, to be heard by.
@@ -47,6 +49,7 @@ class Group:
     def __init__(self, module: str, folder: Path, processes: int, *, threads: int, descriptor: int) -> None:
         self.module, self.folder = module, folder
         self.members: list[PythonProcess] = []
+        folder.chmod(0o700)
         try:
             for rank in range(processes):
                 self.members.append(
@@ -195,9 +198,14 @@ def join_group(folder: Path, backend: str = "gloo", timeout: timedelta | None = 
     )
 
 
+def _loopback() -> str:
+    """Name of the network interface that no other machine reaches."""
+    return next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
+
+
 def _environment(rank: int, processes: int, report: int) -> dict[str, str]:
     return {
-        "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo"),
+        **dict.fromkeys(NETWORK_INTERFACES, _loopback()),  # whatever the environment says: nobody outside takes part
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
         "WORLD_SIZE": str(processes),

@@ -47,3 +47,9 @@ def test_files_that_others_open_meanwhile_stay_open(tmp_path: Path) -> None:
     for file in opened:
         with file:
             assert file.read() == "sum"
+
+
+def test_the_folder_in_which_they_meet_is_closed_to_other_users(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    run(tmp_path, "sum")
+    assert tmp_path.stat().st_mode & 0o777 == 0o700
