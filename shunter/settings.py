@@ -30,6 +30,18 @@ class Settings(BaseSettings):
         description="YAML file with the user's own accelerators and prices: `catalogue.yaml` of `home` if omitted.",
     )
 
+    model_key: Path | None = Field(
+        default=None,
+        description="File of the key that signs registered models: `model.key` of `home` if omitted; name a common one "
+        "where several homes share a registry.",
+    )
+
+    accepted_models: str | None = Field(
+        default=None,
+        description="Digests of registered models that are loaded without this home's signature, separated by commas; "
+        "the message of a refused model names its own.",
+    )
+
     allow_power_limit: bool = Field(
         default=False,
         description="Whether the operator of this machine permits Shunter to lower the power limit of its GPUs.",
@@ -91,6 +103,11 @@ class Settings(BaseSettings):
     def deployment_data_directory(self) -> Path:
         """What a deployment may read where `data_roots` is not set."""
         return self.home / "data"
+
+    @property
+    def model_key_path(self) -> Path:
+        """Key that signs registered models; made when the first one is registered."""
+        return self.model_key or self.home / "model.key"
 
     @property
     def catalogue_path(self) -> Path:

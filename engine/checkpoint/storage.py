@@ -6,6 +6,7 @@ model.safetensors    the weights
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 from collections.abc import Iterator
@@ -15,12 +16,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from models.counting import count_parameter_bytes
 from models.ensemble import Ensemble
 from models.registry import Model, build_model, model_spec
-from models.spec import Features
+from models.spec import Features, ModelSpec
 from shunter.errors import CheckpointError, RequestError
+from shunter.files import open_regular, path_of
 
 FORMAT = 1
+LONGEST_HISTORY = 1 << 20
 
 
 def save_model(model: Model | Ensemble, directory: Path) -> None:
@@ -48,21 +52,43 @@ def load_model(directory: Path, device: str | torch.device = "cpu") -> Model | E
     Raises:
         CheckpointError: A file is missing, damaged or does not belong to the other.
     """
-    path = directory / "model.json"
+    path, weights_path = directory / "model.json", directory / "model.safetensors"
     description = read_json(path)
-    try:
-        features = Features.from_dict(description["features"])
-        specs = [model_spec(**member) for member in description["members"]]
-        members = [build_model(spec, features, device=device) for spec in specs]
-        weights, checksum = description["ensemble_weights"], description["sha256"]
-    except (KeyError, TypeError, AssertionError, RequestError) as error:
-        raise CheckpointError(
-            f"The file {path} does not describe a model of this version ({error}): save the model again."
-        ) from error
-    model = members[0] if weights is None else Ensemble(members, weights)
-    tensors = read_tensors(directory / "model.safetensors", checksum)
-    load_weights(model, tensors, directory / "model.safetensors")
+    with opened(weights_path) as file:
+        try:
+            features = Features.from_dict(description["features"])
+            specs = [model_spec(**member) for member in description["members"]]
+            check_size(file, weights_path, _named_bytes(specs, features))
+            members = [build_model(spec, features, device=device) for spec in specs]
+            weights, checksum = description["ensemble_weights"], description["sha256"]
+        except (KeyError, TypeError, ValueError, AssertionError, RuntimeError, RequestError) as error:
+            raise CheckpointError(
+                f"The file {path} does not describe a model of this version ({error}): save the model again."
+            ) from error
+        model = members[0] if weights is None else Ensemble(members, weights)
+        load_weights(model, tensors_of(file, weights_path, checksum), weights_path)
     return model.eval()
+
+
+def _named_bytes(specs: list[ModelSpec], features: Features) -> int:
+    """How large a description says that its models are; nothing of that size is made for it."""
+    if max((field.length or 0 for field in features.categorical), default=0) > LONGEST_HISTORY:
+        raise ValueError("a history is longer than any")
+    return sum(count_parameter_bytes(spec, features) for spec in specs)
+
+
+def check_size(file: io.BufferedReader, path: Path, named_bytes: int) -> None:
+    """Make sure that weights can be as large as their description says, before memory is asked for.
+
+    Raises:
+        CheckpointError: They are smaller.
+    """
+    found = os.fstat(file.fileno()).st_size
+    if named_bytes > found:
+        raise CheckpointError(
+            f"The file {path} is damaged, or the weights in it are those of another model (it has {found:,} bytes, its "
+            f"description asks for {named_bytes:,}): restore it or start anew."
+        )
 
 
 def load_weights(model: nn.Module, tensors: dict[str, Tensor], source: Path) -> None:
@@ -103,12 +129,18 @@ def read_tensors(path: Path, checksum: str) -> dict[str, Tensor]:
     Raises:
         CheckpointError: The file is missing or damaged, or holds something else than tensors.
     """
+    with opened(path) as file:
+        return tensors_of(file, path, checksum)
+
+
+def tensors_of(file: io.BufferedReader, path: Path, checksum: str) -> dict[str, Tensor]:
+    """Read the tensors of an open file, the one that is checked; see `read_tensors`."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    check_file(path, checksum)
+    _check_sum(file, path, checksum)
     try:
-        return load_file(path)
+        return load_file(path_of(file))
     except SafetensorError as error:
         raise CheckpointError(f"The file {path} holds no safetensors ({error}): restore it or start anew.") from error
 
@@ -119,13 +151,28 @@ def check_file(path: Path, checksum: str) -> None:
     Raises:
         CheckpointError: The file is missing or has another checksum.
     """
+    with opened(path) as file:
+        _check_sum(file, path, checksum)
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[io.BufferedReader]:
+    """A regular file, open for reading.
+
+    Raises:
+        CheckpointError: It is missing or cannot be read, now or within the block.
+    """
     try:
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+        with open_regular(path) as file:
+            yield file
     except OSError as error:
         raise CheckpointError(
             f"The file {path} cannot be read ({error.strerror}): restore it or start anew."
         ) from error
+
+
+def _check_sum(file: io.BufferedReader, path: Path, checksum: str) -> None:
+    found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != checksum:
         raise CheckpointError(
             f"The file {path} is damaged or from another model (its sha256 starts with {found[:12]}, not "

@@ -8,13 +8,14 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.checkpoint.storage import load_weights, read_json, read_tensors, write_tensors, write_text
+from engine.checkpoint.storage import check_size, load_weights, opened, read_json, tensors_of, write_tensors, write_text
 from models.graph import GraphSpec, Ranker, graph_spec
 from models.spec import Features
 from shunter.errors import CheckpointError, RequestError
 
 FORMAT = 1
 KIND = "ranker"
+FLOAT_BYTES, COUNT_BYTES = 4, 8  # of a value of a vector, and of a degree
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,18 +68,19 @@ def load_ranker(directory: Path) -> StoredRanker:
     Raises:
         CheckpointError: a file is missing, damaged or does not belong to the other.
     """
-    path = directory / "model.json"
+    path, weights = directory / "model.json", directory / "model.safetensors"
     description = read_json(path)
-    try:
-        spec = graph_spec(**description["spec"])
-        features = Features.from_dict(description["features"])
-        user, item, checksum = description["user"], description["item"], description["sha256"]
-        rows = {field.name: field.rows for field in features.categorical}
-        ranker = Ranker.empty(rows[user], rows[item], spec.embedding_dim)
-    except (KeyError, TypeError, RequestError) as error:
-        raise CheckpointError(
-            f"The file {path} does not describe a ranker of this version ({error}): save the model again."
-        ) from error
-    weights = directory / "model.safetensors"
-    load_weights(ranker, read_tensors(weights, checksum), weights)
+    with opened(weights) as file:
+        try:
+            spec = graph_spec(**description["spec"])
+            features = Features.from_dict(description["features"])
+            user, item, checksum = description["user"], description["item"], description["sha256"]
+            rows = {field.name: field.rows for field in features.categorical}
+            check_size(file, weights, (rows[user] + rows[item]) * (spec.embedding_dim * FLOAT_BYTES + COUNT_BYTES))
+            ranker = Ranker.empty(rows[user], rows[item], spec.embedding_dim)
+        except (KeyError, TypeError, ValueError, RuntimeError, RequestError) as error:
+            raise CheckpointError(
+                f"The file {path} does not describe a ranker of this version ({error}): save the model again."
+            ) from error
+        load_weights(ranker, tensors_of(file, weights, checksum), weights)
     return StoredRanker(ranker=ranker.eval(), spec=spec, features=features, user=user, item=item)

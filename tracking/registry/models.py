@@ -15,7 +15,8 @@ from shunter.errors import RequestError, TrackingError
 from shunter.frozen import Frozen
 from tracking.convention import SCHEMA_VERSION
 from tracking.registry.client import RegistryClient
-from tracking.registry.trusted import LOADER_MODULE, check_model_folder
+from tracking.registry.signing import checked_copy, copy_beside, sign_folder
+from tracking.registry.trusted import DATA, LOADER_MODULE, check_model_folder
 from tracking.registry.versions import CHAMPION, make_champion
 from tracking.runs import open_run
 from tracking.store import open_store, tracking_errors, tracking_uri
@@ -89,7 +90,8 @@ def load_champion(name: str = "shunter") -> "PyFuncModel":
     """Load the champion from Shunter's own store; `.predict(frame)` scores raw rows.
 
     Raises:
-        TrackingError: there is no such model, it could run code of its own, or the store fails.
+        TrackingError: there is no such model, it could run code of its own or is not what was signed, or the store
+            fails.
     """
     import mlflow.pyfunc
     from mlflow.artifacts import download_artifacts
@@ -106,7 +108,12 @@ def load_champion(name: str = "shunter") -> "PyFuncModel":
         source = client.get_model_version_download_uri(name, champion.version)
         folder = download_artifacts(artifact_uri=source, tracking_uri=tracking_uri())
     check_model_folder(Path(folder), name)
-    return mlflow.pyfunc.load_model(folder)
+    with tempfile.TemporaryDirectory() as temporary, tracking_errors():
+        copy = Path(temporary, "model")  # nobody can change it between the look and MLflow's reading
+        checked_copy(Path(folder, DATA), copy / DATA, name, signed_since=(champion.creation_timestamp or 0) / 1000)
+        copy_beside(Path(folder), copy)
+        check_model_folder(copy, name)
+        return mlflow.pyfunc.load_model(str(copy))
 
 
 def _log_model(
@@ -127,6 +134,7 @@ def _log_model(
         data, model = Path(folder, "recommender"), Path(folder, "model")
         shutil.copytree(model_directory, data / "model", ignore=_all_but("model.json", "model.safetensors"))
         shutil.copytree(dataset.directory / "encoder", data / "encoder")
+        sign_folder(data)
         mlflow.pyfunc.save_model(
             model,
             loader_module=LOADER_MODULE,

@@ -4,8 +4,10 @@ Layout of the model's data folder, `data/recommender` in MLflow's format:
 
     encoder/    turns a raw row into ids and numbers, written by ingestion
     model/      architecture and safetensors weights, written by `engine.checkpoint.storage` or `engine.ranking.storage`
+    signed.json    signature of the home that registered it, see `tracking.registry.signing`
 """
 
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,8 @@ from engine.checkpoint.storage import load_model
 from engine.data.batch import Bags, make_batch
 from engine.ranking.storage import is_ranker, load_ranker
 from tracking.registry.ranking_serving import RankingScorer
+from tracking.registry.signing import checked_copy
+from tracking.registry.trusted import DESCRIPTION, check_model_folder
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,11 +91,22 @@ class Scorer:
 
 
 def _load_pyfunc(data_path: str) -> "Scorer | RankingScorer":
-    """Entry point that MLflow calls with the data folder of the model."""
+    """Entry point that MLflow calls with the data folder of the model.
+
+    Raises:
+        TrackingError: The model could run code of its own, or is not the one that was signed.
+        CheckpointError: Its weights are missing or damaged.
+        DataError: Its encoder is.
+    """
     from ingestion.encoding.encoder import Encoder
 
-    folder = Path(data_path)
-    encoder = Encoder.load(folder / "encoder")
-    if is_ranker(folder / "model"):
-        return RankingScorer(encoder, load_ranker(folder / "model"))
-    return Scorer(encoder, load_model(folder / "model"))
+    data = Path(data_path)
+    whole = data.parents[1]
+    if (whole / DESCRIPTION).exists():
+        check_model_folder(whole, str(whole))
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = checked_copy(data, Path(temporary, "recommender"), str(whole))
+        encoder = Encoder.load(folder / "encoder")
+        if is_ranker(folder / "model"):
+            return RankingScorer(encoder, load_ranker(folder / "model"))
+        return Scorer(encoder, load_model(folder / "model"))

@@ -4,6 +4,7 @@ The alias `champion` is on the version in use and `previous` on the one that a r
 that replaced another keeps the other's number in its tag `champion.before`, so that rollbacks can go on step by step.
 """
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ from urllib.parse import urlparse
 from engine.checkpoint.storage import load_model
 from shunter.errors import RequestError, TrackingError
 from tracking.registry.client import RegistryClient, open_registry
+from tracking.registry.signing import checked_copy
+from tracking.registry.trusted import DATA
 from tracking.store import open_store, tracking_errors, tracking_uri
 
 if TYPE_CHECKING:
@@ -21,7 +24,6 @@ if TYPE_CHECKING:
 
 CHAMPION, PREVIOUS = "champion", "previous"
 BEFORE = "champion.before"
-DATA_FOLDER = Path("data") / "recommender"  # of the registered model, see `tracking.registry.serving`
 
 
 @dataclass(frozen=True)
@@ -33,12 +35,14 @@ class Version:
         version: Number of the version.
         run_id: Run that it came out of; empty when it did not come from one.
         tags: Tags, as text.
+        created: When it was registered, in seconds since 1970; None where the store does not say.
     """
 
     name: str
     version: int
     run_id: str
     tags: Mapping[str, str]
+    created: float | None = None
 
 
 @dataclass(frozen=True)
@@ -85,14 +89,16 @@ def version_of_run(name: str, run_id: str) -> Version | None:
 
 
 def download(version: Version, folder: Path) -> ModelFiles:
-    """Bring a version's files to this machine; nothing in them is executed, now or later.
+    """Bring a version's files to this machine, after a look at their signature.
+
+    Nothing in them is executed, now or later, and what is returned is what was looked at.
 
     Args:
         version: Version of a registered model.
-        folder: Folder for files that do not lie on this machine already.
+        folder: Folder for the files; what was in it is removed.
 
     Raises:
-        TrackingError: the store fails, or the version is no model of Shunter's.
+        TrackingError: the store fails, or the version is no model of Shunter's, or not the one that was signed.
     """
     from mlflow.artifacts import download_artifacts
 
@@ -100,17 +106,17 @@ def download(version: Version, folder: Path) -> ModelFiles:
     with tracking_errors():
         source = client.get_model_version_download_uri(version.name, str(version.version))
         is_here = urlparse(source).scheme in {"", "file"}
-        if not is_here:
-            folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
         target = None if is_here else str(folder)
         local = Path(download_artifacts(artifact_uri=source, tracking_uri=tracking_uri(), dst_path=target))
-    files = ModelFiles(local / DATA_FOLDER / "model", local / DATA_FOLDER / "encoder")
-    if not (files.model / "model.json").exists() or not (files.encoder / "encoder.json").exists():
+    if any(not (local / DATA / name).exists() for name in ("model/model.json", "encoder/encoder.json")):
         raise TrackingError(
             f"Version {version.version} of {version.name!r} was not registered by Shunter: go on from another with "
             "`shunter rollback --to VERSION`, or name another model with --register-as."
         )
-    return files
+    copy = checked_copy(local / DATA, folder / "checked", version.name, signed_since=version.created)
+    return ModelFiles(copy / "model", copy / "encoder")
 
 
 def make_champion(registry: RegistryClient, name: str, version: int) -> None:
@@ -228,4 +234,5 @@ def _by_alias(client: "MlflowClient", name: str, alias: str) -> Version | None:
 
 
 def _version(found: "ModelVersion") -> Version:
-    return Version(str(found.name), int(found.version), found.run_id or "", dict(found.tags))
+    created = None if found.creation_timestamp is None else found.creation_timestamp / 1000
+    return Version(str(found.name), int(found.version), found.run_id or "", dict(found.tags), created)

@@ -1,6 +1,8 @@
 """Saved models score as before, and damaged ones are refused."""
 
 import json
+import os
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -96,3 +98,28 @@ def test_a_description_of_another_shape_is_refused(tmp_path: Path, models: list[
         path.write_text(json.dumps(changed))
         with pytest.raises(CheckpointError, match=message):
             load_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "sizes", [{"rows": 10**13}, {"rows": 10**30}, {"multi_valued": True, "length": 10**13}, {"rows": 10**7}]
+)
+def test_sizes_that_the_weights_do_not_have_are_refused_before_memory_is_asked_for(
+    tmp_path: Path, models: list[Model], sizes: dict[str, int]
+) -> None:
+    save_model(models[0], tmp_path)
+    path = tmp_path / "model.json"
+    description = json.loads(path.read_text())
+    description["features"]["categorical"][0].update(sizes)
+    path.write_text(json.dumps(description))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(CheckpointError, match=r"asks for|does not describe"):
+        load_model(tmp_path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kilobytes
+
+
+def test_a_pipe_in_the_place_of_the_weights_keeps_nobody_waiting(tmp_path: Path, models: list[Model]) -> None:
+    save_model(models[0], tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    os.mkfifo(tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointError, match="it is a pipe"):
+        load_model(tmp_path)

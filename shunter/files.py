@@ -1,0 +1,42 @@
+"""Opening files of which others decide what they are: only regular ones, looked at after they were opened."""
+
+import errno
+import os
+import stat
+from io import BufferedReader
+from pathlib import Path
+
+_KINDS = {
+    stat.S_IFIFO: "it is a pipe",
+    stat.S_IFSOCK: "it is a socket",
+    stat.S_IFCHR: "it is a device",
+    stat.S_IFBLK: "it is a device",
+    stat.S_IFDIR: "it is a folder",
+}
+
+
+def open_regular(path: str | Path) -> BufferedReader:
+    """Open a regular file for reading.
+
+    What was opened is what is looked at, so that nothing can be put in its place in between, and a pipe that nobody
+    writes into keeps nobody waiting.
+
+    Raises:
+        OSError: The file cannot be opened, or is a pipe, a socket, a device or a folder, as its `strerror` says.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # what the kernel says of a socket
+            raise OSError(errno.EINVAL, _KINDS[stat.S_IFSOCK], str(path)) from error
+        raise
+    kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
+    if kind != stat.S_IFREG:
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, _KINDS.get(kind, "it is no regular file"), str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def path_of(file: BufferedReader) -> Path:
+    """A path that names what is open, whatever lies under its former name by now; for libraries that open by path."""
+    return Path(f"/dev/fd/{file.fileno()}")
