@@ -320,9 +320,19 @@ class Prediction(Frozen):
     energy_source: Literal["measured", "estimated", "unavailable"]
     memory_source: Literal["measured", "estimated"] = "estimated"
     step_seconds_interval: tuple[float, float] | None = Field(
-        default=None, description="Holds the step time with 90 % probability; None when nobody can say."
+        default=None,
+        description="Spread of the step time: nine in ten of the probe's steps, or of the cost model's errors as "
+        "far as they are known; None when nobody can say.",
     )
     parts: dict[str, float] = Field(
         default={},
         description="Seconds of a step by dense, embedding, communication, input and overhead; empty when measured.",
     )
+
+    @property
+    def step_seconds_spread(self) -> tuple[float, float] | None:
+        """The interval of the step time as multiples of it; None when unknown."""
+        if self.step_seconds_interval is None:
+            return None
+        low, high = self.step_seconds_interval
+        return low / self.step_seconds, high / self.step_seconds

@@ -89,8 +89,8 @@ class Miss(Frozen):
 class Assessment(Frozen):
     """One row of the decision's table: a candidate with the figures of the whole job and what excludes it.
 
-    Intervals are of 90 %, and come from that of the step time alone: power, price and the number of epochs are taken
-    as they are. They are None where the step time has none.
+    Intervals hold with the probability of their level, by how past predictions of such jobs turned out. Where the level
+    is None, past jobs tell too little: then they are the spread of the step time alone, and promise nothing.
     """
 
     rank: int = Field(description="From 1, the chosen one; excluded candidates come last, the nearest first.")
@@ -108,6 +108,10 @@ class Assessment(Frozen):
     kwh_interval: Interval | None = None
     cost_interval: Interval | None = None
     carbon_interval: Interval | None = None
+    memory_interval: Interval | None = Field(default=None, description="In GiB.")
+    time_level: float | None = Field(default=None, description="Of the intervals of time and cost.")
+    energy_level: float | None = Field(default=None, description="Of the intervals of energy and carbon.")
+    memory_level: float | None = Field(default=None, description="Of the interval of the memory.")
     on_front: bool = Field(
         default=False, description="Whether it is feasible and no feasible one is as good in time, energy and cost."
     )
@@ -123,7 +127,7 @@ class Assessment(Frozen):
         return totals[quantity]
 
     def interval(self, quantity: Objective) -> Interval | None:
-        """Where the total lies with 90 %; None when unknown."""
+        """Where the total lies with the probability of its level; None when unknown."""
         intervals = {
             Objective.TIME: self.hours_interval,
             Objective.ENERGY: self.kwh_interval,
@@ -131,6 +135,10 @@ class Assessment(Frozen):
             Objective.CARBON: self.carbon_interval,
         }
         return intervals[quantity]
+
+    def level(self, quantity: Objective) -> float | None:
+        """Probability with which the interval of the total holds; None where past jobs tell too little."""
+        return self.time_level if quantity in (Objective.TIME, Objective.COST) else self.energy_level
 
     def score(self, weights: Weights) -> float:
         """What is minimised: the total of a single objective, else the product, of all runs until one is good enough.

@@ -79,7 +79,7 @@ def choose(
         RequestError: the model family is unknown or cannot take this data, an accelerator is unknown, or no accelerator
             at all can keep a limit.
     """
-    job = _Job.of(dataset, request, history or History())
+    job = _Job.of(dataset, request, history or History(), profiles)
     prices = None if request.pricing.prices_path is None else Prices.read(request.pricing.prices_path)
     here = priced(local_offers(profiles, request.pricing.price_per_hour), prices)
     absent = priced(catalogue_offers(offers, profiles), prices)
@@ -141,7 +141,7 @@ class _Job:
     batch_sizes: Sequence[int]
 
     @classmethod
-    def of(cls, dataset: Dataset, request: JobRequest, history: History) -> "_Job":
+    def of(cls, dataset: Dataset, request: JobRequest, history: History, profiles: Sequence[HardwareProfile]) -> "_Job":
         family = representative(request.model, dataset.features)
         spec = spec_of(family, request.architecture.towers)
         workload = describe(dataset, spec)
@@ -154,7 +154,7 @@ class _Job:
             family=family,
             spec=spec,
             workload=workload,
-            terms=_terms(dataset, request),
+            terms=_terms(dataset, request, past, [profile.machine for profile in profiles]),
             past=past,
             batch_sizes=request.placement.sizes or batch_sizes(workload.train_samples, largest),
         )
@@ -179,10 +179,11 @@ class _Job:
         ]
 
 
-def _terms(dataset: Dataset, request: JobRequest) -> Terms:
-    pricing = request.pricing
+def _terms(dataset: Dataset, request: JobRequest, past: PastJob, machines: Sequence[str]) -> Terms:
+    pricing, job = request.pricing, job_size(dataset, request)
     grid = None if pricing.grid is None else Grid.read(pricing.grid)
-    return Terms.of(request.limits, request.objective, job_size(dataset, request), pricing.billing, grid=grid)
+    calibration = past.history.calibration(data=past.data, family=past.family, machines=machines)
+    return Terms.of(request.limits, request.objective, job, pricing.billing, grid=grid, calibration=calibration)
 
 
 def _price_notes(here: Sequence[Offer], absent: Sequence[Offer]) -> list[str]:

@@ -5,13 +5,16 @@ Nothing here measures, reads a clock or asks a machine, so its tests are tables.
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pydantic import Field
 
+from hardware.budget import JOULES_PER_KWH
 from hardware.cost.grid import Grid
 from hardware.cost.residual import StepObservation
 from hardware.types import Placement, Prediction, Workload
 from planner.assessment import Assessment, Candidate, Miss
+from planner.calibration import UNCALIBRATED, Calibration
 from planner.describe import JobSize
 from planner.explain.sentences import explain, explain_infeasible, reason
 from planner.explain.table import table_row
@@ -43,6 +46,7 @@ class Decision(Frozen):
     job: JobSize
     billing: Billing = Billing.EXACT
     grid: Grid | None = Field(default=None, description="Carbon intensity of the electricity; None where unknown.")
+    calibration: Calibration = Field(default=UNCALIBRATED, description="How past predictions of such jobs turned out.")
     workload: Workload | None = Field(default=None, description="What was decided for; None in a bare table.")
     hours: float
     kwh: float | None
@@ -65,7 +69,9 @@ class Decision(Frozen):
     @property
     def terms(self) -> Terms:
         """On what the candidates were compared."""
-        return Terms.of(self.limits, self.objective, self.job, self.billing, grid=self.grid)
+        return Terms.of(
+            self.limits, self.objective, self.job, self.billing, grid=self.grid, calibration=self.calibration
+        )
 
     @property
     def watched_limits(self) -> Limits:
@@ -88,8 +94,17 @@ class Decision(Frozen):
     @property
     def plan_seconds(self) -> float:
         """Time of the whole job if it needed all the planned epochs, whatever past runs lead to expect."""
-        plan = self.chosen.candidate.model_copy(update={"work_share": 1.0})
-        return float(totals_of([plan], self.terms).hours[0]) * 3600
+        return self._uncalibrated(self.chosen.candidate.model_copy(update={"work_share": 1.0}))[0]
+
+    @property
+    def uncalibrated(self) -> tuple[float, float | None]:
+        """Seconds and joules of the whole job before past jobs set them right, which is what is calibrated."""
+        return self._uncalibrated(self.chosen.candidate)
+
+    def _uncalibrated(self, candidate: Candidate) -> tuple[float, float | None]:
+        totals = totals_of([candidate], replace(self.terms, calibration=UNCALIBRATED))
+        joules = float(totals.kwh[0]) * JOULES_PER_KWH
+        return float(totals.hours[0]) * 3600, None if math.isnan(joules) else joules
 
     @property
     def given_price_per_hour(self) -> float | None:
@@ -172,6 +187,7 @@ def decide(
         job=terms.job,
         billing=terms.billing,
         grid=terms.grid,
+        calibration=terms.calibration,
         workload=workload,
         hours=best.hours,
         kwh=best.kwh,

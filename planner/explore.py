@@ -24,6 +24,7 @@ from shunter.requests import Explore, Weights
 MOST_REGRET = 1.0  # An exploration that is expected to need more than twice what the best known needs is not made.
 STOP_MULTIPLE = 2.0  # of what the best known is expected to take, after which an exploration is stopped
 PAYBACK_RUNS = 20  # of a recurring job, within which an exploration must be expected to save what it takes
+UNTOLD = ("hours_interval", "kwh_interval", "cost_interval", "carbon_interval", "time_level", "energy_level")
 MOST_WASTED = 0.25  # of what the runs of a job have taken, which its explorations together may waste
 
 
@@ -230,7 +231,16 @@ def _tried(decision: Decision, best: Assessment, why: str) -> Decision:
         f"{why}. It is stopped at {STOP_MULTIPLE:g} times what the best known is expected to take."
     )
     explanation = f"{reason} By what is expected: {decision.explanation}"
-    return decision.model_copy(update={"exploration": exploration, "reason": reason, "explanation": explanation})
+    # What past jobs took says how far a tried placement errs, not one that never was.
+    untold = chosen.model_copy(update=dict.fromkeys(UNTOLD))
+    return decision.model_copy(
+        update={
+            "exploration": exploration,
+            "reason": reason,
+            "explanation": explanation,
+            "table": (untold, *decision.table[1:]),
+        }
+    )
 
 
 def _label(row: Assessment) -> str:

@@ -33,7 +33,7 @@ def decision_figure(decision: "Decision") -> "Figure":
     """One panel for energy and one for cost, each over time, as far as they are known; without either, for memory.
 
     Filled marks keep the limits and hollow ones do not; round ones are in this machine and triangles are not; a dark
-    rim says that the step time was measured. Lines are 90 % intervals, of the best placement of each named accelerator.
+    rim says that the step time was measured. Lines are intervals, of the best placement of each named accelerator.
     """
     from matplotlib.figure import Figure
 
@@ -197,6 +197,8 @@ def _add_legend(figure: "Figure", colours: dict[str, Any], table: Sequence["Asse
     if any(row.candidate.prediction.step_seconds_source == "measured" for row in table):
         entries.append(mark("step measured", markeredgecolor="black"))
     if any(row.hours_interval for row in table):
-        entries.append(Line2D([], [], color="0.4", alpha=0.55, label="90 % interval"))
+        level = table[0].time_level
+        spread = "spread of the steps" if level is None else f"{100 * level:.0f} % interval"
+        entries.append(Line2D([], [], color="0.4", alpha=0.55, label=spread))
     entries.append(Line2D([], [], color="0.45", linestyle=":", label="Pareto front"))
     figure.legend(handles=entries, loc="outside right upper", frameon=False, fontsize=9)

@@ -78,6 +78,9 @@ class Evidence(Ending):
     total_joules: float | None = Field(default=None, gt=0, description="The same; source as of the measured joules.")
     cost: float | None = Field(default=None, ge=0, description="Of the whole flow, by the price of the request.")
     compiled: bool | None = Field(default=None, description="Whether its steps were compiled; None without a training.")
+    known: bool | None = Field(
+        default=None, description="Whether earlier runs of the same job taught its choice; None without a choice."
+    )
 
     @property
     def is_censored(self) -> bool:

@@ -51,9 +51,10 @@ def decision_table(decision: "Decision", *, every_row: bool) -> Table:
         decision: Decision to show.
         every_row: Whether to show every placement; else the best of each accelerator, of the `MOST_ACCELERATORS` first.
     """
-    from planner.explain.cells import format_cells
+    from planner.explain.cells import format_cells, how_sure
 
-    title = f"Placements by {decision.objective}, with 90 % intervals, for {decision.job.epochs:.3g} epochs"
+    intervals = how_sure(decision.chosen.time_level).strip()
+    title = f"Placements by {decision.objective}, intervals {intervals}, for {decision.job.epochs:.3g} epochs"
     table = Table(title=title, box=box.SIMPLE, padding=(0, 1, 0, 0))
     quantities = [*format_cells(decision.chosen)]
     for title in ("placement", *quantities, "lost because"):

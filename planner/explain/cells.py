@@ -13,51 +13,56 @@ def format_cells(row: Assessment) -> dict[Objective, str]:
     prediction, candidate = row.candidate.prediction, row.candidate
     price = candidate.price_per_hour
     cells = {
-        Objective.TIME: f"{format_time(row.hours, row.hours_interval)} ({prediction.step_seconds_source})",
+        Objective.TIME: f"{format_time(row.hours, row.hours_interval, '')} ({prediction.step_seconds_source})",
         Objective.ENERGY: "unknown",
         Objective.COST: "unknown",
     }
     if row.kwh is not None:
-        cells[Objective.ENERGY] = f"{format_energy(row.kwh, row.kwh_interval)} ({prediction.energy_source})"
+        cells[Objective.ENERGY] = f"{format_energy(row.kwh, row.kwh_interval, '')} ({prediction.energy_source})"
     if row.cost is not None and price is not None:
-        cost = format_money(row.cost, row.cost_interval)
+        cost = format_money(row.cost, row.cost_interval, "")
         cells[Objective.COST] = f"{cost} (at {candidate.machines * price:g} an hour, {candidate.price_source})"
     if row.carbon_grams is not None:
-        cells[Objective.CARBON] = f"{format_carbon(row.carbon_grams, row.carbon_interval)} (given intensity)"
-    return {quantity: cell.replace(" with 90 %", "") for quantity, cell in cells.items()}
+        cells[Objective.CARBON] = f"{format_carbon(row.carbon_grams, row.carbon_interval, '')} (given intensity)"
+    return cells
 
 
-def format_time(hours: float, interval: Interval | None = None) -> str:
-    """Hours in a unit of a fitting size, with the interval where there is one."""
+def how_sure(level: float | None) -> str:
+    """The last words of an interval; without a level it is the spread of the steps, and promises nothing."""
+    return " by its steps alone" if level is None else f" with {100 * level:.0f} %"
+
+
+def format_time(hours: float, interval: Interval | None = None, sure: str = "") -> str:
+    """Hours in a unit of a fitting size, with the interval where there is one, and what that promises."""
     seconds = hours * 3600
     scale, unit = (3600.0, "s") if seconds < 120 else (60.0, "min") if hours < 2 else (1.0, "h")
-    return _figure(hours, scale, f" {unit}", interval)
+    return _figure(hours, scale, f" {unit}", interval, sure)
 
 
-def format_energy(kwh: float, interval: Interval | None = None) -> str:
+def format_energy(kwh: float, interval: Interval | None = None, sure: str = "") -> str:
     """Kilowatt hours, or joules where they are few."""
     scale, unit = (1.0, "kWh") if kwh >= 0.01 else (JOULES_PER_KWH, "J")
-    return _figure(kwh, scale, f" {unit}", interval)
+    return _figure(kwh, scale, f" {unit}", interval, sure)
 
 
-def format_carbon(grams: float, interval: Interval | None = None) -> str:
+def format_carbon(grams: float, interval: Interval | None = None, sure: str = "") -> str:
     """Grams of CO2 equivalent, or kilograms where they are many."""
     scale, unit = (1.0, "g") if grams < 1000 else (1e-3, "kg")
-    return _figure(grams, scale, f" {unit} CO2e", interval)
+    return _figure(grams, scale, f" {unit} CO2e", interval, sure)
 
 
-def format_money(cost: float, interval: Interval | None = None) -> str:
+def format_money(cost: float, interval: Interval | None = None, sure: str = "") -> str:
     """Money, in whatever currency."""
-    return _figure(cost, 1.0, "", interval)
+    return _figure(cost, 1.0, "", interval, sure)
 
 
-def _figure(value: float, scale: float, unit: str, interval: Interval | None) -> str:
+def _figure(value: float, scale: float, unit: str, interval: Interval | None, sure: str) -> str:
     """For instance `40 s, 35 to 47 s with 90 %`."""
     text = f"{_digits(value * scale)}{unit}"
     if interval is None:
         return text
     low, high = interval
-    return f"{text}, {_digits(low * scale)} to {_digits(high * scale)}{unit} with 90 %"
+    return f"{text}, {_digits(low * scale)} to {_digits(high * scale)}{unit}{sure}"
 
 
 def _digits(value: float) -> str:

@@ -1,13 +1,10 @@
 """A decision in plain words: one sentence, one paragraph, or why there is none."""
 
-import math
 from collections.abc import Sequence
-from statistics import NormalDist
 
 from planner.assessment import Assessment
-from planner.explain.cells import format_carbon, format_energy, format_money, format_time
+from planner.explain.cells import format_carbon, format_energy, format_money, format_time, how_sure
 from planner.explain.table import format_objective
-from planner.rank.checks import Z90
 from planner.rank.ranking import Ranking
 from planner.rank.relaxation import Relaxation
 from planner.rank.totals import Terms
@@ -75,13 +72,15 @@ def _what(best: Assessment, feasible: int, total: int, weights: Weights) -> str:
 def format_totals(row: Assessment) -> str:
     """Time, energy and cost of the whole job, each with its interval and its source, as far as they are known."""
     prediction = row.candidate.prediction
-    figures = [f"{format_time(row.hours, row.hours_interval)} (step {prediction.step_seconds_source})"]
+    of_time, of_energy = how_sure(row.time_level), how_sure(row.energy_level)
+    figures = [f"{format_time(row.hours, row.hours_interval, of_time)} (step {prediction.step_seconds_source})"]
     if row.kwh is not None:
-        figures.append(f"{format_energy(row.kwh, row.kwh_interval)} (power {prediction.energy_source})")
+        figures.append(f"{format_energy(row.kwh, row.kwh_interval, of_energy)} (power {prediction.energy_source})")
     if row.cost is not None:
-        figures.append(f"a cost of {format_money(row.cost, row.cost_interval)} (price {row.candidate.price_source})")
+        cost = format_money(row.cost, row.cost_interval, of_time)
+        figures.append(f"a cost of {cost} (price {row.candidate.price_source})")
     if row.carbon_grams is not None:
-        figures.append(f"{format_carbon(row.carbon_grams, row.carbon_interval)} (intensity given)")
+        figures.append(f"{format_carbon(row.carbon_grams, row.carbon_interval, of_energy)} (intensity given)")
     return _listed(figures)
 
 
@@ -121,41 +120,26 @@ def _misses(row: Assessment) -> str:
 
 
 def _sureness(best: Assessment, loser: Assessment, weights: Weights) -> str:
-    """How sure it is that the loser really loses."""
+    """How sure it is that the loser really loses, without a probability: no record tells how often such orders hold."""
     if _mixes_energies(best, loser, weights):
         return "how sure that is cannot be said, because the power of one is measured and that of the other estimated"
-    chance = chance_of_less(best, loser, weights)
-    if chance is None:
-        return "how sure that is cannot be said, because no interval is known for one of them"
+    spreads = [candidate.prediction.step_seconds_spread for candidate in (best.candidate, loser.candidate)]
+    if spreads[0] is None or spreads[1] is None:
+        return "how sure that is cannot be said, because the spread of the steps is unknown for one of them"
     pair = (best.candidate, loser.candidate)
     is_one_model = all(candidate.prediction.step_seconds_source == "estimated" for candidate in pair)
     if is_one_model and pair[0].placement.accelerator == pair[1].placement.accelerator:
         return "both are estimates for one accelerator, which err alike, so their order is surer than their figures"
-    return f"taking errors as independent, it loses with probability {percent(chance)}"
+    exponent = sum(weights.used.values()) if len(weights.used) > 1 else 1.0
+    best_at_most = best.score(weights) * spreads[0][1] ** exponent
+    if loser.score(weights) * spreads[1][0] ** exponent > best_at_most:
+        return "that is beyond what their steps vary"
+    return "that is within what their steps vary, so their order may turn out otherwise"
 
 
 def percent(chance: float) -> str:
     """A probability in per cent, never rounded to certainty."""
     return "over 99%" if chance > 0.99 else "under 1%" if chance < 0.01 else f"{chance:.0%}"
-
-
-def chance_of_less(row: Assessment, other: Assessment, weights: Weights) -> float | None:
-    """Probability that `row` really needs less of the objective than `other`.
-
-    Both are taken as log-normal about their point estimates and independent. None when an interval is unknown, or when
-    a measured energy would be compared with an estimated one.
-    """
-    if _mixes_energies(row, other, weights):
-        return None
-    spreads = [_spread(each) for each in (row, other)]
-    if spreads[0] is None or spreads[1] is None:
-        return None
-    exponent = sum(weights.used.values()) if len(weights.used) > 1 else 1.0
-    spread = exponent * math.hypot(spreads[0], spreads[1])
-    gap = math.log(other.score(weights) / row.score(weights))
-    if spread == 0:
-        return 0.5 if gap == 0 else float(gap > 0)
-    return NormalDist().cdf(gap / spread)
 
 
 def _mixes_energies(row: Assessment, other: Assessment, weights: Weights) -> bool:
@@ -170,32 +154,24 @@ def _mixes_energies(row: Assessment, other: Assessment, weights: Weights) -> boo
     return not is_one and len({candidate.prediction.energy_source for candidate in pair}) > 1
 
 
-def _spread(row: Assessment) -> float | None:
-    """Standard deviation of the logarithm of the step time."""
-    if row.hours_interval is None or row.hours_interval[0] <= 0:
-        return None
-    low, high = row.hours_interval
-    return math.log(high / low) / (2 * Z90)
-
-
 def _kept(best: Assessment, terms: Terms) -> list[str]:
-    """With which probability each limit that follows the step time is kept."""
-    limits = terms.limits
+    """With which probability each limit on the whole job is kept, as far as past jobs tell."""
+    limits, calibration = terms.limits, terms.calibration
+    time, energy = calibration.seconds, calibration.joules
     asked = [
-        ("time", limits.max_hours, best.hours),
-        ("energy", limits.max_kwh, best.kwh),
-        ("cost", limits.max_cost, best.cost),
+        ("time", limits.max_hours, best.hours, time if best.time_level else None),
+        ("energy", limits.max_kwh, best.kwh, energy if best.energy_level else None),
+        ("cost", limits.max_cost, best.cost, time if best.time_level else None),
     ]
     kept = []
-    for name, bound, value in asked:
+    for name, bound, value, ratios in asked:
         if bound is None or not value:
             continue
-        spread = _spread(best)
-        if spread is None:
+        chance = None if ratios is None else ratios.chance_below(bound / value * ratios.centre)
+        if ratios is None or chance is None:
             kept.append(f"that on {name} by the likeliest figure")
         else:
-            chance = NormalDist().cdf(math.log(bound / value) / spread) if spread else float(value <= bound)
-            kept.append(f"that on {name} with probability {percent(chance)}")
+            kept.append(f"that on {name} with probability {percent(chance)} by {ratios.runs} past jobs")
     return [f"Of the limits it keeps {_listed(kept)}; training stops at them in any case."] if kept else []
 
 

@@ -7,7 +7,7 @@ Row = dict[str, str | int | float | bool | None]
 
 
 def table_row(row: Assessment, chosen: Assessment, weights: Weights) -> Row:
-    """One candidate: every figure with its unit in the name, its 90 % interval and its source; and why it lost."""
+    """One candidate: every figure with its unit in the name, its interval and its source; and why it lost."""
     placement, prediction = row.candidate.placement, row.candidate.prediction
     return {
         "rank": row.rank,
@@ -24,7 +24,9 @@ def table_row(row: Assessment, chosen: Assessment, weights: Weights) -> Row:
         "hours": _significant(row.hours),
         **_bounds("hours", row.interval(Objective.TIME)),
         "kwh": _significant(row.kwh),
+        "time_level": row.time_level,
         **_bounds("kwh", row.interval(Objective.ENERGY)),
+        "energy_level": row.energy_level,
         "energy_source": prediction.energy_source,
         "watts": _significant(row.watts),
         "cost": _significant(row.cost),
@@ -32,6 +34,8 @@ def table_row(row: Assessment, chosen: Assessment, weights: Weights) -> Row:
         "carbon_grams": _significant(row.carbon_grams),
         "price_source": row.candidate.price_source,
         "memory_gib": _significant(row.memory_gib),
+        **_bounds("memory_gib", row.memory_interval),
+        "memory_level": row.memory_level,
         "memory_source": prediction.memory_source,
         "work_share": _significant(row.candidate.work_share),
         "quality_probability": _significant(row.candidate.quality_probability),

@@ -1,11 +1,12 @@
 """All that past runs teach, read from MLflow once before a choice."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from hardware.cost.residual import Residual, StepObservation
+from planner.calibration import Calibration, Ratios
 from planner.history.epochs import PLAN, EpochCount, estimate_epochs
 from planner.history.gaussian_process import Posterior
 from planner.history.machines import Drift, inspect_machines
@@ -134,6 +135,40 @@ class History:
             if run.placement is not None and run.outcome in ("reached", "missed")
         ]
         return success_chances(ends, batch_sizes) if ends else None
+
+    def calibration(self, *, data: str, family: str, machines: Collection[str]) -> Calibration:
+        """How predictions of whole jobs turned out; nothing is promised on a machine that never ran one.
+
+        Jobs that had run before are told apart from those that were new, as of these less is known. Runs that a limit
+        stopped tell too little of what they would have taken, and explorations are no such job.
+
+        Args:
+            data: Key of the data, by `data_key`.
+            family: Family of the model.
+            machines: Identities of this machine's accelerators.
+        """
+        known = any(run.work_share is not None for run in self.alike(data, family))
+        seen = {step.machine for run in self.runs for step in run.steps if step.machine}
+        if seen and seen.isdisjoint(machines):
+            return Calibration(known=known)
+        ended = [
+            run
+            for run in self.runs
+            if run.kind == self.job_kind
+            and run.known is known
+            and run.outcome in ("reached", "missed")
+            and not (run.was_cut or run.was_exploration)
+        ]
+        pairs = [(run.predicted, run.measured) for run in ended]
+        metered = [pair for pair in pairs if {figures.joules_source for figures in pair} == {"measured"}]
+        return Calibration(
+            known=known,
+            seconds=Ratios.of((was.seconds, came.seconds) for was, came in pairs if was.seconds and came.seconds),
+            joules=Ratios.of((was.joules, came.joules) for was, came in metered if was.joules and came.joules),
+            memory=Ratios.of(
+                (was.memory_bytes, came.memory_bytes) for was, came in pairs if was.memory_bytes and came.memory_bytes
+            ),
+        )
 
     def alike(self, data: str, family: str) -> list[PastRun]:
         """Past runs of the same job, newest first.

@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hardware.budget import JOULES_PER_KWH
 from hardware.types import EnergyReading
 from planner.decide import Decision
 from planner.describe import JobSize
@@ -75,6 +74,7 @@ def flow_evidence(
         total_joules=total.joules or None if total else None,
         cost=None if price is None or total is None else price * total.seconds / 3600,
         compiled=any(one.compiled for one in members) if members else None,
+        known=decision.calibration.known if decision else None,
     )
 
 
@@ -94,10 +94,11 @@ def _planned_epochs(job: JobSize, kind: EvidenceKind) -> float | None:
 def _predicted(decision: Decision, kind: EvidenceKind) -> Figures:
     """What the flow was expected to take; of one that only tunes, its share of the epochs."""
     job, prediction = decision.job, decision.prediction
+    seconds, joules = decision.uncalibrated
     share = job.tuning_epochs / (job.tuning_epochs + job.final_epochs) if kind == "tune" else 1.0
     return Figures(
-        seconds=share * decision.hours * 3600 or None,
-        joules=share * decision.kwh * JOULES_PER_KWH or None if decision.kwh else None,
+        seconds=share * seconds or None,
+        joules=share * joules or None if joules else None,
         joules_source=prediction.energy_source,
         step_seconds=prediction.step_seconds,
         step_seconds_source=prediction.step_seconds_source,

@@ -77,6 +77,7 @@ class PastRun(Frozen):
     predicted: Figures = Field(default=Figures(), description="What its work was expected to take.")
     measured: Figures = Field(default=Figures(), description="What its work took.")
     compiled: bool | None = Field(default=None, description="Whether its steps were compiled; None when unknown.")
+    known: bool | None = Field(default=None, description="Whether earlier runs of the same job taught its choice.")
     was_exploration: bool = Field(default=False, description="Whether it tried another placement than the best known.")
     steps: tuple[StepObservation, ...] = ()
 
@@ -151,7 +152,17 @@ def _broken_figure(run: TrackedRun, evidence: Evidence | None) -> str | None:
 
 def _evident(run: TrackedRun, evidence: Evidence) -> PastRun:
     """The run by its record; energy that was not measured is left out."""
-    same = ("outcome", "limit", "out_of_memory", "asked_auc", "epochs", "planned_epochs", "compiled", "work_share")
+    same = (
+        "outcome",
+        "limit",
+        "out_of_memory",
+        "asked_auc",
+        "epochs",
+        "planned_epochs",
+        "compiled",
+        "known",
+        "work_share",
+    )
     return PastRun(
         run_id=run.run_id,
         kind=evidence.kind,

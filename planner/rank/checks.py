@@ -1,8 +1,8 @@
 """Every limit against every candidate.
 
-A limit is judged by the likeliest figure, or with a stated confidence: the step time is taken as log-normal about its
-point estimate, with the 90 % interval of its prediction, and the limit must hold at that quantile. Energy and cost
-follow the step time; a figure without an interval is judged as it is.
+A limit is judged by the likeliest figure, or with a stated confidence: then it must hold at that quantile of what past
+predictions of such jobs led to. Too few of them tell nothing so sure: then the step time is taken as log-normal about
+its point estimate, with the spread of its prediction; a figure without one is judged as it is.
 """
 
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.calibration import Ratios
 from planner.rank.totals import Column, Terms, Totals, billed_seconds
 
 Z90 = NormalDist().inv_cdf(0.95)  # half width of a 90 % interval, in standard deviations
@@ -49,13 +50,15 @@ def checks_of(totals: Totals, terms: Terms) -> list[Check]:
     limits = terms.limits
     z = NormalDist().inv_cdf(limits.confidence)
     # A log-normal with the upper half of the interval; unknown intervals leave the figure as it is.
-    factor = np.where(np.isnan(totals.high), 1.0, totals.high ** (z / Z90))
+    assumed = np.where(np.isnan(totals.step_high), 1.0, totals.step_high ** (z / Z90))
+    factor = _factor(terms.calibration.seconds, limits.confidence, totals.is_calibrated, assumed)
+    energy_factor = _factor(terms.calibration.joules, limits.confidence, totals.is_metered, factor)
     seconds = totals.hours * 3600 * factor
     cost = billed_seconds(seconds, terms.billing) * totals.price / 3600
     sure = limits.confidence
     asked = [
         ("time", "--max-hours", " h", totals.hours * factor, limits.max_hours, sure),
-        ("energy", "--max-kwh", " kWh", totals.kwh * factor, limits.max_kwh, sure),
+        ("energy", "--max-kwh", " kWh", totals.kwh * energy_factor, limits.max_kwh, sure),
         ("cost", "--max-cost", "", cost, limits.max_cost, sure),
         ("price per hour", "--max-cost-per-hour", "", totals.price, limits.max_cost_per_hour, 0.5),
         ("power", "--max-watts", " W", totals.watts, limits.max_watts, 0.5),
@@ -74,6 +77,12 @@ def checks_of(totals: Totals, terms: Terms) -> list[Check]:
         name = f"probability of AUC {limits.min_auc:g}"
         checks.append(Check(name=name, option=option, unit="", values=totals.quality, bounds=bounds, at_least=True))
     return checks + _unknown_objective(totals, terms, {check.name for check in checks})
+
+
+def _factor(ratios: Ratios, confidence: float, applies: NDArray[np.bool_], otherwise: Column) -> Column:
+    """By what the likeliest figure is multiplied so that it is not exceeded with such confidence."""
+    bound = ratios.bound(confidence)
+    return otherwise if bound is None else np.where(applies, bound / ratios.centre, otherwise)
 
 
 def _unknown_objective(totals: Totals, terms: Terms, limited: set[str]) -> list[Check]:

@@ -97,9 +97,11 @@ class _Rows:
         """The candidate at `index`, which is at `place` in the order."""
         candidate, totals = self._candidates[index], self._totals
         hours, kwh, cost = float(totals.hours[index]), _known(totals.kwh[index]), _known(totals.cost[index])
-        factors = None
-        if candidate.prediction.step_seconds_interval is not None:
-            factors = float(totals.low[index]), float(totals.high[index])
+        calibration = totals.calibration
+        factors = _pair(totals.time_low[index], totals.time_high[index])
+        energy_factors = _pair(totals.energy_low[index], totals.energy_high[index])
+        memory_factors = _pair(totals.memory_low[index], totals.memory_high[index])
+        memory_gib = float(totals.memory_gib[index])
         has_cost_interval = factors is not None and cost is not None
         return Assessment(
             rank=place + 1,
@@ -109,11 +111,15 @@ class _Rows:
             cost=cost,
             carbon_grams=_known(totals.carbon[index]),
             watts=_known(totals.watts[index]),
-            memory_gib=float(totals.memory_gib[index]),
+            memory_gib=memory_gib,
             excluded_by=self._misses(index),
             hours_interval=_times(hours, factors),
-            kwh_interval=_times(kwh, factors),
-            carbon_interval=_times(_known(totals.carbon[index]), factors),
+            kwh_interval=_times(kwh, energy_factors),
+            carbon_interval=_times(_known(totals.carbon[index]), energy_factors),
+            memory_interval=_times(memory_gib, memory_factors),
+            time_level=calibration.seconds.level if totals.is_calibrated[index] else None,
+            energy_level=calibration.joules.level if totals.is_metered[index] else None,
+            memory_level=calibration.memory.level if memory_factors else None,
             cost_interval=(float(totals.cost_low[index]), float(totals.cost_high[index]))
             if has_cost_interval
             else None,
@@ -135,6 +141,10 @@ class _Rows:
             for check, broken, values, bounds in self._checks
             if broken[index]
         )
+
+
+def _pair(low: float, high: float) -> Interval | None:
+    return None if np.isnan(low) or np.isnan(high) else (float(low), float(high))
 
 
 def _times(value: float | None, factors: Interval | None) -> Interval | None:

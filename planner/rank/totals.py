@@ -11,6 +11,7 @@ from hardware.budget import JOULES_PER_KWH
 from hardware.cost.billing import BILLED_UNIT_SECONDS, SHORTEST_BILLED_SECONDS
 from hardware.cost.grid import Grid
 from planner.assessment import Candidate
+from planner.calibration import UNCALIBRATED, Calibration, Ratios
 from planner.describe import JobSize
 from shunter.requests import Billing, Limits, Weights
 
@@ -27,6 +28,7 @@ class Terms:
         job: Size of the whole job.
         billing: Way in which time is charged.
         grid: Carbon intensity of the electricity; None where unknown.
+        calibration: How past predictions of such jobs turned out.
     """
 
     limits: Limits
@@ -34,6 +36,7 @@ class Terms:
     job: JobSize
     billing: Billing = Billing.EXACT
     grid: Grid | None = None
+    calibration: Calibration = UNCALIBRATED
 
     @classmethod
     def of(
@@ -44,15 +47,22 @@ class Terms:
         billing: Billing = Billing.EXACT,
         *,
         grid: Grid | None = None,
+        calibration: Calibration | None = None,
     ) -> Self:
         """Terms with the objective as in a request: a quantity, `edp`, or weights as `Weights.parse` reads them."""
-        return cls(limits=limits, weights=Weights.parse(objective), job=job, billing=billing, grid=grid)
+        weights, calibration = Weights.parse(objective), calibration or UNCALIBRATED
+        return cls(limits=limits, weights=weights, job=job, billing=billing, grid=grid, calibration=calibration)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Totals:
-    """Figures of the whole job, one column each; NaN where unknown."""
+    """Figures of the whole job, one column each; NaN where unknown.
 
+    `*_low` and `*_high` are the ends of intervals as multiples of the figure. Those of time and energy are of the level
+    of the calibration where `is_calibrated` and `is_metered` say so, and follow the step time alone elsewhere.
+    """
+
+    calibration: Calibration
     hours: Column
     kwh: Column
     cost: Column
@@ -63,37 +73,50 @@ class Totals:
     accelerator_gib: Column
     quality: Column
     expected_runs: Column
-    low: Column
-    high: Column
+    step_high: Column
+    time_low: Column
+    time_high: Column
+    energy_low: Column
+    energy_high: Column
+    memory_low: Column
+    memory_high: Column
     cost_low: Column
     cost_high: Column
     machines: Column
     threads: Column
     label_order: NDArray[np.intp]
+    is_calibrated: NDArray[np.bool_]
+    is_metered: NDArray[np.bool_]
     out_of_memory: NDArray[np.bool_]
 
 
 def totals_of(candidates: Sequence[Candidate], terms: Terms) -> Totals:
     """The columns of these candidates."""
     raw = np.array([_raw(candidate) for candidate in candidates], dtype=np.float64).T
-    step, epoch_seconds, epoch_joules, memory, accelerator, price, machines, quality, threads, low, high, oom = raw[:-2]
-    work, expected_runs = raw[-2:]
+    step, epoch_seconds, epoch_joules, memory, accelerator, price, machines, quality, threads, low, high, oom = raw[:-4]
+    work, expected_runs, here, metered = raw[-4:]
+    calibration = terms.calibration
+    is_here, is_metered = here.astype(bool), here.astype(bool) & metered.astype(bool)
     with np.errstate(divide="ignore", invalid="ignore"):
         watts = epoch_joules / epoch_seconds
     searching = _search_seconds(terms.job, watts)
     epochs = terms.job.epochs * work
-    seconds = epoch_seconds * epochs + searching
+    seconds = (epoch_seconds * epochs + searching) * calibration.seconds.centre
     price = price * machines
 
     def cost(seconds: Column) -> Column:
         return billed_seconds(seconds, terms.billing) * price / 3600
 
     with np.errstate(divide="ignore", invalid="ignore"):
-        low, high = low / step, high / step
+        low, high = np.minimum(low / step, 1.0), np.maximum(high / step, 1.0)
     kwh = (epoch_joules * epochs + searching * (watts if searching.any() else 0.0)) / JOULES_PER_KWH
-    unknown = np.full_like(kwh, np.nan)
+    kwh = kwh * calibration.energy_centre
+    time_low, time_high = _ends(calibration.seconds, is_here, low, high)
+    energy_low, energy_high = _ends(calibration.joules, is_metered, time_low, time_high)
+    memory_low, memory_high = _ends(calibration.memory, is_here, unknown := np.full_like(kwh, np.nan), unknown)
     labels = np.array([candidate.placement.label for candidate in candidates])
     return Totals(
+        calibration=calibration,
         hours=seconds / 3600,
         kwh=kwh,
         cost=cost(seconds),
@@ -104,15 +127,31 @@ def totals_of(candidates: Sequence[Candidate], terms: Terms) -> Totals:
         accelerator_gib=accelerator / 2**30,
         quality=quality,
         expected_runs=expected_runs,
-        low=np.fmin(low, 1.0),
-        high=np.fmax(high, 1.0),
-        cost_low=cost(seconds * np.fmin(low, 1.0)),
-        cost_high=cost(seconds * np.fmax(high, 1.0)),
+        step_high=high,
+        time_low=time_low,
+        time_high=time_high,
+        energy_low=energy_low,
+        energy_high=energy_high,
+        memory_low=memory_low,
+        memory_high=memory_high,
+        cost_low=cost(seconds * time_low),
+        cost_high=cost(seconds * time_high),
         machines=machines,
         threads=threads,
         label_order=np.unique(labels, return_inverse=True)[1],
         out_of_memory=oom.astype(bool),
+        is_calibrated=is_here & (calibration.seconds.level is not None),
+        is_metered=is_metered & (calibration.joules.level is not None),
     )
+
+
+def _ends(ratios: Ratios, applies: NDArray[np.bool_], low: Column, high: Column) -> tuple[Column, Column]:
+    """Ends of the calibrated interval as multiples of the figure, where it applies; elsewhere those that are given."""
+    interval = ratios.interval()
+    if interval is None:
+        return low, high
+    ends = [end / ratios.centre for end in interval]
+    return np.where(applies, ends[0], low), np.where(applies, ends[1], high)
 
 
 def _search_seconds(job: JobSize, watts: Column) -> Column:
@@ -142,6 +181,8 @@ def _raw(candidate: Candidate) -> tuple[float | None, ...]:
         candidate.out_of_memory,
         candidate.work_share,
         candidate.expected_runs,
+        candidate.is_here,
+        prediction.energy_source == "measured",
     )
 
 

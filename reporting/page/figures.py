@@ -114,7 +114,7 @@ def placements_chart(rows: Sequence[Mapping[str, Any]], limits: Mapping[str, flo
         if any(row.get(key) is not None for row in rows)
     ]
     points = [_placement_mark(row, groups) for row in rows]
-    marks = ["★ chosen", "○ breaks a limit", "dark rim: step time measured", "line: 90 % interval"]
+    marks = ["★ chosen", "○ breaks a limit", "dark rim: step time measured", "line: interval"]
     return Chart(x=[x], y=y, groups=groups, points=points, marks=marks) if y else None
 
 

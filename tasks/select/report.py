@@ -2,8 +2,10 @@
 
 from hardware.budget import JOULES_PER_KWH
 from planner.assessment import Assessment, Interval
+from planner.calibration import FEWEST
 from planner.decide import Decision
 from planner.describe import JobSize
+from planner.explain.cells import how_sure
 from shunter.requests import Objective
 
 TABLE_KEY = "decision"
@@ -29,8 +31,10 @@ def as_markdown(decision: Decision) -> str:
     prediction, chosen = decision.prediction, decision.chosen
     price = chosen.candidate.price_source or "unknown"
     time, energy, cost = (
-        _range(chosen.interval(quantity)) for quantity in (Objective.TIME, Objective.ENERGY, Objective.COST)
+        _range(chosen.interval(quantity), chosen.level(quantity))
+        for quantity in (Objective.TIME, Objective.ENERGY, Objective.COST)
     )
+    memory = _range(chosen.memory_interval, chosen.memory_level)
     lines = [
         f"# {decision.placement.label}",
         "",
@@ -40,15 +44,15 @@ def as_markdown(decision: Decision) -> str:
         "",
         *(f"- {note}" for note in decision.notes),
         "",
-        "| | expected for the whole job | with 90 % | figure |",
+        "| | expected for the whole job | interval | figure |",
         "|---|---|---|---|",
         f"| time | {decision.hours:.4g} h | {time} | step {prediction.step_seconds_source} |",
         f"| energy | {_or_unknown(decision.kwh)} kWh | {energy} | power {prediction.energy_source} |",
         f"| cost | {_or_unknown(decision.cost)} | {cost} | time and price ({price}) |",
         *_carbon_row(chosen),
-        f"| memory | {decision.memory_gib:.3g} GiB | | {prediction.memory_source} |",
+        f"| memory | {decision.memory_gib:.3g} GiB | {memory} | {prediction.memory_source} |",
         "",
-        "Intervals are those of the step time; power, price and the number of epochs are taken as they are.",
+        calibration_text(decision),
         "",
         f"The job is {decision.job.epochs:.3g} epochs, an upper estimate: {_tuning(decision.job)} and "
         f"{decision.job.final_epochs:g} of final training, validation added.",
@@ -63,11 +67,25 @@ def as_markdown(decision: Decision) -> str:
     return "\n".join(lines)
 
 
+def calibration_text(decision: Decision) -> str:
+    """What the intervals of a decision rest on, in one sentence."""
+    ratios, jobs = decision.calibration.seconds, "known" if decision.calibration.known else "new"
+    if decision.chosen.time_level is None:
+        few = f"{FEWEST - ratios.runs} more {jobs} job(s) have run to their end" if ratios.runs < FEWEST else ""
+        tried = f"a placement like this was tried{' and ' if few else ''}" if decision.exploration else ""
+        until = f"before {tried}{few}" if tried or few else "on another machine"
+        return f"Intervals are those of the step time alone: how far whole jobs are off is not known {until}."
+    return (
+        f"Intervals hold with {100 * decision.chosen.time_level:.0f} % by how {ratios.runs} past predictions of {jobs} "
+        "jobs turned out, by which the figures were set right."
+    )
+
+
 def _carbon_row(chosen: Assessment) -> list[str]:
     """One line where the electricity's intensity is known."""
     if chosen.carbon_grams is None:
         return []
-    interval = _range(chosen.carbon_interval)
+    interval = _range(chosen.carbon_interval, chosen.energy_level)
     return [f"| carbon | {chosen.carbon_grams:.4g} g CO2e | {interval} | energy and intensity (given) |"]
 
 
@@ -75,8 +93,8 @@ def _or_unknown(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.4g}"
 
 
-def _range(interval: Interval | None) -> str:
-    return "unknown" if interval is None else f"{interval[0]:.4g} to {interval[1]:.4g}"
+def _range(interval: Interval | None, level: float | None) -> str:
+    return "unknown" if interval is None else f"{interval[0]:.4g} to {interval[1]:.4g}{how_sure(level)}"
 
 
 def _tuning(job: JobSize) -> str:

@@ -53,5 +53,11 @@ def log_decision(parent_run_id: str, decision: Decision) -> None:
 
 
 def _job_metrics(decision: Decision) -> dict[str, float]:
-    """What the whole job is expected to take, and what it would with all the planned epochs."""
-    return {"prediction.job_seconds": decision.hours * 3600, "prediction.plan_seconds": decision.plan_seconds}
+    """What the whole job is expected to take, between what bounds, and what it would with all the planned epochs."""
+    metrics = {"prediction.job_seconds": decision.hours * 3600, "prediction.plan_seconds": decision.plan_seconds}
+    chosen = decision.chosen
+    if chosen.time_level is not None and chosen.hours_interval is not None:
+        low, high = (hours * 3600 for hours in chosen.hours_interval)
+        metrics |= {"prediction.job_seconds_low": low, "prediction.job_seconds_high": high}
+        metrics["prediction.interval_level"] = chosen.time_level
+    return metrics

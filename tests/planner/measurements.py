@@ -1,6 +1,9 @@
 """What probes find, from a table instead of a machine."""
 
 from engine.probes.measurement import Measurement
+from hardware.cost.residual import StepObservation
+from hardware.types import Placement
+from tests.hardware.profiles import make_workload
 
 
 def measurement(
@@ -18,4 +21,18 @@ def measurement(
         memory_bytes=memory_bytes,
         mean_watts=mean_watts,
         watts_measured=watts_measured,
+    )
+
+
+def step_observation(machine: str = "") -> StepObservation:
+    """A step that took what was predicted, on a machine."""
+    return StepObservation(
+        workload=make_workload(),
+        placement=Placement(accelerator="cpu", threads=2, precision="fp32", batch_size=512),
+        accelerator_model="test",
+        host="0123456789abcdef",
+        machine=machine,
+        predicted_seconds=0.01,
+        measured_seconds=0.01,
+        measured_at="2026-01-01T00:00:00+00:00",
     )

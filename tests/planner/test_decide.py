@@ -233,14 +233,15 @@ class TestUncertainty:
             "time 2 h at 0.95 confidence over the limit of 1.2 h by 67 %"
         )
 
-    def test_the_explanation_says_how_sure_the_choice_and_the_limit_are(self) -> None:
-        text = decide([self.UNSURE, self.SURE], Terms.of(Limits(max_hours=1.2), "time", TEN_EPOCHS)).explanation
-        assert "60 min, 30 to 120 min with 90 % (step measured)" in text
-        # ln(400 / 360) over the two standard deviations together, 0.4214 and 0.0304: 60 %; ln 1.2 over 0.4214: 67 %.
-        assert "it loses with probability 60%" in text
-        assert "that on time with probability 67%" in text
+    def test_the_explanation_compares_the_difference_with_what_the_steps_vary(self) -> None:
+        text = decide([self.UNSURE, self.SURE], Terms.of(Limits(), "time", TEN_EPOCHS)).explanation
+        assert "60 min, 30 to 120 min by its steps alone (step measured)" in text
+        assert "that is within what their steps vary, so their order may turn out otherwise" in text
+        steady = candidate(512, interval=(0.95, 1.05))
+        text = decide([steady, self.SURE], Terms.of(Limits(), "time", TEN_EPOCHS)).explanation
+        assert "that is beyond what their steps vary" in text
 
-    def test_without_intervals_it_says_that_nobody_knows(self) -> None:
+    def test_without_a_record_a_limit_is_kept_by_the_likeliest_figure(self) -> None:
         text = decide([MIDDLE, SLOW_FRUGAL], Terms.of(Limits(max_hours=1), "energy", TEN_EPOCHS)).explanation
         assert "that on time by the likeliest figure" in text
 
@@ -296,9 +297,11 @@ def test_table_rows_carry_units_and_origin() -> None:
         "hours": 1.0,
         "hours_low": 0.9,
         "hours_high": 1.2,
+        "time_level": None,
         "kwh": 0.1,
         "kwh_low": 0.09,
         "kwh_high": 0.12,
+        "energy_level": None,
         "energy_source": "estimated",
         "watts": 100.0,
         "cost": 1.0,
@@ -307,6 +310,9 @@ def test_table_rows_carry_units_and_origin() -> None:
         "carbon_grams": None,
         "price_source": "given",
         "memory_gib": 1.0,
+        "memory_gib_low": None,
+        "memory_gib_high": None,
+        "memory_level": None,
         "memory_source": "estimated",
         "work_share": 1.0,
         "quality_probability": None,

@@ -51,16 +51,16 @@ def test_without_an_intensity_carbon_is_unknown_and_cannot_be_the_objective() ->
     assert TrainRequest(objective="carbon", grid="300").pricing.grid == "300"
 
 
-def test_no_probability_is_given_where_a_counters_joules_meet_a_models() -> None:
+def test_no_order_is_called_sure_where_a_counters_joules_meet_a_models() -> None:
     ours = candidate(threads=2, interval=(0.9, 1.1), joules=30_000.0)
     measured = ours.model_copy(update={"prediction": ours.prediction.model_copy(update={"energy_source": "measured"})})
     there = candidate(interval=(0.9, 1.1))
     placement = there.placement.model_copy(update={"accelerator": "cuda:0"})
     there = there.model_copy(update={"placement": placement})
     terms = Terms.of(Limits(), "energy", TEN_EPOCHS)
-    assert "loses with probability" in decide([ours, there], terms).explanation
+    assert "what their steps vary" in decide([ours, there], terms).explanation
     mixed = decide([measured, there], terms).explanation
     assert "the power of one is measured and that of the other estimated" in mixed
-    assert "loses with probability" not in mixed
+    assert "what their steps vary" not in mixed
     by_time = decide([measured, there], Terms.of(Limits(), "time", TEN_EPOCHS)).explanation
     assert "is measured and that of the other estimated" not in by_time
