@@ -1,25 +1,23 @@
 """Building a data set: a pass over the source to fit the encoder, one over its spilled rows to encode and write."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
 
 from engine.data.dataset import SPLITS, Dataset, FieldStatistics
 from ingestion.batch import Source
 from ingestion.encoding.encoder import Encoder
 from ingestion.encoding.history import Histories
-from ingestion.encoding.split import HashSplit, Splitter, TimeSplit, TooFewTimesError
+from ingestion.encoding.split import HashSplit, Splitter, TimeSplit
 from ingestion.parallel import ordered_map
 from ingestion.sources.criteo import CriteoSource
 from ingestion.sources.days import DaysSource
 from ingestion.sources.synthetic import SyntheticSource
-from ingestion.sources.tabular import CsvSource, ParquetSource, only_time
+from ingestion.sources.tabular import CsvSource, ParquetSource
 from ingestion.spill import Spill, SpilledBatch
-from ingestion.survey import Survey, no_rows, survey
-from ingestion.writer import DatasetWriter, Quarantine, Tally, WrittenRows
+from ingestion.survey import Survey, survey
+from ingestion.timing import split_by_time
+from ingestion.writer import DatasetWriter, Quarantine, WrittenRows
 from models.spec import Features
 
 ENCODER_FOLDER = "encoder"
@@ -31,7 +29,7 @@ def build(source: Source, directory: Path, fingerprint: str, seed: int, max_bad_
     Raises:
         DataError: The source cannot be read, has too many bad rows, or cannot be learned from.
     """
-    splitter = make_splitter(source, seed, max_bad_share)
+    source, splitter = make_splitter(source, seed, max_bad_share)
     quarantine = Quarantine(path=directory / "quarantine.csv")
     with Spill(directory / "rows.spill") as spill, Histories(directory, source.schema) as histories:
         found = survey(source, splitter, quarantine, spill, histories)
@@ -59,35 +57,21 @@ def build(source: Source, directory: Path, fingerprint: str, seed: int, max_bad_
     return dataset
 
 
-def make_splitter(source: Source, seed: int, max_bad_share: float) -> Splitter:
+def make_splitter(source: Source, seed: int, max_bad_share: float) -> tuple[Source, Splitter]:
     """Split by day where days are given, by time where the schema names one (a pass over that column), else by hash.
 
+    Returns:
+        The source, which now knows how its times are read, and the splitter.
+
     Raises:
-        DataError: There are no rows, too many bad ones, or too few different times to split by.
+        DataError: There are no rows, too many bad ones, or times that are unclear or too few to split by.
     """
     if isinstance(source, DaysSource):
-        return source.splitter(seed)
+        return source, source.splitter(seed)
     if source.schema.time is None:
-        return HashSplit(source.schema.split, seed)
+        return source, HashSplit(source.schema.split, seed)
     assert isinstance(source, CsvSource | ParquetSource)
-    column, bad, good = only_time(source), Tally(), 0
-
-    def times() -> Iterator[NDArray[np.float64]]:
-        nonlocal good
-        for batch in ordered_map(column.parse, column.chunks()):
-            assert batch.times is not None
-            bad.add(batch.rejected)
-            good += len(batch.times)
-            yield batch.times
-
-    try:
-        return TimeSplit.fit(times(), source.schema.split)
-    except TooFewTimesError:
-        # Why the rows cannot be read comes first: without them there are no times.
-        bad.check(good, max_bad_share)
-        if good == 0:
-            raise no_rows(source.name) from None
-        raise
+    return split_by_time(source, max_bad_share)
 
 
 def _fit(

@@ -6,6 +6,7 @@ from typing import Any, Self, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from ingestion.time_format import check_format
 from ingestion.yaml_file import read_yaml
 from shunter.errors import DataError
 from shunter.frozen import Frozen
@@ -133,6 +134,11 @@ class Schema(Options):
     multi_valued: tuple[MultiValued, ...] = ()
     sequences: tuple[Sequence, ...] = ()
     time: str | None = Field(default=None, description="Numbers, dates or ISO 8601 texts; rows are split by it.")
+    time_format: str | None = Field(
+        default=None,
+        description="Unit or pattern of the times, where their texts leave it open; written as `format` under `time`.",
+        exclude_if=_is_default,
+    )
     delimiter: str | None = Field(default=None, min_length=1, max_length=1, description="Of a CSV file.")
     user: str | None = Field(default=None, description="Which of the categorical columns says who, for graph models.")
     item: str | None = Field(default=None, description="Which of them says what was chosen or not.")
@@ -146,6 +152,21 @@ class Schema(Options):
         if values.get("label", labels[0]) != labels[0]:
             raise ValueError("name one label under `label` or several under `labels`, not both")
         return {**values, "label": labels[0], "labels": labels if len(labels) > 1 else ()}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _time_with_format(cls, values: Any) -> Any:
+        """The time may be a column with its format."""
+        if not isinstance(values, dict) or not isinstance(time := values.get("time"), dict):
+            return values
+        if "column" not in time or not time.keys() <= {"column", "format"}:
+            raise ValueError("time takes a column and its format: write `time: {column: when, format: seconds}`")
+        return {**values, "time": time["column"], "time_format": time.get("format")}
+
+    @field_validator("time_format")
+    @classmethod
+    def _known_format(cls, value: str | None) -> str | None:
+        return value if value is None else check_format(value)
 
     @field_validator("label", mode="before")
     @classmethod

@@ -50,20 +50,6 @@ def numbers(series: pl.Series) -> tuple[NDArray[np.float64], Mask]:
     return np.where(bad, np.nan, values), bad
 
 
-def times(series: pl.Series) -> NDArray[np.float64]:
-    """Read a column as points in time: numbers stay, dates become microseconds; NaN where there is none."""
-    if series.dtype == pl.String:
-        values, bad = numbers(series)
-        if bad.any():
-            texts = series.str.strip_chars()
-            values[bad] = times(texts.str.to_datetime(time_unit="us", strict=False, time_zone="UTC"))[bad]
-        return values
-    if series.dtype.is_temporal():
-        series = series if series.dtype == pl.Time else series.cast(pl.Datetime("us"))
-        series = series.cast(pl.Int64)
-    return numbers(series)[0]
-
-
 def from_pandas(series: pd.Series) -> pl.Series:
     """Take over a column of a frame; a column of mixed types becomes text."""
     try:

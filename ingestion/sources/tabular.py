@@ -15,10 +15,13 @@ from numpy.typing import NDArray
 
 from ingestion.batch import Bag, Columns, RawBatch, Rejection
 from ingestion.encoding import columns as read
+from ingestion.encoding import times
 from ingestion.encoding.labels import read_labels, read_weights
+from ingestion.encoding.times import TimesSeen
 from ingestion.schema import MultiValued, Schema, Sequence
 from ingestion.sources.files import open_binary
 from ingestion.sources.guard import Budget
+from ingestion.time_format import AS_WRITTEN, TimeReading
 from shunter.errors import DataError
 
 _CSV_BLOCK_BYTES = 4 << 20
@@ -43,6 +46,7 @@ class CsvSource:
     schema: Schema
     paths: tuple[Path, ...]
     identity: str = "csv"
+    reading: TimeReading = AS_WRITTEN
 
     def chunks(self) -> Iterator[TableChunk]:
         """Read the files in blocks of rows; every column stays text."""
@@ -61,7 +65,7 @@ class CsvSource:
         if blank.any():
             chunk = replace(chunk, lines=chunk.lines[~blank.to_numpy()])
             texts = texts.filter(~blank)
-        return parse_table(replace(chunk, table=texts), self.schema)
+        return parse_table(replace(chunk, table=texts), self.schema, self.reading)
 
     def _read(self, path: Path, stream: Any, delimiter: str) -> Iterator[TableChunk]:
         malformed: dict[int, str] = {}
@@ -104,6 +108,7 @@ class ParquetSource:
     schema: Schema
     paths: tuple[Path, ...]
     identity: str = "parquet"
+    reading: TimeReading = AS_WRITTEN
 
     def chunks(self) -> Iterator[TableChunk]:
         """Read the files in batches of rows."""
@@ -123,7 +128,7 @@ class ParquetSource:
 
     def parse(self, chunk: TableChunk) -> RawBatch:
         """Read the columns of a chunk."""
-        return parse_table(chunk, self.schema)
+        return parse_table(chunk, self.schema, self.reading)
 
 
 def only_time(source: CsvSource | ParquetSource) -> CsvSource | ParquetSource:
@@ -132,8 +137,13 @@ def only_time(source: CsvSource | ParquetSource) -> CsvSource | ParquetSource:
     return replace(source, schema=source.schema.model_copy(update=without_features))
 
 
-def parse_table(chunk: TableChunk, schema: Schema) -> RawBatch:
-    """Read the columns that `schema` names and reject the rows in which one cannot be read."""
+def see_times(chunk: TableChunk, column: str) -> TimesSeen:
+    """What the values of the time column of a chunk look like."""
+    return times.see(read.as_text(chunk.table[column])[0])
+
+
+def parse_table(chunk: TableChunk, schema: Schema, reading: TimeReading) -> RawBatch:
+    """Read the columns that `schema` names, the time as `reading` says, and reject the rows with one that is not."""
     problems: list[tuple[read.Mask, str, str]] = []
     series: dict[str, pl.Series] = {}
     lists = {field.column for field in schema.bags}
@@ -144,8 +154,8 @@ def parse_table(chunk: TableChunk, schema: Schema) -> RawBatch:
     labels, weights = read_labels(series, schema, problems), read_weights(series, schema, problems)
     moments = None
     if schema.time is not None:
-        moments = read.times(series[schema.time])
-        problems.append((np.isnan(moments), schema.time, "a number, a date or an ISO 8601 time"))
+        moments = times.moments(series[schema.time], reading)
+        problems.append((np.isnan(moments), schema.time, reading.expected))
     numeric = np.empty((len(schema.numeric), len(labels)), np.float32)
     for index, name in enumerate(schema.numeric):
         values, bad = read.numbers(series[name])

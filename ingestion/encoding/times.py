@@ -1,0 +1,226 @@
+"""From a column to points in time: each value is read by itself, and what a column mixes is seen before it is used."""
+
+import operator
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from functools import reduce
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from ingestion.encoding import columns as read
+from ingestion.time_format import AS_WRITTEN, DAY_FIRST, MONTH_FIRST, UNITS, TimeReading
+from shunter.errors import DataError
+
+Moments = NDArray[np.float64]
+_LATEST = 253_402_300_800 * 10**6  # the year 10000
+# Numbers from 1990 to 2120, which tell the unit in which a time since 1970 is given.
+_SINCE_1970 = {unit: (6.3e8 * 10**6 / scale, 4.8e9 * 10**6 / scale) for unit, scale in UNITS.items()}
+_MONTHS = "january february march april may june july august september october november december"
+_MONTH_NUMBERS = {name: number for number, full in enumerate(_MONTHS.split(), start=1) for name in (full, full[:3])}
+_CLOCK = (
+    r"(?:(?:[T :]|, ?)\s*(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:[.,](?P<fraction>\d{1,9}))?)?"
+    r"\s*(?P<half>[AP]M)?)?\s*(?P<zone>Z|(?:UTC|GMT)?[+-]\d{2}(?::?\d{2})?|UTC|GMT)?$"
+)
+_WEEKDAY = r"^(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,? +)?"
+_FORMS = (
+    r"^(?P<year>\d{4})[-/.](?P<month>\d{1,2})[-/.](?P<day>\d{1,2})" + _CLOCK,
+    r"^(?P<first>\d{1,2})[-/.](?P<other>\d{1,2})[-/.](?P<year>\d{4})" + _CLOCK,
+    _WEEKDAY + r"(?P<day>\d{1,2})[-/ ](?P<name>[A-Z]{3,9})[-/ ,]+(?P<year>\d{4})" + _CLOCK,
+    _WEEKDAY + r"(?P<name>[A-Z]{3,9})\.? +(?P<day>\d{1,2}),? +(?P<year>\d{4})" + _CLOCK,
+    r"^(?P<year>\d{4})(?P<month>\d{2})(?P<day>\d{2})T(?P<hour>\d{2})(?P<minute>\d{2})(?P<second>\d{2})?"
+    r"(?P<fraction>)(?P<half>)(?P<zone>Z)?$",
+)
+
+
+@dataclass(frozen=True)
+class TimesSeen:
+    """What the values of a column look like: how many of each kind, and the first of each."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, str] = field(default_factory=dict)
+
+    def __add__(self, other: "TimesSeen") -> "TimesSeen":
+        """What both have seen."""
+        return TimesSeen(self.counts + other.counts, {**other.examples, **self.examples})
+
+    def most(self, kinds: set[str]) -> str:
+        """The most frequent of some kinds."""
+        return max(kinds, key=lambda kind: self.counts[kind])
+
+    def settle(self, column: str, max_bad_share: float) -> TimeReading:
+        """How to read the column, as all its values together tell.
+
+        Args:
+            column: Its name.
+            max_bad_share: Share of the values that may be of another kind than the others, and are not read then.
+
+        Raises:
+            DataError: Units or kinds are mixed, or nothing tells the day from the month.
+        """
+        total, few = self.counts.total(), max_bad_share * self.counts.total()
+        dates, numbers = self.counts.keys() & _DATE_KINDS, self.counts.keys() - _DATE_KINDS
+        count_dates = sum(self.counts[kind] for kind in dates)
+        if min(count_dates, total - count_dates) > few:
+            raise self._mixed(column, self.most(numbers), self.most(dates))
+        reading = AS_WRITTEN
+        if dates and numbers:
+            reading = replace(reading, kind="dates" if count_dates > total - count_dates else "numbers")
+        if count_dates > total - count_dates:
+            return replace(reading, day_first=self._day_first(column, few))
+        units = numbers & UNITS.keys()
+        if len(units) > 1 and self.counts["number"] <= 0.01 * total:
+            unit = self.most(units)
+            if sum(self.counts[other] for other in units - {unit}) > few:
+                raise self._mixed(column, unit, self.most(units - {unit}))
+            reading = replace(reading, unit=unit)
+        return reading
+
+    def _day_first(self, column: str, few: float) -> bool | None:
+        day, month = self.counts[DAY_FIRST], self.counts[MONTH_FIRST]
+        if min(day, month) > few:
+            raise self._mixed(column, DAY_FIRST, MONTH_FIRST)
+        if day or month:
+            return day > month
+        if self.counts["either"] > few:
+            raise DataError(
+                f"The time column {column} holds dates such as {self.examples['either']!r}, whose day and month cannot "
+                f"be told apart: write `time: {{column: {column}, format: day_first}}`, or month_first, in the schema."
+            )
+        return None
+
+    def _mixed(self, column: str, one: str, other: str) -> DataError:
+        names = {"number": "numbers", "date": "dates", "either": "dates", DAY_FIRST: "dates with the day first"}
+        names[MONTH_FIRST] = "dates with the month first"
+        one, other = (f"{names.get(kind, kind)} ({self.examples[kind]})" for kind in (one, other))
+        return DataError(
+            f"The time column {column} mixes {one} and {other}: write all in one way, or name the right one in the "
+            f"schema, for instance `time: {{column: {column}, format: seconds}}`, and the other rows are set aside."
+        )
+
+
+_DATE_KINDS = {"date", "either", DAY_FIRST, MONTH_FIRST}
+
+
+@dataclass(frozen=True)
+class _Parsed:
+    """The values of a column by themselves, each NaN where it is not of the kind."""
+
+    numbers: Moments
+    dates: Moments
+    day_first: Moments
+    month_first: Moments
+
+
+def moments(series: pl.Series, reading: TimeReading) -> Moments:
+    """Read a column: numbers stay, dates become microseconds since 1970; NaN where there is none.
+
+    A unit that the schema names gives microseconds too.
+    """
+    if series.dtype.is_temporal():
+        series = series if series.dtype == pl.Time else series.cast(pl.Datetime("us"))
+        return read.numbers(series.cast(pl.Int64))[0]
+    if reading.format is not None and reading.format not in (DAY_FIRST, MONTH_FIRST):
+        return _formatted(series, reading.format)
+    parsed = _parse(series)
+    day_first = reading.format == DAY_FIRST if reading.format else reading.day_first
+    found = np.full(len(series), np.nan)
+    if reading.kind != "dates" and reading.format is None:
+        found = parsed.numbers.copy()
+        if reading.unit is not None:
+            low, high = _SINCE_1970[reading.unit]
+            found[~((found >= low) & (found < high))] = np.nan
+    if reading.kind == "numbers":
+        return found
+    written = {True: parsed.day_first, False: parsed.month_first, None: np.full(len(series), np.nan)}[day_first]
+    dates = np.where(np.isnan(parsed.dates), written, parsed.dates)
+    return np.where(np.isnan(found), dates, found)
+
+
+def see(series: pl.Series) -> TimesSeen:
+    """What kinds of values a column holds."""
+    if series.dtype.is_temporal():
+        return TimesSeen()
+    parsed = _parse(series)
+    in_unit = {name: (parsed.numbers >= low) & (parsed.numbers < high) for name, (low, high) in _SINCE_1970.items()}
+    is_day, is_month = ~np.isnan(parsed.day_first), ~np.isnan(parsed.month_first)
+    kinds = {
+        **in_unit,
+        "number": ~np.isnan(parsed.numbers) & ~np.any(list(in_unit.values()), axis=0),
+        "date": ~np.isnan(parsed.dates),
+        DAY_FIRST: is_day & ~is_month,
+        MONTH_FIRST: is_month & ~is_day,
+        "either": is_day & is_month,
+    }
+    counts = Counter({name: int(rows.sum()) for name, rows in kinds.items() if rows.any()})
+    return TimesSeen(counts, {name: str(series[int(kinds[name].argmax())]).strip()[:40] for name in counts})
+
+
+def see_all(parts: list[TimesSeen]) -> TimesSeen:
+    """What the parts of a column have seen together."""
+    return reduce(operator.add, parts, TimesSeen())
+
+
+def _formatted(series: pl.Series, written: str) -> Moments:
+    if written in UNITS:
+        with np.errstate(over="ignore"):
+            found = read.numbers(series)[0] * UNITS[written]
+        return np.where(np.abs(found) < _LATEST, found, np.nan)
+    texts = series.cast(pl.String).str.strip_chars()
+    zoned = {"time_zone": "UTC"} if "%z" in written or "%Z" in written or "%:z" in written else {}
+    kind = pl.Datetime("us", **zoned) if any(f"%{letter}" in written for letter in "HITXRrcs+") else pl.Date
+    try:
+        found = texts.str.strptime(kind, written, strict=False)
+    except pl.exceptions.PolarsError as error:
+        raise DataError(f"The format {written} of the time in the schema is no pattern of dates: fix it.") from error
+    return read.numbers(found.cast(pl.Datetime("us")).cast(pl.Int64))[0]
+
+
+def _parse(series: pl.Series) -> _Parsed:
+    numbers, bad = read.numbers(series)
+    dates, day_first, month_first = (np.full(len(series), np.nan) for _ in range(3))
+    if series.dtype == pl.String and bad.any():
+        rows = np.flatnonzero(bad)
+        texts = series.gather(rows).str.strip_chars()
+        for form in _FORMS:
+            if not len(rows):
+                break
+            groups = texts.str.extract_groups("(?i)" + form).struct.unnest()
+            if "first" in groups.columns:
+                first, other = _whole(groups["first"]), _whole(groups["other"])
+                one, two = _microseconds(groups, other, first), _microseconds(groups, first, other)
+                same = first == other
+                dates[rows[same]] = one[same]
+                day_first[rows[~same]], month_first[rows[~same]] = one[~same], two[~same]
+            else:
+                names = groups["name"].str.to_lowercase() if "name" in groups.columns else None
+                month = groups["month"] if names is None else names.replace_strict(_MONTH_NUMBERS, default=None)
+                dates[rows] = _microseconds(groups, _whole(month), _whole(groups["day"]))
+            left = groups["year"].is_null()
+            rows, texts = rows[left.to_numpy()], texts.filter(left)
+    return _Parsed(numbers, dates, day_first, month_first)
+
+
+def _microseconds(groups: pl.DataFrame, month: NDArray[np.int64], day: NDArray[np.int64]) -> Moments:
+    """Since 1970, in UTC; NaN for a date or a time of day that does not exist, and where the form does not fit."""
+    year, hour, minute, second = (_whole(groups[name]) for name in ("year", "hour", "minute", "second"))
+    half = groups["half"].str.to_lowercase().fill_null("").to_numpy()
+    valid = (month >= 1) & (month <= 12) & (day >= 1) & (hour <= 23) & (minute <= 59) & (second <= 60)
+    valid &= (half == "") | ((hour >= 1) & (hour <= 12))
+    hour = np.where(half == "", hour, hour % 12 + 12 * (half == "pm"))
+    start = ((year - 1970) * 12 + np.where(valid, month, 1) - 1).astype("datetime64[M]")
+    date = start.astype("datetime64[D]") + (day - 1)
+    valid &= (date.astype("datetime64[M]") == start) & groups["year"].is_not_null().to_numpy()
+    zone = groups["zone"].str.extract_groups(r"(?<sign>[+-])(?<hours>\d{2}):?(?<minutes>\d{2})?").struct.unnest()
+    offset = 60 * _whole(zone["hours"]) + _whole(zone["minutes"])
+    valid &= offset <= 15 * 60
+    offset = np.where((zone["sign"] == "-").fill_null(False).to_numpy(), -offset, offset)
+    seconds = date.astype(np.int64) * 86_400 + 3_600 * hour + 60 * (minute - offset) + second
+    fraction = _whole(groups["fraction"].str.pad_end(6, "0").str.slice(0, 6))
+    return np.where(valid, (seconds * 10**6 + fraction).astype(np.float64), np.nan)
+
+
+def _whole(series: pl.Series) -> NDArray[np.int64]:
+    """Whole numbers; 0 for none."""
+    return series.cast(pl.Int64, strict=False).fill_null(0).to_numpy()
