@@ -19,7 +19,7 @@ class Rejection:
 
     Attributes:
         source: The file.
-        line: Line of a Criteo file, record of a CSV file (its header is 1), row of a Parquet file; counted from 1.
+        line: Line of a text file in which the row begins, row of a Parquet file; counted from 1.
         reason: Fault of the row, in words.
     """
 

@@ -4,7 +4,6 @@ import csv
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -21,6 +20,7 @@ from ingestion.encoding.times import TimesSeen
 from ingestion.schema import MultiValued, Schema, Sequence
 from ingestion.sources.files import open_binary
 from ingestion.sources.guard import Budget
+from ingestion.sources.quoting import QuotedLines
 from ingestion.time_format import AS_WRITTEN, TimeReading
 from shunter.errors import DataError
 
@@ -54,8 +54,9 @@ class CsvSource:
         for path in self.paths:
             with open_binary(path, budget) as stream:
                 delimiter = self.schema.delimiter or ("\t" if ".tsv" in path.suffixes else ",")
-                _check_columns(path, _csv_header(path, delimiter), self.schema)
-                yield from self._read(path, stream, delimiter)
+                header = _csv_header(path, delimiter)
+                _check_columns(path, header, self.schema)
+                yield from self._read(path, QuotedLines(path, stream, delimiter, len(header)), delimiter)
 
     def parse(self, chunk: TableChunk) -> RawBatch:
         """Read the columns of a chunk; a record without any value is a blank line and no row."""
@@ -67,7 +68,7 @@ class CsvSource:
             texts = texts.filter(~blank)
         return parse_table(replace(chunk, table=texts), self.schema, self.reading)
 
-    def _read(self, path: Path, stream: Any, delimiter: str) -> Iterator[TableChunk]:
+    def _read(self, path: Path, stream: QuotedLines, delimiter: str) -> Iterator[TableChunk]:
         malformed: dict[int, str] = {}
 
         def skip(row: pa_csv.InvalidRow) -> str:
@@ -84,19 +85,19 @@ class CsvSource:
                 column_types=dict.fromkeys(self.schema.columns, pa.large_binary()),
             ),
         }
-        line = 2
+        record = 2
         try:
             for batch in pa_csv.open_csv(stream, **options):
                 # The reader numbers the records that it skips: the others follow each other in the gaps.
-                lines = np.arange(line, line + batch.num_rows + len(malformed))
-                lines = lines[~np.isin(lines, list(malformed))][: batch.num_rows]
-                line = int(lines[-1]) + 1 if len(lines) else line
-                yield TableChunk(path, _frame(batch), lines, _take_rejections(path, malformed, line))
+                records = np.arange(record, record + batch.num_rows + len(malformed))
+                records = records[~np.isin(records, list(malformed))][: batch.num_rows]
+                record = int(records[-1]) + 1 if len(records) else record
+                rejected = _take_rejections(path, stream, malformed, record)
+                yield TableChunk(path, _frame(batch), stream.lines_of(records), rejected)
         except pa.ArrowInvalid as error:
             raise DataError(f"{path} cannot be read as CSV ({_first_line(error)}): fix the file.") from error
-        if malformed:
+        if rejected := _take_rejections(path, stream, malformed, None):
             empty = pl.DataFrame(schema=dict.fromkeys(self.schema.columns, pl.Binary))
-            rejected = _take_rejections(path, malformed, max(malformed) + 1)
             yield TableChunk(path, empty, np.empty(0, np.int64), rejected)
 
 
@@ -235,8 +236,14 @@ def _frame(batch: pa.RecordBatch) -> pl.DataFrame:
     return frame
 
 
-def _take_rejections(path: Path, malformed: dict[int, str], before: int) -> list[Rejection]:
-    return [Rejection(str(path), line, malformed.pop(line)) for line in sorted(malformed) if line < before]
+def _take_rejections(path: Path, stream: QuotedLines, malformed: dict[int, str], before: int | None) -> list[Rejection]:
+    """What was set aside before a record, or all of it."""
+    records = np.array([record for record in sorted(malformed) if before is None or record < before], np.int64)
+    taken = [
+        Rejection(str(path), int(line), malformed.pop(int(record)))
+        for record, line in zip(records, stream.lines_of(records), strict=True)
+    ]
+    return taken + stream.take_rejected(None if before is None else int(stream.lines_of(np.array([before]))[0]))
 
 
 def _first_line(error: Exception) -> str:

@@ -1,0 +1,157 @@
+"""Quotes of a CSV file that are opened and never closed: such a line is set aside, and those after it are read.
+
+To a CSV reader, everything up to the next quote is one value: thousands of rows would be lost in it without a word.
+"""
+
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingestion.batch import Rejection
+
+_QUOTE, _NEWLINE = 34, 10
+_LONGEST_RECORD_BYTES = 1 << 20
+_BLOCK_BYTES = 1 << 20
+_FEWEST_COLUMNS = 3  # with two, a text may hold the only delimiter by chance
+_REASON = "a quote opened here is not closed in its row"
+
+
+class QuotedLines(io.RawIOBase):
+    """The bytes of a CSV file, with a blank line in the place of each one whose quote is not closed."""
+
+    def __init__(self, path: Path, stream: BinaryIO, delimiter: str, columns: int) -> None:
+        """Read from `stream`.
+
+        Args:
+            path: The file, for messages.
+            stream: Its bytes.
+            delimiter: What separates its columns.
+            columns: How many its header has.
+        """
+        super().__init__()
+        self._path, self._stream = path, stream
+        self._delimiter, self._columns = delimiter.encode(), columns
+        field = rb'(?>"(?:[^"\n]++|"")*+"[^D\n]*+|[^"D\n][^D\n]*+|)'.replace(b"D", re.escape(self._delimiter))
+        self._line = re.compile(rb"(?:%b%b)*+%b(?:\n|\Z)" % (field, re.escape(self._delimiter), field))
+        self._lines = 0  # before what is looked at
+        self._long_records: list[int] = []
+        self._extra_lines: list[int] = [0]
+        self._rejected: list[Rejection] = []
+        self._ready = b""
+        self._blocks = self._clean()
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill the buffer as far as there is something to read."""
+        while not self._ready:
+            block = next(self._blocks, None)
+            if block is None:
+                return 0
+            self._ready = block
+        count = min(len(buffer), len(self._ready))
+        buffer[:count], self._ready = self._ready[:count], self._ready[count:]
+        return count
+
+    def lines_of(self, records: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The lines in which records begin; the header is record 1, and a record may span several lines."""
+        return records + np.array(self._extra_lines)[np.searchsorted(self._long_records, records)]
+
+    def take_rejected(self, before: int | None) -> list[Rejection]:
+        """The lines that were set aside and not taken yet, before a line or all."""
+        taken = [rejection for rejection in self._rejected if before is None or rejection.line < before]
+        self._rejected = self._rejected[len(taken) :]
+        return taken
+
+    def _clean(self) -> Iterator[bytes]:
+        rest = b""
+        while block := self._stream.read(_BLOCK_BYTES):
+            text = rest + block
+            end = text.rfind(b"\n") + 1
+            if end == 0 and len(text) > _LONGEST_RECORD_BYTES:  # other ends of lines, which the reader knows
+                yield text
+                rest = b""
+                continue
+            cleaned, left = self._close_quotes(text[:end], at_end=False)
+            yield cleaned
+            rest = left + text[end:]
+        yield self._close_quotes(rest, at_end=True)[0]
+
+    def _close_quotes(self, text: bytes, *, at_end: bool) -> tuple[bytes, bytes]:
+        """Whole lines without unclosed quotes, and the beginning of a record that needs more of the file."""
+        done: list[bytes] = []
+        start, first_line = 0, self._lines + 1
+        for index, begin in self._doubtful_lines(text):
+            line = first_line + index
+            if begin < start or line == 1 or self._line.match(text, begin):
+                continue  # inside a record, the header, or a row of one line in spite of its quotes
+            end, is_whole = self._record(text, begin)
+            next_line = text.find(b"\n", begin) + 1 or len(text)
+            if end is None and not at_end and len(text) - begin <= _LONGEST_RECORD_BYTES:
+                self._lines += index
+                return b"".join([*done, text[start:begin]]), text[begin:]
+            if end is None or (end > next_line and not is_whole):
+                done += [text[start:begin], b"\n"]
+                start = next_line
+                self._rejected.append(Rejection(str(self._path), line, _REASON))
+            elif end > next_line:
+                done.append(text[start:end])
+                start = end
+                self._long_records.append(line - self._extra_lines[-1])
+                self._extra_lines.append(self._extra_lines[-1] + text.count(b"\n", begin, end - 1))
+        self._lines += text.count(b"\n")
+        return b"".join([*done, text[start:]]), b""
+
+    def _doubtful_lines(self, text: bytes) -> Iterator[tuple[int, int]]:
+        """Index and beginning of the lines whose quotes do not pair up at the borders of fields."""
+        if b'"' not in text:
+            return
+        letters = np.frombuffer(text, np.uint8)
+        is_newline = letters == _NEWLINE
+        newlines, quotes = np.flatnonzero(is_newline), np.flatnonzero(letters == _QUOTE)
+        line_of = np.cumsum(is_newline, dtype=np.int32)[quotes]
+        starts = np.concatenate([[0], newlines + 1])
+        counts = np.bincount(line_of, minlength=len(starts))
+        rank = np.arange(len(quotes)) - (np.cumsum(counts) - counts)[line_of]
+        before = np.where(quotes == starts[line_of], _QUOTE, letters[quotes - 1])
+        opens_within = (rank % 2 == 0) & (before != _QUOTE) & (before != ord(self._delimiter))
+        doubtful = counts % 2 == 1
+        doubtful[line_of[opens_within]] = True
+        for index in np.flatnonzero(doubtful):
+            yield int(index), int(starts[index])
+
+    def _record(self, text: bytes, position: int) -> tuple[int | None, bool]:
+        """Where the record that begins at a position ends, None where the text ends first, and whether it is a row."""
+        begin, fields, is_closed = position, 1, True
+        while True:
+            if text[position : position + 1] == b'"':
+                position = _closing_quote(text, position + 1) + 1
+                if position == 0:
+                    return None, False
+                is_closed &= text[position : position + 1] in {b"", b"\n", b"\r", self._delimiter}
+            end = text.find(b"\n", position)
+            end = len(text) if end < 0 else end
+            position = text.find(self._delimiter, position, end) + 1
+            if position == 0:
+                break
+            fields += 1
+        lines = text[begin:end].split(b"\n")
+        # Lines that are rows by themselves are no text in one value of a row.
+        are_rows = self._columns >= _FEWEST_COLUMNS and all(
+            line.count(self._delimiter) == self._columns - 1 for line in lines
+        )
+        return min(end + 1, len(text)), is_closed and fields == self._columns and not are_rows
+
+
+def _closing_quote(text: bytes, position: int) -> int:
+    """The quote that ends a value which begins at a position, two in a row being one of the text; -1 for none."""
+    while (position := text.find(b'"', position)) >= 0 and text[position + 1 : position + 2] == b'"':
+        position += 2
+    return position
