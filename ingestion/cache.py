@@ -14,7 +14,7 @@ from filelock import FileLock
 from engine.data.dataset import Dataset
 from ingestion.batch import Source
 from ingestion.build import build
-from ingestion.sources.guard import Budget, check_sizes
+from ingestion.sources.guard import Budget, check_sizes, open_checked
 from shunter.errors import DataError
 
 # To be raised whenever the same source would give other arrays.
@@ -161,7 +161,7 @@ def _check_bad_share(dataset: Dataset, max_bad_share: float) -> None:
 
 def _hash_file(path: Path) -> str:
     try:
-        with path.open("rb") as stream:
+        with open_checked(path) as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror}): give a readable file.") from error

@@ -6,6 +6,7 @@ from typing import Any
 import yaml
 
 from shunter.errors import DataError
+from shunter.files import open_regular
 
 LARGEST_BYTES = 4 << 20
 
@@ -47,9 +48,11 @@ def read_yaml(path: Path, what: str, example: str) -> dict[str, Any]:
     """
     told = f"The {what} {path}"
     try:
-        if path.is_file() and path.stat().st_size > LARGEST_BYTES:
+        with open_regular(path) as file:
+            text = file.read(LARGEST_BYTES + 1)
+        if len(text) > LARGEST_BYTES:
             raise DataError(f"{told} holds more than {LARGEST_BYTES >> 20} MiB: give the file of the schema.")
-        values = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+        values = yaml.load(text.decode(), _Loader)
     except OSError as error:
         raise DataError(f"{told} cannot be read ({error.strerror}): give an existing file.") from error
     except _RepeatedKeyError as error:

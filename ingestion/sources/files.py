@@ -4,11 +4,11 @@ import gzip
 import io
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from ingestion.sources.guard import Budget, CountedStream
+from ingestion.sources.guard import Budget, CountedStream, open_checked
 from shunter.errors import DataError
 
 BLOCK_BYTES = 4 << 20
@@ -29,11 +29,14 @@ def open_binary(path: Path, budget: Budget | None = None) -> Iterator[BinaryIO]:
             damaged.
     """
     try:
-        with path.open("rb") as probe:
-            magic = probe.read(len(_GZIP_MAGIC))
-        if not magic:
-            raise DataError(f"{path} is empty: give a file with rows.")
-        with cast("BinaryIO", gzip.open(path)) if magic == _GZIP_MAGIC else path.open("rb") as stream:
+        with ExitStack() as stack:
+            stream: BinaryIO = stack.enter_context(open_checked(path))
+            magic = stream.read(len(_GZIP_MAGIC))
+            if not magic:
+                raise DataError(f"{path} is empty: give a file with rows.")
+            stream.seek(0)
+            if magic == _GZIP_MAGIC:
+                stream = stack.enter_context(cast("BinaryIO", gzip.GzipFile(fileobj=stream)))
             counted = CountedStream(stream, budget or Budget.of_settings(), path)
             yield cast("BinaryIO", io.BufferedReader(counted, BLOCK_BYTES))
     except EOFError as error:

@@ -5,6 +5,7 @@ API, a schedule) was written by whoever may reach the server, so its paths stay 
 this machine has named, links followed: see `SHUNTER_DATA_ROOTS`.
 """
 
+import errno
 import io
 import os
 import re
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from shunter.errors import DataError, RequestError
+from shunter.files import open_regular
 from shunter.secrets import without_secrets
 from shunter.settings import Settings
 
@@ -90,6 +92,26 @@ def check_paths(paths: Iterable[Path], told: str | None = None) -> None:
             )
 
 
+def open_checked(path: Path) -> io.BufferedReader:
+    """Open a regular file that may be read; what was opened is what is looked at.
+
+    Raises:
+        RequestError: It lies outside the allowed folders, links followed.
+        OSError: It cannot be opened, is a pipe, a socket or a device, or was exchanged in the meantime.
+    """
+    file = open_regular(path)
+    try:
+        real = path.resolve()
+        if not real.is_relative_to(Settings().downloads_directory.resolve()):  # named data sets, which are checked
+            check_paths([real], told=str(path))
+        if not os.path.samestat(os.fstat(file.fileno()), real.stat()):
+            raise OSError(errno.ESTALE, "it was exchanged while it was opened", str(path))
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
 @dataclass
 class Budget:
     """How much of a source may be read in one pass; counts decompressed bytes.
@@ -118,8 +140,16 @@ class Budget:
         Raises:
             DataError: There are more than allowed.
         """
+        self.check_bytes(count, name)
         self.bytes_read += count
-        if self.max_bytes is not None and self.bytes_read > self.max_bytes:
+
+    def check_bytes(self, count: int, name: object) -> None:
+        """Look whether so many bytes more may be read, without counting them.
+
+        Raises:
+            DataError: They are more than allowed.
+        """
+        if self.max_bytes is not None and self.bytes_read + count > self.max_bytes:
             raise DataError(
                 f"{name} holds more than the {self.max_bytes:,} bytes that may be ingested here, decompressed: give "
                 "less, or raise SHUNTER_MAX_INPUT_BYTES."

@@ -7,13 +7,12 @@ from typing import Literal
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pa_parquet
 
 from ingestion.batch import Source
 from ingestion.encoding import columns as read
 from ingestion.sources.criteo import CriteoSource
 from ingestion.sources.files import open_binary
+from ingestion.sources.parquet import open_parquet
 from ingestion.sources.tabular import TableChunk
 from shunter.errors import DataError
 
@@ -59,11 +58,8 @@ def _kinds_of(path: Path, source: Source) -> dict[str, Kind]:
     if path.stat().st_size == 0:
         raise DataError(f"{path} is empty: give a file with rows.")
     if source.identity == "parquet":
-        try:
-            schema = pl.from_arrow(pa_parquet.read_schema(path).empty_table())
-        except (pa.ArrowException, OSError) as error:
-            reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".:")
-            raise DataError(f"{path} cannot be read as Parquet ({reason}): write it again.") from error
+        with open_parquet(path) as (file, _):
+            schema = pl.from_arrow(file.schema_arrow.empty_table())
         assert isinstance(schema, pl.DataFrame)
         return {name: _kind(dtype) for name, dtype in schema.schema.items()}
     delimiter = source.schema.delimiter or ("\t" if ".tsv" in path.suffixes else ",")

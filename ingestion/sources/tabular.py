@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.csv as pa_csv
-import pyarrow.parquet as pa_parquet
 from numpy.typing import NDArray
 
 from ingestion.batch import Bag, Columns, RawBatch, Rejection
@@ -20,12 +19,12 @@ from ingestion.encoding.times import TimesSeen
 from ingestion.schema import MultiValued, Schema, Sequence
 from ingestion.sources.files import open_binary
 from ingestion.sources.guard import Budget
+from ingestion.sources.parquet import open_parquet, read_batches
 from ingestion.sources.quoting import QuotedLines
 from ingestion.time_format import AS_WRITTEN, TimeReading
 from shunter.errors import DataError
 
 _CSV_BLOCK_BYTES = 4 << 20
-_PARQUET_BATCH_ROWS = 65_536
 
 
 @dataclass(frozen=True)
@@ -116,16 +115,11 @@ class ParquetSource:
         budget = Budget.of_settings()
         for path in self.paths:
             row = 1
-            try:
-                # A buffer, or each column of a row group would be read whole.
-                with pa_parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
-                    _check_columns(path, file.schema_arrow.names, self.schema)
-                    for batch in file.iter_batches(_PARQUET_BATCH_ROWS, columns=list(self.schema.columns)):
-                        budget.take_bytes(batch.nbytes, path)
-                        yield TableChunk(path, _frame(batch), np.arange(row, row + batch.num_rows), [])
-                        row += batch.num_rows
-            except (pa.ArrowException, OSError) as error:
-                raise DataError(f"{path} cannot be read as Parquet ({_first_line(error)}): write it again.") from error
+            with open_parquet(path) as (file, stream):
+                _check_columns(path, file.schema_arrow.names, self.schema)
+                for batch in read_batches(path, file, stream, self.schema.columns, budget):
+                    yield TableChunk(path, _frame(batch), np.arange(row, row + batch.num_rows), [])
+                    row += batch.num_rows
 
     def parse(self, chunk: TableChunk) -> RawBatch:
         """Read the columns of a chunk."""

@@ -1,0 +1,261 @@
+"""Parquet files within a limit: what a few kilobytes of a file may grow to is known before it is decoded.
+
+The file's own account of its sizes may lie, so the header of every page is read, which decides what the decoder asks
+for. Texts that stand once in a dictionary are kept so until it is counted how long they are together.
+"""
+
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pa_parquet
+
+from ingestion.sources.guard import Budget, open_checked
+from shunter.errors import DataError
+from shunter.files import path_of
+
+BATCH_ROWS = 65_536
+_LARGEST_HEADER_BYTES = 16 << 20  # as in the decoder
+_FIRST_READ_BYTES = 512
+_VALUE_BYTES = {"BOOLEAN": 0, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 4}
+_DELTA_BYTE_ARRAY = 7
+_KEPT = {0, 2, 8}  # encodings: plain, and dictionaries
+
+
+@contextmanager
+def open_parquet(path: Path) -> Iterator[tuple[pa_parquet.ParquetFile, io.BufferedReader]]:
+    """Open a file; what is read is what was looked at, whatever takes its place.
+
+    Raises:
+        DataError: The file cannot be read, or is no Parquet, now or within the block.
+    """
+    try:
+        with (
+            open_checked(path) as stream,
+            # A buffer, or each column of a row group would be read whole.
+            pa_parquet.ParquetFile(path_of(stream), buffer_size=1 << 20, pre_buffer=False) as file,
+        ):
+            yield file, stream
+    except (pa.ArrowException, OSError) as error:
+        text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        reason = (text.splitlines() or [type(error).__name__])[0].rstrip(".:")
+        raise DataError(f"{path} cannot be read as Parquet ({reason}): write it again.") from error
+
+
+def read_batches(
+    path: Path, file: pa_parquet.ParquetFile, stream: io.BufferedReader, columns: Sequence[str], budget: Budget
+) -> Iterator[pa.RecordBatch]:
+    """Decode some columns in batches of rows, each counted before it takes memory.
+
+    Args:
+        path: The file's name, for messages.
+        file: The file.
+        stream: The same file.
+        columns: Names of columns.
+        budget: Counts bytes, decoded.
+
+    Raises:
+        DataError: The columns hold more than may be read, or the file is damaged.
+    """
+    if budget.max_bytes is None:
+        yield from file.iter_batches(BATCH_ROWS, columns=list(columns))
+        return
+    groups = [_chunks(path, file, stream, number, columns) for number in range(file.num_row_groups)]
+    budget.check_bytes(sum(chunk.bytes for chunks in groups for chunk in chunks), path)
+    for number, chunks in enumerate(groups):
+        rows = _rows_at_once(path, chunks, budget.max_bytes)
+        texts = sorted({chunk.column for chunk in chunks if chunk.is_compact})
+        with pa_parquet.ParquetFile(path_of(stream), buffer_size=1 << 20, read_dictionary=texts or None) as compact:
+            for batch in compact.iter_batches(rows, row_groups=[number], columns=list(columns)):
+                budget.take_bytes(sum(map(_decoded_bytes, batch.columns)), path)
+                yield batch.cast(pa.schema([file.schema_arrow.field(name) for name in batch.schema.names]))
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """Part of a column, as its pages' headers say.
+
+    Attributes:
+        column: Path of the column.
+        is_compact: Whether its values are read as they are stored, each text once.
+        is_list: Whether a row may have several.
+        bytes: Bytes that it has at least, decoded.
+        values: Count of its values.
+        longest: Most bytes that one value may have though they are not all in the file; 0 where they are.
+    """
+
+    column: str
+    is_compact: bool
+    is_list: bool
+    bytes: int
+    values: int
+    longest: int
+
+
+def _chunks(
+    path: Path, file: pa_parquet.ParquetFile, stream: io.BufferedReader, number: int, columns: Sequence[str]
+) -> list[_Chunk]:
+    """The columns within a group of rows."""
+    group, starts = file.metadata.row_group(number), tuple(f"{name}." for name in columns)
+    found = []
+    for index in range(group.num_columns):
+        chunk = group.column(index)
+        if chunk.path_in_schema in columns or chunk.path_in_schema.startswith(starts):
+            try:
+                found.append(_chunk(stream, chunk, file.metadata.schema.column(index)))
+            except (IndexError, KeyError, TypeError, ValueError, RecursionError) as error:
+                raise DataError(
+                    f"{path} cannot be read as Parquet (a page of column {chunk.path_in_schema} is damaged): "
+                    "write it again."
+                ) from error
+    return found
+
+
+def _chunk(stream: io.BufferedReader, chunk: Any, described: Any) -> _Chunk:
+    """Read the headers of the pages of a chunk, and nothing else of them."""
+    at = chunk.data_page_offset
+    if chunk.dictionary_page_offset and 0 < chunk.dictionary_page_offset < at:
+        at = chunk.dictionary_page_offset
+    end, kind = at + chunk.total_compressed_size, chunk.physical_type
+    width = described.length if kind == "FIXED_LEN_BYTE_ARRAY" else _VALUE_BYTES[kind]
+    is_list, is_text = described.max_repetition_level > 0, kind == "BYTE_ARRAY"
+    decoded = values = longest = 0
+    encodings, dictionary = set(), None
+    while at < end and values < chunk.num_values:
+        header, length = _read_header(stream, at)
+        size, compressed = header[2], header[3]
+        page = header.get(5) or header.get(8) or {1: 0}
+        if min(size, compressed, page[1]) < 0:
+            raise ValueError("a negative size")
+        decoded += max(size, page[1] * width)
+        values += page[1]
+        if 7 in header:
+            dictionary = at + length, compressed, size
+        else:
+            encodings.add(page.get(4 if 8 in header else 2))
+        if _DELTA_BYTE_ARRAY in encodings:
+            longest = max(longest, size)
+        at += length + compressed
+    # What the decoder can keep as it is stored; of lists only where all are stored alike.
+    is_compact = is_text and encodings <= _KEPT and not (is_list and dictionary and len(encodings) > 1)
+    if is_text and dictionary and not is_compact:
+        longest = max(longest, _longest_in(stream, chunk.compression, *dictionary))
+    return _Chunk(chunk.path_in_schema, is_compact, is_list, decoded, values, longest)
+
+
+def _longest_in(stream: io.BufferedReader, compression: str, at: int, compressed: int, size: int) -> int:
+    """Bytes of the longest text in a dictionary."""
+    stream.seek(at)
+    data = stream.read(compressed)
+    if compression != "UNCOMPRESSED":
+        codec = pa.Codec({"LZ4": "lz4_raw"}.get(compression, compression.lower()))
+        data = codec.decompress(data, size, asbytes=True)
+    place = longest = 0
+    while place + 4 <= len(data):
+        length = int.from_bytes(data[place : place + 4], "little")
+        longest, place = max(longest, length), place + 4 + length
+    return longest
+
+
+def _rows_at_once(path: Path, chunks: list[_Chunk], most_bytes: int) -> int:
+    """So few that values of which the file holds only what differs from the one before stay within the limit."""
+    rows = BATCH_ROWS
+    for chunk in chunks:
+        if chunk.longest and chunk.is_list and chunk.longest * chunk.values > most_bytes:
+            raise DataError(
+                f"The lists in column {chunk.column} of {path} may be of any size, by how they are stored: "
+                "write it again without a dictionary, and not as differences."
+            )
+        if chunk.longest:
+            rows = min(rows, max(1, most_bytes // chunk.longest))
+    return rows
+
+
+def _decoded_bytes(column: pa.Array) -> int:
+    """Bytes of a column when each value is written out."""
+    if isinstance(column.type, pa.ListType | pa.LargeListType | pa.FixedSizeListType):
+        return column.nbytes - column.values.nbytes + _decoded_bytes(column.values)
+    if isinstance(column, pa.DictionaryArray):
+        kind = column.type.value_type
+        if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind):
+            lengths = pc.take(pc.call_function("binary_length", [column.dictionary]).cast(pa.int64()), column.indices)
+            return (pc.call_function("sum", [lengths]).as_py() or 0) + 4 * len(column)
+    return column.nbytes
+
+
+def _read_header(stream: io.BufferedReader, at: int) -> tuple[dict[int, Any], int]:
+    """The header of the page at a place, and its length."""
+    size = _FIRST_READ_BYTES
+    while True:
+        stream.seek(at)
+        data = stream.read(size)
+        thrift = _Thrift(data)
+        try:
+            return thrift.struct(), thrift.at
+        except IndexError:
+            if len(data) < size or size >= _LARGEST_HEADER_BYTES:
+                raise
+            size *= 8
+
+
+class _Thrift:
+    """The compact protocol of Thrift, as far as headers of pages need it: whole numbers are kept, the rest skipped."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+
+    def struct(self) -> dict[int, Any]:
+        fields: dict[int, Any] = {}
+        number = 0
+        while head := self._byte():
+            number = number + (head >> 4) if head >> 4 else self._number()
+            fields[number] = self._value(head & 15)
+        return fields
+
+    def _value(self, kind: int) -> Any:
+        if kind in (1, 2):  # a truth, which is in the kind
+            return None
+        if kind in (4, 5, 6):
+            return self._number()
+        if kind == 12:
+            return self.struct()
+        if kind in (9, 10):
+            head = self._byte()
+            for _ in range(self._varint() if head >> 4 == 15 else head >> 4):
+                self._value(3 if head & 15 in (1, 2) else head & 15)
+            return None
+        skipped = {3: 1, 7: 8}.get(kind)
+        self._skip(self._varint() if skipped is None and kind == 8 else skipped)
+        return None
+
+    def _skip(self, count: int | None) -> None:
+        if count is None:
+            raise ValueError("an unknown kind")
+        self.at += count
+        if self.at > len(self.data):
+            raise IndexError
+
+    def _byte(self) -> int:
+        self.at += 1
+        return self.data[self.at - 1]
+
+    def _varint(self) -> int:
+        found = shift = 0
+        while True:
+            byte = self._byte()
+            found |= (byte & 127) << shift
+            if byte < 128:
+                return found
+            shift += 7
+            if shift > 63:
+                raise ValueError("a number without end")
+
+    def _number(self) -> int:
+        found = self._varint()
+        return (found >> 1) ^ -(found & 1)
