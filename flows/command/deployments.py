@@ -1,12 +1,11 @@
 """What can be triggered in Prefect's UI: one deployment for each flow, with a form made from its request."""
 
-import contextlib
 from pathlib import Path
 from typing import Any
 
 from prefect import Flow, get_client
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
 from prefect.deployments.runner import RunnerDeployment
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 from prefect.schedules import Cron
@@ -45,15 +44,41 @@ def register_deployments(directory: Path, nightly: NightlySchedule = NightlySche
     Returns:
         The names, `flow/deployment`.
     """
+    template = _job_template(directory)
     with get_client(sync_client=True) as client:
-        with contextlib.suppress(ObjectAlreadyExists):
-            client.create_work_pool(WorkPoolCreate(name=WORK_POOL, type="process", concurrency_limit=RUNS_AT_ONCE))
+        try:
+            client.create_work_pool(
+                WorkPoolCreate(
+                    name=WORK_POOL, type="process", base_job_template=template, concurrency_limit=RUNS_AT_ONCE
+                )
+            )
+        except ObjectAlreadyExists:
+            client.update_work_pool(WORK_POOL, WorkPoolUpdate(base_job_template=template))
         names = []
         for flow in deployed_flows():
-            deployment = _deployment(flow, directory, client, nightly)
+            deployment = _deployment(flow, client, nightly)
             deployment.apply()
             names.append(deployment.full_name)
     return names
+
+
+def _job_template(directory: Path) -> dict[str, Any]:
+    """How the worker starts a run. Nobody who starts one chooses its command, its environment or its folder."""
+    return {
+        "job_configuration": {
+            "name": "{{ name }}",
+            "command": None,  # the worker's own
+            "env": {"PREFECT_CLIENT_MAX_RETRIES": str(SERVER_RETRIES)},
+            "labels": {},
+            "stream_output": True,
+            "working_dir": str(directory),
+        },
+        "variables": {
+            "type": "object",
+            "properties": {"name": {"type": "string", "title": "Name", "description": "Name of the run's process."}},
+            "additionalProperties": False,
+        },
+    }
 
 
 def deployed_flows() -> list[Flow[..., Any]]:
@@ -67,9 +92,7 @@ def deployed_flows() -> list[Flow[..., Any]]:
     return [train, choose_placement, profile, tune_only, nightly]
 
 
-def _deployment(
-    flow: Flow[..., Any], directory: Path, client: SyncPrefectClient, nightly: NightlySchedule
-) -> RunnerDeployment:
+def _deployment(flow: Flow[..., Any], client: SyncPrefectClient, nightly: NightlySchedule) -> RunnerDeployment:
     """The deployment as it should be, with what the user has changed in it."""
     try:
         present = client.read_deployment_by_name(f"{flow.name}/{flow.name}")
@@ -86,7 +109,7 @@ def _deployment(
     return flow.to_deployment(  # pyright: ignore[reportReturnType] - typed as a coroutine too, for async code
         flow.name,
         work_pool_name=WORK_POOL,
-        job_variables={"working_dir": str(directory), "env": {"PREFECT_CLIENT_MAX_RETRIES": str(SERVER_RETRIES)}},
+        job_variables={},  # also where an earlier version has left some
         entrypoint_type=EntrypointType.MODULE_PATH,
         tags=["shunter"],
         **options,

@@ -42,10 +42,14 @@ def prepare_environment(*, debug: bool) -> None:
 def use_running_server() -> None:
     """Write to the Prefect server that `shunter up` has started, while it runs, instead of starting another one."""
     from flows.command.daemons import find
+    from flows.command.passwords import prefect_login
 
     server = find("Prefect")
-    if server is not None:
-        os.environ.setdefault("PREFECT_API_URL", f"{server.url}/api")
+    if server is None:
+        return
+    url = f"{server.url}/api"
+    if os.environ.setdefault("PREFECT_API_URL", url) == url:  # another server is not told our password
+        os.environ.setdefault("PREFECT_API_AUTH_STRING", prefect_login())
 
 
 def ensure_home() -> None:

@@ -9,6 +9,7 @@ from filelock import FileLock
 from pydantic import BaseModel, ConfigDict, Field
 
 from flows.command.daemons import Daemon, find, start, stop
+from flows.command.passwords import login_advice, prefect_login
 from flows.command.services import Service, free_port, mlflow_service, prefect_service, wait_until_ready, worker_service
 from shunter.errors import RequestError
 from shunter.settings import Settings
@@ -68,6 +69,7 @@ def up(ports: Ports, directory: Path, say: Say, **nightly: str | None) -> None:
                 recover(say)
             _ensure([worker_service(prefect.url, free_port())], undo, say)
         say(f"Deployments: {', '.join(name.partition('/')[0] for name in names)}")
+        say(login_advice())
         used = Ports(prefect=prefect.port, mlflow=mlflow.port)
         _ports_path().write_text(used.model_dump_json())
         undo.pop_all()
@@ -151,8 +153,8 @@ def _one_at_a_time() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _connected_to(url: str) -> Iterator[None]:
-    """Talk to this Prefect server, whatever the settings say."""
-    from prefect.settings import PREFECT_API_URL, temporary_settings
+    """Talk to this Prefect server with its password, whatever the settings say."""
+    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
-    with temporary_settings({PREFECT_API_URL: f"{url}/api"}):
+    with temporary_settings({PREFECT_API_URL: f"{url}/api", PREFECT_API_AUTH_STRING: prefect_login()}):
         yield

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from flows.command.environment import check_packages, ensure_home
+from flows.command.passwords import login_advice
 from flows.command.terminal import one_sentence_errors, print_line
 
 
@@ -63,6 +64,8 @@ def status() -> None:
         services = running_services()
         for daemon in services:
             print_line(f"{daemon.name}: {daemon.url} (process {daemon.pid}, log {daemon.log})")
+        if any(daemon.name == "Prefect" for daemon in services):
+            print_line(login_advice())
         if not services:
             print_line("Nothing is running: `shunter up` starts everything.")
 
@@ -80,6 +83,8 @@ def ui(
         if up_already := [daemon for daemon in running_services() if daemon.name != "Worker"]:
             for daemon in up_already:
                 print_line(f"{daemon.name}: {daemon.url}")
+            print_line(login_advice())
             return
         services = [prefect_service(prefect_port), mlflow_service(mlflow_port)]
+        print_line(login_advice())
         serve(services, on_ready=lambda service: print_line(f"{service.name}: {service.url}"))

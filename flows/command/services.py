@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from flows.command.exposure import LOOPBACK, check_prefect, exposure, mlflow_auth
+from flows.command.passwords import prefect_login
 from shunter.errors import RequestError, ShunterError
 
 START_SECONDS = 120
@@ -46,10 +47,11 @@ class Service:
 
 
 def prefect_service(port: int) -> Service:
-    """Prefect's server and UI over the database that `shunter train` writes.
+    """Prefect's server and UI over the database that `shunter train` writes; it answers to nobody without its password.
 
     Raises:
-        RequestError: Others would reach it without a password.
+        RequestError: Others would reach it without a password that they have been given.
+        ShunterError: The password cannot be kept.
     """
     where = exposure()
     check_prefect(where)
@@ -58,7 +60,13 @@ def prefect_service(port: int) -> Service:
     return Service(
         name="Prefect",
         command=command,
-        environment={"PREFECT_UI_API_URL": f"http://{where.browser_name}:{port}/api", "PREFECT_API_URL": url},
+        environment={
+            "PREFECT_UI_API_URL": f"http://{where.browser_name}:{port}/api",
+            "PREFECT_API_URL": url,
+            "PREFECT_SERVER_API_AUTH_STRING": prefect_login(),
+            "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": where.origins(port),
+            "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
+        },
         port=port,
         health_path="/api/health",
         host=where.reached_at,
@@ -78,7 +86,8 @@ def mlflow_service(port: int) -> Service:
     command = (
         *(sys.executable, "-m", "mlflow", "server", "--host", where.host, "--port", str(port), "--workers", "1"),
         *("--artifacts-destination", artifact_root()),
-        *("--allowed-hosts", where.hosts(port), "--cors-allowed-origins", where.origins(port), *options),
+        *("--allowed-hosts", where.hosts(port), "--cors-allowed-origins", where.origins(port)),
+        *("--x-frame-options", "SAMEORIGIN", *options),  # its own pages show reports in frames
     )
     return Service(
         name="MLflow",
@@ -104,6 +113,7 @@ def worker_service(prefect_url: str, port: int) -> Service:
     )
     environment = {
         "PREFECT_API_URL": f"{prefect_url}/api",
+        "PREFECT_API_AUTH_STRING": prefect_login(),
         "PREFECT_WORKER_WEBSERVER_HOST": LOOPBACK,
         "PREFECT_WORKER_WEBSERVER_PORT": str(port),
         "PREFECT_WORKER_QUERY_SECONDS": "5",

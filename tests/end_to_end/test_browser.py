@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,11 +40,23 @@ class Servers:
 
     prefect: str
     mlflow: str
+    login: str
+
+    def get(self, path: str) -> Any:
+        """Prefect's answer to a request that changes nothing."""
+        with urllib.request.urlopen(urllib.request.Request(f"{self.prefect}/api/{path}", headers=self._known)) as answer:
+            return json.load(answer)
+
+    @property
+    def _known(self) -> dict[str, str]:
+        return {"Authorization": f"Basic {b64encode(self.login.encode()).decode()}"}
 
     def ask(self, path: str, **body: Any) -> Any:
         """Prefect's answer to a question."""
+        token = self.get("csrf-token?client=test")["token"]
+        guard = {"Prefect-Csrf-Token": token, "Prefect-Csrf-Client": "test", "Content-Type": "application/json"}
         request = urllib.request.Request(
-            f"{self.prefect}/api/{path}", json.dumps(body).encode(), {"Content-Type": "application/json"}
+            f"{self.prefect}/api/{path}", json.dumps(body).encode(), {**guard, **self._known}
         )
         with urllib.request.urlopen(request) as answer:
             return json.load(answer)
@@ -71,18 +84,24 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 
     try:
         shunter("up", "--prefect-port", str(ports[0]), "--mlflow-port", str(ports[1]))
-        yield Servers(*(f"http://127.0.0.1:{port}" for port in ports))
+        login = (folder / "home" / "services" / "prefect-login").read_text()
+        yield Servers(f"http://127.0.0.1:{ports[0]}", f"http://127.0.0.1:{ports[1]}", login)
     finally:
         shunter("down")
 
 
 @pytest.fixture(scope="module")
-def page() -> Iterator[Page]:
+def page(servers: Servers) -> Iterator[Page]:
+    """A page of a browser that has logged in, once."""
     PICTURES.mkdir(exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         opened = browser.new_page(viewport={"width": 1400, "height": 1000})
         opened.set_default_timeout(MILLISECONDS)
+        opened.goto(servers.prefect)
+        opened.get_by_placeholder("admin:pass").fill(servers.login)
+        opened.get_by_role("button", name="Login").click()
+        opened.get_by_text("Logout").wait_for()
         yield opened
         browser.close()
 

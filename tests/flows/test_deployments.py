@@ -80,11 +80,53 @@ class TestRegistered:
         assert {f"{name}/{name}" for name in EXPECTED} <= set(names)
         with get_client(sync_client=True) as client:
             train = client.read_deployment_by_name("train/train")
-            pool = client.read_work_pool(WORK_POOL) if hasattr(client, "read_work_pool") else None
-        assert train.work_pool_name == WORK_POOL
-        assert train.job_variables["working_dir"] == str(tmp_path)
-        assert train.enforce_parameter_schema
-        assert pool is None or pool.type == "process"
+            pool = client.read_work_pool(WORK_POOL)
+            assert train.work_pool_name == WORK_POOL
+            assert train.enforce_parameter_schema
+            assert pool.type == "process"
+            assert pool.base_job_template["job_configuration"]["working_dir"] == str(tmp_path)
+
+    @pytest.mark.parametrize(
+        "chosen",
+        [
+            {"command": "sh -c 'id > /tmp/found'"},
+            {"env": {"SHUNTER_DATA_ROOTS": "/"}},
+            {"env.SHUNTER_DATA_ROOTS": "/"},
+            {"working_dir": "/"},
+        ],
+    )
+    def test_who_starts_a_run_chooses_neither_command_nor_environment_nor_folder(
+        self, tmp_path, chosen: dict[str, Any]
+    ) -> None:
+        from prefect.exceptions import PrefectHTTPStatusError
+
+        register_deployments(tmp_path)
+        with get_client(sync_client=True) as client:
+            train = client.read_deployment_by_name("train/train")
+            with pytest.raises(PrefectHTTPStatusError, match=r"409|422"):
+                client.create_flow_run_from_deployment(train.id, job_variables=chosen)
+
+    def test_what_an_earlier_version_has_left_is_closed(self, tmp_path) -> None:
+        """Its pool let everything be chosen, and its deployments chose."""
+        from prefect.client.schemas.actions import WorkPoolUpdate
+        from prefect.types.entrypoint import EntrypointType
+        from prefect.workers.process import ProcessWorker
+
+        register_deployments(tmp_path)
+        with get_client(sync_client=True) as client:
+            template = ProcessWorker.get_default_base_job_template()
+            client.update_work_pool(WORK_POOL, WorkPoolUpdate(base_job_template=template))
+            former: Any = FLOWS["train"].to_deployment(
+                "train",
+                work_pool_name=WORK_POOL,
+                job_variables={"working_dir": str(tmp_path), "env": {"PREFECT_CLIENT_MAX_RETRIES": "7"}},
+                entrypoint_type=EntrypointType.MODULE_PATH,
+            )
+            former.apply()
+            register_deployments(tmp_path)
+            train = client.read_deployment_by_name("train/train")
+            assert train.job_variables == {}
+            assert client.create_flow_run_from_deployment(train.id).job_variables == {}
 
     def test_request_that_the_form_would_refuse_is_refused_by_the_server(self, tmp_path) -> None:
         from prefect.exceptions import PrefectHTTPStatusError
@@ -119,10 +161,11 @@ class TestRegistered:
             client.update_deployment(train.id, update)
             register_deployments(tmp_path / "elsewhere")
             after = client.read_deployment_by_name("train/train")
+            pool = client.read_work_pool(WORK_POOL)
         assert after.id == train.id
         assert after.parameters == {"request": {"data": "mine.parquet"}}
         assert after.paused
-        assert after.job_variables["working_dir"] == str(tmp_path / "elsewhere")
+        assert pool.base_job_template["job_configuration"]["working_dir"] == str(tmp_path / "elsewhere")
 
     @pytest.mark.skipif("nightly" not in FLOWS, reason="the flow nightly is not there")
     def test_nightly_is_off_until_its_data_is_named_and_stays_as_it_was_set(self, tmp_path) -> None:

@@ -7,6 +7,7 @@ import pytest
 from flows.command.daemons import Daemon, process_mark
 from flows.command.environment import use_running_server
 from flows.command.operation import Ports
+from flows.command.passwords import prefect_login
 from shunter.settings import Settings
 
 
@@ -19,14 +20,16 @@ def write_daemon(mark: str) -> None:
 
 @pytest.fixture(autouse=True)
 def no_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PREFECT_API_URL", "")  # so that what the test sets is taken back
-    monkeypatch.delenv("PREFECT_API_URL")
+    for name in ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING"):
+        monkeypatch.setenv(name, "")  # so that what the test sets is taken back
+        monkeypatch.delenv(name)
 
 
 def test_runs_of_the_command_are_told_to_the_server_that_is_up() -> None:
     write_daemon(process_mark(os.getpid()) or "")
     use_running_server()
     assert os.environ["PREFECT_API_URL"] == "http://127.0.0.1:4321/api"
+    assert os.environ["PREFECT_API_AUTH_STRING"] == prefect_login()
 
 
 def test_an_address_that_the_user_has_set_wins(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,6 +37,7 @@ def test_an_address_that_the_user_has_set_wins(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("PREFECT_API_URL", "http://elsewhere/api")
     use_running_server()
     assert os.environ["PREFECT_API_URL"] == "http://elsewhere/api"
+    assert "PREFECT_API_AUTH_STRING" not in os.environ, "it is not told the password of ours"
 
 
 def test_a_server_that_is_gone_is_not_waited_for() -> None:

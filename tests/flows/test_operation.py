@@ -3,25 +3,32 @@
 import json
 import os
 import signal
+import stat
 import time
+import urllib.error
+import urllib.request
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import psutil
 import pytest
 from prefect import get_client
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.deployments import run_deployment
-from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 from prefect.states import Cancelling
 from prefect.types.entrypoint import EntrypointType
 
 from flows.command.daemons import find
 from flows.command.operation import Ports, down, running_services, up
+from flows.command.passwords import login_advice, password_path, prefect_login
 from flows.command.recovery import processes_of
 from flows.command.services import WORK_POOL, free_port
 from shunter.settings import PROJECT_ROOT
+from tests.listeners import listening, public
 
 pytestmark = pytest.mark.slow
 PATIENCE_SECONDS = 600  # with what does not happen; nothing is said of how long anything takes
@@ -64,7 +71,8 @@ def server(
     """The test shares the home and talks to the server."""
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    with temporary_settings({PREFECT_API_URL: f"http://127.0.0.1:{ports.prefect}/api"}):
+    url = f"http://127.0.0.1:{ports.prefect}/api"
+    with temporary_settings({PREFECT_API_URL: url, PREFECT_API_AUTH_STRING: prefect_login()}):
         yield
 
 
@@ -101,7 +109,6 @@ def trigger(folder: Path) -> UUID:
     endless.to_deployment(
         "endless",
         work_pool_name=WORK_POOL,
-        job_variables={"working_dir": str(PROJECT_ROOT)},
         entrypoint_type=EntrypointType.MODULE_PATH,
     ).apply()  # pyright: ignore[reportAttributeAccessIssue]
     run: FlowRun = run_deployment("endless/endless", parameters={"folder": str(folder)}, timeout=0)  # pyright: ignore
@@ -121,11 +128,49 @@ def test_up_says_what_it_has_started_and_again_what_is_there(server: None, start
         "Worker: ready",
     ]
     assert started[3].startswith("Deployments: train, select, profile, tune")
+    assert started[4] == login_advice()
     before = running_services()
     again: list[str] = []
     up(Ports.chosen(None, None), PROJECT_ROOT, again.append)
     assert [sentence.partition(" is already up")[0] for sentence in again[:3]] == ["Prefect", "MLflow", "Worker"]
     assert running_services() == before
+
+
+def test_strangers_pages_and_names_are_refused_and_nobody_listens_to_other_machines(
+    server: None, ports: Ports
+) -> None:
+    login = prefect_login()
+    assert stat.S_IMODE(password_path().stat().st_mode) == 0o600
+    known = {"Authorization": f"Basic {b64encode(login.encode()).decode()}"}
+    prefect, mlflow = (f"http://127.0.0.1:{port}" for port in (ports.prefect, ports.mlflow))
+    evil, ours = {"Origin": "http://evil.example"}, {"Origin": prefect}
+    version, token = f"{prefect}/api/admin/version", f"{prefect}/api/csrf-token?client=evil"
+    for stranger in ({}, evil, {"Host": "evil.example"}):
+        assert [answer_to(url, **stranger)[0] for url in (version, token)] == [401, 401]
+    runs = f"{prefect}/api/flow_runs/filter"
+    assert answer_to(runs, {}, **known, **evil)[0] == 403, "without the token that guards against forged requests"
+    assert answer_to(version, **known, **ours) == (200, prefect)
+    assert answer_to(version, **known, **evil) == (200, None), "the browser keeps it from the page"
+    experiments = f"{mlflow}/api/2.0/mlflow/experiments/create"
+    assert answer_to(experiments, {"name": "evil"}, **evil)[0] == 403
+    assert answer_to(experiments, {"name": "evil"}, Host="evil.example")[0] == 403
+    assert answer_to(experiments, {"name": "good"}, Origin=mlflow)[0] == 200
+    for daemon in running_services():
+        process = psutil.Process(daemon.pid)
+        assert listening(process)
+        assert not public(listening(process)), daemon.name
+        assert login.partition(":")[2] not in daemon.log.read_text() + " ".join(process.cmdline())
+
+
+def answer_to(url: str, body: Any = None, **headers: str) -> tuple[int, str | None]:
+    """Status of the answer, and whose page may read it."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json", **headers})
+    try:
+        with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as answer:
+            return answer.status, answer.headers["Access-Control-Allow-Origin"]
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers["Access-Control-Allow-Origin"]
 
 
 def test_cancelled_run_stops_with_its_children_after_a_step_and_is_resumed_from_there(

@@ -7,6 +7,7 @@ import urllib.request
 
 import pytest
 
+from flows.command.passwords import password_path
 from flows.command.services import Service, mlflow_service, prefect_service, running, serve, wait_until_ready
 from shunter.errors import RequestError, ShunterError
 from shunter.settings import Settings
@@ -68,7 +69,7 @@ def test_prefect_answers_and_schedules_a_cron_deployment(prefect_home: None) -> 
 
     from prefect import flow, get_client
     from prefect.schedules import Cron
-    from prefect.settings import PREFECT_API_URL, temporary_settings
+    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
     @flow
     def nothing() -> None:
@@ -90,7 +91,8 @@ def test_prefect_answers_and_schedules_a_cron_deployment(prefect_home: None) -> 
         wait_until_ready(service, process)
         assert json.loads(get(service.url + "/api/health")[1]) is True
         assert b"Prefect" in get(service.url)[1]
-        with temporary_settings({PREFECT_API_URL: service.url + "/api"}):
+        login = service.environment["PREFECT_SERVER_API_AUTH_STRING"]
+        with temporary_settings({PREFECT_API_URL: service.url + "/api", PREFECT_API_AUTH_STRING: login}):
             states = asyncio.run(scheduled())
     assert states
     assert set(states) == {"SCHEDULED"}
@@ -108,6 +110,7 @@ def test_command_ui_prints_both_addresses_and_stops_its_servers_when_told_to(pre
     command += ["--prefect-port", str(ports[0]), "--mlflow-port", str(ports[1])]
     ui = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert ui.stdout is not None
+    assert str(password_path()) in ui.stdout.readline()
     addresses = [ui.stdout.readline().strip() for _ in range(2)]
     assert addresses == [f"Prefect: http://127.0.0.1:{ports[0]}", f"MLflow: http://127.0.0.1:{ports[1]}"]
     ui.send_signal(signal.SIGTERM)

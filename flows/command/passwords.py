@@ -1,0 +1,66 @@
+"""The password of Prefect's server here: whoever has it can run things as this user, so only this user can read it."""
+
+import os
+import secrets
+from pathlib import Path
+
+from shunter.errors import ShunterError
+from shunter.settings import Settings
+
+USER = "shunter"
+
+
+def prefect_login() -> str:
+    """What Prefect's server asks for, `user:password`: the operator's own, else one that is made up once and kept.
+
+    The operator's own is in the variables that Prefect reads, of the server or, with those who only ask it, of clients.
+
+    Raises:
+        ShunterError: It cannot be kept.
+    """
+    own = os.environ.get("PREFECT_SERVER_API_AUTH_STRING")
+    if own:
+        return own
+    path = password_path()
+    try:
+        if known := _read(path) or os.environ.get("PREFECT_API_AUTH_STRING"):
+            return known
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _write(path, f"{USER}:{secrets.token_urlsafe(24)}")
+        return path.read_text()  # another command may have been first
+    except OSError as error:
+        raise ShunterError(
+            f"The password of Prefect's server cannot be kept in {path} ({error.strerror}): set SHUNTER_HOME to another."
+        ) from error
+
+
+def password_path() -> Path:
+    """File of the password, which nobody but its owner can read."""
+    return Settings().services_directory / "prefect-login"
+
+
+def login_advice() -> str:
+    """How a person gets into Prefect's web interface."""
+    is_own = os.environ.get("PREFECT_SERVER_API_AUTH_STRING") or not password_path().exists()
+    where = "of PREFECT_SERVER_API_AUTH_STRING" if is_own else f"in {password_path()}"
+    return f"Prefect's page asks once for the text {where}."
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        return None
+
+
+def _write(path: Path, login: str) -> None:
+    """Leave it there as a whole, unless another process has been faster."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}")
+    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as file:
+        file.write(login)
+    try:
+        os.link(partial, path)
+    except FileExistsError:
+        pass
+    finally:
+        partial.unlink()
