@@ -30,7 +30,7 @@ def prefect_login() -> str:
         return path.read_text()  # another command may have been first
     except OSError as error:
         raise ShunterError(
-            f"The password of Prefect's server cannot be kept in {path} ({error.strerror}): set SHUNTER_HOME to another."
+            f"Prefect's password cannot be kept in {path} ({error.strerror}): set SHUNTER_HOME to another."
         ) from error
 
 

@@ -44,7 +44,9 @@ class Servers:
 
     def get(self, path: str) -> Any:
         """Prefect's answer to a request that changes nothing."""
-        with urllib.request.urlopen(urllib.request.Request(f"{self.prefect}/api/{path}", headers=self._known)) as answer:
+        with urllib.request.urlopen(
+            urllib.request.Request(f"{self.prefect}/api/{path}", headers=self._known)
+        ) as answer:
             return json.load(answer)
 
     @property

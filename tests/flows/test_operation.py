@@ -136,9 +136,7 @@ def test_up_says_what_it_has_started_and_again_what_is_there(server: None, start
     assert running_services() == before
 
 
-def test_strangers_pages_and_names_are_refused_and_nobody_listens_to_other_machines(
-    server: None, ports: Ports
-) -> None:
+def test_strangers_pages_and_names_are_refused_and_nobody_listens_to_other_machines(server: None, ports: Ports) -> None:
     login = prefect_login()
     assert stat.S_IMODE(password_path().stat().st_mode) == 0o600
     known = {"Authorization": f"Basic {b64encode(login.encode()).decode()}"}
