@@ -1,6 +1,7 @@
 """The schema of a click log: which column is what, how ids are given and how the rows are split."""
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -202,7 +203,8 @@ class Schema(Options):
     def _check_columns(self) -> Self:
         read = [name for name in (self.weight, self.time) if name]
         named = [*self.label_columns, *self.features, *read]
-        if repeated := sorted({name for name in named if named.count(name) > 1 and name != self.time}):
+        count = Counter(named)
+        if repeated := sorted(name for name in count if count[name] > 1 and name != self.time):
             raise ValueError(f"columns are named twice: {', '.join(repeated)}")
         if self.time in self.label_columns:
             raise ValueError("the label cannot be the time")

@@ -1,6 +1,8 @@
 """CSV and Parquet files, read in batches with the columns that the schema names."""
 
 import csv
+import io
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +27,8 @@ from ingestion.time_format import AS_WRITTEN, TimeReading
 from shunter.errors import DataError
 
 _CSV_BLOCK_BYTES = 4 << 20
+_LARGEST_BLOCK_BYTES = 32 << 20
+_USUAL_COLUMNS = 64  # of more, a block holds more bytes, or each would be a few rows of many columns
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,8 @@ class CsvSource:
                 delimiter = self.schema.delimiter or ("\t" if ".tsv" in path.suffixes else ",")
                 header = _csv_header(path, delimiter)
                 _check_columns(path, header, self.schema)
-                yield from self._read(path, QuotedLines(path, stream, delimiter, len(header)), delimiter)
+                block_bytes = min(_CSV_BLOCK_BYTES * max(1, len(header) // _USUAL_COLUMNS), _LARGEST_BLOCK_BYTES)
+                yield from self._read(path, QuotedLines(path, stream, delimiter, len(header)), delimiter, block_bytes)
 
     def parse(self, chunk: TableChunk) -> RawBatch:
         """Read the columns of a chunk; a record without any value is a blank line and no row."""
@@ -67,7 +72,7 @@ class CsvSource:
             texts = texts.filter(~blank)
         return parse_table(replace(chunk, table=texts), self.schema, self.reading)
 
-    def _read(self, path: Path, stream: QuotedLines, delimiter: str) -> Iterator[TableChunk]:
+    def _read(self, path: Path, stream: QuotedLines, delimiter: str, block_bytes: int) -> Iterator[TableChunk]:
         malformed: dict[int, str] = {}
 
         def skip(row: pa_csv.InvalidRow) -> str:
@@ -75,7 +80,7 @@ class CsvSource:
             return "skip"
 
         options = {
-            "read_options": pa_csv.ReadOptions(use_threads=False, block_size=_CSV_BLOCK_BYTES),
+            "read_options": pa_csv.ReadOptions(use_threads=False, block_size=block_bytes),
             "parse_options": pa_csv.ParseOptions(
                 delimiter=delimiter, newlines_in_values=True, ignore_empty_lines=False, invalid_row_handler=skip
             ),
@@ -86,7 +91,8 @@ class CsvSource:
         }
         record = 2
         try:
-            for batch in pa_csv.open_csv(stream, **options):
+            # Buffered, for the reader takes what one call gives as a block.
+            for batch in pa_csv.open_csv(io.BufferedReader(stream, block_bytes), **options):
                 # The reader numbers the records that it skips: the others follow each other in the gaps.
                 records = np.arange(record, record + batch.num_rows + len(malformed))
                 records = records[~np.isin(records, list(malformed))][: batch.num_rows]
@@ -142,9 +148,10 @@ def parse_table(chunk: TableChunk, schema: Schema, reading: TimeReading) -> RawB
     problems: list[tuple[read.Mask, str, str]] = []
     series: dict[str, pl.Series] = {}
     lists = {field.column for field in schema.bags}
+    columns = dict(zip(chunk.table.columns, chunk.table.get_columns(), strict=True))
     for name in schema.columns:
-        _check_type(chunk, name, lists_allowed=name in lists)
-        series[name], invalid = read.as_text(chunk.table[name])
+        _check_type(chunk.path, columns[name], lists_allowed=name in lists)
+        series[name], invalid = read.as_text(columns[name])
         problems.append((invalid, name, "text in UTF-8"))
     labels, weights = read_labels(series, schema, problems), read_weights(series, schema, problems)
     moments = None
@@ -152,11 +159,10 @@ def parse_table(chunk: TableChunk, schema: Schema, reading: TimeReading) -> RawB
         moments = times.moments(series[schema.time], reading)
         problems.append((np.isnan(moments), schema.time, reading.expected))
     numeric = np.empty((len(schema.numeric), len(labels)), np.float32)
-    for index, name in enumerate(schema.numeric):
-        values, bad = read.numbers(series[name])
+    for index, (values, bad) in enumerate(read.numbers_of([series[name] for name in schema.numeric])):
         with np.errstate(over="ignore"):
             numeric[index] = values
-        problems.append((bad | np.isinf(numeric[index]), name, "a finite number"))
+        problems.append((bad | np.isinf(numeric[index]), schema.numeric[index], "a finite number"))
     keys = np.empty((len(schema.categorical), len(labels)), np.uint64)
     for index, field in enumerate(schema.categorical):
         keys[index] = read.keys(series[field.column], "text")
@@ -181,14 +187,14 @@ def read_bags(series: pl.Series, field: MultiValued) -> Bag:
     return bag.latest(field.length) if isinstance(field, Sequence) else bag
 
 
-def _check_type(chunk: TableChunk, name: str, *, lists_allowed: bool) -> None:
-    dtype = chunk.table.schema[name]
+def _check_type(path: Path, column: pl.Series, *, lists_allowed: bool) -> None:
+    name, dtype = column.name, column.dtype
     if isinstance(dtype, pl.List | pl.Array):
         if not lists_allowed:
-            raise DataError(f"Column {name} of {chunk.path} holds lists: name it under `multi_valued` in the schema.")
+            raise DataError(f"Column {name} of {path} holds lists: name it under `multi_valued` in the schema.")
         dtype = dtype.inner
     if not isinstance(dtype, pl.DataType) or dtype.is_nested():
-        raise DataError(f"Column {name} of {chunk.path} holds {dtype}, expected numbers, texts or lists of these.")
+        raise DataError(f"Column {name} of {path} holds {dtype}, expected numbers, texts or lists of these.")
 
 
 def _reject(
@@ -209,13 +215,16 @@ def _reject(
 
 
 def _check_columns(path: Path, found: list[str], schema: Schema) -> None:
-    if missing := [name for name in schema.columns if name not in found]:
-        raise DataError(
-            f"{path} lacks the columns {', '.join(missing)} of the schema: "
-            f"it has {', '.join(found[:20])}{', ...' if len(found) > 20 else ''}."
-        )
-    if twice := sorted({name for name in schema.columns if found.count(name) > 1}):
-        raise DataError(f"{path} has more than one column {', '.join(twice)}: rename them.")
+    count = Counter(found)
+    if missing := [name for name in schema.columns if name not in count]:
+        raise DataError(f"{path} lacks the columns {_listed(missing)} of the schema: it has {_listed(found)}.")
+    if twice := sorted({name for name in schema.columns if count[name] > 1}):
+        raise DataError(f"{path} has more than one column {_listed(twice)}: rename them.")
+
+
+def _listed(names: list[str]) -> str:
+    """The first of some names, each in a length that can be read."""
+    return ", ".join(name[:40] for name in names[:20]) + (", ..." if len(names) > 20 else "")
 
 
 def _csv_header(path: Path, delimiter: str) -> list[str]:

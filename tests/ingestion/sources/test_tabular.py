@@ -12,6 +12,9 @@ import polars as pl
 import pytest
 
 from engine.data.dataset import SPLITS, Dataset
+from ingestion.encoding.columns import numbers, numbers_of
+from ingestion.schema import Schema
+from ingestion.sources.tabular import CsvSource
 from shunter.errors import DataError
 from tests.ingestion.conftest import Ingest
 
@@ -275,3 +278,26 @@ def test_files_with_their_columns_in_another_order_are_aligned_by_name(
     same, other = (ingest_file(tmp_path / name, clicks_schema)[0] for name in ("same", "other"))
 
     assert all(np.array_equal(arrays(other)[name], array) for name, array in arrays(same).items())
+
+
+@pytest.mark.parametrize(("columns", "expected_blocks"), [(10, 3), (1_000, 1)])
+def test_a_wide_file_is_not_read_a_few_rows_at_a_time(tmp_path: Path, columns: int, expected_blocks: int) -> None:
+    names = ["click", *(f"c{number}" for number in range(columns))]
+    row = ",".join(["1", *["12345"] * columns]) + "\n"
+    (tmp_path / "wide.csv").write_text(",".join(names) + "\n" + row * (9_000_000 // len(row)))
+    schema = Schema.model_validate({"label": "click", "numeric": names[1:]})
+
+    chunks = list(CsvSource("wide", schema, (tmp_path / "wide.csv",)).chunks())
+
+    assert len(chunks) == expected_blocks
+    assert sum(len(chunk.lines) for chunk in chunks) == 9_000_000 // len(row)
+
+
+def test_many_columns_are_read_as_each_alone() -> None:
+    texts = pl.Series(["1", " 2.5 ", "", None, "x", "inf", "nan", "1e400"])
+    columns = [texts, pl.Series([1, None, 3, 4, 5, 6, 7, 8]), pl.Series([1.5, float("nan")] * 4), texts.reverse()]
+    for (values, bad), series in zip(numbers_of(columns), columns, strict=True):
+        alone, alone_bad = numbers(series)
+        assert np.array_equal(values, alone, equal_nan=True)
+        assert np.array_equal(bad, alone_bad)
+    assert numbers(texts)[1].tolist() == [False, False, False, False, True, True, False, True]
