@@ -17,6 +17,7 @@ from retraining.champion import open_champion, version_tags
 from retraining.nights import Night, judged, judged_later, log_night, log_plan, missing_days, nights_of
 from retraining.plan import NightPlan, yesterday
 from shunter.errors import RequestError
+from shunter.markdown import plain
 from shunter.requests import NightlyRequest
 from shunter.settings import Settings
 from tasks.challenger import Tonight, challenge
@@ -159,6 +160,6 @@ def _first_night(tonight: Tonight) -> Night:
 
 def _publish(night: Night) -> None:
     """Show the outcome in the Prefect UI."""
-    findings = "".join(f"\n- {finding.words}" for finding in night.findings)
-    text = f"# {night.day}: {night.outcome}\n\n{night.reason}\n{findings}\n"
-    create_markdown_artifact(text, key="nightly", description=night.reason)
+    findings = "".join(f"\n- {plain(finding.words)}" for finding in night.findings)
+    text = f"# {night.day}: {night.outcome}\n\n{plain(night.reason)}\n{findings}\n"
+    create_markdown_artifact(text, key="nightly", description=plain(night.reason))

@@ -16,8 +16,9 @@ from search.methods.registry import build_method
 from search.protocol import SearchMethod, Space
 from search.result import Setting, TuneResult, Usage, ranked, summarise
 from search.space.choose import check_not_empty, space_for
+from search.study.address import storage_address
 from search.study.loop import Loop, Progress
-from search.study.storage import failures, open_study, storage_address, storage_errors, trials_with_result
+from search.study.storage import failures, open_study, storage_errors, trials_with_result
 from search.study.trial import TrialContext
 from search.study.workers import open_executors
 from shunter.errors import InfeasibleError, QualityMissedError, TrainingError

@@ -1,5 +1,6 @@
 """Opening files of which others decide what they are: only regular ones, looked at after they were opened."""
 
+import contextlib
 import errno
 import os
 import stat
@@ -35,6 +36,27 @@ def open_regular(path: str | Path) -> BufferedReader:
         os.close(descriptor)
         raise OSError(errno.EINVAL, _KINDS.get(kind, "it is no regular file"), str(path))
     return os.fdopen(descriptor, "rb")
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder that nobody but its owner may look into; one that is there stays as it is.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def begin_private(file: Path) -> None:
+    """Make an empty file that nobody but its owner may read, for a library that fills it; one that is there stays.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    make_private(file.parent)
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def path_of(file: BufferedReader) -> Path:

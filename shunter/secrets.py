@@ -1,18 +1,25 @@
 """Secrets out of texts: what is logged, tracked, shown or stored passes through here."""
 
+import logging
 import os
 import re
 from functools import lru_cache
+from typing import Any
+from urllib.parse import unquote
 
 HIDDEN = "***"
 SHORTEST_SECRET = 6  # a shorter value would be found in words that have nothing to do with it
-_USER_INFO = re.compile(r"(?<=://)[^/@\s'\"]+@")
+# Up to the last @ of the word: a password may hold @ and /, and rather too much is hidden than too little.
+_USER_INFO = re.compile(r"(?<=://)(?:[^/:\s'\"]*:[^\s'\"]*|[^/\s'\"]+)@")
+_PASSWORD = re.compile(r"(?i)(?<![\w-])([\w.-]*(?:password|passwd|pwd)=)[^&\s'\"]+")
 _QUERY = re.compile(
     r"(?i)(?<=[?&;])([\w.-]*(?:token|secret|password|passwd|pwd|signature|sig|credential|api[_-]?key|access[_-]?key)"
     r"[\w.-]*=)[^&\s'\";,]+"
 )
 _SECRET_NAME = re.compile(r"(?i)(PASSWORD|PASSWD|SECRET|TOKEN|API_?KEY|ACCESS_KEY|AUTH_STRING|CREDENTIAL)")
-_ADDRESS_NAME = re.compile(r"(?i)(URI|URL|DSN|CONNECTION)$")
+_ADDRESS_NAME = re.compile(r"(?i)(URI|URL|DSN|CONNECTION|STORAGE)$")
+
+_kept: list[str] = []  # of addresses that came from elsewhere than the environment
 
 
 def without_secrets(text: str) -> str:
@@ -24,9 +31,47 @@ def without_secrets(text: str) -> str:
     Returns:
         The text with `***` in their places.
     """
-    for value in _secret_values(tuple(sorted(os.environ.items()))):
+    for value in (*_kept, *_secret_values(tuple(sorted(os.environ.items())))):
         text = text.replace(value, HIDDEN)
-    return _QUERY.sub(rf"\1{HIDDEN}", _USER_INFO.sub(f"{HIDDEN}@", text))
+    text = _PASSWORD.sub(rf"\1{HIDDEN}", _USER_INFO.sub(f"{HIDDEN}@", text))
+    return _QUERY.sub(rf"\1{HIDDEN}", text)
+
+
+def has_password(address: str) -> bool:
+    """Whether an address holds a password, in the clear."""
+    users = (info.rstrip("@").partition(":")[2] for info in _USER_INFO.findall(address))
+    return any(word.strip("*") for word in users) or bool(_PASSWORD.search(address) or _QUERY.search(address))
+
+
+def keep_secret(address: str) -> None:
+    """Hide an address and its password from now on, wherever they stand, though no variable holds them."""
+    found = {address} if has_password(address) else set()
+    for info in _USER_INFO.findall(address):
+        password = info.rstrip("@").partition(":")[2]
+        found |= {password, unquote(password)}
+    _kept[:] = sorted({*_kept, *(value for value in found if len(value) >= SHORTEST_SECRET)}, key=len, reverse=True)
+
+
+def hide_in_logs() -> None:
+    """Let every line that is logged from now on pass through here, with the errors in it."""
+    make = logging.getLogRecordFactory()
+    if getattr(make, "hides_secrets", False):
+        return
+
+    def make_hidden(*args: Any, **options: Any) -> logging.LogRecord:
+        record = make(*args, **options)
+        try:
+            told = record.getMessage()
+        except Exception:  # what cannot be formatted is reported by the handler
+            return record
+        if (hidden := without_secrets(told)) != told:
+            record.msg, record.args = hidden, None
+        if record.exc_info:
+            record.exc_text = without_secrets(logging.Formatter().formatException(record.exc_info))
+        return record
+
+    make_hidden.hides_secrets = True  # type: ignore[attr-defined]
+    logging.setLogRecordFactory(make_hidden)
 
 
 @lru_cache(maxsize=4)

@@ -1,6 +1,7 @@
 """The steps. One folder is one step: its `__init__` exports the Prefect task, the files beside it do the work."""
 
 from ingestion.sources.guard import restrict_where
+from shunter.secrets import hide_in_logs
 
 
 def _came_through_a_deployment() -> bool:
@@ -11,3 +12,4 @@ def _came_through_a_deployment() -> bool:
 
 
 restrict_where(_came_through_a_deployment)
+hide_in_logs()

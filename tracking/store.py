@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from shunter.errors import TrackingError, first_line
+from shunter.files import begin_private, make_private
 from shunter.secrets import without_secrets
 from shunter.settings import Settings
 from tracking.client import TrackingClient
@@ -39,7 +40,8 @@ def open_store() -> TrackingClient:
     """
     with tracking_errors():
         if is_file_store():
-            Settings().tracking_root.mkdir(parents=True, exist_ok=True)
+            make_private(Settings().home)
+            begin_private(Settings().tracking_root / "mlflow.db")
             # A first start would otherwise tell on the terminal how it creates its tables.
             logging.getLogger("mlflow.store.db").setLevel(logging.WARNING)
         return TrackingClient(tracking_uri(), experiment_id)

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from shunter.errors import ShunterError
+from shunter.files import begin_private, make_private
 from shunter.settings import PROJECT_ROOT, Settings
 
 
@@ -58,9 +59,11 @@ def ensure_home() -> None:
     Raises:
         ShunterError: They cannot be created there.
     """
-    for folder in (Path(os.environ["PREFECT_HOME"]), Settings().tracking_root):
+    for folder in (Settings().home, Path(os.environ["PREFECT_HOME"]), Settings().tracking_root):
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_private(folder)
+            if folder == Path(os.environ["PREFECT_HOME"]):
+                begin_private(folder / "prefect.db")
         except OSError as error:
             raise ShunterError(
                 f"The folder {folder} cannot be created ({error.strerror}): set SHUNTER_HOME to another."

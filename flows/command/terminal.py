@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from shunter.errors import ShunterError
+from shunter.secrets import without_secrets
 
 INTERRUPTED = 130  # what a shell reports for Ctrl-C
 
@@ -48,17 +49,17 @@ def one_sentence_errors(interrupted: str = "Interrupted.", *, as_json: bool = Fa
 
 def print_json(value: Any) -> None:
     """Print one JSON object on standard output, and nothing else."""
-    typer.echo(json.dumps(value, indent=1, allow_nan=False))
+    typer.echo(without_secrets(json.dumps(value, indent=1, allow_nan=False)))
 
 
 def print_line(sentence: str) -> None:
     """Print one sentence on standard output, whatever it holds and however long it is."""
-    console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+    console.print(without_secrets(sentence), markup=False, highlight=False, soft_wrap=True)
 
 
 def say(sentence: str) -> None:
     """Print one sentence on stderr, whatever it holds and however long it is."""
-    errors.print(sentence, markup=False, highlight=False, soft_wrap=True)
+    errors.print(without_secrets(sentence), markup=False, highlight=False, soft_wrap=True)
 
 
 def report_undelivered() -> None:

@@ -35,12 +35,17 @@ def restrict_where(is_foreign: Callable[[], bool]) -> None:
     _FOREIGN.append(is_foreign)
 
 
+def is_foreign_request() -> bool:
+    """Whether others than this machine's user may have written the request that is being served."""
+    return any(is_foreign() for is_foreign in _FOREIGN)
+
+
 def allowed_roots() -> tuple[Path, ...] | None:
     """The folders that may be read; None for all of them."""
     settings = Settings()
     if settings.data_roots:
         return tuple(Path(root).expanduser().resolve() for root in settings.data_roots.split(os.pathsep) if root)
-    return (settings.deployment_data_directory.resolve(),) if any(is_foreign() for is_foreign in _FOREIGN) else None
+    return (settings.deployment_data_directory.resolve(),) if is_foreign_request() else None
 
 
 def check_words(part: str) -> None:

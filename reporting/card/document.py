@@ -4,6 +4,8 @@ import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shunter.markdown import plain
+
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1c1e21; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.6rem; margin-bottom: .2rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
@@ -59,9 +61,9 @@ class Section:
 
 def to_markdown(title: str, sections: Sequence[Section]) -> str:
     """The document as Markdown; its pictures are referred to."""
-    lines = [f"# {title}"]
+    lines = [f"# {plain(title)}"]
     for section in sections:
-        lines += ["", f"## {section.title}"]
+        lines += ["", f"## {plain(section.title)}"]
         for part in section.parts:
             lines += ["", *_markdown(part)]
     return "\n".join(lines) + "\n"
@@ -81,14 +83,14 @@ def to_html(title: str, sections: Sequence[Section]) -> str:
 def _markdown(part: Part) -> list[str]:
     match part:
         case Paragraph(text):
-            return [text]
+            return [plain(text)]
         case Points(items):
-            return [f"- {item}" for item in items]
+            return [f"- {plain(item)}" for item in items]
         case Table(columns, rows):
-            cells = [columns, ["---"] * len(columns), *rows]
-            return ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells]
+            head, *below = ["| " + " | ".join(map(plain, row)) + " |" for row in (columns, *rows)]
+            return [head, "|" + " --- |" * len(columns), *below]
         case Picture(file, _, alternative):
-            return [f"![{alternative}]({file})"]
+            return [f"![{plain(alternative)}]({file})"]
 
 
 def _html(part: Part) -> str:

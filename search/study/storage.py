@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from optuna.storages import BaseStorage
     from optuna.trial import FrozenTrial
 
-FILE = "study.db"
 FAILURE = "failure"  # attribute of a trial that failed by itself, in contrast to one that was interrupted
 RETRY_OF = "retry_of"
 OWNER = "owner"
@@ -45,20 +44,6 @@ def storage_errors(storage: str) -> Iterator[None]:
         ) from error
 
 
-def storage_address(directory: Path, shared: str | None) -> str:
-    """Where the study is kept.
-
-    Args:
-        directory: Folder of the run alone.
-        shared: Address of a database, or a path, to use instead.
-    """
-    if shared is None:
-        return f"sqlite:///{directory.resolve() / FILE}"
-    if "://" in shared or shared.endswith(".journal"):
-        return shared
-    return f"sqlite:///{Path(shared).expanduser().resolve()}"
-
-
 def open_study(
     address: str, space: Space, *, cost: Cost | None = None, belongs_to: str = "", is_shared: bool = False
 ) -> "Study":
@@ -67,7 +52,7 @@ def open_study(
     Trials that a kill or Ctrl-C left open are closed and tried once more.
 
     Args:
-        address: Address from `storage_address`.
+        address: Address from `search.study.address.storage_address`.
         space: Space that is searched.
         cost: Cost that NE is weighed against; None searches for the lowest NE alone.
         belongs_to: Anything else that tells this study from others in a shared storage.

@@ -3,10 +3,13 @@
 from enum import StrEnum
 from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from shunter.requests.groups import Group
+from shunter.secrets import has_password
 
+FROM_VARIABLE, FROM_SECRET = "env:", "secret:"  # before the name of what holds an address
+WITHOUT_PASSWORD = r"^(?!.*://[^/:]*:[^@]*@)(?!.*(password|passwd|pwd)=).*$"
 TRIALS = 9  # of a search without any budget
 
 
@@ -101,8 +104,10 @@ class SearchRequest(SearchBudget, frozen=True, title="Search"):
     search_storage: str | None = Field(
         default=None,
         min_length=1,
-        description="Database of the search, such as postgresql://... or a path that ends in .db or .journal, which "
-        "several machines or later runs share; if omitted, the run's own folder.",
+        description="Database of the search that several machines or later runs share: a path that ends in .db or "
+        ".journal, an address such as postgresql://host/name, or env:NAME or secret:NAME for the variable or the "
+        "secret of Prefect that holds an address with a password; if omitted, the run's own folder.",
+        json_schema_extra={"pattern": WITHOUT_PASSWORD},  # so that Prefect refuses it before it is kept
     )
 
     @property
@@ -110,6 +115,16 @@ class SearchRequest(SearchBudget, frozen=True, title="Search"):
         """What is searched."""
         is_dnas = self.search_method == SearchMethodName.DNAS
         return self.search_space or (SearchSpaceName.ARCHITECTURE if is_dnas else SearchSpaceName.SETTINGS)
+
+    @field_validator("search_storage")
+    @classmethod
+    def _check_storage(cls, address: str | None) -> str | None:
+        if address is not None and has_password(address):
+            raise ValueError(
+                "the address of --search-storage holds a password, which would be kept with the request: set a "
+                "variable to the address and give its name, as in --search-storage env:SHUNTER_SEARCH_STORAGE"
+            )
+        return address
 
     @model_validator(mode="after")
     def _check_space(self) -> Self:

@@ -3,6 +3,7 @@
 from reporting.card.document import to_html, to_markdown
 from reporting.card.figures import ModelCard
 from reporting.card.sections import card_title, pictures, sections, summary_sentence
+from shunter.markdown import plain
 from tracking.registry.card import artifact_link, describe_model, log_texts
 from tracking.registry.models import RegisteredModel
 from tracking.reports import log_config
@@ -38,11 +39,9 @@ def describe_version(card: ModelCard, registered: RegisteredModel) -> None:
         TrackingError: The store fails.
     """
     link = artifact_link(card.run_id, CARD_PAGE)
-    limits = "\n".join(f"- {sentence}" for sentence in card.limits)
-    describe_model(
-        registered,
-        f"**[{card_title(card)}]({link})**\n\n{summary_sentence(card)} {card.reason}\n\nLimits:\n\n{limits}\n",
-    )
+    limits = "\n".join(f"- {plain(sentence)}" for sentence in card.limits)
+    summary = f"{plain(summary_sentence(card))} {plain(card.reason)}"
+    describe_model(registered, f"**[{plain(card_title(card))}]({link})**\n\n{summary}\n\nLimits:\n\n{limits}\n")
 
 
 def _show_in_prefect(markdown: str) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 
 from engine.stalls.report import StallReport
+from shunter.markdown import plain
 
 
 def publish(report: StallReport, advice: Iterable[str]) -> None:
@@ -20,10 +21,10 @@ def publish(report: StallReport, advice: Iterable[str]) -> None:
         }
         for stall in report.stalls
     ]
-    title = f"Stalls of {report.model} on {report.data_name}, interval of 95 %"
-    create_table_artifact(table=rows, key="stalls", description=title)
-    sentences = "\n".join(f"- {sentence}" for sentence in advice) or "Nothing was found to wait for."
-    create_markdown_artifact(f"# {report.model} on {report.data_name}\n\n{sentences}\n", key="stall-advice")
+    job = f"{plain(report.model)} on {plain(report.data_name)}"
+    create_table_artifact(table=rows, key="stalls", description=f"Stalls of {job}, interval of 95 %")
+    sentences = "\n".join(f"- {plain(sentence)}" for sentence in advice) or "Nothing was found to wait for."
+    create_markdown_artifact(f"# {job}\n\n{sentences}\n", key="stall-advice")
 
 
 def _milliseconds(seconds: float | None) -> str:

@@ -6,6 +6,7 @@ from planner.calibration import FEWEST
 from planner.decide import Decision
 from planner.describe import JobSize
 from planner.explain.cells import how_sure
+from shunter.markdown import plain
 from shunter.requests import Objective
 
 TABLE_KEY = "decision"
@@ -22,7 +23,7 @@ def publish(decision: Decision) -> None:
         return
     rows = decision.table_rows()
     left_out = "" if decision.considered <= MOST_ROWS else f" The first {MOST_ROWS} of {decision.considered} rows."
-    create_table_artifact(table=rows[:MOST_ROWS], key=TABLE_KEY, description=f"{decision.reason}{left_out}")
+    create_table_artifact(table=rows[:MOST_ROWS], key=TABLE_KEY, description=f"{plain(decision.reason)}{left_out}")
     create_markdown_artifact(markdown=as_markdown(decision), key=REASON_KEY)
 
 
@@ -36,19 +37,19 @@ def as_markdown(decision: Decision) -> str:
     )
     memory = _range(chosen.memory_interval, chosen.memory_level)
     lines = [
-        f"# {decision.placement.label}",
+        f"# {plain(decision.placement.label)}",
         "",
-        decision.reason,
+        plain(decision.reason),
         "",
-        decision.explanation,
+        plain(decision.explanation),
         "",
-        *(f"- {note}" for note in decision.notes),
+        *(f"- {plain(note)}" for note in decision.notes),
         "",
         "| | expected for the whole job | interval | figure |",
         "|---|---|---|---|",
         f"| time | {decision.hours:.4g} h | {time} | step {prediction.step_seconds_source} |",
         f"| energy | {_or_unknown(decision.kwh)} kWh | {energy} | power {prediction.energy_source} |",
-        f"| cost | {_or_unknown(decision.cost)} | {cost} | time and price ({price}) |",
+        f"| cost | {_or_unknown(decision.cost)} | {cost} | time and price ({plain(price)}) |",
         *_carbon_row(chosen),
         f"| memory | {decision.memory_gib:.3g} GiB | {memory} | {prediction.memory_source} |",
         "",
@@ -61,7 +62,7 @@ def as_markdown(decision: Decision) -> str:
     if excluded:
         lines += ["", f"Excluded: {decision.considered - decision.feasible} of {decision.considered}.", ""]
         lines += [
-            f"- {row.candidate.placement.label}: {', '.join(miss.text for miss in row.excluded_by)}"
+            f"- {plain(row.candidate.placement.label)}: {', '.join(plain(miss.text) for miss in row.excluded_by)}"
             for row in excluded[:MOST_ROWS]
         ]
     return "\n".join(lines)

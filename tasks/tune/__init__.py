@@ -12,6 +12,7 @@ from planner.predict.observe import ObserveStep, observer
 from search.job import SearchJob
 from search.result import TuneResult
 from search.search import search
+from search.study.address import read_secrets_with
 from shunter.requests import TrainRequest
 from tasks.retries import retried
 from tasks.tune.report import publish_search, trial_progress
@@ -32,3 +33,16 @@ def tune(
     """Search settings within the budget, with the progress shown in the Prefect UI."""
     with trial_progress() as on_trial:
         return search(job, should_stop=should_stop, on_trial=on_trial, place=place)
+
+
+def _read_secret(name: str) -> str | None:
+    """The text of a block of Prefect, None where there is none of that name."""
+    from prefect.blocks.system import Secret
+
+    try:
+        return str(Secret.load(name, _sync=True).get())  # pyright: ignore[reportCallIssue, reportAttributeAccessIssue]
+    except ValueError:
+        return None
+
+
+read_secrets_with(_read_secret)

@@ -13,6 +13,7 @@ from engine.pareto import hypervolume
 from reporting.front_figure import front_figure
 from search.front import AXES, all_rows, front_rows
 from search.result import TuneResult
+from shunter.markdown import plain
 from tracking.reports import log_files
 
 FIGURE, FRONT, TABLE = "front.png", "front.json", "trials.csv"
@@ -85,7 +86,7 @@ def front_markdown(result: TuneResult) -> str:
 
 
 def _cell(value: Any) -> str:
-    return "" if value is None else str(value)
+    return "" if value is None else plain(value)
 
 
 def _show_in_prefect(result: TuneResult, picture: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from search.result import TuneResult
-from search.study.storage import FILE
+from search.study.address import FILE
 from tasks.tune.front_report import publish_front
 from tracking.reports import log_files
 from tracking.runs import open_run

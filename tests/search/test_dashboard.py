@@ -16,7 +16,8 @@ import pytest
 from flows.command.services import free_port
 from search.protocol import Outcome
 from search.space.settings import SearchSpace
-from search.study.storage import FILE, open_study, record, storage_address, tell
+from search.study.address import FILE, storage_address
+from search.study.storage import open_study, record, tell
 
 SECONDS = 120
 

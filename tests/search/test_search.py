@@ -20,8 +20,9 @@ from search.job import SearchJob
 from search.result import TuneResult
 from search.search import search
 from search.space.settings import SearchSpace
+from search.study.address import storage_address
 from search.study.loop import Progress
-from search.study.storage import open_study, storage_address
+from search.study.storage import open_study
 from shunter.errors import RequestError, TrainingError
 from shunter.requests import TrainRequest
 from tests.engine.synthetic import write_dataset

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from shunter.errors import TrackingError
-from shunter.files import open_regular
+from shunter.files import make_private, open_regular
 from shunter.settings import Settings
 from tracking.registry.trusted import DATA, WEIGHTS
 
@@ -166,7 +166,7 @@ def _key(*, make: bool) -> bytes:
     """The key of the home; empty where there is none and none is to be made."""
     path = Settings().model_key_path
     if make and not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path.parent)
         temporary = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file:

@@ -13,6 +13,7 @@ from urllib.parse import urlparse
 
 from engine.checkpoint.storage import load_model
 from shunter.errors import RequestError, TrackingError
+from shunter.markdown import plain
 from tracking.registry.client import RegistryClient, open_registry
 from tracking.registry.signing import checked_copy
 from tracking.registry.trusted import DATA
@@ -142,7 +143,7 @@ def tag_version(version: Version, tags: Mapping[str, str], note: str | None = No
         for key, text in tags.items():
             registry.set_version_tag(version.name, version.version, key, text)
         if note is not None:
-            registry.describe_version(version.name, version.version, note)
+            registry.describe_version(version.name, version.version, plain(note))
 
 
 def roll_back(name: str, to: int | None = None) -> tuple[Version, Version]:

@@ -12,7 +12,8 @@ from search.context import SearchContext
 from search.methods.registry import METHODS, build_method
 from search.protocol import BudgetLeft, Outcome
 from search.space.settings import SearchSpace
-from search.study.storage import open_study, record, storage_address, tell
+from search.study.address import storage_address
+from search.study.storage import open_study, record, tell
 from shunter.errors import RequestError
 from shunter.requests import SearchMethodName
 from tests.engine.synthetic import write_dataset

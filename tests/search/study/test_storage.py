@@ -14,6 +14,7 @@ from search.result import ranked
 from search.space.choose import check_not_empty
 from search.space.settings import SearchSpace
 from search.study import storage as studies
+from search.study.address import storage_address
 from search.study.storage import (
     OWNER,
     begun_trials,
@@ -23,7 +24,6 @@ from search.study.storage import (
     open_study,
     outcome_of,
     record,
-    storage_address,
     storage_errors,
     tell,
 )

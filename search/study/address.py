@@ -1,0 +1,81 @@
+"""Where a study is kept, from what the request says of it: a path, an address, or where the address is to be found.
+
+An address with a password comes from a variable or from a secret of Prefect's, by name. So it is in no command line and
+in none of the places where requests are kept.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from ingestion.sources.guard import check_paths, is_foreign_request
+from shunter.errors import RequestError
+from shunter.requests.search import FROM_SECRET, FROM_VARIABLE
+from shunter.secrets import keep_secret
+
+FILE = "study.db"
+SCHEMES = ("postgresql", "mysql", "mariadb")  # of databases that requests of others may name
+OWN_NAME = "SHUNTER_SEARCH_STORAGE"  # how the variables begin that requests of others may name
+
+_READERS: list[Callable[[str], str | None]] = []
+
+
+def read_secrets_with(reader: Callable[[str], str | None]) -> None:
+    """Say how the secret of a name is read; whoever knows a store of secrets does."""
+    _READERS[:] = [reader]
+
+
+def storage_address(directory: Path, shared: str | None) -> str:
+    """Where the study is kept.
+
+    Args:
+        directory: Folder of the run alone.
+        shared: Address of a database, a path, or `env:` or `secret:` with the name of what holds either.
+
+    Raises:
+        RequestError: There is no such variable or secret, or somebody else's request names what it may not.
+    """
+    if shared is None:
+        return f"sqlite:///{directory.resolve() / FILE}"
+    if shared.startswith((FROM_VARIABLE, FROM_SECRET)):
+        address = _looked_up(shared)
+        keep_secret(address)
+        return _as_address(address)
+    if is_foreign_request():
+        _check_foreign(shared)
+    return _as_address(shared)
+
+
+def _as_address(shared: str) -> str:
+    if "://" in shared or shared.endswith(".journal"):
+        return shared
+    return f"sqlite:///{Path(shared).expanduser().resolve()}"
+
+
+def _looked_up(shared: str) -> str:
+    _, _, name = shared.partition(":")
+    if is_foreign_request() and not name.upper().replace("-", "_").startswith(OWN_NAME):
+        raise RequestError(
+            f"The search's storage {shared} cannot be named in a request to a deployment: use a variable or a secret "
+            f"whose name begins with {OWN_NAME}."
+        )
+    is_variable = shared.startswith(FROM_VARIABLE)
+    read = os.environ.get if is_variable else next(iter(_READERS), lambda _: None)
+    found = read(name)
+    if not found:
+        what = "variable" if is_variable else "secret of Prefect"
+        raise RequestError(f"The {what} {name} of --search-storage is not set here: set it to the database's address.")
+    return found
+
+
+def _check_foreign(shared: str) -> None:
+    """What a request may name that others than this machine's user may have written."""
+    scheme, separator, rest = shared.partition("://")
+    if separator and scheme.partition("+")[0] not in (*SCHEMES, "sqlite"):
+        raise RequestError(
+            f"The search's storage is of the kind {scheme!r}, and a request to a deployment may name a path, sqlite, "
+            f"{', '.join(SCHEMES[:-1])} or {SCHEMES[-1]} only."
+        )
+    if not separator or scheme.startswith("sqlite"):
+        path = rest.partition("?")[0].removeprefix("/") if separator else shared
+        check_paths([Path(path).expanduser()], told=path)

@@ -1,0 +1,51 @@
+"""What Shunter makes is for its owner alone, whatever the umask says."""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flows.command.environment import ensure_home
+from shunter.files import begin_private, open_regular
+from shunter.settings import Settings
+from tracking.store import open_store
+
+
+@pytest.fixture(autouse=True)
+def lavish_umask() -> Iterator[None]:
+    before = os.umask(0o000)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_home_and_its_databases_are_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "deep" / "home"
+    monkeypatch.setenv("SHUNTER_HOME", str(home))
+    monkeypatch.setenv("PREFECT_HOME", str(home / "prefect"))
+    ensure_home()
+    open_store()
+    assert {path.name: mode(path) for path in (home, home / "prefect", home / "mlflow")} == {
+        "home": 0o700,
+        "prefect": 0o700,
+        "mlflow": 0o700,
+    }
+    assert mode(home / "prefect" / "prefect.db") == mode(Settings().tracking_root / "mlflow.db") == 0o600
+
+
+def test_what_is_there_stays_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    path.write_text("kept")
+    path.chmod(0o644)
+    begin_private(path)
+    assert (path.read_text(), mode(path)) == ("kept", 0o644)
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="it is a folder"):
+        open_regular(tmp_path)

@@ -1,0 +1,45 @@
+"""Texts of others within Markdown: what a reader sees is the text, and nothing else happens."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from shunter.markdown import plain
+
+ATTACKS = [
+    "[free](javascript:alert(1))",
+    "![x](http://evil/pixel.png)",
+    "<img src=x onerror=alert(1)>",
+    "a\n\n# heading\n- item",
+    "| cell | break |",
+    "# heading",
+    "1. first",
+    "- item",
+    "`code` *bold* __also__",
+    "a &lt;b&gt;",
+]
+
+
+def rendered(text: str) -> str:
+    return MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
+
+
+@pytest.mark.parametrize("text", ATTACKS)
+def test_a_text_stays_a_text(text: str) -> None:
+    shown = rendered(f"Column {plain(text)} is missing.")
+    assert re.findall(r"<(\w+)", shown) == ["p"]
+    assert re.findall(r"<(\w+)", rendered(plain(text))) == ["p"]
+
+
+@given(st.text(min_size=1))
+def test_no_text_makes_a_link_a_picture_or_a_tag(text: str) -> None:
+    assert set(re.findall(r"<(\w+)", rendered(f"Column {plain(text)} is missing."))) <= {"p"}
+
+
+def test_ordinary_words_stay_readable() -> None:
+    assert plain("time_of_day is 5 % (of 3,000 rows): see day-1.csv #2.") == (
+        "time_of_day is 5 % (of 3,000 rows): see day-1.csv #2."
+    )
