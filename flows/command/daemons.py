@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -32,6 +33,13 @@ class Daemon(BaseModel):
     def port(self) -> int:
         """Where it listens."""
         return int(self.url.rpartition(":")[2])
+
+    @property
+    def since(self) -> datetime:
+        """When it began, while it runs."""
+        import psutil
+
+        return datetime.fromtimestamp(psutil.Process(self.pid).create_time(), UTC)
 
     @property
     def is_alive(self) -> bool:

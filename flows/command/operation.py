@@ -65,8 +65,7 @@ def up(ports: Ports, directory: Path, say: Say, **nightly: str | None) -> None:
 
             given = {name: value for name, value in nightly.items() if value is not None}
             names = register_deployments(directory, NightlySchedule.model_validate(given))
-            if find("Worker") is None:
-                recover(say)
+            recover(say, server_since=prefect.since, has_worker=find("Worker") is not None)
             _ensure([worker_service(prefect.url, free_port())], undo, say)
         say(f"Deployments: {', '.join(name.partition('/')[0] for name in names)}")
         say(login_advice())
@@ -106,7 +105,7 @@ def _stop_runs(prefect: Daemon, *, has_worker: bool, say: Say) -> None:
         from flows.command.recovery import interrupt, recover
 
         try:
-            (interrupt if has_worker else recover)(say)
+            interrupt(say) if has_worker else recover(say, server_since=prefect.since)
         except httpx.HTTPError as error:
             say(f"Prefect does not answer ({type(error).__name__}): the next `shunter up` takes care of its runs.")
 

@@ -2,8 +2,10 @@
 
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID
 
@@ -14,28 +16,34 @@ from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.states import AwaitingRetry, Cancelled, Cancelling, Crashed
 
 from flows.command.daemons import process_mark
-from flows.command.services import WORK_POOL
+from flows.command.services import WORK_POOL, worker_name
 from tasks.notify import notify_about
 
 MOST_ATTEMPTS = 3  # a run that takes its worker down each time must not do so for ever
 GRACE_SECONDS = 60.0
 POLL_SECONDS = 0.5
+SILENCE = timedelta(minutes=10)  # after which a worker elsewhere, which gives a sign of life twice a minute, is gone
+WORKER_LABEL = "prefect.worker.name"  # which Prefect's worker gives to a run before it starts its process
 UNFINISHED = [StateType.RUNNING, StateType.PENDING, StateType.CANCELLING]
 
 Say = Callable[[str], None]
 
 
-def recover(say: Say) -> None:
+def recover(say: Say, *, server_since: datetime, has_worker: bool = False) -> None:
     """Take care of the runs of a worker that is gone: killed, or lost with the machine.
 
-    What still runs of them is stopped, as nobody watches it. A run that was being cancelled is cancelled; another one
-    is marked as crashed and goes on from its last checkpoint with the next worker, at most `MOST_ATTEMPTS` times.
+    These are the runs of this home's worker, and of workers elsewhere that have been silent for long while the server
+    could hear them; those of other workers are left alone. What still runs of them here is stopped, as nobody watches
+    it. A run that was being cancelled is cancelled; another one is marked as crashed and goes on from its last
+    checkpoint with the next worker, at most `MOST_ATTEMPTS` times.
 
     Args:
         say: Told what happens to each.
+        server_since: When Prefect's server has begun to hear workers.
+        has_worker: Whether this home's worker lives, and takes care of its own.
     """
     with get_client(sync_client=True) as client:
-        for run in _runs(client, UNFINISHED):
+        for run in _abandoned(client, server_since, has_worker, say):
             _stop_processes(run.id)
             if run.state is not None and run.state.is_cancelling():
                 client.set_flow_run_state(run.id, Cancelled(), force=True)
@@ -51,17 +59,19 @@ def recover(say: Say) -> None:
 
 
 def interrupt(say: Say) -> None:
-    """Stop what the living worker runs, each after a checkpoint, and let it go on with the next worker.
+    """Stop what the living worker of this home runs, each after a checkpoint, and let it go on with the next one.
 
     Args:
         say: Told what happens to each.
     """
     with get_client(sync_client=True) as client:
-        interrupted = _runs(client, [StateType.RUNNING, StateType.PENDING])
+        runs = _runs(client, [StateType.RUNNING, StateType.PENDING])
+        interrupted = [run for run in runs if _is_ours(run)]
+        _name_others([run for run in runs if not _is_ours(run)], say)
         for run in interrupted:
             client.set_flow_run_state(run.id, Cancelling(message="Shunter is stopped."), force=True)
         deadline = time.monotonic() + GRACE_SECONDS
-        while time.monotonic() < deadline and _runs(client, UNFINISHED):
+        while time.monotonic() < deadline and any(map(_is_ours, _runs(client, UNFINISHED))):
             time.sleep(POLL_SECONDS)
         for run in interrupted:
             _stop_processes(run.id)
@@ -90,6 +100,31 @@ def _runs(client: SyncPrefectClient, states: list[StateType]) -> list[FlowRun]:
         flow_run_filter=FlowRunFilter.model_validate({"state": {"type": {"any_": states}}}),
         work_pool_filter=WorkPoolFilter.model_validate({"name": {"any_": [WORK_POOL]}}),
     )
+
+
+def _abandoned(client: SyncPrefectClient, server_since: datetime, has_worker: bool, say: Say) -> list[FlowRun]:
+    """Unfinished runs that nobody watches any more."""
+    runs = _runs(client, UNFINISHED)
+    ours, others = [run for run in runs if _is_ours(run)], [run for run in runs if not _is_ours(run)]
+    gone = []
+    if others and datetime.now(UTC) - server_since > SILENCE:
+        heard = {one.name: one.last_heartbeat_time for one in client.read_workers_for_work_pool(WORK_POOL)}
+        alive = {name for name, last in heard.items() if last and datetime.now(UTC) - last < SILENCE}
+        gone = [run for run in others if run.labels[WORKER_LABEL] not in alive]
+    _name_others([run for run in others if run not in gone], say)
+    return gone if has_worker else ours + gone
+
+
+def _is_ours(run: FlowRun) -> bool:
+    """Whether the worker of this home runs it; also where it was lost before any worker had given its name."""
+    name = str(run.labels.get(WORKER_LABEL, worker_name()))
+    former = socket.gethostname()  # what an earlier version has called it
+    return name == former or name.rpartition("-")[2] == worker_name().rpartition("-")[2]
+
+
+def _name_others(runs: list[FlowRun], say: Say) -> None:
+    for run in runs:
+        say(f"{run.name} is run by the worker {run.labels[WORKER_LABEL]} and left to it.")
 
 
 def _resume(client: SyncPrefectClient, run: FlowRun) -> None:

@@ -1,6 +1,7 @@
 """The servers of this machine: how each is started, and how they are run until Ctrl-C."""
 
 import contextlib
+import hashlib
 import os
 import signal
 import socket
@@ -15,8 +16,10 @@ from dataclasses import dataclass
 from flows.command.exposure import LOOPBACK, check_prefect, exposure, mlflow_auth
 from flows.command.passwords import prefect_login
 from shunter.errors import RequestError, ShunterError
+from shunter.settings import Settings
 
-START_SECONDS = 120
+PATIENCE_SECONDS = 120  # with a server that starts and does nothing: a slow machine may take as long as it needs
+PROGRESS_SECONDS = 0.5  # of processor time within that; a server that only waits needs less
 WORK_POOL = "shunter"
 
 
@@ -109,7 +112,7 @@ def worker_service(prefect_url: str, port: int) -> Service:
     """
     command = (
         *(sys.executable, "-m", "prefect", "worker", "start", "--pool", WORK_POOL, "--type", "process"),
-        *("--name", socket.gethostname(), "--with-healthcheck"),
+        *("--name", worker_name(), "--with-healthcheck"),
     )
     environment = {
         "PREFECT_API_URL": f"{prefect_url}/api",
@@ -120,6 +123,17 @@ def worker_service(prefect_url: str, port: int) -> Service:
         "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "INFO",  # its log is a file, not the user's terminal
     }
     return Service(name="Worker", command=command, environment=environment, port=port, health_path="/health")
+
+
+def worker_name() -> str:
+    """Name of this home's worker on this machine, by which its runs are told from those of other workers.
+
+    It stays the same through restarts, also of a container under another name.
+    """
+    from hardware.devices.identity import machine_id
+
+    own = f"{machine_id()} {Settings().home.resolve()}"
+    return f"{socket.gethostname()}-{hashlib.blake2b(own.encode(), digest_size=4).hexdigest()}"
 
 
 def free_port() -> int:
@@ -206,10 +220,10 @@ def wait_until_ready(service: Service, process: "subprocess.Popen[bytes]", log: 
         log: Advice on how to see its log.
 
     Raises:
-        ShunterError: It ended, or did not answer in time.
+        ShunterError: It ended, or does not answer and makes no progress.
     """
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
+    progress = Progress(process.pid)
+    while progress.seen_within(PATIENCE_SECONDS):
         if process.poll() is not None:
             raise ShunterError(f"{service.name} ended while starting: {log} to see its log.")
         try:
@@ -219,5 +233,37 @@ def wait_until_ready(service: Service, process: "subprocess.Popen[bytes]", log: 
         except (urllib.error.URLError, OSError):
             time.sleep(0.3)
     raise ShunterError(
-        f"{service.name} did not answer on {service.url} within {START_SECONDS} seconds: {log} to see its log."
+        f"{service.name} does not answer on {service.url} and has done nothing for {PATIENCE_SECONDS} seconds: {log} "
+        "to see its log."
     )
+
+
+class Progress:
+    """Whether a process and its children go on with something: they compute, or wait for a disk.
+
+    Args:
+        pid: Of the process.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._computed_s, self._seen_at = self._processor_seconds(), time.monotonic()
+
+    def seen_within(self, seconds: float) -> bool:
+        """Whether they have gone on in the last so many seconds; to be asked again and again."""
+        computed_s = self._processor_seconds()
+        if abs(computed_s - self._computed_s) >= PROGRESS_SECONDS:  # less, when a child has ended
+            self._computed_s, self._seen_at = computed_s, time.monotonic()
+        return time.monotonic() - self._seen_at < seconds
+
+    def _processor_seconds(self) -> float:
+        """Processor time of all; that of a wait for the disk counts as such."""
+        import psutil
+
+        total = 0.0
+        with contextlib.suppress(psutil.Error):
+            first = psutil.Process(self._pid)
+            for each in [first, *first.children(recursive=True)]:
+                with contextlib.suppress(psutil.Error):
+                    total += sum(each.cpu_times()[:2]) + getattr(each.cpu_times(), "iowait", 0.0)
+        return total

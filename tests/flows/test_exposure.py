@@ -96,7 +96,6 @@ def test_password_of_the_store_is_in_no_command(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.slow
 def test_mlflow_with_basic_auth_answers_nobody_without_it(shunter_home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flows.command.services.START_SECONDS", 400)
     monkeypatch.setenv("SHUNTER_MLFLOW_BASIC_AUTH", "true")
     monkeypatch.setenv("MLFLOW_FLASK_SERVER_SECRET_KEY", "long and random")
     monkeypatch.setenv("MLFLOW_AUTH_ADMIN_PASSWORD", "long and random too")
@@ -114,7 +113,6 @@ def test_mlflow_with_basic_auth_answers_nobody_without_it(shunter_home, monkeypa
 
 @pytest.mark.slow
 def test_prefect_with_a_password_answers_nobody_without_it(shunter_home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flows.command.services.START_SECONDS", 400)  # a busy machine takes its time
     (shunter_home / "prefect").mkdir(parents=True)
     monkeypatch.setenv("PREFECT_HOME", str(shunter_home / "prefect"))
     for name in ("PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_AUTH_STRING"):

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import sys
 import urllib.error
 import urllib.request
 
@@ -47,6 +48,35 @@ def test_server_that_ends_while_starting_is_reported_at_once() -> None:
     broken = Service(name="Broken", command=("false",), environment={}, port=free_port(), health_path="/")
     with running(broken) as process, pytest.raises(ShunterError, match="Broken ended while starting"):
         wait_until_ready(broken, process)
+
+
+COMPUTES_FIRST = """
+import http.server, sys, time
+while time.process_time() < 3:
+    pass
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), http.server.SimpleHTTPRequestHandler).serve_forever()
+"""
+
+
+@pytest.fixture
+def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flows.command.services.PATIENCE_SECONDS", 2)
+    monkeypatch.setattr("flows.command.services.PROGRESS_SECONDS", 0.02)
+
+
+def test_a_slow_machine_is_waited_for_as_long_as_its_server_goes_on(impatience: None) -> None:
+    port = free_port()
+    command = (sys.executable, "-c", COMPUTES_FIRST, str(port))
+    slow = Service(name="Slow", command=command, environment={}, port=port, health_path="/")
+    with running(slow) as process:
+        wait_until_ready(slow, process)
+
+
+def test_a_server_that_does_nothing_is_not_waited_for(impatience: None) -> None:
+    command = (sys.executable, "-c", "import time; time.sleep(600)")
+    idle = Service(name="Idle", command=command, environment={}, port=free_port(), health_path="/")
+    with running(idle) as process, pytest.raises(ShunterError, match=r"Idle does not answer .* has done nothing for 2"):
+        wait_until_ready(idle, process)
 
 
 @pytest.mark.slow
@@ -102,7 +132,6 @@ def test_prefect_answers_and_schedules_a_cron_deployment(prefect_home: None) -> 
 def test_command_ui_prints_both_addresses_and_stops_its_servers_when_told_to(prefect_home: None) -> None:
     import signal
     import subprocess
-    import sys
     from pathlib import Path
 
     ports = (free_port(), free_port())

@@ -78,7 +78,6 @@ def test_training_outlives_a_server_that_is_away_at_the_start_and_in_the_middle(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    monkeypatch.setattr("flows.command.services.START_SECONDS", 400)  # a busy machine takes its time
     parent = start_run_tree(TrainRequest(), dataset, flow_run_id="flow-1")  # nobody listens there
     log_config(parent, "request", TrainRequest(trials=4).flat())
     log_decision(parent, decision())
