@@ -13,6 +13,7 @@ from ingestion.encoding import columns as read
 from ingestion.sources.criteo import CriteoSource
 from ingestion.sources.files import open_binary
 from ingestion.sources.parquet import open_parquet
+from ingestion.sources.recognise import csv_delimiter
 from ingestion.sources.tabular import TableChunk
 from shunter.errors import DataError
 
@@ -62,7 +63,7 @@ def _kinds_of(path: Path, source: Source) -> dict[str, Kind]:
             schema = pl.from_arrow(file.schema_arrow.empty_table())
         assert isinstance(schema, pl.DataFrame)
         return {name: _kind(dtype) for name, dtype in schema.schema.items()}
-    delimiter = source.schema.delimiter or ("\t" if ".tsv" in path.suffixes else ",")
+    delimiter = csv_delimiter(path, source.schema)
     with open_binary(path) as stream:
         head = stream.read(_LOOKED_AT_BYTES)
     if len(head) == _LOOKED_AT_BYTES:  # the last line may not be whole

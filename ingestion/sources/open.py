@@ -9,6 +9,7 @@ from ingestion.schema import EXAMPLE, Options, Schema, read_schema
 from ingestion.sources.criteo import CriteoSource, criteo_schema
 from ingestion.sources.guard import check_paths, check_words
 from ingestion.sources.named import is_named, open_named
+from ingestion.sources.recognise import ask_for_csv, is_criteo
 from ingestion.sources.tabular import CsvSource, ParquetSource
 from shunter.errors import DataError
 from shunter.requests import DataFormat
@@ -65,7 +66,11 @@ def source_of(
         DataError: The format is not known, or the schema is missing or wrong.
     """
     check_paths([*paths, *([Path(schema_file)] if schema_file else [])])
-    data_format = data_format or guess_format(paths)
+    given, data_format = data_format, data_format or guess_format(paths)
+    if data_format is DataFormat.CRITEO and not _is_day(paths[0]) and not is_criteo(paths[0]):
+        if given or schema_file is None:
+            raise ask_for_csv(paths[0])
+        data_format = DataFormat.CSV  # a name such as log.txt is of both, and a schema names the columns
     if data_format is DataFormat.CRITEO:
         options = read_schema(schema_file, Options) if schema_file else Options()
         return CriteoSource(name, criteo_schema(options), paths)
@@ -95,7 +100,7 @@ def find_files(data: str) -> tuple[Path, ...]:
         check_words(part)
         path = Path(part).expanduser()
         if path.is_dir():
-            found = [file for file in path.iterdir() if file.is_file() and not file.name.startswith((".", "_"))]
+            found = [file for file in path.iterdir() if file.is_file() and not _is_aside(file)]
         else:
             found = [path] if path.is_file() else [Path(match) for match in glob.glob(str(path))]  # noqa: PTH207
         if not found:
@@ -119,6 +124,11 @@ def _check_listed_once(paths: list[Path]) -> None:
             raise DataError(f"{path} is given twice in --data{also}: leave one out, or its rows would count twice.")
 
 
+def _is_aside(file: Path) -> bool:
+    """Whether a file in a folder of data is none of it: hidden, a mark of whoever wrote it, a schema, a note."""
+    return file.name.startswith((".", "_")) or file.suffix.lower() in {".yaml", ".yml", ".json", ".md"}
+
+
 def guess_format(paths: tuple[Path, ...]) -> DataFormat:
     """The format by the names of the files; `day_0` is Criteo Terabyte.
 
@@ -135,9 +145,12 @@ def guess_format(paths: tuple[Path, ...]) -> DataFormat:
 
 def _format_of(path: Path) -> DataFormat | None:
     name = path.name.lower().removesuffix(".gz")
-    if re.fullmatch(r"day_\d+", name):
-        return DataFormat.CRITEO
-    return _SUFFIXES.get(Path(name).suffix)
+    return DataFormat.CRITEO if _is_day(path) else _SUFFIXES.get(Path(name).suffix)
+
+
+def _is_day(path: Path) -> bool:
+    """Whether a file is named as those of Criteo Terabyte are."""
+    return re.fullmatch(r"day_\d+", path.name.lower().removesuffix(".gz")) is not None
 
 
 def _name_of(data: str, paths: tuple[Path, ...]) -> str:

@@ -1,6 +1,5 @@
 """CSV and Parquet files, read in batches with the columns that the schema names."""
 
-import csv
 import io
 from collections import Counter
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from ingestion.sources.files import open_binary
 from ingestion.sources.guard import Budget
 from ingestion.sources.parquet import open_parquet, read_batches
 from ingestion.sources.quoting import QuotedLines
+from ingestion.sources.recognise import csv_delimiter, first_lines, header_of
 from ingestion.time_format import AS_WRITTEN, TimeReading
 from shunter.errors import DataError
 
@@ -56,8 +56,8 @@ class CsvSource:
         budget = Budget.of_settings()
         for path in self.paths:
             with open_binary(path, budget) as stream:
-                delimiter = self.schema.delimiter or ("\t" if ".tsv" in path.suffixes else ",")
-                header = _csv_header(path, delimiter)
+                delimiter = csv_delimiter(path, self.schema)
+                header = header_of(first_lines(path)[0], delimiter)
                 _check_columns(path, header, self.schema)
                 block_bytes = min(_CSV_BLOCK_BYTES * max(1, len(header) // _USUAL_COLUMNS), _LARGEST_BLOCK_BYTES)
                 yield from self._read(path, QuotedLines(path, stream, delimiter, len(header)), delimiter, block_bytes)
@@ -224,13 +224,8 @@ def _check_columns(path: Path, found: list[str], schema: Schema) -> None:
 
 def _listed(names: list[str]) -> str:
     """The first of some names, each in a length that can be read."""
-    return ", ".join(name[:40] for name in names[:20]) + (", ..." if len(names) > 20 else "")
-
-
-def _csv_header(path: Path, delimiter: str) -> list[str]:
-    with open_binary(path) as stream:
-        line = stream.readline(1 << 20)
-    return next(csv.reader([line.decode("utf-8-sig", errors="replace").rstrip("\r\n")], delimiter=delimiter), [])
+    shown = ("".join(letter if letter.isprintable() else "?" for letter in name[:40]) for name in names[:20])
+    return ", ".join(shown) + (", ..." if len(names) > 20 else "")
 
 
 def _frame(batch: pa.RecordBatch) -> pl.DataFrame:

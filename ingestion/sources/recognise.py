@@ -1,0 +1,88 @@
+"""What a file is by its first bytes, where its name promises too much or too little."""
+
+import csv
+import re
+from pathlib import Path
+
+from ingestion.schema import Schema
+from ingestion.sources.files import open_binary
+from shunter.errors import DataError
+
+CRITEO_FIELDS = 40
+_HEAD_BYTES = 1 << 20
+_LINES = 20
+_DELIMITERS = ",\t;|"
+_MAGIC = {
+    b"PAR1": "a Parquet file: name it .parquet, or add --format parquet",
+    b"PK\x03\x04": "a zip archive or a spreadsheet: save it as CSV",
+    b"\xd0\xcf\x11\xe0": "a spreadsheet: save it as CSV",
+    b"\x28\xb5\x2f\xfd": "compressed with zstd: unpack it, or pack it with gzip",
+    b"BZh": "compressed with bzip2: unpack it, or pack it with gzip",
+    b"\xfd7zXZ": "compressed with xz: unpack it, or pack it with gzip",
+    b"\xff\xfe": "a text in UTF-16: save it in UTF-8",
+    b"\xfe\xff": "a text in UTF-16: save it in UTF-8",
+}
+
+
+def first_lines(path: Path) -> list[str]:
+    """The first lines of a text file, decompressed.
+
+    Raises:
+        DataError: It is empty, cannot be read, or holds no text.
+    """
+    with open_binary(path) as stream:
+        head = stream.read(_HEAD_BYTES)
+    for magic, what in _MAGIC.items():
+        if head.startswith(magic):
+            raise DataError(f"{path} is {what}.")
+    if b"\0" in head:
+        raise DataError(f"{path} holds no text but binary data: give a log in CSV, Parquet or Criteo's layout.")
+    return re.split(r"\r\n|\n|\r", head.decode("utf-8-sig", errors="replace"), maxsplit=_LINES)[:_LINES]
+
+
+def header_of(line: str, delimiter: str) -> list[str]:
+    """The names in the first line of a CSV file."""
+    try:
+        return next(csv.reader([line], delimiter=delimiter), [])
+    except csv.Error:  # longer than any name
+        return line.split(delimiter)
+
+
+def is_criteo(path: Path) -> bool:
+    """Whether a file may be a log of Criteo: one of its first lines has the columns of one."""
+    lines = [line for line in first_lines(path) if line]
+    return not lines or any(line.count("\t") == CRITEO_FIELDS - 1 for line in lines)
+
+
+def likely_delimiter(path: Path) -> str | None:
+    """What separates the columns of the header; None where it has one column only."""
+    line = (first_lines(path) or [""])[0]
+    best = max(_DELIMITERS, key=lambda delimiter: len(header_of(line, delimiter)))
+    return best if len(header_of(line, best)) > 1 else None
+
+
+def csv_delimiter(path: Path, schema: Schema) -> str:
+    """What separates the columns of a CSV file: what the schema says, else what its header leaves no doubt about."""
+    if schema.delimiter is not None:
+        return schema.delimiter
+    usual = "\t" if ".tsv" in path.suffixes else ","
+    line = (first_lines(path) or [""])[0]
+    for delimiter in (usual, *_DELIMITERS):
+        if set(schema.columns) <= set(header_of(line, delimiter)):
+            return delimiter
+    return usual
+
+
+def ask_for_csv(path: Path) -> DataError:
+    """Of a file that is no log of Criteo, what it may be instead."""
+    columns = len((first_lines(path) or [""])[0].split("\t"))
+    delimiter = likely_delimiter(path)
+    meant = "" if delimiter is None else f" with `delimiter: {_written(delimiter)}` in the schema"
+    return DataError(
+        f"{path} is no log in Criteo's layout (its first line has {columns} columns between tabs, {CRITEO_FIELDS} are "
+        f"expected): did you mean --format csv{meant}?"
+    )
+
+
+def _written(delimiter: str) -> str:
+    return '"\\t"' if delimiter == "\t" else f'"{delimiter}"'
