@@ -217,7 +217,8 @@ def judge_steps(raw: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
         "cold_right_choices": by_name["cost model alone"]["right_choices"],
         "nearest_error": by_name["nearest setting"]["median_error"],
         "peak_flops_error": by_name["peak FLOPS"]["median_error"],
-        "interval_coverage": covered["corrected"],
+        "coverage_90_known": covered["corrected"],
+        "coverage_90_new": covered["new model"],
         "settings": len(settings),
         "median_spread": float(np.median([one.spread for one in settings])),
     }

@@ -17,6 +17,7 @@ import yaml
 from benchmarks.select.zeus import Arm, Game, Order
 from engine.data.dataset import Dataset
 from engine.probes.measurement import Measurement
+from hardware.budget import JOULES_PER_KWH
 from hardware.catalogue.offers import catalogue_profile
 from hardware.catalogue.rows import load_catalogue
 from hardware.cost.cost_model import CostModel, epoch_steps
@@ -28,10 +29,11 @@ from planner.choose import choose
 from planner.decide import Decision
 from planner.describe import describe, spec_of
 from planner.history import read_history
-from shunter.requests import TrainRequest
+from planner.history.record import predicted_figures
+from shunter.requests import Objective, TrainRequest
 from shunter.settings import Settings
 from tracking.convention import SCHEMA_VERSION, RunKind, data_params
-from tracking.evidence import Evidence, Figures, data_key, evidence_tags
+from tracking.evidence import Evidence, Figures, data_key, evidence_tags, read_evidence
 from tracking.history import TrackedRun
 from tracking.learning import step_tags
 
@@ -124,9 +126,48 @@ class Store:
         return list(reversed(self.runs))[:limit] if "train" in kinds else []
 
 
-def play_product(
-    game: Game, recurrences: int, seed: int, *, explore: str | None = None
-) -> tuple[list[float], float, list[str]]:
+@dataclass(frozen=True)
+class Promise:
+    """What a decision promised of its run, and what came.
+
+    Attributes:
+        quantity: `seconds` or `joules` of the job.
+        level: Probability of the interval; None where none was promised.
+        low: Lower end.
+        high: Upper end.
+        came: What the run took.
+    """
+
+    quantity: str
+    level: float | None
+    low: float
+    high: float
+    came: float
+
+    @property
+    def was_kept(self) -> bool:
+        """Whether it lay in the interval."""
+        return self.low <= self.came <= self.high
+
+
+@dataclass
+class ProductPlay:
+    """The product through the recurrences of one game.
+
+    Attributes:
+        regrets: Regret of each recurrence.
+        cumulative: Cumulative regret.
+        labels: What was chosen.
+        promises: What was promised of each run that came to its own end, beside what it took.
+    """
+
+    regrets: list[float] = field(default_factory=list)
+    cumulative: float = 0.0
+    labels: list[str] = field(default_factory=list)
+    promises: list[Promise] = field(default_factory=list)
+
+
+def play_product(game: Game, recurrences: int, seed: int, *, explore: str | None = None) -> ProductPlay:
     """Shunter through all recurrences of a game; the first is run as its user does without Shunter, then by default.
 
     Args:
@@ -134,15 +175,12 @@ def play_product(
         recurrences: Number of runs.
         seed: Seed of which recorded trainings are drawn.
         explore: Value of `--explore`; its default if None.
-
-    Returns:
-        Regret of each recurrence, the cumulative regret, and what was chosen.
     """
     random = np.random.default_rng([seed, 0])
     machine, store = Machine(game, game_dataset(game)), Store()
     sizes = ",".join(map(str, sorted({arm.batch_size for arm in game.menu.arms})))
     options = {"objective": game.objective, "trials": 1, "ensemble_size": 1, "max_epochs": game.max_epochs}
-    regrets, spent, labels = [], 0.0, []
+    play, spent = ProductPlay(), 0.0
     prices = write_prices(game)
     for number in range(recurrences):
         is_first = number == 0
@@ -164,14 +202,31 @@ def play_product(
         )
         order = _order(machine, decision)
         outcome = game.play(order, True, random)
-        store.runs.append(
-            _tracked(machine, request, decision, epochs=outcome.epochs, reached=outcome.reached, number=number)
-        )
-        regrets.append(game.regret(order))
+        run = _tracked(machine, request, decision, epochs=outcome.epochs, reached=outcome.reached, number=number)
+        store.runs.append(run)
+        play.promises += _promises(decision, read_evidence(run.tags))
+        play.regrets.append(game.regret(order))
         spent += machine.spent + outcome.spent + (0.0 if outcome.reached else game.optimum[2])
         said = f"{' (explores)' if decision.exploration else ''}{'' if outcome.reached else ' missed'}"
-        labels.append(f"{decision.placement.label}{said}")
-    return regrets, spent / (recurrences * game.optimum[2]) - 1, labels
+        play.labels.append(f"{decision.placement.label}{said}")
+    play.cumulative = spent / (recurrences * game.optimum[2]) - 1
+    return play
+
+
+def _promises(decision: Decision, evidence: Evidence | None) -> list[Promise]:
+    """Intervals of the decision beside what its run took; none of a run that a limit stopped."""
+    if evidence is None or evidence.outcome == "stopped":
+        return []
+    chosen, found = decision.chosen, []
+    for quantity, objective, unit, came in (
+        ("seconds", Objective.TIME, 3600.0, evidence.measured.seconds),
+        ("joules", Objective.ENERGY, JOULES_PER_KWH, evidence.measured.joules),
+    ):
+        interval = chosen.interval(objective)
+        if interval is not None and came is not None:
+            low, high = (unit * end for end in interval)
+            found.append(Promise(quantity, chosen.level(objective), low, high, came))
+    return found
 
 
 def _order(machine: Machine, decision: Decision) -> Order:
@@ -206,7 +261,8 @@ def _tracked(
         placement=placement,
         epochs=epochs,
         planned_epochs=decision.job.tuning_epochs + decision.job.final_epochs,
-        predicted=Figures(seconds=decision.hours * 3600),
+        predicted=predicted_figures(decision, "train"),
+        known=decision.calibration.known,
         measured=Figures(seconds=seconds, joules=seconds * watts, joules_source="measured"),
         total_seconds=seconds,
         total_joules=seconds * watts,

@@ -77,8 +77,8 @@ def _run(game: Game, player: Player, measured: Collection[Arm], random: np.rando
 
 def play_shunter(game: Game, seed: int, *, explore: str | None) -> Played:
     """The product through all recurrences of a game; see `benchmarks.select.product`."""
-    regrets, cumulative, _ = play_product(game, RECURRENCES, seed, explore=explore)
-    return Played(regrets, cumulative)
+    play = play_product(game, RECURRENCES, seed, explore=explore)
+    return Played(play.regrets, play.cumulative)
 
 
 def replay(games: Sequence[Game], seeds: Sequence[int], processes: int, *, variants: bool = False) -> dict[str, Any]:

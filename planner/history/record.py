@@ -68,7 +68,7 @@ def flow_evidence(
         epochs=_sum([one.epochs for one in trainings]),
         planned_epochs=_planned_epochs(decision.job, kind) if decision else None,
         planned_seconds=decision.plan_seconds or None if decision and kind != "tune" else None,
-        predicted=_predicted(decision, kind) if decision else Figures(),
+        predicted=predicted_figures(decision, kind) if decision else Figures(),
         measured=_measured(notes, trainings),
         total_seconds=total.seconds or None if total else None,
         total_joules=total.joules or None if total else None,
@@ -91,7 +91,7 @@ def _planned_epochs(job: JobSize, kind: EvidenceKind) -> float | None:
     return (job.tuning_epochs + final_epochs) or None if is_counted else None
 
 
-def _predicted(decision: Decision, kind: EvidenceKind) -> Figures:
+def predicted_figures(decision: Decision, kind: EvidenceKind) -> Figures:
     """What the flow was expected to take; of one that only tunes, its share of the epochs."""
     job, prediction = decision.job, decision.prediction
     seconds, joules = decision.uncalibrated

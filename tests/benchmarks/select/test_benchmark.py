@@ -184,7 +184,7 @@ def test_what_was_never_run_does_not_matter_and_what_was_run_does(
     game = load_game(zeus_folder, "NCF", "V100", "energy")
 
     def chosen(game: Game) -> list[str]:
-        return [label.split(" (")[0] for label in play_product(game, 4, seed=3)[2]]
+        return [label.split(" (")[0] for label in play_product(game, 4, seed=3).labels]
 
     def altered(sizes: set[int], factor: float) -> Game:
         epochs = {size: values * (factor if size in sizes else 1) for size, values in game.epochs.items()}
