@@ -10,6 +10,7 @@ from engine.data.dataset import Dataset
 from engine.execution import execution_of
 from engine.job import TrainingJob
 from engine.trained_model import TrainedModel
+from hardware.devices.power_limit import limited
 from ingestion.cache import forget
 from ingestion.sources.days import DayLog
 from planner.decide import Decision, Exploration
@@ -213,22 +214,23 @@ def _train(
         log_decision(run_id, decision)
         placement = decision.placement
         profile = next(one for one in profiles if one.accelerator.name == placement.accelerator)
-        return train_member(
-            TrainingJob(
-                dataset,
-                origin.spec,
-                slowed(origin.hyperparameters, request.challenger.learning_rate_share),
-                execution_of(placement),
-                Schedule(max_epochs=epochs, patience=PATIENCE, seed=request.seed),
-                warm_start=warm_start,
-            ),
-            placement,
-            state.directory / name,
-            name=name,
-            parent_run_id=run_id,
-            should_stop=ending_with(decision.exploration, tonight.should_stop),
-            expected=expect(dataset, origin.spec, placement, profile, decision.observations),
-        )
+        with limited(placement.accelerator, placement.power_limit_watts):
+            return train_member(
+                TrainingJob(
+                    dataset,
+                    origin.spec,
+                    slowed(origin.hyperparameters, request.challenger.learning_rate_share),
+                    execution_of(placement),
+                    Schedule(max_epochs=epochs, patience=PATIENCE, seed=request.seed),
+                    warm_start=warm_start,
+                ),
+                placement,
+                state.directory / name,
+                name=name,
+                parent_run_id=run_id,
+                should_stop=ending_with(decision.exploration, tonight.should_stop),
+                expected=expect(dataset, origin.spec, placement, profile, decision.observations),
+            )
 
 
 def ending_with(exploration: Exploration | None, should_stop: ShouldStop) -> ShouldStop:
