@@ -75,7 +75,7 @@ class Miss(Frozen):
         if self.bound is None:
             return f"{self.limit} unknown, so that it cannot be compared"
         if self.value is None:
-            problem = "exhausted by the probe" if self.limit.startswith("memory of") else "unknown"
+            problem = "exhausted when it was tried" if self.limit.startswith("memory of") else "unknown"
             return f"{self.limit} {problem}, limit {self.bound:.4g}{self.unit}"
         if self.at_least:
             return f"{self.limit} {self.value:.2g}{self.unit} below the least of {self.bound:.4g}{self.unit}"

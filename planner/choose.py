@@ -30,6 +30,7 @@ from planner.predict.observe import measured_before, probe_observations
 from planner.predict.power import PowerLimits, device_power_limits
 from planner.predict.predicted import absent_candidates, predicted_candidates, with_quality, with_work
 from planner.predict.probes import Probes
+from planner.predict.too_large import remembered, with_memory
 from planner.predict.watts import observed_watts, power_notes, with_learned_watts
 from planner.rank.ranking import rank
 from planner.rank.totals import Terms
@@ -115,7 +116,14 @@ def choose(
         of_power = power_notes(profiles, [*watts, *observations])
         said = [*notes, *of_power, *mentioned, *job.history.notes()]
         try:
-            return decide(candidates, job.terms, workload=job.workload, notes=said, observations=observations)
+            return decide(
+                candidates,
+                job.terms,
+                workload=job.workload,
+                notes=said,
+                observations=observations,
+                too_large=probes.too_large(),
+            )
         except NoFeasiblePlacementError as error:
             raise error.hinting(mentioned) from None
 
@@ -166,7 +174,8 @@ class _Job:
     def learned(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """The candidates with the work and the quality that past runs of the same data lead to expect."""
         past, min_auc = self.past, self.request.limits.min_auc
-        working = with_work(candidates, past.history, data=past.data, family=past.family)
+        fitting = with_memory(candidates, remembered(past.runs(), datetime.now(UTC)))
+        working = with_work(fitting, past.history, data=past.data, family=past.family)
         return with_quality(working, past.history, min_auc, data=past.data, family=past.family)
 
     def notes(self) -> list[str]:

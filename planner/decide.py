@@ -62,6 +62,7 @@ class Decision(Frozen):
     )
     notes: tuple[str, ...] = Field(default=(), description="What else whoever decides should know, a sentence each.")
     observations: tuple[StepObservation, ...] = Field(default=(), description="What was measured for it.")
+    too_large: tuple[Placement, ...] = Field(default=(), description="Where a probe for it ran out of memory.")
     exploration: Exploration | None = Field(
         default=None, description="Why it is tried though another is the best known, if so."
     )
@@ -157,6 +158,7 @@ def decide(
     workload: Workload | None = None,
     notes: Sequence[str] = (),
     observations: Sequence[StepObservation] = (),
+    too_large: Sequence[Placement] = (),
 ) -> Decision:
     """Choose the candidate that needs least of the objective among those that keep every limit.
 
@@ -168,6 +170,7 @@ def decide(
         workload: Demand, kept in the decision for the record.
         notes: Sentences kept in the decision, to be shown beside its explanation.
         observations: Measured steps, kept in the decision for later choices to learn from.
+        too_large: Placements at which a probe ran out of memory, kept likewise.
 
     Raises:
         NoFeasiblePlacementError: no candidate keeps the limits; the message names the nearest ones.
@@ -201,6 +204,7 @@ def decide(
         explanation=explain(ranking, terms),
         notes=tuple(notes),
         observations=tuple(observations),
+        too_large=tuple(too_large),
     )
 
 

@@ -55,6 +55,13 @@ class Ending(Frozen):
     out_of_memory: bool = Field(default=False, description="Whether it failed for want of memory.")
 
 
+class TooLarge(Frozen):
+    """A placement whose accelerator had too little memory."""
+
+    placement: Placement
+    accelerator_memory_bytes: int
+
+
 class Evidence(Ending):
     """What one run teaches; version 1 of the record."""
 
@@ -78,6 +85,9 @@ class Evidence(Ending):
     total_joules: float | None = Field(default=None, gt=0, description="The same; source as of the measured joules.")
     cost: float | None = Field(default=None, ge=0, description="Of the whole flow, by the price of the request.")
     compiled: bool | None = Field(default=None, description="Whether its steps were compiled; None without a training.")
+    too_large: tuple[TooLarge, ...] = Field(
+        default=(), description="Where a probe or the run itself found too little memory."
+    )
     known: bool | None = Field(
         default=None, description="Whether earlier runs of the same job taught its choice; None without a choice."
     )

@@ -8,7 +8,7 @@ from hardware.types import EnergyReading
 from planner.decide import Decision
 from planner.describe import JobSize
 from shunter.requests import JobRequest
-from tracking.evidence import Ending, Evidence, EvidenceKind, Figures, Source, ending_of
+from tracking.evidence import Ending, Evidence, EvidenceKind, Figures, Source, TooLarge, ending_of
 
 
 @dataclass
@@ -75,6 +75,17 @@ def flow_evidence(
         cost=None if price is None or total is None else price * total.seconds / 3600,
         compiled=any(one.compiled for one in members) if members else None,
         known=decision.calibration.known if decision else None,
+        too_large=_too_large(decision, ending) if decision else (),
+    )
+
+
+def _too_large(decision: Decision, ending: Ending) -> tuple[TooLarge, ...]:
+    """What the probes found to be, and the placement of a run that failed for it."""
+    own = [decision.placement] if ending.out_of_memory else []
+    memory = {row.candidate.placement: row.candidate.accelerator_memory_bytes for row in decision.table}
+    found = [*decision.too_large, *own]
+    return tuple(
+        TooLarge(placement=one, accelerator_memory_bytes=memory[one]) for one in dict.fromkeys(found) if one in memory
     )
 
 

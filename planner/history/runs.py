@@ -17,7 +17,7 @@ from shunter.errors import TrackingError
 from shunter.frozen import Frozen
 from shunter.requests import Objective
 from tracking.convention import ENERGY_METRICS, QUALITY_METRICS, SCHEMA_VERSION, TOTAL_SECONDS, TRAINING_METRICS
-from tracking.evidence import Evidence, EvidenceKind, Figures, Limit, Outcome, data_key, read_evidence
+from tracking.evidence import Evidence, EvidenceKind, Figures, Limit, Outcome, TooLarge, data_key, read_evidence
 from tracking.history import TrackedRun
 from tracking.learning import read_steps
 
@@ -77,6 +77,7 @@ class PastRun(Frozen):
     predicted: Figures = Field(default=Figures(), description="What its work was expected to take.")
     measured: Figures = Field(default=Figures(), description="What its work took.")
     compiled: bool | None = Field(default=None, description="Whether its steps were compiled; None when unknown.")
+    too_large: tuple[TooLarge, ...] = Field(default=(), description="Where it found too little memory.")
     known: bool | None = Field(default=None, description="Whether earlier runs of the same job taught its choice.")
     was_exploration: bool = Field(default=False, description="Whether it tried another placement than the best known.")
     steps: tuple[StepObservation, ...] = ()
@@ -161,6 +162,7 @@ def _evident(run: TrackedRun, evidence: Evidence) -> PastRun:
         "planned_epochs",
         "compiled",
         "known",
+        "too_large",
         "work_share",
     )
     return PastRun(

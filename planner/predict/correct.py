@@ -64,7 +64,8 @@ def _corrected(
         prediction = _measured(candidate, measurement, workload)
     else:
         prediction = _estimated(candidate, probes, fixed)
-    out_of_memory = candidate.placement in found and measurement is None
+    was_probed = candidate.placement in found
+    out_of_memory = measurement is None if was_probed else candidate.out_of_memory
     return candidate.model_copy(update={"prediction": prediction, "out_of_memory": out_of_memory})
 
 

@@ -60,6 +60,10 @@ class Probes:
         """What was measured now, in order."""
         return {placement: self.found[placement] for placement in self.new}
 
+    def too_large(self) -> list[Placement]:
+        """Where the memory did not suffice, of those measured now."""
+        return [placement for placement in self.new if self.found[placement] is None]
+
     def measure_leaders(self) -> None:
         """Measure the most promising candidates, until the leader is measured and set against others."""
         while self._is_allowed and (len(self.found) < PILOTS or self._has_time):

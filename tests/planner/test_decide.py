@@ -120,7 +120,7 @@ def test_a_probe_that_ran_out_of_memory_excludes() -> None:
         [candidate(8192, seconds=1, out_of_memory=True), MIDDLE], Terms.of(Limits(), Objective.TIME, TEN_EPOCHS)
     )
     assert decision.placement == MIDDLE.placement
-    assert "memory of cpu exhausted by the probe" in str(decision.table_rows()[1]["excluded_by"])
+    assert "memory of cpu exhausted when it was tried" in str(decision.table_rows()[1]["excluded_by"])
 
 
 @pytest.mark.parametrize(("limits", "objective"), [({"max_kwh": 9}, "time"), ({}, "energy")])

@@ -1,0 +1,60 @@
+"""Placements for which the memory did not suffice: found by a probe or a failed run, and not tried again."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from planner.assessment import Candidate
+from planner.history.runs import PastRun
+from tracking.evidence import TooLarge
+
+LONGEST_REMEMBERED = timedelta(days=30)  # the memory, or what else lies in it, may be another by then
+
+
+def remembered(runs: Sequence[PastRun], now: datetime) -> list[TooLarge]:
+    """What past runs of a job found too large, without what a later one found to fit.
+
+    Args:
+        runs: Past runs of this data and model family.
+        now: Time of the choice.
+    """
+    found: list[TooLarge] = []
+    for run in sorted(runs, key=lambda run: run.ended_at):
+        if now - datetime.fromisoformat(run.ended_at) > LONGEST_REMEMBERED:
+            continue
+        if run.placement is not None and run.outcome in ("reached", "missed"):
+            found = [one for one in found if not _is_refuted(one, run)]
+        found += run.too_large
+    return found
+
+
+def _is_refuted(known: TooLarge, run: PastRun) -> bool:
+    """Whether the run fitted although it asked at least as much of the same accelerator."""
+    assert run.placement is not None, "asked of runs that were placed"
+    placement, other = run.placement, known.placement
+    same = (placement.accelerator, placement.precision) == (other.accelerator, other.precision)
+    return same and placement.batch_size >= other.batch_size and placement.processes <= other.processes
+
+
+def with_memory(candidates: Sequence[Candidate], known: Sequence[TooLarge]) -> list[Candidate]:
+    """The candidates, those that ask at least as much of no more memory excluded.
+
+    Args:
+        candidates: Candidates, each with the memory of its accelerator.
+        known: What was too large.
+    """
+    return [
+        candidate.model_copy(update={"out_of_memory": True})
+        if any(_asks_as_much(candidate, one) for one in known)
+        else candidate
+        for candidate in candidates
+    ]
+
+
+def _asks_as_much(candidate: Candidate, known: TooLarge) -> bool:
+    placement, other = candidate.placement, known.placement
+    return (
+        candidate.accelerator_memory_bytes <= known.accelerator_memory_bytes
+        and placement.precision == other.precision
+        and placement.batch_size >= other.batch_size
+        and placement.processes <= other.processes
+    )
