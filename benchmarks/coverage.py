@@ -1,6 +1,6 @@
 """Whether what is promised of a job holds: intervals of time and energy against what the runs took.
 
-Zeus' recorded trainings, each repeated 40 times for least energy by the product's own `choose` and its defaults over
+Zeus' recorded trainings, on one GPU each, repeated 30 times for least energy by the product's own `choose` and its defaults over
 a store of its own, as in `benchmarks.select`: what a run takes varies with the recorded seeds, batch sizes and power
 limits, and later choices go elsewhere than earlier ones. Each decision's interval is judged by its own run, before
 that run is learned from. The intervals are order statistics of what earlier runs took (`planner.calibration`), so no
@@ -30,7 +30,7 @@ from benchmarks.select.product import Promise, play_product
 from benchmarks.select.zeus import GPUS, Game, load_games
 from planner.calibration import LEVELS
 
-RECURRENCES, QUICK_RECURRENCES = 40, 12
+RECURRENCES, QUICK_RECURRENCES = 30, 12
 OBJECTIVE = "energy"  # for which power limits are chosen as well
 QUANTITIES = ("seconds", "joules")
 SEED = 0
@@ -61,7 +61,8 @@ def judge(promises: Sequence[Promise]) -> dict[str, float | int]:
 def main() -> None:
     """Play all games, judge and publish."""
     arguments = parse_arguments(__doc__, _tables)
-    games = [game for game in load_games(arguments.zeus, arguments.gpus.split(",")) if game.objective == OBJECTIVE]
+    recorded = load_games(arguments.zeus, arguments.gpus.split(","))
+    games = [game for game in recorded if game.objective == OBJECTIVE and len(game.gpus) == 1]
     games, recurrences = (games[:2], QUICK_RECURRENCES) if arguments.quick else (games, RECURRENCES)
     with tempfile.TemporaryDirectory() as home:
         os.environ |= {"SHUNTER_HOME": home, "SHUNTER_ALLOW_POWER_LIMIT": "true", "OMP_NUM_THREADS": "1"}

@@ -37,6 +37,7 @@ from tracking.evidence import Evidence, Figures, data_key, evidence_tags, read_e
 from tracking.history import TrackedRun
 from tracking.learning import step_tags
 
+PROBE_SECONDS = 600.0  # a table answers at once, so that this machine's clock says nothing of what probes would take
 MEMORY_BYTES = 2**30  # of any placement: the tables say only which batch sizes ran
 
 
@@ -199,6 +200,7 @@ def play_product(game: Game, recurrences: int, seed: int, *, explore: str | None
             history=read_history(read=store.read),
             measure=machine.measure,
             power_limits=machine.power_limits,
+            probe_seconds=PROBE_SECONDS,
         )
         order = _order(machine, decision)
         outcome = game.play(order, True, random)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import Field
 
-from hardware.cost.cost_model import COLD_LOG_DEVIATION, interval, log_deviation
+from hardware.cost.cost_model import COLD_LOG_DEVIATION, QUANTILE_95, interval, log_deviation
 from hardware.types import Placement, Prediction, Workload
 from shunter.frozen import Frozen
 
@@ -31,6 +31,9 @@ PART_NAMES = ("dense", "embedding", "communication", "input", "overhead")
 FEWEST_FOR_SCALES = (
     12  # Below, size and scale of the errors stay what they are by default: so few points would be overfitted.
 )
+
+
+FEWEST_MODELS = 3  # of which leaving one out tells how far the next one may be off
 
 
 class StepObservation(Frozen):
@@ -67,11 +70,18 @@ class Residual:
     """
 
     def __init__(
-        self, process: "GaussianProcessRegressor | None", accelerators: Sequence[str], observations: int
+        self,
+        process: "GaussianProcessRegressor | None",
+        accelerators: Sequence[str],
+        observations: int,
+        workloads: Sequence[Workload] = (),
     ) -> None:
         self._process = process
         self._accelerators = tuple(accelerators)
         self.observations = observations
+        models = [_model_of(workload) for workload in workloads]
+        self._models = frozenset(models)
+        self._new_model_scale = 1.0 if process is None else _left_out_scale(process, models)
 
     @classmethod
     def fit(cls, observations: Sequence[StepObservation], *, compiled: bool = False) -> "Residual":
@@ -108,7 +118,7 @@ class Residual:
             # A scale that ends at its bound is what the bounds are for: that input hardly matters.
             warnings.filterwarnings("ignore", message="The optimal value found", category=UserWarning)
             process.fit(inputs, targets)
-        return cls(process, accelerators, len(observations))
+        return cls(process, accelerators, len(observations), [observation.workload for observation in observations])
 
     def correct(
         self, workload: Workload, placement: Placement, prediction: Prediction, accelerator_model: str | None = None
@@ -155,7 +165,38 @@ class Residual:
         means, deviations = answer
         # What others teach about an accelerator that was never observed cannot make its own figures any surer.
         unknown = np.array([model not in self._accelerators for _, _, model in predictions])
-        return means, np.where(unknown, np.maximum(deviations, own), deviations)
+        deviations = np.where(unknown, np.maximum(deviations, own), deviations)
+        return means, deviations if _model_of(workload) in self._models else self._new_model_scale * deviations
+
+
+def _model_of(workload: Workload) -> tuple[float, ...]:
+    """What tells one model from another, whatever the data's size."""
+    return (
+        workload.matmul_flops_per_sample,
+        workload.lookups_per_sample,
+        workload.lookup_bytes_per_sample,
+        workload.parameter_bytes,
+    )
+
+
+def _left_out_scale(process: "GaussianProcessRegressor", models: Sequence[tuple[float, ...]]) -> float:
+    """By how much the errors of a model are wider than expected when nothing of it was observed; at least 1.
+
+    Each model is left out in turn, in closed form (Rasmussen and Williams, section 5.4.2, by blocks instead of single
+    points), and its errors are set against the deviations that the others lead to.
+    """
+    from scipy.linalg import cho_solve
+
+    groups = [np.flatnonzero([one == model for one in models]) for model in dict.fromkeys(models)]
+    if len(groups) < FEWEST_MODELS:
+        return 1.0
+    fitted: Any = process
+    inverse = cho_solve((fitted.L_, True), np.eye(len(models)))
+    ratios = []
+    for group in groups:
+        covariance = np.linalg.inv(inverse[np.ix_(group, group)])
+        ratios += list(np.abs(covariance @ fitted.alpha_[group]) / np.sqrt(np.diag(covariance)))
+    return max(1.0, float(np.quantile(ratios, 0.9)) / QUANTILE_95)
 
 
 def _features(
