@@ -1,10 +1,10 @@
 """Whether what is promised of a job holds: intervals of time and energy against what the runs took.
 
-Zeus' recorded trainings, on one GPU each, repeated 30 times for least energy by the product's own `choose` and its defaults over
-a store of its own, as in `benchmarks.select`: what a run takes varies with the recorded seeds, batch sizes and power
-limits, and later choices go elsewhere than earlier ones. Each decision's interval is judged by its own run, before
-that run is learned from. The intervals are order statistics of what earlier runs took (`planner.calibration`), so no
-constant was set on these or any other tables.
+Zeus' recorded trainings, on one GPU each, repeated 30 times for least energy by the product's own `choose` and its
+defaults over a store of its own, as in `benchmarks.select`: what a run takes varies with the recorded seeds, batch
+sizes and power limits, and later choices go elsewhere than earlier ones. Each decision's interval is judged by its
+own run, before that run is learned from. The intervals are order statistics of what earlier runs took
+(`planner.calibration`), so no constant was set on these or any other tables.
 
 `*_coverage_LEVEL` is the share of runs inside the interval of that level, `*_width_LEVEL` the median of its upper over
 its lower end. Explorations promise nothing, and neither do the first runs of a job; `promised` is the share of the
