@@ -17,7 +17,7 @@ from rich.console import Console
 from shunter.secrets import without_secrets
 from tracking import entries
 from tracking.entries import Point, hand_over, or_away
-from tracking.outbox import LOCAL, Delivery, Entry, Outbox, StoreAwayError
+from tracking.outbox import LOCAL, Delivery, Entry, Outbox, StoreAwayError, WriteFailedError
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -159,14 +159,18 @@ class TrackingClient:
         return hand_over(self.mlflow, entry, lambda: self._experiment_id(self.mlflow), self._outbox.directory)
 
     def _try_again(self) -> None:
-        if self._outbox.is_due():
-            self.deliver()
+        if self._outbox.is_due() and (refused := self.deliver().refused):
+            self._say(
+                f"The tracking store {self._outbox.store} did not take {refused} of the entries that waited for it: "
+                f"they are in {self._outbox.directory / 'refused.jsonl'}, with the reasons."
+            )
 
     def _report(self, error: StoreAwayError) -> None:
-        Console(stderr=True).print(
-            f"The tracking store {self._outbox.store} is away ({without_secrets(str(error))}): what it shall get is "
-            f"kept in {self._outbox.directory} and delivered when it is back.",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
+        what = "failed to take an entry" if isinstance(error, WriteFailedError) else "is away"
+        self._say(
+            f"The tracking store {self._outbox.store} {what} ({without_secrets(str(error))}): what it shall get is "
+            f"kept in {self._outbox.directory} and delivered when it is back."
         )
+
+    def _say(self, sentence: str) -> None:
+        Console(stderr=True).print(sentence, markup=False, highlight=False, soft_wrap=True)

@@ -1,6 +1,8 @@
 """Writes to runs as plain entries: what the outbox keeps of them, and how MLflow takes them."""
 
+import errno
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -8,20 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 from shunter.errors import TrackingError, first_line
 from shunter.secrets import without_secrets
-from tracking.outbox import Entry, StoreAwayError
+from tracking.outbox import Entry, StoreAwayError, WriteFailedError
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import DatasetInput
 
+KEY = "run.key"  # tag of a run: what was asked for once is there once
 AWAY = {"INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "REQUEST_LIMIT_EXCEEDED"}
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 Point = tuple[str, float, int, int]
 """Name of a metric, its value, milliseconds since 1970, and the step."""
 
 
 def create_run(name: str, tags: Mapping[str, str]) -> Entry:
-    """Open a run."""
-    return {"call": "create_run", "name": without_secrets(name), "tags": dict(tags), "start_time": _now()}
+    """Open a run; its tag `run.key` tells whether the store has it already."""
+    own = {**tags, KEY: uuid.uuid4().hex}
+    return {"call": "create_run", "name": without_secrets(name), "tags": own, "start_time": _now()}
 
 
 def log_batch(
@@ -85,10 +90,7 @@ def _hand_over(client: "MlflowClient", entry: Entry, experiment_id: Callable[[],
     run_id = entry.get("run_id", "")
     match entry["call"]:
         case "create_run":
-            run = client.create_run(
-                experiment_id(), start_time=entry["start_time"], run_name=entry["name"], tags=entry["tags"]
-            )
-            return run.info.run_id
+            return _create_once(client, entry, experiment_id())
         case "log_batch":
             metrics = [Metric(*point) for point in entry["metrics"]]
             params = [Param(key, text) for key, text in entry["params"].items()]
@@ -105,6 +107,26 @@ def _hand_over(client: "MlflowClient", entry: Entry, experiment_id: Callable[[],
     return None
 
 
+def _create_once(client: "MlflowClient", entry: Entry, experiment_id: str) -> str:
+    """Open a run, unless that was done and only the answer was lost; of runs opened twice by a resend one stays."""
+    key = entry["tags"].get(KEY)  # none in what a former version kept
+
+    def found() -> list[Any]:
+        return list(client.search_runs([experiment_id], f"tags.`{KEY}` = '{key}'")) if key else []
+
+    there = found() if "run_id" in entry else []  # one that waited may have been opened
+    if not there:
+        there = [
+            client.create_run(experiment_id, start_time=entry["start_time"], run_name=entry["name"], tags=entry["tags"])
+        ]
+        if str(client.tracking_uri).startswith("http"):  # where a request is sent again that got no answer
+            there = found() or there
+    first, *again = sorted(there, key=lambda run: run.info.run_id)
+    for run in again:
+        client.delete_run(run.info.run_id)
+    return str(first.info.run_id)
+
+
 def _dataset_input(values: Mapping[str, Any]) -> "DatasetInput":
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
@@ -117,6 +139,7 @@ def or_away(client: "MlflowClient", call: Callable[[], Any]) -> Any:
 
     Raises:
         StoreAwayError: The store does not answer; what it says about the call itself passes.
+        WriteFailedError: It answers, and failed inside itself.
     """
     from mlflow.exceptions import MlflowException
 
@@ -124,8 +147,13 @@ def or_away(client: "MlflowClient", call: Callable[[], Any]) -> Any:
         return call()
     except (MlflowException, TrackingError) as error:
         cause = error if isinstance(error, MlflowException) else error.__cause__
-        if isinstance(cause, MlflowException) and cause.error_code in AWAY and not _answers(client):
-            raise StoreAwayError(first_line(cause)[:200]) from error
+        if isinstance(cause, MlflowException) and cause.error_code in AWAY:
+            kind = WriteFailedError if _answers(client) else StoreAwayError
+            raise kind(first_line(cause)[:200]) from error
+        raise
+    except OSError as error:
+        if error.errno in FULL:  # of the disk that artifacts are written to
+            raise WriteFailedError(error.strerror) from error
         raise
 
 

@@ -1,21 +1,26 @@
 """What the tracking store could not take yet, kept in files until it can.
 
     outbox/<store>/journal.jsonl    one line a write, in their order
-    outbox/<store>/delivered        how many lines of it the store has taken
+    outbox/<store>/delivered        how many lines of it the store has taken, and how often the next one has failed
     outbox/<store>/runs.json        runs that were opened while the store was away: their own id here, and MLflow's
     outbox/<store>/files/           artifacts of the writes
-    outbox/<store>/refused.jsonl    writes that the store answered with an error of its own, such as a deleted run
+    outbox/<store>/refused.jsonl    writes that the store answered with an error of its own, such as a deleted run, and
+                                    lines that a power cut has damaged
 
-All processes of one home share it. The password of a store is in no file: it comes from the environment again.
+A write may be handed over twice, for instance when a process is killed between the store's answer and the note of it:
+each says for itself what it is, so that the second time changes nothing (`tracking.entries`). All processes of one home
+share the outbox. The password of a store is in no file: it comes from the environment again.
 """
 
+import contextlib
 import hashlib
 import json
+import os
 import shutil
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +32,33 @@ from shunter.settings import Settings
 
 LOCAL = "local-"  # how the id of a run begins that the store does not know yet
 RETRY_SECONDS = 10.0
+MOST_FAILURES = 20  # of one write while the store answers, then the others do not wait for it any longer
+AT_ONCE = 3  # failures of one write in one attempt to deliver
 Entry = dict[str, Any]
 Deliver = Callable[[Entry], str | None]
 
 
 class StoreAwayError(Exception):
     """The store did not take a write because it cannot be reached; not an error of the write."""
+
+
+class WriteFailedError(StoreAwayError):
+    """The store answers, and failed to take a write for once, which may be the fault of either."""
+
+
+@dataclass(frozen=True)
+class _Place:
+    """How far the journal is delivered.
+
+    Attributes:
+        journal: Digest of the journal's first line: a place in another one does not count.
+        position: Lines that are delivered or set aside.
+        failures: How often the next line has failed.
+    """
+
+    journal: str
+    position: int = 0
+    failures: int = 0
 
 
 @dataclass(frozen=True)
@@ -69,7 +95,8 @@ class Outbox:
         if self.is_empty:
             return 0
         with self._lock():
-            return len(self._lines()) - self._position()
+            lines = self._lines()
+            return len(lines) - self._place(lines).position
 
     def append(self, entry: Entry) -> None:
         """Keep a write.
@@ -79,8 +106,8 @@ class Outbox:
         """
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            with self._lock(), self._journal.open("a") as stream:
-                stream.write(json.dumps(entry) + "\n")
+            with self._lock():
+                self._append_line(json.dumps(entry))
         except OSError as error:
             raise TrackingError(
                 f"The tracking store {self.store} cannot be reached, and what it shall get cannot be kept in "
@@ -124,44 +151,139 @@ class Outbox:
         if self.is_empty:
             return Delivery(0, 0, 0)
         with self._lock():
-            (self.directory / "attempted").touch()
-            lines, start = self._lines(), self._position()
-            refused, position = 0, start
-            for line in lines[start:]:
-                try:
-                    self._hand_over(json.loads(line), deliver)
-                except StoreAwayError:
-                    break
-                except Exception as error:  # whatever it is: the others must not wait for one that will never be taken
-                    refused += 1
-                    with (self.directory / "refused.jsonl").open("a") as stream:
-                        stream.write(json.dumps({"because": str(error)[:500], **json.loads(line)}) + "\n")
-                position += 1
-                self._delivered.write_text(str(position))
-            if position == len(lines):
-                self._journal.unlink()
-                self._delivered.unlink(missing_ok=True)
-                shutil.rmtree(self.directory / "files", ignore_errors=True)
-            return Delivery(position - start - refused, refused, len(lines) - position)
+            with contextlib.suppress(OSError):
+                (self.directory / "attempted").touch()
+            lines = self._lines()
+            place = before = self._place(lines)
+            refused = 0
+            try:
+                while place.position < len(lines):
+                    reason = self._reason_to_refuse(lines, place, deliver)
+                    if reason is not None:
+                        self._set_aside(lines[place.position], reason)
+                        refused += 1
+                    place = _Place(place.journal, place.position + 1)
+                    self._note(place)
+                self._clear()
+            except (StoreAwayError, OSError):  # the latter: a full disk, where what was not noted is handed over again
+                pass
+            return Delivery(place.position - before.position - refused, refused, len(lines) - place.position)
 
-    def _hand_over(self, entry: Entry, deliver: Deliver) -> None:
-        opened = deliver(self.known(entry))
+    def _reason_to_refuse(self, lines: list[bytes], place: _Place, deliver: Deliver) -> str | None:
+        """Hand the next line over; why it must be set aside, None where the store has it.
+
+        Raises:
+            StoreAwayError: The store shall be asked again later.
+            OSError: What came of it cannot be noted.
+        """
+        try:
+            entry = _entry(lines[place.position])
+        except ValueError as error:
+            return f"the line is damaged ({error})"
+        for failures in range(place.failures + 1, place.failures + AT_ONCE + 1):
+            try:
+                opened = deliver(self.known(entry))
+            except WriteFailedError as error:
+                self._note(_Place(place.journal, place.position, failures))
+                if failures >= MOST_FAILURES and self._takes(lines[place.position + 1 :], deliver):
+                    return str(error)
+            except StoreAwayError:
+                raise
+            except Exception as error:  # whatever it is: the others must not wait for one that will never be taken
+                return str(error)
+            else:
+                self._remember(entry, opened)
+                return None
+        raise StoreAwayError("a write fails")
+
+    def _takes(self, lines: list[bytes], deliver: Deliver) -> bool:
+        """Whether the store takes the next write, and so would another; it is handed over again in its turn."""
+        try:
+            entry = _entry(lines[0])
+            self._remember(entry, deliver(self.known(entry)))
+        except (IndexError, ValueError, StoreAwayError):
+            return False
+        return True
+
+    def _set_aside(self, line: bytes, reason: str) -> None:
+        try:
+            kept = _entry(line)
+        except ValueError:
+            kept = {"line": line.decode(errors="replace")}
+        with (self.directory / "refused.jsonl").open("a") as stream:
+            stream.write(json.dumps({"because": reason[:500], **kept}) + "\n")
+
+    def _clear(self) -> None:
+        """Everything is delivered."""
+        self._journal.unlink()  # first: what is left of the rest belongs to no journal
+        self._delivered.unlink(missing_ok=True)
+        shutil.rmtree(self.directory / "files", ignore_errors=True)
+
+    def _remember(self, entry: Entry, opened: str | None) -> None:
+        """Note the store's id of a run that it has opened."""
         if opened is not None:
             runs = json.loads(self._runs.read_text()) if self._runs.exists() else {}
-            partial = self._runs.with_suffix(".partial")
-            partial.write_text(json.dumps({**runs, entry["run_id"]: opened}))
-            partial.replace(self._runs)
+            _replace(self._runs, json.dumps({**runs, entry["run_id"]: opened}))
 
-    def _lines(self) -> list[str]:
+    def _append_line(self, line: str) -> None:
+        """Write a line whole, or not at all; one that a power cut left without its end becomes a line of its own."""
+        with self._journal.open("ab", buffering=0) as stream:
+            end = stream.tell()
+            left = (b"" if self._ends_whole(end) else b"\n") + line.encode() + b"\n"
+            try:
+                while left:
+                    left = left[stream.write(left) :]
+                os.fsync(stream.fileno())
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(stream.fileno(), end)
+                raise
+
+    def _ends_whole(self, end: int) -> bool:
+        if not end:
+            return True
+        with self._journal.open("rb") as stream:
+            stream.seek(end - 1)
+            return stream.read(1) == b"\n"
+
+    def _lines(self) -> list[bytes]:
         """Complete lines: the last one may have been cut by a kill."""
-        text = self._journal.read_text()
-        return [line for line in text[: text.rfind("\n") + 1].splitlines() if line]
-
-    def _position(self) -> int:
         try:
-            return int(self._delivered.read_text())
-        except (OSError, ValueError):
-            return 0
+            text = self._journal.read_bytes()
+        except FileNotFoundError:  # another process has delivered it meanwhile
+            return []
+        return [line for line in text[: text.rfind(b"\n") + 1].split(b"\n") if line]
+
+    def _place(self, lines: list[bytes]) -> _Place:
+        journal = hashlib.sha256(lines[0]).hexdigest()[:16] if lines else ""
+        try:
+            found = json.loads(self._delivered.read_text())
+            if isinstance(found, int):  # as a former version kept it
+                return _Place(journal, min(found, len(lines)))
+            place = _Place(str(found["journal"]), int(found["position"]), int(found["failures"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return _Place(journal)
+        return place if place.journal == journal and place.position <= len(lines) else _Place(journal)
+
+    def _note(self, place: _Place) -> None:
+        _replace(self._delivered, json.dumps(asdict(place)))
 
     def _lock(self) -> FileLock:
         return FileLock(self.directory / "lock")
+
+
+def _entry(line: bytes) -> Entry:
+    entry = json.loads(line)
+    if not isinstance(entry, dict):
+        raise ValueError("no JSON object")
+    return entry
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file so that it is there completely, or as it was."""
+    partial = path.with_name(f"{path.name}.partial")
+    with partial.open("w") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    partial.replace(path)
