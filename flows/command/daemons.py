@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from flows.command.services import Service, check_port
 from shunter.errors import ShunterError
+from shunter.files import make_private
 from shunter.settings import Settings
 
 POLL_SECONDS = 0.2
@@ -84,7 +85,7 @@ def start(service: Service) -> tuple[Daemon, "subprocess.Popen[bytes]"]:
     path = _path(service.name)
     log = path.with_suffix(".log")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path.parent)
         with log.open("ab") as output:
             process = subprocess.Popen(
                 service.command,

@@ -12,6 +12,7 @@ from flows.command.daemons import Daemon, find, start, stop
 from flows.command.passwords import login_advice, prefect_login
 from flows.command.services import Service, free_port, mlflow_service, prefect_service, wait_until_ready, worker_service
 from shunter.errors import RequestError
+from shunter.files import make_private
 from shunter.settings import Settings
 
 NAMES = ("Prefect", "MLflow", "Worker")  # in the order of their start
@@ -145,7 +146,7 @@ def _ports_path() -> Path:
 @contextlib.contextmanager
 def _one_at_a_time() -> Iterator[None]:
     directory = Settings().services_directory
-    directory.mkdir(parents=True, exist_ok=True)
+    make_private(directory)
     with FileLock(directory / "lock"):
         yield
 

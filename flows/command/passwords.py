@@ -4,7 +4,9 @@ import os
 import secrets
 from pathlib import Path
 
+from flows.command.exposure import LOOPBACK
 from shunter.errors import ShunterError
+from shunter.files import make_private
 from shunter.settings import Settings
 
 USER = "shunter"
@@ -25,13 +27,29 @@ def prefect_login() -> str:
     try:
         if known := _read(path) or os.environ.get("PREFECT_API_AUTH_STRING"):
             return known
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(Settings().home)
+        make_private(path.parent)
         _write(path, f"{USER}:{secrets.token_urlsafe(24)}")
         return path.read_text()  # another command may have been first
     except OSError as error:
         raise ShunterError(
             f"Prefect's password cannot be kept in {path} ({error.strerror}): set SHUNTER_HOME to another."
         ) from error
+
+
+def protect_temporary_server() -> None:
+    """Let the server that a command starts, where there is none, answer to this process alone.
+
+    To be called before Prefect is imported, which reads the password then. Where another server is named, nothing is
+    changed.
+    """
+    profiles = Path(os.environ["PREFECT_HOME"]) / "profiles.toml"
+    known = os.environ.get("PREFECT_API_URL") or (profiles.exists() and "PREFECT_API_URL" in profiles.read_text())
+    if known:
+        return
+    login = f"{USER}:{secrets.token_urlsafe(24)}"
+    os.environ["PREFECT_SERVER_API_AUTH_STRING"] = os.environ["PREFECT_API_AUTH_STRING"] = login
+    os.environ["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"] = f"http://{LOOPBACK}"
 
 
 def password_path() -> Path:

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import Any
 
 from flows.command.environment import check_packages, ensure_home, start_temporary_server
+from flows.command.passwords import protect_temporary_server
 from shunter.requests import JobRequest, ProfileRequest, Request
 
 
@@ -26,6 +27,7 @@ def prepare(request: Request) -> None:
 
         check_request(request)
     ensure_home()
+    protect_temporary_server()
 
 
 def start(flow: str, request: Request, **parameters: Any) -> Any:

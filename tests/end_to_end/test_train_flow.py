@@ -6,16 +6,20 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
+import psutil
 import pytest
 
 from planner.history import read_history
 from shunter.errors import InfeasibleError
 from shunter.requests import Limits, TrainRequest
 from shunter.settings import Settings
+from tests.listeners import listening_sockets, public
 from tracking.history import read_children
 
 pytestmark = pytest.mark.slow
@@ -169,6 +173,15 @@ def test_training_teaches_the_prediction_beside_what_it_took(in_that_home) -> No
         assert member.measured.step_seconds == pytest.approx(member.steps[0].measured_seconds, rel=1e-3)
 
 
+def status_of(url: str) -> int:
+    """What a stranger is answered."""
+    try:
+        with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
 def test_interrupted_command_says_so_and_the_next_one_resumes(
     shunter_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,6 +203,9 @@ def test_interrupted_command_says_so_and_the_next_one_resumes(
     while time.monotonic() < deadline and not list(runs.glob("*/decision.json")):
         assert first.poll() is None, first.stderr.read() if first.stderr else ""
         time.sleep(0.02)
+    sockets = listening_sockets(psutil.Process(first.pid))
+    assert not public(address for address, _ in sockets)
+    assert [status_of(f"http://{address}:{port}/api/admin/version") for address, port in sockets] == [401]
     os.killpg(first.pid, signal.SIGINT)
     _, errors = first.communicate(timeout=PATIENCE_SECONDS)
     assert first.returncode == 130, errors

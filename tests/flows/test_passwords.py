@@ -20,6 +20,7 @@ def test_it_is_random_and_kept_for_its_owner_alone(shunter_home: Path, monkeypat
     login = prefect_login()
     assert prefect_login() == password_path().read_text() == login
     assert stat.S_IMODE(password_path().stat().st_mode) == 0o600
+    assert {stat.S_IMODE(folder.stat().st_mode) for folder in (shunter_home, password_path().parent)} == {0o700}
     assert [path.name for path in password_path().parent.iterdir()] == [password_path().name]
     assert len(login.partition(":")[2]) >= 32
     monkeypatch.setenv("SHUNTER_HOME", str(shunter_home / "another"))
