@@ -12,6 +12,7 @@ from engine.ranking.result import TrainedRanker
 from hardware.devices.power_limit import limited
 from hardware.reservation import Reservation, trainings_together
 from hardware.types import EnergyReading, HardwareProfile
+from ingestion.findings import findings_of_dataset
 from models.names import check_model
 from planner.decide import Decision
 from search.result import TuneResult
@@ -53,6 +54,7 @@ class TrainSummary(BaseModel):
         flow_run_name: Name of the run in Prefect.
         resumed: Whether an interrupted attempt was continued.
         stopped_because: The limit that ended the search early, None if none did.
+        findings: What stands out in the data.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -72,6 +74,7 @@ class TrainSummary(BaseModel):
     flow_run_name: str
     resumed: bool
     stopped_because: str | None
+    findings: tuple[str, ...] = ()
 
 
 @flow(name="train", flow_run_name="train-{request.data}", on_failure=[notify], on_crashed=[notify])
@@ -152,6 +155,7 @@ def _train_tracked(
             flow_run_name=flow_run.get_name() or "",
             resumed=state.resumed,
             stopped_because=tuned.stopped_because if tuned else None,
+            findings=tuple(finding.words for finding in findings_of_dataset(dataset)),
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from ingestion.time_format import check_format
-from ingestion.yaml_file import read_yaml
+from ingestion.yaml_file import parse_yaml, read_yaml
 from shunter.errors import DataError
 from shunter.frozen import Frozen
 from shunter.validation import clause, sentence
@@ -286,14 +286,26 @@ def read_schema(path: str | Path, kind: type[Model]) -> Model:
     Raises:
         DataError: The file is missing, is not YAML or does not fit.
     """
-    values = read_yaml(Path(path), "schema file", EXAMPLE)
+    return _validated(read_yaml(Path(path), "schema file", EXAMPLE), kind, f"The schema file {path}")
+
+
+def parse_schema(text: str) -> Schema:
+    """A schema from the text of a file.
+
+    Raises:
+        DataError: The text is not YAML or does not fit.
+    """
+    return _validated(parse_yaml(text, "The schema", EXAMPLE), Schema, "The schema")
+
+
+def _validated(values: dict[str, Any], kind: type[Model], told: str) -> Model:
     try:
         schema = kind.model_validate(values)
     except ValidationError as error:
         faults = error.errors(include_url=False)
         # A misspelt key makes another one missing: the cause first.
         reason = clause(min(faults, key=lambda fault: fault["type"] != "extra_forbidden"), kind)
-        raise DataError(sentence([f"The schema file {path} is wrong, {reason}"])) from error
+        raise DataError(sentence([f"{told} is wrong, {reason}"])) from error
     if isinstance(schema, Schema) and not schema.features:
-        raise DataError(f"The schema file {path} names no feature: write for instance '{EXAMPLE}', one key a line.")
+        raise DataError(f"{told} names no feature: write for instance '{EXAMPLE}', one key a line.")
     return schema

@@ -158,6 +158,14 @@ class Tally:
             self._reasons[kind] += 1
             self._first.setdefault(kind, rejection)
 
+    @property
+    def first_fault(self) -> str | None:
+        """The first row with the most frequent reason; None where all rows can be read."""
+        if not self.rows:
+            return None
+        first = self._first[self._reasons.most_common(1)[0][0]]
+        return f"line {first.line} of {first.source}: {first.reason}"
+
     def check(self, good_rows: int, max_bad_share: float) -> None:
         """Refuse data with too many bad rows.
 
@@ -167,11 +175,10 @@ class Tally:
         share = self.rows / max(self.rows + good_rows, 1)
         if share <= max_bad_share:
             return
-        kind, count = self._reasons.most_common(1)[0]
-        first = self._first[kind]
+        count = self._reasons.most_common(1)[0][1]
         raise DataError(
             f"{self.rows} of {self.rows + good_rows} rows ({share:.1%}) cannot be read, more than {max_bad_share:.1%}: "
-            f"fix them or raise --max-bad-share; {count} are like line {first.line} of {first.source}: {first.reason}."
+            f"fix them or raise --max-bad-share; {count} are like {self.first_fault}."
         )
 
 

@@ -6,7 +6,6 @@ from typing import Any
 import yaml
 
 from shunter.errors import DataError
-from shunter.files import open_regular
 
 LARGEST_BYTES = 4 << 20
 
@@ -48,13 +47,29 @@ def read_yaml(path: Path, what: str, example: str) -> dict[str, Any]:
     """
     told = f"The {what} {path}"
     try:
-        with open_regular(path) as file:
-            text = file.read(LARGEST_BYTES + 1)
-        if len(text) > LARGEST_BYTES:
+        if path.is_file() and path.stat().st_size > LARGEST_BYTES:
             raise DataError(f"{told} holds more than {LARGEST_BYTES >> 20} MiB: give the file of the schema.")
-        values = yaml.load(text.decode(), _Loader)
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise DataError(f"{told} cannot be read ({error.strerror}): give an existing file.") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{told} is neither YAML nor JSON: write one such as '{example}', one key a line.") from error
+    return parse_yaml(text, told, example)
+
+
+def parse_yaml(text: str, told: str, example: str) -> dict[str, Any]:
+    """Read keys from YAML or JSON.
+
+    Args:
+        text: What was written.
+        told: What it is, as the beginning of a sentence.
+        example: What it may hold.
+
+    Raises:
+        DataError: It is neither, repeats a key or holds none.
+    """
+    try:
+        values = yaml.load(text, _Loader)
     except _RepeatedKeyError as error:
         key, first, second = error.args
         raise DataError(f"{told} gives {key!r} on line {first} and again on line {second}: leave one out.") from error

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from flows.command.check import check
 from flows.command.environment import prepare_environment
 from flows.command.flow_commands import nightly, profile, rollback, select, train, tune
 from flows.command.run_commands import datasets, deliver, report, runs, sync
@@ -30,7 +31,23 @@ def root(
     prepare_environment(debug=debug)
 
 
-for command in (train, tune, select, profile, nightly, rollback, datasets, runs, report, sync, up, down, status, ui):
+for command in (
+    check,
+    train,
+    tune,
+    select,
+    profile,
+    nightly,
+    rollback,
+    datasets,
+    runs,
+    report,
+    sync,
+    up,
+    down,
+    status,
+    ui,
+):
     app.command()(command)
 app.command(hidden=True)(deliver)
 

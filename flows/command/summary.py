@@ -44,9 +44,11 @@ def _lines(summary: TrainSummary) -> list[tuple[str, str]]:
         ("Look at it", ".venv/bin/shunter ui"),
     ]
     if decision.notes:
-        lines.insert(7, ("Of note", "\n".join(decision.notes)))
+        lines.insert(-3, ("Of note", "\n".join(decision.notes)))
     if summary.stopped_because:
         lines.insert(4, ("Stopped early", summary.stopped_because))
+    if summary.findings:
+        lines.insert(1, ("Look at", "\n".join(summary.findings)))
     if summary.resumed:
         lines.insert(0, ("Resumed", "an interrupted run of the same request was continued"))
     return lines

@@ -42,7 +42,7 @@ def open_source(data: str, data_format: DataFormat | None, schema_file: str | No
         options = read_schema(schema_file, Options) if schema_file else Options()
         return open_named(data, options, downloads)
     paths = find_files(data)
-    return source_of(_name_of(data, paths), paths, data_format, schema_file, told=data)
+    return source_of(name_of(data, paths), paths, data_format, schema_file, told=data)
 
 
 def source_of(
@@ -66,11 +66,7 @@ def source_of(
         DataError: The format is not known, or the schema is missing or wrong.
     """
     check_paths([*paths, *([Path(schema_file)] if schema_file else [])])
-    given, data_format = data_format, data_format or guess_format(paths)
-    if data_format is DataFormat.CRITEO and not _is_day(paths[0]) and not is_criteo(paths[0]):
-        if given or schema_file is None:
-            raise ask_for_csv(paths[0])
-        data_format = DataFormat.CSV  # a name such as log.txt is of both, and a schema names the columns
+    data_format = format_of_files(paths, data_format, has_schema=schema_file is not None)
     if data_format is DataFormat.CRITEO:
         options = read_schema(schema_file, Options) if schema_file else Options()
         return CriteoSource(name, criteo_schema(options), paths)
@@ -82,6 +78,20 @@ def source_of(
         )
     kind = CsvSource if data_format is DataFormat.CSV else ParquetSource
     return kind(name, read_schema(schema_file, Schema), paths)
+
+
+def format_of_files(paths: tuple[Path, ...], data_format: DataFormat | None, *, has_schema: bool = True) -> DataFormat:
+    """The format that is given or guessed; a name such as log.txt is of two, and the first lines decide.
+
+    Raises:
+        DataError: The names do not tell it, or the files are not in the layout of Criteo.
+    """
+    guessed = data_format or guess_format(paths)
+    if guessed is not DataFormat.CRITEO or _is_day(paths[0]) or is_criteo(paths[0]):
+        return guessed
+    if data_format or not has_schema:
+        raise ask_for_csv(paths[0])
+    return DataFormat.CSV
 
 
 def find_files(data: str) -> tuple[Path, ...]:
@@ -153,7 +163,7 @@ def _is_day(path: Path) -> bool:
     return re.fullmatch(r"day_\d+", path.name.lower().removesuffix(".gz")) is not None
 
 
-def _name_of(data: str, paths: tuple[Path, ...]) -> str:
+def name_of(data: str, paths: tuple[Path, ...]) -> str:
     """The folder, or the only or first file."""
     path = Path(data).resolve() if Path(data).is_dir() else paths[0]
     return path.name.split(".", maxsplit=1)[0]

@@ -4,6 +4,7 @@ from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
 from engine.data.dataset import Dataset
+from ingestion.findings import findings_of_dataset
 from ingestion.request import ingest_request
 from shunter.requests import JobRequest
 from tasks.retries import retried
@@ -34,4 +35,6 @@ def ingest(request: JobRequest) -> Dataset:
             f"{report.quarantined_rows:,}",
             dataset.directory / "quarantine.csv",
         )
+    for finding in findings_of_dataset(dataset):
+        logger.warning(finding.words)
     return dataset

@@ -91,3 +91,16 @@ def test_sync_is_listed_and_its_old_name_still_works_with_a_hint() -> None:
     assert done.returncode == 0, done.stderr
     assert "0 entries delivered" in done.stdout
     assert "`shunter sync`" in done.stderr
+
+
+def test_a_log_is_checked_and_its_schema_kept(tmp_path: Path) -> None:
+    rows = "".join(f"{row % 3 // 2},u{row % 7},{row % 10 / 4}\n" for row in range(600))
+    (tmp_path / "log.csv").write_text("click,user,price\n" + rows)
+    done = shunter("check", str(tmp_path / "log.csv"), "--out", str(tmp_path / "schema.yaml"), "--json")
+    assert done.returncode == 0, done.stderr
+    checked = json.loads(done.stdout)
+    assert (checked["rows"], checked["bad_rows"]) == (600, 0)
+    assert (tmp_path / "schema.yaml").read_text() == checked["schema"]
+    again = shunter("check", str(tmp_path / "log.csv"), "--schema", str(tmp_path / "schema.yaml"))
+    assert "looked at 600 rows, 33.3% of them positive" in again.stderr
+    assert again.stdout == ""

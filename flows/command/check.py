@@ -1,0 +1,65 @@
+"""The command that looks at a log before anything is trained on it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flows.command.terminal import one_sentence_errors, print_json, print_line, say
+from shunter.errors import RequestError
+from shunter.requests import DataFormat
+
+if TYPE_CHECKING:
+    from ingestion.check import Checked
+
+
+def check(
+    data: Annotated[str, typer.Argument(help="Click log: file, folder, glob or comma-separated list.")],
+    schema: Annotated[Path | None, typer.Option(help="Schema file; if omitted, a schema is inferred.")] = None,
+    data_format: Annotated[
+        DataFormat | None, typer.Option("--format", help="Format of the log; guessed from its name if omitted.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="File to write the inferred schema to.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object, errors too.")] = False,
+) -> None:
+    """Look at the first rows of a log and train nothing: a schema for it, unreadable rows, what stands out."""
+    with one_sentence_errors(as_json=as_json):
+        from ingestion.check import check as look_at
+
+        if out is not None and out.exists():
+            raise RequestError(f"--out {out} exists: name a new file, or remove it first.")
+        checked = look_at(data, data_format, str(schema) if schema else None)
+        if out is not None and checked.schema is not None:
+            _write(out, checked.schema)
+        if as_json:
+            print_json(checked.to_dict())
+        else:
+            _print(checked, data, out)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RequestError(f"--out {path} cannot be written ({error.strerror}): name another file.") from error
+
+
+def _print(checked: "Checked", data: str, out: Path | None) -> None:
+    """The schema on standard output, so that it can be kept with `>`, and what was found beside it."""
+    share = "" if checked.positive_share is None else f", {checked.positive_share:.1%} of them positive"
+    say(f"{checked.name} ({checked.data_format}): looked at {checked.rows:,} rows{share}.")
+    if checked.bad_rows:
+        say(f"{checked.bad_rows:,} more rows cannot be read, such as {checked.first_fault}.")
+    for finding in checked.findings:
+        say(f"- {finding.words}")
+    if not checked.findings:
+        say("Nothing stands out.")
+    if checked.schema is None:
+        if out is not None:
+            say(f"Nothing was written to {out}: the log has its schema.")
+        return
+    if out is None:
+        print_line(checked.schema.rstrip("\n"))
+    file = out or "schema.yaml"
+    kept = "Written" if out else "Keep it with `> schema.yaml`, look through it"
+    say(f"{kept}, then: shunter train --data {data} --schema {file}")

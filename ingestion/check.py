@@ -1,0 +1,169 @@
+"""Looking at a log before training: what its schema may be, which rows cannot be read, what stands out."""
+
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from ingestion.batch import MISSING_KEY, RawBatch
+from ingestion.encoding.times import see_all
+from ingestion.encoding.vocabulary import mix
+from ingestion.findings import Finding, LogSample, findings_of_sample
+from ingestion.infer import infer
+from ingestion.sample import MOST_ROWS, sample_of
+from ingestion.schema import Schema, parse_schema
+from ingestion.sources.criteo import CriteoSource
+from ingestion.sources.guard import check_words
+from ingestion.sources.named import is_named
+from ingestion.sources.open import find_files, format_of_files, name_of, source_of
+from ingestion.sources.recognise import likely_delimiter
+from ingestion.sources.tabular import CsvSource, ParquetSource, TableChunk, see_times
+from ingestion.writer import Tally
+from shunter.errors import DataError, RequestError
+from shunter.requests import DataFormat
+
+FileSource = CriteoSource | CsvSource | ParquetSource
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a look at a log found.
+
+    Attributes:
+        name: Name of the log.
+        data_format: How it is written.
+        rows: Rows that were looked at and can be read.
+        positive_share: Share of them with a positive label; None without rows.
+        bad_rows: Rows among those looked at that cannot be read.
+        first_fault: Why the first of these cannot be read.
+        schema: A schema as commented YAML where none was given; None where one was, or none is needed.
+        findings: What stands out.
+    """
+
+    name: str
+    data_format: str
+    rows: int
+    positive_share: float | None
+    bad_rows: int
+    first_fault: str | None
+    schema: str | None
+    findings: tuple[Finding, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for a script."""
+        return asdict(self)
+
+
+def check(data: str, data_format: DataFormat | None = None, schema_file: str | None = None) -> Checked:
+    """Look at the first rows of a log.
+
+    Args:
+        data: File, folder, glob or comma-separated list of these.
+        data_format: None to guess it.
+        schema_file: Schema file; without one a schema is inferred.
+
+    Raises:
+        DataError: The log cannot be read at all, or no schema can be inferred.
+        RequestError: A named data set is given, or a path that may not be read.
+    """
+    if is_named(data) and not Path(data).exists():
+        raise RequestError(f"{data} is a data set that Shunter brings along: give the path of a log of your own.")
+    paths = find_files(data)
+    data_format = format_of_files(paths, data_format)
+    name, inferred = name_of(data, paths), None
+    looked_at = (paths[0], paths[-1])[: len(paths)]
+    if schema_file or data_format is DataFormat.CRITEO:
+        if schema_file:
+            check_words(schema_file)
+        source = source_of(name, looked_at, data_format, schema_file)
+    else:
+        inferred, schema = _inferred(name, looked_at, data_format)
+        source = (CsvSource if data_format is DataFormat.CSV else ParquetSource)(name, schema, looked_at)
+    sample, bad, unclear = _read(source)
+    findings = [*unclear, *findings_of_sample(sample)]
+    return Checked(
+        name=name,
+        data_format=data_format.value,
+        rows=sample.rows,
+        positive_share=float(sample.labels.mean()) if sample.rows else None,
+        bad_rows=bad.rows,
+        first_fault=bad.first_fault,
+        schema=inferred,
+        findings=tuple(findings),
+    )
+
+
+def _inferred(name: str, paths: tuple[Path, ...], data_format: DataFormat) -> tuple[str, Schema]:
+    """A schema for a log without one, as text and as it is read back."""
+    delimiter = likely_delimiter(paths[0]) if data_format is DataFormat.CSV else None
+    text = infer(sample_of(paths, data_format, delimiter), name)
+    return text, parse_schema(text)
+
+
+def _read(source: FileSource) -> tuple[LogSample, Tally, list[Finding]]:
+    """Read the first rows, with the times settled by them."""
+    chunks, rows, bad = [], 0, Tally()
+    for chunk in source.chunks():
+        chunks.append(chunk)
+        rows += len(chunk.lines) if isinstance(chunk, TableChunk) else chunk.text.count(b"\n")
+        if rows >= MOST_ROWS:
+            break
+    source, unclear = _with_settled_times(source, chunks)
+    batches: list[RawBatch] = []
+    for chunk in chunks:
+        batch = source.parse(chunk)
+        bad.add(batch.rejected)
+        batches.append(batch)
+    return _sample(source.schema, batches), bad, unclear
+
+
+def _with_settled_times(source: FileSource, chunks: list[Any]) -> tuple[FileSource, list[Finding]]:
+    """The source that knows how its times are read; without them, and with a finding, where they are unclear."""
+    schema = source.schema
+    if isinstance(source, CriteoSource) or schema.time is None or schema.time_format is not None:
+        return source, []
+    try:
+        reading = see_all([see_times(chunk, schema.time) for chunk in chunks]).settle(schema.time, 0.01)
+    except DataError as error:
+        without = schema.model_copy(update={"time": None, "sequences": ()})
+        return replace(source, schema=without), [Finding("time", schema.time, str(error))]
+    return replace(source, reading=reading), []
+
+
+def _sample(schema: Schema, batches: list[RawBatch]) -> LogSample:
+    """What was read as a table of columns, in the order of time."""
+    batches = [batch for batch in batches if len(batch.labels)]
+    if not batches:
+        return LogSample(pl.DataFrame(), np.empty(0, np.float32), np.empty(0, np.uint64))
+    numeric = np.concatenate([batch.columns.numeric for batch in batches], axis=1)
+    keys = np.concatenate([batch.columns.keys for batch in batches], axis=1)
+    labels = np.concatenate([batch.main_labels for batch in batches])
+    hashes = np.concatenate([_hashes(batch) for batch in batches])
+    numbers = {name: pl.Series(row, nan_to_null=True) for name, row in zip(schema.numeric, numeric, strict=True)}
+    values = {
+        field.column: pl.Series(row).set(pl.Series(row == MISSING_KEY), None)
+        for field, row in zip(schema.categorical, keys, strict=True)
+    }
+    order = np.arange(len(labels))
+    if all(batch.times is not None for batch in batches):
+        order = np.argsort(np.concatenate([batch.times for batch in batches if batch.times is not None]), kind="stable")
+    table = pl.DataFrame({**numbers, **values})
+    return LogSample(table[order] if table.width else table, labels[order], hashes[order])
+
+
+def _hashes(batch: RawBatch) -> NDArray[np.uint64]:
+    """One number for all that was read of a row."""
+    bags: list[NDArray[np.uint64]] = []
+    for bag in batch.columns.bags:
+        total = np.concatenate([[np.uint64(0)], np.cumsum(mix(bag.keys), dtype=np.uint64)])
+        bags.append(total[bag.offsets[1:]] - total[bag.offsets[:-1]])
+    numbers = [row.view(np.uint32).astype(np.uint64) for row in (*batch.columns.numeric, batch.main_labels.copy())]
+    times = [] if batch.times is None else [batch.times.view(np.uint64)]
+    hashed = np.zeros(len(batch.labels), np.uint64)
+    for part in chain(numbers, batch.columns.keys, bags, times):
+        hashed = mix(hashed * np.uint64(3) + part)
+    return hashed

@@ -1,0 +1,205 @@
+"""What a careful analyst would notice in a log before anything is trained on it."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from engine.data.dataset import Dataset
+
+LEAK_AUC = 0.97
+_FEWEST_ROWS = 50
+_MOST_DRIFT = 0.3  # total variation between two parts; 0 is none and 1 is all
+_MOST_ERROR = 0.02  # of an AUC: settings of one model rarely differ by more
+_UNIQUE_SHARE = 0.95
+_EMPTY_SHARE = 0.999
+_FREQUENT_VALUES = 50
+_MOST_COPIES = 0.05
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something to look at.
+
+    Attributes:
+        kind: What it is, one word.
+        column: The column; None where it is about all of them.
+        words: One sentence.
+    """
+
+    kind: str
+    column: str | None
+    words: str
+
+
+@dataclass(frozen=True)
+class LogSample:
+    """Rows of a log, in the order of time where it has one.
+
+    Attributes:
+        table: A column for each feature of one value: numbers, or the keys of values; null where there is none.
+        labels: 0 or 1 of each row.
+        hashes: Of each row with all that was read of it.
+    """
+
+    table: pl.DataFrame
+    labels: NDArray[np.float32]
+    hashes: NDArray[np.uint64]
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return len(self.labels)
+
+
+def findings_of_sample(sample: LogSample) -> list[Finding]:
+    """What stands out in some rows of a log."""
+    if sample.rows < _FEWEST_ROWS:
+        return [Finding("few", None, f"Only {sample.rows} rows can be read: more are needed to say anything of them.")]
+    found = [finding for series in sample.table.get_columns() for finding in _of_column(series, sample.labels)]
+    last = sample.labels[int(sample.rows * 0.9) :]
+    found += _too_few_positives(int(last.sum()), len(last))
+    return [*found, *_repeated(sample), *_rate_drift(sample)]
+
+
+def findings_of_dataset(dataset: Dataset) -> list[Finding]:
+    """The same as far as it is known of data that was ingested, without reading it again."""
+    rows, found = dataset.splits["train"].rows, list[Finding]()
+    for field in dataset.fields:
+        if field.missing_share >= _EMPTY_SHARE:
+            found.append(_empty(field.name))
+        elif field.kind == "categorical" and field.cardinality == 1 and field.missing_share == 0:
+            found.append(_constant(field.name))
+        elif field.kind == "categorical" and rows >= _FEWEST_ROWS and field.cardinality >= _UNIQUE_SHARE * rows:
+            found.append(_unique(field.name))
+    test = dataset.splits["test"]
+    return [*found, *_too_few_positives(test.positives, test.rows)]
+
+
+def _of_column(series: pl.Series, labels: NDArray[np.float32]) -> Iterator[Finding]:
+    name, present = series.name, series.is_not_null().to_numpy()
+    distinct = series.drop_nulls().n_unique()
+    if present.mean() <= 1 - _EMPTY_SHARE:
+        yield _empty(name)
+    elif distinct == 1 and present.all():
+        yield _constant(name)
+    else:
+        if series.dtype.is_integer() and distinct >= _UNIQUE_SHARE * present.sum():
+            yield _unique(name)
+        auc = _alone(series, present, labels)
+        if auc >= LEAK_AUC:
+            yield Finding(
+                "leak",
+                name,
+                f"{name} alone tells the label (AUC {auc:.3f}): leave it out if it is known only after the fact.",
+            )
+        yield from _drift(series)
+
+
+def _alone(series: pl.Series, present: NDArray[np.bool_], labels: NDArray[np.float32]) -> float:
+    """How well a column alone ranks rows: by being there, as a number, or by the rate of its values in other rows."""
+    aucs = [area(present.astype(float), labels)]
+    if series.dtype.is_float():
+        aucs.append(area(series.fill_null(series.mean()).to_numpy(), labels))
+    else:
+        frame = pl.DataFrame({"value": series, "label": labels})
+        even = np.arange(len(labels)) % 2 == 0
+        rates = frame.filter(even).group_by("value").agg(pl.col("label").mean().alias("rate"))
+        other = frame.filter(~even).join(rates, on="value", how="left", nulls_equal=True, maintain_order="left")
+        scores = other["rate"].fill_null(float(labels[even].mean())).to_numpy()
+        return max(*aucs, 1 - min(aucs), area(scores, other["label"].to_numpy()))
+    return max(max(auc, 1 - auc) for auc in aucs)
+
+
+def area(scores: NDArray[np.floating], labels: NDArray[np.floating]) -> float:
+    """Area under the ROC curve, ties counted half; one half where there is one class only."""
+    positives = int((labels == 1).sum())
+    negatives = len(labels) - positives
+    if not positives or not negatives:
+        return 0.5
+    ranks = pl.Series(scores).rank("average").to_numpy()
+    return float((ranks[labels == 1].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+
+
+def _drift(series: pl.Series) -> Iterator[Finding]:
+    """Whether the last tenth of the rows holds other values than those before."""
+    cut = int(len(series) * 0.9)
+    apart, by_chance = (_numbers_apart if series.dtype.is_float() else _values_apart)(series[:cut], series[cut:])
+    if apart > _MOST_DRIFT + by_chance:
+        yield Finding(
+            "drift",
+            series.name,
+            f"{series.name} has other values in the last tenth of the rows than before (distance {apart:.2f} of 1): a "
+            "model learned from the earlier rows may not fit.",
+        )
+
+
+def _values_apart(before: pl.Series, last: pl.Series) -> tuple[float, float]:
+    """Total variation over the most frequent values, the others taken together; and what chance makes of none."""
+    one, two = (part.alias("value").value_counts(name="count") for part in (before, last))
+    frequent = one.sort("count", descending=True).head(_FREQUENT_VALUES)
+    both = frequent.join(two, on="value", how="left", nulls_equal=True).fill_null(0)
+    shares = both["count"].to_numpy() / len(before), both["count_right"].to_numpy() / len(last)
+    apart = float(np.abs(shares[0] - shares[1]).sum() + abs(shares[0].sum() - shares[1].sum())) / 2
+    return apart, float(np.sqrt(shares[0] * (1 - shares[0]) / len(last)).sum())
+
+
+def _numbers_apart(before: pl.Series, last: pl.Series) -> tuple[float, float]:
+    """Largest distance between the two distributions (Kolmogorov and Smirnov); and what chance makes of none."""
+    one, two = (np.sort(part.drop_nulls().to_numpy()) for part in (before, last))
+    if not len(one) or not len(two):
+        return 0.0, 0.0
+    points = np.concatenate([one, two])
+    shares = [np.searchsorted(values, points, side="right") / len(values) for values in (one, two)]
+    return float(np.abs(shares[0] - shares[1]).max()), 1.36 * math.sqrt(1 / len(one) + 1 / len(two))
+
+
+def _rate_drift(sample: LogSample) -> Iterator[Finding]:
+    cut = int(sample.rows * 0.9)
+    rates, sizes = [float(part.mean()) for part in (sample.labels[:cut], sample.labels[cut:])], (cut, sample.rows - cut)
+    error = math.sqrt(sum(rate * (1 - rate) / size for rate, size in zip(rates, sizes, strict=True)))
+    if abs(rates[0] - rates[1]) > max(4 * error, 0.2 * rates[0]):
+        words = f"The share of positive labels is {rates[0]:.1%}, but {rates[1]:.1%} in the last tenth of the rows"
+        yield Finding("drift", None, f"{words}: check that all rows were collected in the same way.")
+
+
+def _too_few_positives(positives: int, rows: int) -> Iterator[Finding]:
+    """Whether chance moves the AUC of the test part more than models differ (Hanley and McNeil, 1982)."""
+    negatives, auc = rows - positives, 0.75
+    if positives < 1 or negatives < 1:
+        error = 0.5
+    else:
+        first, second = auc / (2 - auc), 2 * auc**2 / (1 + auc)
+        spread = (positives - 1) * (first - auc**2) + (negatives - 1) * (second - auc**2)
+        error = math.sqrt((auc * (1 - auc) + spread) / (positives * negatives))
+    if error > _MOST_ERROR:
+        yield Finding(
+            "few",
+            None,
+            f"The test part holds about {positives:,} positive rows of {rows:,}, so chance alone moves its AUC by "
+            f"{error:.3f}: models that differ by less cannot be told apart; give more rows.",
+        )
+
+
+def _repeated(sample: LogSample) -> Iterator[Finding]:
+    share = 1 - len(np.unique(sample.hashes)) / sample.rows
+    if share > _MOST_COPIES:
+        words = f"{share:.1%} of the rows are exact copies of others"
+        yield Finding("duplicates", None, f"{words}: check that the log was not written or joined twice.")
+
+
+def _empty(name: str) -> Finding:
+    return Finding("empty", name, f"{name} is empty: leave it out of the schema.")
+
+
+def _constant(name: str) -> Finding:
+    return Finding("constant", name, f"{name} always holds the same value: leave it out of the schema.")
+
+
+def _unique(name: str) -> Finding:
+    return Finding(
+        "unique", name, f"{name} has a value of its own in nearly every row, so nothing can be learned of it."
+    )

@@ -1,0 +1,134 @@
+"""The first rows of a log as they are written, with all their columns."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from ingestion.encoding import columns as read
+from ingestion.encoding import times
+from ingestion.schema import Schema
+from ingestion.sources.header import column_kinds
+from ingestion.sources.recognise import likely_delimiter
+from ingestion.sources.tabular import CsvSource, ParquetSource
+from shunter.requests import DataFormat
+
+MOST_ROWS = 200_000
+
+
+def sample_of(paths: tuple[Path, ...], data_format: DataFormat, delimiter: str | None = None) -> pl.DataFrame:
+    """Read rows of a CSV or Parquet log, from its first and its last file; an empty text is no value.
+
+    Args:
+        paths: The files.
+        data_format: CSV or Parquet.
+        delimiter: Of a CSV file; None to find it by the header.
+
+    Raises:
+        DataError: A file cannot be read.
+    """
+    if data_format is DataFormat.CSV and delimiter is None:
+        delimiter = likely_delimiter(paths[0])
+    tables: list[pl.DataFrame] = []
+    chosen = (paths[0], paths[-1])[: len(paths)]
+    for path in chosen:
+        rows = 0
+        source = _all_columns(path, data_format, delimiter)
+        for chunk in source.chunks():
+            tables.append(chunk.table)
+            rows += len(chunk.table)
+            if rows >= MOST_ROWS // len(chosen):
+                break
+    table = pl.concat(tables, how="diagonal_relaxed") if tables else pl.DataFrame()
+    texts = pl.DataFrame([read.as_text(column)[0] for column in table.get_columns()])
+    names = [name for name, dtype in texts.schema.items() if dtype == pl.String]
+    stripped = [pl.col(name).str.strip_chars() for name in names]
+    return texts.with_columns(pl.when(text != "").then(text) for text in stripped)
+
+
+def _all_columns(path: Path, data_format: DataFormat, delimiter: str | None) -> CsvSource | ParquetSource:
+    """A source that gives every column of a file."""
+    kind = CsvSource if data_format is DataFormat.CSV else ParquetSource
+    plain = Schema.model_validate({"label": "label", "numeric": ["x"], "delimiter": delimiter})
+    names = list(column_kinds(kind("log", plain, (path,))))
+    columns = {"label": names[0], "categorical": names[1:], "delimiter": delimiter}
+    return kind("log", Schema.model_validate(columns), (path,))
+
+
+@dataclass(frozen=True)
+class ColumnLook:
+    """What a column of a sample looks like.
+
+    Attributes:
+        name: Its name.
+        present: Rows with a value.
+        distinct: Different values.
+        values: The values as numbers, NaN where one is none; None where fewer than 99 of 100 are numbers.
+        is_whole: Whether the numbers are whole.
+        time_share: Share of the values that are dates, or numbers that are times since 1970.
+        separator: What separates several values in a text; None where there is one value.
+        is_list: Whether it holds lists.
+        example: Its first value.
+    """
+
+    name: str
+    present: int
+    distinct: int
+    values: NDArray[np.float64] | None
+    is_whole: bool
+    time_share: float
+    separator: str | None
+    is_list: bool
+    example: str
+
+
+def look(series: pl.Series) -> ColumnLook:
+    """Look at a column."""
+    present = series.drop_nulls()
+    is_list = isinstance(series.dtype, pl.List | pl.Array)
+    example = str(present[0])[:30] if len(present) else ""
+    if is_list or series.dtype.is_nested():
+        return ColumnLook(
+            series.name,
+            len(present),
+            len(present),
+            None,
+            is_whole=False,
+            time_share=0,
+            separator=None,
+            is_list=True,
+            example=example,
+        )
+    values, bad = read.numbers(series) if not series.dtype.is_temporal() else (np.empty(0), np.ones(1, bool))
+    are_numbers = len(present) > 0 and bad.sum() <= 0.01 * len(present)
+    seen = times.see(series).counts
+    in_time = len(present) if series.dtype.is_temporal() else seen.total() - seen["number"]
+    known = values[~np.isnan(values)]
+    return ColumnLook(
+        series.name,
+        len(present),
+        present.n_unique(),
+        values if are_numbers else None,
+        is_whole=are_numbers and bool((known == np.floor(known)).all()),
+        time_share=in_time / max(len(present), 1),
+        separator=None if are_numbers else _separator(present),
+        is_list=False,
+        example=example,
+    )
+
+
+def _separator(texts: pl.Series) -> str | None:
+    """What separates values, where taking texts apart leaves far fewer different ones."""
+    if texts.dtype != pl.String or not len(texts):
+        return None
+    texts = texts.head(20_000)
+    whole = texts.n_unique()
+    # A bar or a semicolon says it by itself; commas and blanks are also in plain texts.
+    for separator, fewer in (("|", 1.0), (";", 1.0), (",", 0.7), (" ", 0.7)):
+        parts = texts.str.split(separator)
+        values = parts.explode()
+        if len(values) >= 1.3 * len(texts) and values.n_unique() <= fewer * whole:
+            return separator
+    return None
