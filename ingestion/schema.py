@@ -28,6 +28,14 @@ def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str | dict) else value
 
 
+def _columns(value: Any) -> Any:
+    """Columns that are given by their names, or with more to say of them."""
+    listed = _listed(value)
+    if not isinstance(listed, list | tuple):
+        return listed
+    return [{"column": item} if isinstance(item, str) else item for item in listed]
+
+
 class Label(Frozen):
     """A column that is learned."""
 
@@ -177,7 +185,7 @@ class Schema(Options):
     @field_validator("labels", mode="before")
     @classmethod
     def _labels_by_name(cls, value: Any) -> Any:
-        return [{"column": item} if isinstance(item, str) else item for item in _listed(value)]
+        return _columns(value)
 
     @field_validator("numeric", mode="before")
     @classmethod
@@ -187,7 +195,7 @@ class Schema(Options):
     @field_validator("categorical", "multi_valued", "sequences", mode="before")
     @classmethod
     def _column_by_name(cls, value: Any) -> Any:
-        return [{"column": item} if isinstance(item, str) else item for item in _listed(value)]
+        return _columns(value)
 
     @model_validator(mode="after")
     def _check_sides(self) -> Self:

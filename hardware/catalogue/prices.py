@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, ValidationErro
 from hardware.catalogue.rows import load_catalogue
 from hardware.types import Accelerator
 from shunter.errors import RequestError
+from shunter.validation import clause, sentence
 
 
 class _Part(BaseModel):
@@ -54,9 +55,12 @@ class Prices(_Part):
             prices = cls.model_validate(yaml.safe_load(path.read_text()) or {})
         except OSError as error:
             raise RequestError(f"The file of prices {path} cannot be read ({error.strerror}): name another.") from error
-        except (yaml.YAMLError, ValidationError, UnicodeDecodeError) as error:
-            fault = " ".join(str(error).split())
-            raise RequestError(f"The file of prices {path} is not as expected: {fault}") from error
+        except ValidationError as error:
+            raise RequestError(
+                sentence([f"The file of prices {path} is wrong, {clause(error.errors()[0], cls)}"])
+            ) from error
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            raise RequestError(f"The file of prices {path} is no YAML: write keys such as 'accelerators'.") from error
         if prices.skypilot is None:
             return prices
         sky = prices.skypilot.model_copy(update={"file": path.parent / prices.skypilot.file.expanduser()})

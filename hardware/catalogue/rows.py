@@ -20,6 +20,7 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_v
 from shunter.errors import RequestError
 from shunter.frozen import Frozen
 from shunter.settings import Settings
+from shunter.validation import clause, expected, own_words, sentence, shown
 
 Dtype = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4"]
 
@@ -251,7 +252,9 @@ def _build(content: Mapping[str, Any], name: str) -> Catalogue:
             accelerators=tuple(_row(AcceleratorRow, row, row["name"], name) for row in content["accelerators"]),
         )
     except ValidationError as error:
-        raise RequestError(f"The catalogue {name} is wrong: {error.errors()[0]['msg']}.") from error
+        raise RequestError(
+            sentence([f"The catalogue {name} is wrong: {clause(error.errors()[0], Catalogue)}"])
+        ) from error
 
 
 def _row(kind: type[Row], row: Mapping[str, Any], title: str, file: str) -> Row:
@@ -261,19 +264,22 @@ def _row(kind: type[Row], row: Mapping[str, Any], title: str, file: str) -> Row:
         fault = error.errors()[0]
         field = ".".join(str(part) for part in fault["loc"])
         where = f"The catalogue {file}, row {title!r}" + (f", field {field!r}" if field else "")
-        raise RequestError(f"{where}: {_advice(kind, field, fault['type'], fault['msg'])}.") from error
+        raise RequestError(f"{where}: {_advice(kind, field, fault)}.") from error
 
 
-def _advice(kind: type[BaseModel], field: str, fault: str, message: str) -> str:
+def _advice(kind: type[BaseModel], field: str, fault: Any) -> str:
     """What to do about a wrong field, in the words of someone who edits the file."""
-    if fault == "extra_forbidden":
+    if fault["type"] == "extra_forbidden":
         near = [name for name in kind.model_fields if name.startswith(field)]
         near = near or difflib.get_close_matches(field, kind.model_fields, n=1, cutoff=0.4)
         known = " or ".join(near or kind.model_fields)
         return f"there is no such field, since each bears its unit in its name: give {known}"
-    if fault == "missing":
+    if fault["type"] == "missing":
         return f"it is missing, add {kind.model_fields[field].description or 'it'}"
-    return f"{message[0].lower()}{message[1:]}, correct the value"
+    if fault["type"] == "value_error":
+        message = own_words(fault, "")
+        return f"{message[0].lower()}{message[1:]}, correct the value"
+    return f"it is {shown(fault['input'])}, give {expected(fault)}"
 
 
 def _normalised(name: str) -> str:

@@ -66,9 +66,9 @@ def test_what_skypilot_has_no_price_of_is_unknown(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("accelerators: {cpu: -1}", "not as expected"),
-        ("machines: {a: 1}", "not as expected"),
-        (": :", "not as expected"),
+        ("accelerators: {cpu: -1}", "cpu in accelerators is -1: give a number above 0"),
+        ("machines: {a: 1}", "there is no key machines: it takes accelerators, nodes, skypilot"),
+        (": :", "is no YAML"),
     ],
 )
 def test_a_file_that_is_wrong_is_refused(tmp_path: Path, text: str, words: str) -> None:
