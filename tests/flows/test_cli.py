@@ -104,3 +104,11 @@ def test_a_log_is_checked_and_its_schema_kept(tmp_path: Path) -> None:
     again = shunter("check", str(tmp_path / "log.csv"), "--schema", str(tmp_path / "schema.yaml"))
     assert "looked at 600 rows, 33.3% of them positive" in again.stderr
     assert again.stdout == ""
+
+
+def test_the_version_and_a_short_help() -> None:
+    assert shunter("--version").stdout.startswith("shunter 0.")
+    for arguments in (("-h",), ("check", "-h")):
+        done = shunter(*arguments)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "Usage: shunter" in done.stdout
