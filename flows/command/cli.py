@@ -8,7 +8,7 @@ import typer
 from flows.command.check import check
 from flows.command.environment import prepare_environment
 from flows.command.flow_commands import nightly, profile, rollback, select, train, tune
-from flows.command.run_commands import datasets, deliver, report, runs, sync
+from flows.command.run_commands import clean, datasets, deliver, report, runs, sync
 from flows.command.service_commands import down, status, ui, up
 
 app = typer.Typer(
@@ -56,6 +56,7 @@ for command in (
     runs,
     report,
     sync,
+    clean,
     up,
     down,
     status,

@@ -48,6 +48,32 @@ def sync() -> None:
         print_line(f"{done.delivered} entries delivered, {done.refused} refused and set aside, {done.waiting} wait.")
 
 
+def clean(
+    remove: Annotated[bool, typer.Option("--remove", help="Remove it, instead of only listing it.")] = False,
+    days: Annotated[float, typer.Option(min=0.0, help="Leave what was written in the last so many days.")] = 1.0,
+) -> None:
+    """List what killed runs have left behind and nobody needs any longer, with its age and size."""
+    with one_sentence_errors():
+        from flows.command.tables import leftovers_table
+        from tracking.leftovers import DAY_SECONDS, find_leftovers
+        from tracking.store import tracking_errors
+
+        found = find_leftovers(days * DAY_SECONDS)
+        if not found:
+            print_line("Nothing is left behind.")
+            return
+        console.print(leftovers_table(found))
+        size = f"{sum(leftover.size_bytes for leftover in found) / 2**20:,.1f} MiB"
+        count = "1 leftover" if len(found) == 1 else f"{len(found):,} leftovers"
+        if not remove:
+            print_line(f"{count}, {size}: `shunter clean --remove` makes room.")
+            return
+        with tracking_errors():
+            for leftover in found:
+                leftover.remove()
+        print_line(f"{count} removed, {size}.")
+
+
 def deliver() -> None:
     """Do what `shunter sync` does, under its former name."""
     say("`shunter deliver` is called `shunter sync` now; the old name goes with the next release.")

@@ -15,6 +15,7 @@ from shunter.settings import Settings
 if TYPE_CHECKING:
     from planner.decide import Decision
     from search.result import TuneResult
+    from tracking.leftovers import Leftover
 
 MOST_ACCELERATORS = 12
 
@@ -112,6 +113,17 @@ def cache_table() -> Table:
         fields = f"{len(dataset.features.dense)} num, {len(dataset.features.categorical)} cat"
         base_rate = f"{dataset.splits['train'].base_rate:.3f}"
         table.add_row(dataset.name, f"{dataset.rows:,}", fields, base_rate, path.parent.name[:12])
+    return table
+
+
+def leftovers_table(leftovers: "Sequence[Leftover]") -> Table:
+    """What could be removed."""
+    table = Table(box=box.SIMPLE)
+    for title in ("what", "where", "days old", "MiB"):
+        table.add_column(title, overflow="fold")
+    for leftover in leftovers:
+        age, size = f"{leftover.age_seconds / 86_400:,.1f}", f"{leftover.size_bytes / 2**20:,.1f}"
+        table.add_row(*map(escape, (leftover.what, leftover.name, age, size)))
     return table
 
 

@@ -15,7 +15,7 @@ from shunter.errors import RequestError, TrackingError
 from shunter.frozen import Frozen
 from tracking.convention import SCHEMA_VERSION
 from tracking.registry.client import RegistryClient
-from tracking.registry.signing import checked_copy, copy_beside, sign_folder
+from tracking.registry.signing import MODEL_COPY, checked_copy, copy_beside, sign_folder
 from tracking.registry.trusted import DATA, LOADER_MODULE, check_model_folder
 from tracking.registry.versions import CHAMPION, make_champion
 from tracking.runs import open_run
@@ -108,7 +108,7 @@ def load_champion(name: str = "shunter") -> "PyFuncModel":
         source = client.get_model_version_download_uri(name, champion.version)
         folder = download_artifacts(artifact_uri=source, tracking_uri=tracking_uri())
     check_model_folder(Path(folder), name)
-    with tempfile.TemporaryDirectory() as temporary, tracking_errors():
+    with tempfile.TemporaryDirectory(prefix=MODEL_COPY) as temporary, tracking_errors():
         copy = Path(temporary, "model")  # nobody can change it between the look and MLflow's reading
         checked_copy(Path(folder, DATA), copy / DATA, name, signed_since=(champion.creation_timestamp or 0) / 1000)
         copy_beside(Path(folder), copy)
@@ -130,7 +130,7 @@ def _log_model(
     from mlflow.models import Model
 
     logged = registry.create_logged_model(run_id)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(prefix=MODEL_COPY) as folder:
         data, model = Path(folder, "recommender"), Path(folder, "model")
         shutil.copytree(model_directory, data / "model", ignore=_all_but("model.json", "model.safetensors"))
         shutil.copytree(dataset.directory / "encoder", data / "encoder")

@@ -18,7 +18,7 @@ from engine.checkpoint.storage import load_model
 from engine.data.batch import Bags, make_batch
 from engine.ranking.storage import is_ranker, load_ranker
 from tracking.registry.ranking_serving import RankingScorer
-from tracking.registry.signing import checked_copy
+from tracking.registry.signing import MODEL_COPY, checked_copy
 from tracking.registry.trusted import DESCRIPTION, check_model_folder
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _load_pyfunc(data_path: str) -> "Scorer | RankingScorer":
     whole = data.parents[1]
     if (whole / DESCRIPTION).exists():
         check_model_folder(whole, str(whole))
-    with tempfile.TemporaryDirectory() as temporary:
+    with tempfile.TemporaryDirectory(prefix=MODEL_COPY) as temporary:
         folder = checked_copy(data, Path(temporary, "recommender"), str(whole))
         encoder = Encoder.load(folder / "encoder")
         if is_ranker(folder / "model"):

@@ -22,6 +22,7 @@ from shunter.settings import Settings
 from tracking.registry.trusted import DATA, WEIGHTS
 
 SIGNATURE = "signed.json"
+MODEL_COPY = "shunter-model-"  # how temporary folders of copies begin
 KEY_BYTES = 32
 LARGEST_SIGNATURE_BYTES = 1 << 12
 CHUNK_BYTES = 1 << 20

@@ -15,7 +15,7 @@ from engine.checkpoint.storage import load_model
 from shunter.errors import RequestError, TrackingError
 from shunter.markdown import plain
 from tracking.registry.client import RegistryClient, open_registry
-from tracking.registry.signing import checked_copy
+from tracking.registry.signing import MODEL_COPY, checked_copy
 from tracking.registry.trusted import DATA
 from tracking.store import open_store, tracking_errors, tracking_uri
 
@@ -194,7 +194,7 @@ def roll_back(name: str, to: int | None = None) -> tuple[Version, Version]:
 def _check_loads(version: Version) -> None:
     import tempfile
 
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(prefix=MODEL_COPY) as folder:
         load_model(download(version, Path(folder)).model)
 
 

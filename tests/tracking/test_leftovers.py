@@ -1,0 +1,96 @@
+"""What killed processes leave behind is found and removed, and nothing else is."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+from mlflow import MlflowClient
+from typer.testing import CliRunner
+
+from flows.cli import app
+from shunter.settings import Settings
+from tracking.leftovers import find_leftovers
+from tracking.registry.client import RegistryClient
+from tracking.runs import start_run
+from tracking.store import tracking_uri
+
+OLD = time.time() - 3 * 86_400
+
+
+def aged(path: Path) -> Path:
+    for one in (*path.rglob("*"), path):
+        os.utime(one, (OLD, OLD))
+    return path
+
+
+def written(path: Path, size: int = 1_000) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(bytes(size))
+    return path
+
+
+@pytest.fixture
+def dead() -> int:
+    """Id of a process that is no more."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def test_only_what_is_old_and_nobodys_is_found_and_removed(tracking_root: Path, temporary: Path, dead: int) -> None:
+    cache, home = Settings().cache_directory, Settings().home
+    (cache / "locks").mkdir(parents=True)
+    pending = RegistryClient(MlflowClient(tracking_uri()))
+    unfinished = pending.create_logged_model(start_run("one", "train"))
+    gone = [
+        aged(written(temporary / "shunter-model-abc" / "model" / "model.safetensors", 5_000).parents[1]),
+        aged(written(cache / ".0123456789abcdef.building" / "dense.npy").parent),
+        aged(written(home / "runs" / "r" / f"model.json.{dead}.tmp")),
+        aged(written(cache / f"hashes.{dead}.partial")),
+    ]
+    kept = [
+        written(temporary / "shunter-model-new" / "model.json").parent,  # somebody may be at work on it
+        aged(written(temporary / "of somebody else" / "model.json").parent),
+        aged(written(cache / ".fedcba9876543210.building" / "dense.npy").parent),  # locked below
+        aged(written(home / "runs" / "r" / f"model.json.{os.getpid()}.tmp")),
+        aged(written(home / "runs" / "r" / "study.db").parent),
+        aged(written(cache / "0123456789abcdef" / "dataset.json").parent),
+    ]
+    with FileLock(cache / "locks" / "fedcba9876543210.lock"):
+        found = find_leftovers()
+        assert sorted(leftover.name for leftover in found) == sorted(map(str, gone))
+        assert [leftover.size_bytes for leftover in found] == [5_000, 1_000, 1_000, 1_000]
+        assert {leftover.name for leftover in find_leftovers(0)} >= {unfinished.model_id}
+        for leftover in found:
+            leftover.remove()
+        assert find_leftovers() == []
+    assert all(path.exists() for path in kept)
+    assert not any(path.exists() for path in gone)
+    (model,) = (leftover for leftover in find_leftovers(0) if leftover.name == unfinished.model_id)
+    model.remove()
+    assert unfinished.model_id not in {leftover.name for leftover in find_leftovers(0)}
+
+
+def test_the_command_lists_before_it_removes(tracking_root: Path, temporary: Path) -> None:
+    folder = aged(written(temporary / "shunter-model-abc" / "model.json").parent)
+    listed = CliRunner().invoke(app, ["clean"])
+    assert "1 leftover," in listed.stdout
+    assert "shunter-model-abc" in listed.stdout.replace("\n", "").replace(" ", "")
+    assert folder.exists()
+    removed = CliRunner().invoke(app, ["clean", "--remove"])
+    assert "1 leftover removed" in removed.stdout
+    assert not folder.exists()
+    assert "Nothing is left behind." in CliRunner().invoke(app, ["clean"]).stdout
