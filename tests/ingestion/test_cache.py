@@ -76,7 +76,7 @@ def test_the_same_input_gives_the_same_bytes(criteo_file: Path, tmp_path: Path, 
 
 def test_failure_leaves_nothing(tmp_path: Path, ingest_file: Ingest) -> None:
     path = tmp_path / "log.tsv"
-    path.write_text("not\ta\tclick\tlog\n" * 10)
+    path.write_text(("no label" + "\t" * 39 + "\n") * 10)
 
     with pytest.raises(DataError, match=r"10 of 10 rows \(100.0%\)"):
         ingest_file(path)
