@@ -3,11 +3,18 @@
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shunter.errors import ShunterError
 from shunter.files import begin_private, make_private
 from shunter.settings import PROJECT_ROOT, Settings
+
+if TYPE_CHECKING:
+    from prefect.server.api.server import SubprocessASGIServer
 
 
 def prepare_environment(*, debug: bool) -> None:
@@ -70,25 +77,38 @@ def ensure_home() -> None:
             ) from error
 
 
-def start_temporary_server() -> None:
-    """Start Prefect's temporary server before a flow would, so that Ctrl-C does not reach it.
+@contextmanager
+def temporary_server_starting() -> Iterator[None]:
+    """Start Prefect's temporary server before a flow would, while the block goes on; it answers when the block is left.
 
-    A terminal sends Ctrl-C to every process it shows. The server has to outlive ours long enough to record that the run
-    was interrupted; it is stopped when this process ends. With PREFECT_API_URL set there is a server already.
+    A server of its own start also keeps Ctrl-C from it. A terminal sends that to every process it shows, and the server
+    has to outlive ours long enough to record that the run was interrupted; it is stopped when this process ends. With
+    PREFECT_API_URL set there is a server already.
+
+    Raises:
+        ShunterError: It did not start.
     """
     from prefect.settings import get_current_settings
 
     if get_current_settings().api.url:
+        yield
         return
+    # Imported before the thread begins: modules that import each other must not be imported by two threads at once.
     from prefect.server.api.server import SubprocessASGIServer
 
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited by the server
-    try:
-        SubprocessASGIServer().start()
-    except RuntimeError as error:
-        raise ShunterError(f"Prefect's temporary server did not start: {error}") from error
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    with ThreadPoolExecutor(1) as thread:
+        started = thread.submit(_start_shielded, SubprocessASGIServer())
+        yield
+        try:
+            started.result()
+        except RuntimeError as error:
+            raise ShunterError(f"Prefect's temporary server did not start: {error}") from error
+
+
+def _start_shielded(server: "SubprocessASGIServer") -> None:
+    """Start the server from a thread that Ctrl-C passes by, as the server then does too."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    server.start()
 
 
 def check_packages() -> None:

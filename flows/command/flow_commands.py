@@ -38,10 +38,11 @@ def train(**options: Any) -> None:
     with one_sentence_errors(AGAIN):
         fresh = options.pop("fresh")
         request = build(TrainRequest, options)
+        # Said before anything heavy is imported, so that whoever waits knows for what.
+        print_line(f"Training on {request.data}; details are in Prefect and MLflow: `shunter ui`.")
         prepare(request)
         from flows.command.summary import print_summary
 
-        print_line(f"Training on {request.data}; details are in Prefect and MLflow: `shunter ui`.")
         print_summary(console, start("flows.train:train", request, fresh=fresh))
         report_undelivered()
 

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-from flows.command.environment import check_packages, ensure_home, start_temporary_server
+from flows.command.environment import check_packages, ensure_home, temporary_server_starting
 from flows.command.passwords import protect_temporary_server
 from shunter.requests import JobRequest, ProfileRequest, Request
 
@@ -44,8 +44,8 @@ def start(flow: str, request: Request, **parameters: Any) -> Any:
     from prefect.exceptions import TerminationSignal
 
     module, _, name = flow.partition(":")
-    function = getattr(import_module(module), name)
-    start_temporary_server()
+    with temporary_server_starting():  # it starts in a process of its own, while this one is busy with imports
+        function = getattr(import_module(module), name)
     try:
         return function(request, **parameters)
     except TerminationSignal as signal_received:  # SIGTERM, as Prefect passes it on
