@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlparse
 
 from engine.checkpoint.storage import load_model
+from engine.ranking.storage import is_ranker, load_ranker
 from shunter.errors import RequestError, TrackingError
 from shunter.markdown import plain
 from tracking.registry.client import RegistryClient, open_registry
@@ -51,7 +52,7 @@ class ModelFiles:
     """A version's files, on this machine.
 
     Attributes:
-        model: Folder for `engine.checkpoint.storage.load_model`.
+        model: Folder for `engine.checkpoint.storage.load_model`, or for `engine.ranking.storage.load_ranker`.
         encoder: Folder for `ingestion.encoding.encoder.Encoder.load`.
     """
 
@@ -195,7 +196,11 @@ def _check_loads(version: Version) -> None:
     import tempfile
 
     with tempfile.TemporaryDirectory(prefix=MODEL_COPY) as folder:
-        load_model(download(version, Path(folder)).model)
+        model = download(version, Path(folder)).model
+        if is_ranker(model):
+            load_ranker(model)
+        else:
+            load_model(model)
 
 
 def _former(client: "MlflowClient", version: Version) -> Version | None:

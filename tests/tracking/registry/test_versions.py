@@ -10,7 +10,10 @@ from mlflow import MlflowClient
 
 from engine.checkpoint.storage import save_model
 from engine.data.dataset import Dataset
+from engine.ranking.storage import StoredRanker, save_ranker
 from ingestion.request import ingest_request
+from models.graph import graph_spec
+from models.graph.ranker import Ranker
 from models.registry import build_model, model_spec
 from shunter.errors import CheckpointError, RequestError
 from shunter.requests import TrainRequest
@@ -100,6 +103,20 @@ def test_mistakes_are_said_and_change_nothing(register) -> None:
     with pytest.raises(RequestError, match="is the champion already"):
         roll_back("shunter", to=2)
     assert aliases() == {"champion": 2, "previous": 1}
+
+
+def test_a_graph_model_is_put_back_as_well(
+    tracking_root: Path, request_and_data: tuple[TrainRequest, Dataset], tmp_path: Path
+) -> None:
+    request, dataset = request_and_data
+    spec, rows = graph_spec("lightgcn"), dataset.features.table_rows[0]
+    ranker = Ranker.empty(rows, rows, spec.embedding_dim)
+    for _ in range(2):
+        stored = StoredRanker(ranker=ranker, spec=spec, features=dataset.features, user="user", item="user")
+        save_ranker(stored, tmp_path / "model")
+        register_model(start_run_tree(request, dataset), dataset, tmp_path / "model", "shunter", metrics={})
+    roll_back("shunter")
+    assert aliases() == {"champion": 1}
 
 
 def test_damaged_version_is_not_put_back(register, tmp_path: Path) -> None:
