@@ -14,7 +14,7 @@ from flows.command.recovery import WORKER_LABEL, interrupt, recover
 from flows.command.services import WORK_POOL, worker_name
 
 pytestmark = pytest.mark.slow
-LONG_AGO, JUST_NOW = datetime.now(UTC) - timedelta(days=1), datetime.now(UTC)
+LONG_AGO = datetime.now(UTC) - timedelta(days=1)
 ELSEWHERE = "another-machine-1a2b3c4d"
 
 
@@ -61,7 +61,7 @@ def test_what_a_living_worker_of_another_machine_runs_is_left_to_it() -> None:
 def test_what_a_worker_ran_that_is_silent_for_long_goes_on_here(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, never_heard_of, silent = running(worker_name()), running("no-such-worker"), running(ELSEWHERE)
     beat(ELSEWHERE)
-    recover(lambda sentence: None, server_since=JUST_NOW, has_worker=True)  # who could have heard it?
+    recover(lambda sentence: None, server_since=datetime.now(UTC), has_worker=True)  # who could have heard it?
     with get_client(sync_client=True) as client:
         assert {client.read_flow_run(run).state_name for run in (ours, never_heard_of, silent)} == {"Running"}
     monkeypatch.setattr("flows.command.recovery.SILENCE", timedelta(0))
