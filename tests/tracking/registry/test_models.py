@@ -24,6 +24,7 @@ from models.ensemble import Ensemble
 from models.registry import build_model, model_spec
 from shunter.errors import DataError, RequestError, TrackingError
 from shunter.requests import TrainRequest
+from shunter.settings import Settings
 from tracking.registry.models import RegisteredModel, load_champion, register_model
 from tracking.runs import start_run_tree
 from tracking.store import tracking_uri
@@ -106,7 +107,12 @@ def test_one_line_in_a_fresh_process_scores_raw_rows_as_training_did(
     done = subprocess.run(
         [sys.executable, "-c", script, trained.request.data],
         cwd=tmp_path,
-        env={"MLFLOW_TRACKING_URI": tracking_uri(), "PATH": "", "HOME": str(tmp_path)},
+        env={
+            "MLFLOW_TRACKING_URI": tracking_uri(),
+            "SHUNTER_HOME": str(Settings().home),  # whose key signed the model
+            "PATH": "",
+            "HOME": str(tmp_path),
+        },
         capture_output=True,
         text=True,
         check=False,
