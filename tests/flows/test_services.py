@@ -70,6 +70,8 @@ def test_a_slow_machine_is_waited_for_as_long_as_its_server_goes_on(impatience: 
     slow = Service(name="Slow", command=command, environment={}, port=port, health_path="/")
     with running(slow) as process:
         wait_until_ready(slow, process)
+        assert get(slow.url)[0] == 200, "it was waited for until it answered"
+        assert process.poll() is None
 
 
 def test_a_server_that_does_nothing_is_not_waited_for(impatience: None) -> None:
