@@ -112,8 +112,9 @@ def totals_of(candidates: Sequence[Candidate], terms: Terms) -> Totals:
     kwh = (epoch_joules * epochs + searching * (watts if searching.any() else 0.0)) / JOULES_PER_KWH
     kwh = kwh * calibration.energy_centre
     time_low, time_high = _ends(calibration.seconds, is_here, low, high)
-    energy_low, energy_high = _ends(calibration.joules, is_metered, time_low, time_high)
-    memory_low, memory_high = _ends(calibration.memory, is_here, unknown := np.full_like(kwh, np.nan), unknown)
+    energy_low, energy_high = _ends(calibration.joules, is_metered, low, high)
+    unknown = np.full_like(kwh, np.nan)
+    memory_low, memory_high = _ends(calibration.memory, is_here, unknown, unknown, centre=1.0)  # not set right
     labels = np.array([candidate.placement.label for candidate in candidates])
     return Totals(
         calibration=calibration,
@@ -145,12 +146,22 @@ def totals_of(candidates: Sequence[Candidate], terms: Terms) -> Totals:
     )
 
 
-def _ends(ratios: Ratios, applies: NDArray[np.bool_], low: Column, high: Column) -> tuple[Column, Column]:
-    """Ends of the calibrated interval as multiples of the figure, where it applies; elsewhere those that are given."""
+def _ends(
+    ratios: Ratios, applies: NDArray[np.bool_], low: Column, high: Column, *, centre: float | None = None
+) -> tuple[Column, Column]:
+    """Ends of the calibrated interval as multiples of the figure, where it applies; elsewhere those that are given.
+
+    Args:
+        ratios: What past jobs took, as multiples of their predictions.
+        applies: Where they apply.
+        low: Lower ends elsewhere.
+        high: Upper ends elsewhere.
+        centre: By what the figure was set right; that of the ratios if None.
+    """
     interval = ratios.interval()
     if interval is None:
         return low, high
-    ends = [end / ratios.centre for end in interval]
+    ends = [end / (centre or ratios.centre) for end in interval]
     return np.where(applies, ends[0], low), np.where(applies, ends[1], high)
 
 

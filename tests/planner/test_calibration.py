@@ -110,6 +110,17 @@ class TestDecision:
         levels = {row.candidate.prediction.energy_source: row.energy_level for row in decide(both, terms).table}
         assert levels == {"estimated": None, "measured": 0.8}
 
+    def test_memory_is_bounded_about_what_was_predicted_and_estimated_energy_by_its_steps(self) -> None:
+        memory = Ratios.of((1.0, 1.5 + share) for share in np.linspace(-0.1, 0.1, 9))
+        calibration = self.CALIBRATION.model_copy(update={"memory": memory})
+        row = decide([self.UNSURE], Terms.of(Limits(), "time", TEN_EPOCHS, calibration=calibration)).chosen
+        assert row.memory_interval == pytest.approx((1.4 * row.memory_gib, 1.6 * row.memory_gib))
+        assert row.memory_level == 0.8
+        assert row.kwh_interval == pytest.approx((0.025, 0.1)), "half to double, as its steps"
+        sure = decide([self.SURE], Terms.of(Limits(), "time", TEN_EPOCHS, calibration=calibration)).chosen
+        assert sure.kwh is not None
+        assert sure.kwh_interval == pytest.approx((0.95 * sure.kwh, 1.05 * sure.kwh))
+
     def test_without_a_record_the_words_promise_nothing(self) -> None:
         decision = decide([self.UNSURE, self.SURE], Terms.of(Limits(max_hours=3), "time", TEN_EPOCHS))
         assert decision.calibration == UNCALIBRATED
