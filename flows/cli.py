@@ -3,3 +3,6 @@
 from flows.command.cli import app, main
 
 __all__ = ["app", "main"]
+
+if __name__ == "__main__":
+    main()

@@ -29,7 +29,7 @@ from tasks.spending import charged, spending
 from tasks.step_clock import StepClock
 from tracking.convention import data_params, request_params
 from tracking.registry.versions import champion_of, tag_version, version_by_number, version_of_run
-from tracking.reports import log_config
+from tracking.reports import log_request
 from tracking.runs import closing, finish, open_run, start_run
 
 
@@ -132,7 +132,7 @@ def _begin(request: NightlyRequest, plan: NightPlan, state: StateFolder) -> Nigh
     identity = NightIdentity(run_id=run_id, day=plan.held_out, champion=found.champion if found else current)
     state.remember("identity", identity)
     open_run(run_id).log_params(request_params(request))
-    log_config(run_id, "request", request.flat())
+    log_request(run_id, request, "nightly")
     return identity
 
 

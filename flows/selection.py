@@ -14,7 +14,7 @@ from tasks.ingest import ingest
 from tasks.notify import notify
 from tasks.profile import profile_cluster, profile_hardware
 from tasks.select import log_decision, select
-from tracking.reports import log_config
+from tracking.reports import log_config, log_request
 from tracking.runs import closing, start_run_tree
 
 
@@ -35,7 +35,7 @@ def choose_placement(request: SelectRequest = SelectRequest()) -> Decision:
             keeping_evidence(run_id, "select", request, dataset) as notes,
             free([] if cluster else profiles) as is_free,
         ):
-            log_config(run_id, "request", request.flat())
+            log_request(run_id, request, "select")
             log_config(run_id, "profiles", profiles)
             decision = select(
                 dataset,

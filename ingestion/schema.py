@@ -8,10 +8,10 @@ from typing import Any, Self, TypeVar
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from ingestion.time_format import check_format
-from ingestion.yaml_file import parse_yaml, read_yaml
 from shunter.errors import DataError
 from shunter.frozen import Frozen
 from shunter.validation import clause, sentence
+from shunter.yaml_file import parse_yaml, read_yaml
 
 EXAMPLE = "label: click, numeric: [price], categorical: [user_id, item_id], time: timestamp"
 

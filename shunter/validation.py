@@ -119,6 +119,8 @@ def place(location: tuple[Any, ...]) -> str:
 
 def shown(value: Any) -> str:
     """A value as the user wrote it, cut where it is long."""
+    if value is None:
+        return "empty"
     return value if isinstance(value, str) and value.isidentifier() and len(value) < 40 else _SHOWN.repr(value)
 
 

@@ -6,10 +6,11 @@ from contextlib import contextmanager
 from prefect.runtime import flow_run
 from pydantic import BaseModel
 
+from engine.checkpoint.storage import write_text
 from engine.data.dataset import Dataset
-from shunter.requests import JobRequest
+from shunter.requests import JOB_FILE, JobRequest, job_text
 from tasks.run_state import StateFolder
-from tracking.reports import log_config
+from tracking.reports import log_request
 from tracking.runs import RunKind, closing, start_run_tree
 
 
@@ -38,6 +39,7 @@ def tracked_run(request: JobRequest, dataset: Dataset, state: StateFolder, *, ki
         kind=kind,
     )
     state.remember("identity", RunIdentity(parent_run_id=run_id))
+    write_text(state.directory / JOB_FILE, job_text(request, kind))
     with closing(run_id):
-        log_config(run_id, "request", request.flat())
+        log_request(run_id, request, kind)
         yield run_id

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, TypeAdapter
 
 from engine.results import EpochReport
+from shunter.requests import JOB_FILE, Request, job_text
 from tracking.runs import open_run
 from tracking.store import tracking_errors
 
@@ -24,10 +25,28 @@ def log_config(run_id: str, name: str, config: BaseModel | Sequence[BaseModel] |
     Raises:
         TrackingError: the store fails.
     """
-    text = TypeAdapter(Any).dump_json(config, indent=1).decode()
+    log_text(run_id, f"config/{name}.json", TypeAdapter(Any).dump_json(config, indent=1).decode())
+
+
+def log_request(run_id: str, request: Request, command: str) -> None:
+    """Keep what was asked for, for a program and as the job file that `shunter COMMAND --config` takes again.
+
+    Raises:
+        TrackingError: the store fails.
+    """
+    log_config(run_id, "request", request.flat())
+    log_text(run_id, JOB_FILE, job_text(request, command))
+
+
+def log_text(run_id: str, name: str, text: str) -> None:
+    """Keep a text as an artifact.
+
+    Raises:
+        TrackingError: the store fails.
+    """
     run = open_run(run_id)
     with tracking_errors():
-        run.client.log_text(run_id, text, f"config/{name}.json")
+        run.client.log_text(run_id, text, name)
 
 
 def log_files(run_id: str, paths: Iterable[Path], folder: str | None = None) -> None:

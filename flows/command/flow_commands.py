@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from flows.command.environment import ensure_home
-from flows.command.options import build, with_options
+from flows.command.options import requested, with_options
 from flows.command.start import prepare, start
 from flows.command.terminal import console, one_sentence_errors, print_json, print_line, report_undelivered
 from shunter.requests import NightlyRequest, ProfileRequest, SelectRequest, TrainRequest
@@ -37,7 +37,7 @@ def train(**options: Any) -> None:
     """Train a recommender: ingest, profile, select, tune, train, ensemble, register."""
     with one_sentence_errors(AGAIN):
         fresh = options.pop("fresh")
-        request = build(TrainRequest, options)
+        request = requested(TrainRequest, options)
         # Said before anything heavy is imported, so that whoever waits knows for what.
         print_line(f"Training on {request.data}; details are in Prefect and MLflow: `shunter ui`.")
         prepare(request)
@@ -51,7 +51,7 @@ def train(**options: Any) -> None:
 def tune(**options: Any) -> None:
     """Search settings or architectures and print the best to choose from; nothing is trained to the end."""
     with one_sentence_errors(AGAIN):
-        request = build(TrainRequest, options)
+        request = requested(TrainRequest, options)
         prepare(request)
         from flows.command.tables import front_table
 
@@ -64,7 +64,7 @@ def select(**options: Any) -> None:
     """Choose where a training should run, and say why, before anything expensive runs; rentable accelerators too."""
     as_json, every_row = options.pop("as_json"), options.pop("every_row")
     with one_sentence_errors(as_json=as_json):
-        request = build(SelectRequest, options)
+        request = requested(SelectRequest, options)
         prepare(request)
         from flows.command.decision_json import decision_as_json
         from flows.command.tables import decision_table
@@ -83,7 +83,7 @@ def profile(**options: Any) -> None:
     """Measure this machine, kept for a day; with --data also where a training on it waits, and what to change."""
     with one_sentence_errors():
         refresh = options.pop("refresh")
-        request = build(ProfileRequest, options)
+        request = requested(ProfileRequest, options)
         prepare(request)
         from flows.command.profile_tables import print_profile
 
@@ -94,7 +94,7 @@ def profile(**options: Any) -> None:
 def nightly(**options: Any) -> None:
     """Learn the newest days of a log, and replace the champion only by something better: once a day, or by hand."""
     with one_sentence_errors(AGAIN):
-        request = build(NightlyRequest, options)
+        request = requested(NightlyRequest, options)
         prepare(request)
         night = start("flows.nightly:nightly", request)
         for sentence in (*(finding.words for finding in night.findings), night.reason):

@@ -1,21 +1,38 @@
 """Command-line options made from a pydantic model: the command, the Prefect form and Python share one definition."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import date
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 from pydantic import ValidationError
-from pydantic.fields import FieldInfo
 
 from shunter.errors import RequestError
-from shunter.requests import Request
+from shunter.requests import JobRequest, NightlyRequest, Request, SelectRequest, TrainRequest, read_job
 from shunter.validation import expected, own_words, sentence, shown, unknown
 
 Asked = TypeVar("Asked", bound=Request)
 
 OPTION_NAMES = {"schema_file": "--schema"}  # where the field's own name would not be what one types
+
+
+JOBS = (TrainRequest, SelectRequest, NightlyRequest)  # whose files are written much alike
+CONTEXT = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+CONFIG = inspect.Parameter(
+    "config",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=None,
+    annotation=Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            help="Job file to start from, as every run keeps one (job.yaml); the options given beside it replace its "
+            "lines, and what only another command has is passed over.",
+        ),
+    ],
+)
 
 
 def option_name(field: str) -> str:
@@ -35,7 +52,7 @@ def options_of(model: type[Request]) -> list[inspect.Parameter]:
                 typer.Option(option_name(name), help=field.description),
             ],
         )
-        for name, field in _flat_fields(model)
+        for name, field in model.options().items()
     ]
 
 
@@ -51,13 +68,29 @@ def build(model: type[Asked], values: dict[str, Any]) -> Asked:
         raise RequestError(sentence([_clause(fault, model) for fault in error.errors()])) from error
 
 
+def requested(model: type[Asked], options: dict[str, Any]) -> Asked:
+    """The request of a command: its job file where one is given, and the options given on the command line over it.
+
+    Args:
+        model: Kind of the request.
+        options: What the command was called with; `with_options` has added the context and the job file.
+
+    Raises:
+        RequestError: The file cannot be read, a value is out of range, or the values contradict each other.
+    """
+    context, config = options.pop("context"), options.pop("config", None)
+    given = {name: value for name, value in options.items() if _is_given(context, name)}
+    return build(model, given) if config is None else read_job(config, model, given, JOBS)
+
+
 def with_options(
     model: type[Request], *extra: inspect.Parameter
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorator: give a command that takes `**options` the options of `model` and the `extra` parameters."""
+    """Decorator: give a command that takes `**options` those of `model`, the `extra` parameters and `--config`."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        parameters = [*options_of(model), *extra]
+        takes_file = [CONFIG] if issubclass(model, JobRequest) else []
+        parameters = [CONTEXT, *options_of(model), *takes_file, *extra]
         command.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
         command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return command
@@ -65,24 +98,21 @@ def with_options(
     return decorate
 
 
+def _is_given(context: typer.Context, name: str) -> bool:
+    """Whether an option stands on the command line, even with the value that it has by default."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name != "DEFAULT"
+
+
 def _typed(annotation: Any) -> Any:
     """The type of an option: a date is written as text, which the model reads."""
     return str | None if annotation == date | None else annotation
 
 
-def _flat_fields(model: type[Request]) -> Iterator[tuple[str, FieldInfo]]:
-    groups = model.groups()
-    for name, field in model.model_fields.items():
-        if name in groups:
-            yield from groups[name].model_fields.items()
-        else:
-            yield name, field
-
-
 def _clause(fault: Any, model: type[Request]) -> str:
     name = option_name(str(fault["loc"][-1])) if fault["loc"] else ""
     if fault["type"] == "extra_forbidden":
-        return unknown(name, [option_name(field) for field, _ in _flat_fields(model)], "option")
+        return unknown(name, [option_name(field) for field in model.options()], "option")
     if fault["type"] == "value_error":
         return own_words(fault, name)
     return f"{name} is {shown(fault['input'])}: give {expected(fault)}"

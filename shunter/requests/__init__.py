@@ -5,6 +5,7 @@ from shunter.requests.cluster import ClusterRequest
 from shunter.requests.effort import Effort, EnsembleRequest, TrainingEffort, parse_task_weights
 from shunter.requests.groups import Group, Request
 from shunter.requests.job import JobRequest
+from shunter.requests.job_file import JOB_FILE, job_text, read_job
 from shunter.requests.limits import Limits
 from shunter.requests.nightly import DriftLimits, NightlyRequest
 from shunter.requests.objective import Objective, Weights
@@ -25,6 +26,7 @@ from shunter.requests.training import TrainRequest
 
 __all__ = [
     "ALL_OFFERS",
+    "JOB_FILE",
     "LOCAL_OFFERS",
     "Billing",
     "ClusterRequest",
@@ -55,5 +57,7 @@ __all__ = [
     "TrainRequest",
     "TrainingEffort",
     "Weights",
+    "job_text",
     "parse_task_weights",
+    "read_job",
 ]

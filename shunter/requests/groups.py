@@ -43,6 +43,15 @@ class Request(BaseModel, frozen=True, extra="forbid", field_title_generator=titl
             if isinstance(field.annotation, type) and issubclass(field.annotation, Group)
         }
 
+    @classmethod
+    def options(cls) -> dict[str, FieldInfo]:
+        """The options by their names, whatever their group."""
+        found: dict[str, FieldInfo] = {}
+        groups = cls.groups()
+        for name, field in cls.model_fields.items():
+            found |= groups[name].model_fields if name in groups else {name: field}
+        return found
+
     def flat(self) -> dict[str, Any]:
         """Plain values by the names of the options, as requests are stored."""
         folded = self.groups().keys() - self.unfolded

@@ -1,10 +1,15 @@
 """The command's options are the request's fields."""
 
-import pytest
+from pathlib import Path
 
+import pytest
+from typer.testing import CliRunner
+
+from flows.command import cli, flow_commands
+from flows.command.cli import app
 from flows.command.options import build, option_name, options_of
 from shunter.errors import RequestError
-from shunter.requests import NightlyRequest, Objective, Request, SelectRequest, TrainRequest
+from shunter.requests import NightlyRequest, Objective, Request, SelectRequest, TrainRequest, job_text
 
 
 def flat_defaults() -> dict[str, object]:
@@ -51,3 +56,23 @@ def test_every_option_explains_itself() -> None:
 def test_a_contradiction_within_a_group_is_said_without_the_group() -> None:
     with pytest.raises(RequestError, match=r"^--min-auc-probability 0\.9 has no effect without --min-auc\.$"):
         build(TrainRequest, {**flat_defaults(), "min_auc_probability": 0.9})
+
+
+def test_a_job_file_gives_what_the_command_line_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through the command itself, up to where the flow would start; an option counts even with its default."""
+    asked: list[Request] = []
+
+    def keep(request: Request) -> None:
+        asked.append(request)
+        raise RequestError("That will do.")
+
+    monkeypatch.setattr(flow_commands, "prepare", keep)
+    monkeypatch.setattr(cli, "prepare_environment", lambda *, debug: None)  # it is for a whole process
+    (tmp_path / "job.yaml").write_text(job_text(TrainRequest(data="a.csv", trials=3, seed=7, max_hours=2), "train"))
+    path = str(tmp_path / "job.yaml")
+    for command in (["train", "--config", path, "--max-hours", "1", "--seed", "0"], ["select", "--config", path]):
+        assert CliRunner().invoke(app, command).exit_code == 2
+    assert asked == [
+        TrainRequest(data="a.csv", trials=3, seed=0, max_hours=1),
+        SelectRequest(data="a.csv", trials=3, seed=7, max_hours=2),
+    ]

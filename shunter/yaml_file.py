@@ -5,7 +5,8 @@ from typing import Any
 
 import yaml
 
-from shunter.errors import DataError
+from shunter.errors import DataError, ShunterError
+from shunter.files import open_regular
 
 LARGEST_BYTES = 4 << 20
 
@@ -34,53 +35,57 @@ class _RepeatedKeyError(Exception):
     """A key that was given before."""
 
 
-def read_yaml(path: Path, what: str, example: str) -> dict[str, Any]:
+def read_yaml(path: Path, what: str, example: str, error_type: type[ShunterError] = DataError) -> dict[str, Any]:
     """Read a YAML or JSON file of keys (JSON is YAML too).
 
     Args:
         path: The file.
         what: What it is, for messages: "schema file".
         example: What such a file may hold.
+        error_type: Kind of the error.
 
     Raises:
-        DataError: It cannot be read, is neither, repeats a key or holds none.
+        ShunterError: It cannot be read, is neither, repeats a key or holds none.
     """
     told = f"The {what} {path}"
     try:
-        if path.is_file() and path.stat().st_size > LARGEST_BYTES:
-            raise DataError(f"{told} holds more than {LARGEST_BYTES >> 20} MiB: give the file of the schema.")
-        text = path.read_text(encoding="utf-8")
+        with open_regular(path) as file:
+            content = file.read(LARGEST_BYTES + 1)
+        if len(content) > LARGEST_BYTES:
+            raise error_type(f"{told} holds more than {LARGEST_BYTES >> 20} MiB: give a {what}.")
+        text = content.decode("utf-8")
     except OSError as error:
-        raise DataError(f"{told} cannot be read ({error.strerror}): give an existing file.") from error
+        raise error_type(f"{told} cannot be read ({error.strerror}): give an existing file.") from error
     except UnicodeDecodeError as error:
-        raise DataError(f"{told} is neither YAML nor JSON: write one such as '{example}', one key a line.") from error
-    return parse_yaml(text, told, example)
+        raise error_type(f"{told} is neither YAML nor JSON: write one such as '{example}', one key a line.") from error
+    return parse_yaml(text, told, example, error_type)
 
 
-def parse_yaml(text: str, told: str, example: str) -> dict[str, Any]:
+def parse_yaml(text: str, told: str, example: str, error_type: type[ShunterError] = DataError) -> dict[str, Any]:
     """Read keys from YAML or JSON.
 
     Args:
         text: What was written.
         told: What it is, as the beginning of a sentence.
         example: What it may hold.
+        error_type: Kind of the error.
 
     Raises:
-        DataError: It is neither, repeats a key or holds none.
+        ShunterError: It is neither, repeats a key or holds none.
     """
     try:
         values = yaml.load(text, _Loader)
     except _RepeatedKeyError as error:
         key, first, second = error.args
-        raise DataError(f"{told} gives {key!r} on line {first} and again on line {second}: leave one out.") from error
+        raise error_type(f"{told} gives {key!r} on line {first} and again on line {second}: leave one out.") from error
     except RecursionError as error:
-        raise DataError(f"{told} is nested too deeply: write one such as '{example}', one key a line.") from error
+        raise error_type(f"{told} is nested too deeply: write one such as '{example}', one key a line.") from error
     except (yaml.YAMLError, ValueError, TypeError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f" (line {mark.line + 1})" if mark else ""
-        raise DataError(
+        raise error_type(
             f"{told} is neither YAML nor JSON{where}: write one such as '{example}', one key a line."
         ) from error
     if not isinstance(values, dict):
-        raise DataError(f"{told} holds no keys: write for instance '{example}', one key a line.")
+        raise error_type(f"{told} holds no keys: write for instance '{example}', one key a line.")
     return {str(key): value for key, value in values.items()}

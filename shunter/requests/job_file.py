@@ -1,0 +1,113 @@
+"""A request as a file that a person reads and edits: every option with its help, in the groups of the form."""
+
+import textwrap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from shunter.errors import RequestError
+from shunter.requests.groups import Group, Request
+from shunter.validation import clause, sentence, unknown
+from shunter.yaml_file import read_yaml
+
+JOB_FILE = "job.yaml"
+EXAMPLE = "data: ml-100k"
+_WIDTH = 110
+
+Asked = TypeVar("Asked", bound=Request)
+
+
+def job_text(request: Request, command: str) -> str:
+    """The request as commented YAML, which `read_job` reads back as the same request.
+
+    Args:
+        request: What was asked for.
+        command: Name of the command that takes it.
+    """
+    lines = [
+        f"# Run it again with: shunter {command} --config {JOB_FILE}",
+        "# An option given on the command line replaces its line here; a line that is left out means the default.",
+    ]
+    groups = request.groups()
+    for name, field in type(request).model_fields.items():
+        lines.append("")
+        if name in groups:
+            lines += [*_comment(field.description), f"{name}:", *_options(getattr(request, name), indent="  ")]
+        else:
+            lines += _option(name, field.description, request.model_dump(mode="json", include={name})[name])
+    return "\n".join(lines) + "\n"
+
+
+def read_job(path: Path, kind: type[Asked], given: Mapping[str, Any], others: tuple[type[Request], ...] = ()) -> Asked:
+    """Read a request back, with the options over it that were given beside the file.
+
+    Args:
+        path: A file as `job_text` writes it; its options may also stand flat, outside of their groups.
+        kind: Kind of the request.
+        given: Options that count more than those of the file.
+        others: Kinds of request whose files may be given too: what they alone have, is left out.
+
+    Raises:
+        RequestError: The file cannot be read, names an option that there is none of, or a value is wrong.
+    """
+    values = read_yaml(path, "job file", EXAMPLE, RequestError)
+    told = f"The job file {path} is wrong"
+    if reasons := list(_unknown_keys(values, kind, others)):
+        raise RequestError(sentence([f"{told}, {reasons[0]}", *reasons[1:]]))
+    values = _only_known(values, kind)
+    try:
+        return kind.model_validate({**values, **given})
+    except ValidationError as error:
+        first, *rest = [clause(fault, kind, "option") for fault in error.errors()]
+        # With options beside the file nobody can say whose fault it is.
+        told = f"The job file {path} with the options given beside it is wrong" if given else told
+        raise RequestError(sentence([f"{told}, {first}", *rest])) from error
+
+
+def _options(group: BaseModel, indent: str) -> Iterator[str]:
+    values = group.model_dump(mode="json")
+    for name, field in type(group).model_fields.items():
+        yield from _option(name, field.description, values[name], indent)
+
+
+def _option(name: str, description: str | None, value: Any, indent: str = "") -> list[str]:
+    import yaml
+
+    line = yaml.safe_dump({name: value}, allow_unicode=True, width=float("inf"), default_flow_style=False).rstrip("\n")
+    return [*_comment(description, indent), f"{indent}{line}"]
+
+
+def _comment(text: str | None, indent: str = "") -> list[str]:
+    return textwrap.wrap(text or "", _WIDTH, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
+
+
+def _unknown_keys(values: Mapping[str, Any], kind: type[Request], others: tuple[type[Request], ...]) -> Iterator[str]:
+    """A clause for each key that no request has there."""
+    groups: dict[str, dict[str, Any]] = {}
+    for one in (kind, *others):
+        for name, group in one.groups().items():
+            groups.setdefault(name, {}).update(group.model_fields)
+    known = dict.fromkeys(name for one in (kind, *others) for name in one.options())
+    for name, value in values.items():
+        if name not in groups and name not in known:
+            yield unknown(name, [*known], "option")
+        elif name in groups and isinstance(value, Mapping):
+            for key in value:
+                if key not in groups[name]:
+                    yield unknown(str(key), [*groups[name]], "option", name)
+
+
+def _only_known(values: Mapping[str, Any], kind: type[Request]) -> dict[str, Any]:
+    """What this kind of request has; the rest is of another kind."""
+    groups = kind.groups()
+    known = kind.options().keys() | groups.keys()
+    kept = {name: value for name, value in values.items() if name in known}
+    return {name: _of_group(value, groups[name]) if name in groups else value for name, value in kept.items()}
+
+
+def _of_group(value: Any, group: type[Group]) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    return {key: one for key, one in value.items() if key in group.model_fields}
