@@ -1,9 +1,12 @@
 """How one training runs: what is learned with, on what, and for how long."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
+OPTIONAL = {"is_optional": True}  # metadata of a field that is written to files only where it is not at its default
+_NEVER = object()  # equal to no value
 DenseOptimizer = Literal["adam", "adagrad", "sgd", "shampoo"]
+LearningRateSchedule = Literal["constant", "plateau", "cosine"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +21,11 @@ class Hyperparameters:
         embedding_l2: weight decay of the embedding rows that a step touches.
         embedding_initial_bound: initial embeddings lie in plus and minus it; None gives each table its own.
         task_weights: Weights of the losses of several tasks in their sum, in the order of the tasks; empty: all are 1.
+        learning_rate_schedule: what both learning rates do over the training: `plateau` multiplies them by
+            `plateau_factor` after each epoch that brought no better validation, `cosine` lowers them along half a
+            cosine to 0 at the end of `Schedule.max_epochs`.
+        plateau_factor: see there.
+        warmup_epochs: passes over the training part, such as 0.5, in which both rates first rise from 0 in a line.
     """
 
     dense_optimizer: DenseOptimizer = "adam"
@@ -26,14 +34,20 @@ class Hyperparameters:
     weight_decay: float = 0.0
     embedding_l2: float = 0.0
     embedding_initial_bound: float | None = None
-    task_weights: tuple[float, ...] = ()
+    task_weights: tuple[float, ...] = field(default=(), metadata=OPTIONAL)
+    learning_rate_schedule: LearningRateSchedule = field(default="constant", metadata=OPTIONAL)
+    plateau_factor: float = field(default=0.1, metadata=OPTIONAL)
+    warmup_epochs: float = field(default=0.0, metadata=OPTIONAL)
+
+    @property
+    def has_constant_rates(self) -> bool:
+        """Whether the learning rates stay what they are from the first step to the last."""
+        return self.learning_rate_schedule == "constant" and not self.warmup_epochs
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON; without the weights of tasks where all are 1."""
-        values = asdict(self)
-        if not self.task_weights:
-            del values["task_weights"]
-        return values
+        """Plain values, ready for JSON; without those that came later and are at their defaults."""
+        optional = {option.name: option.default for option in fields(self) if option.metadata.get("is_optional")}
+        return {name: value for name, value in asdict(self).items() if value != optional.get(name, _NEVER)}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -151,6 +151,7 @@ def epoch_metrics(report: EpochReport) -> Values:
             if not math.isnan(loss)
         },
         TRAINING_METRICS["train_seconds"]: report.train_seconds,
+        **{f"learning_rate.{name}": rate for name, rate in report.learning_rates.items()},
     }
 
 

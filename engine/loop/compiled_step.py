@@ -38,10 +38,14 @@ class CompiledStep:
         model: Model in training mode, on the processor.
         optimizer: Optimiser of its dense part, one of `STATES`.
         execution: precision and batch size.
+        rates_vary: Whether the learning rate may change between steps: it then comes in as a tensor, so that nothing is
+            compiled again. A constant one is part of what is compiled.
     """
 
-    def __init__(self, model: Model, optimizer: torch.optim.Optimizer, execution: Execution) -> None:
-        self._model, self._optimizer = model, optimizer
+    def __init__(
+        self, model: Model, optimizer: torch.optim.Optimizer, execution: Execution, *, rates_vary: bool = False
+    ) -> None:
+        self._model, self._optimizer, self._rates_vary = model, optimizer, rates_vary
         self._batch_size, self._states = execution.batch_size, STATES[type(optimizer)]
         self._parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         self._compiled = torch.compile(self._joint(execution.precision), dynamic=False, fullgraph=True)
@@ -82,7 +86,12 @@ class CompiledStep:
                 state,
                 [tensor.detach() for tensor in inputs],
                 (batch.labels, batch.shares, weights),
+                self._rates(),
             )
+
+    def _rates(self) -> list[Tensor] | None:
+        """The learning rate of each group where it may change."""
+        return [torch.tensor(group["lr"]) for group in self._optimizer.param_groups] if self._rates_vary else None
 
     def _joint(self, precision: str) -> Callable[..., tuple[Tensor, Tensor]]:
         """The step as a function of tensors alone, which is what can be compiled as one graph."""
@@ -111,13 +120,15 @@ class CompiledStep:
             state: Sequence[list[Tensor]],
             inputs: list[Tensor],
             targets: Targets,
+            rates: list[Tensor] | None,
         ) -> tuple[Tensor, Tensor]:
             differentiate = torch.func.grad(loss, argnums=(0, 1), has_aux=True)
             (gradients, of_pooled), losses = differentiate(parameters, inputs[1], inputs, targets)
             first = 0
-            for count, group in groups:
+            for number, (count, group) in enumerate(groups):
                 own = slice(first, first + count)
-                _update(kind, group, parameters[own], gradients[own], [tensors[own] for tensors in state])
+                options = group if rates is None else {**group, "lr": rates[number]}
+                _update(kind, options, parameters[own], gradients[own], [tensors[own] for tensors in state])
                 first += count
             return losses, of_pooled
 
@@ -158,7 +169,13 @@ def _update(
 
 
 def compile_step(
-    model: Model, optimizer: torch.optim.Optimizer, execution: Execution, batch: Batch, weights: Tensor | None = None
+    model: Model,
+    optimizer: torch.optim.Optimizer,
+    execution: Execution,
+    batch: Batch,
+    weights: Tensor | None = None,
+    *,
+    rates_vary: bool = False,
 ) -> float | None:
     """Compile as much of a training step as can be; weights, the optimiser's and the random state stay as they are.
 
@@ -171,6 +188,7 @@ def compile_step(
         execution: device, precision and batch size.
         batch: any full one, for the shapes of its labels.
         weights: Weights of the losses of several tasks.
+        rates_vary: Whether the learning rate may change between steps.
 
     Returns:
         Seconds taken; None when the model is left uncompiled, since there is no compiler that works.
@@ -178,7 +196,7 @@ def compile_step(
     keeps_more = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.layers.modules())
     if execution.device != "cpu" or type(optimizer) not in STATES or keeps_more or len(batch) != execution.batch_size:
         return compile_layers(model, execution)
-    step = CompiledStep(model, optimizer, execution)
+    step = CompiledStep(model, optimizer, execution, rates_vary=rates_vary)
     started = time.perf_counter()
     try:
         with seeded(0, torch.device("cpu")):

@@ -70,9 +70,11 @@ class OneProcess:
         execution: Execution,
         batch: Batch,
         weights: Tensor | None,
+        *,
+        rates_vary: bool = False,
     ) -> float | None:
         """Compile what `step` does; see `engine.loop.compiled_step.compile_step`."""
-        return compile_step(model, optimizer, execution, batch, weights)
+        return compile_step(model, optimizer, execution, batch, weights, rates_vary=rates_vary)
 
     def step(
         self,

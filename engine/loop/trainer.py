@@ -5,16 +5,18 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
 from engine.checkpoint.directory import CheckpointDirectory
 from engine.checkpoint.lookahead import admitted, embedding_cache
+from engine.config import Hyperparameters, LearningRateSchedule
 from engine.data.batch import Batch
 from engine.data.pipeline import ReadAhead
 from engine.job import Checkpointing, ClickJob, Hooks
 from engine.loop.interrupt import deferred_interrupt
+from engine.loop.learning_rates import LearningRates
 from engine.loop.loss import task_weights
 from engine.loop.loss_watch import LossWatch
 from engine.loop.processes import OneProcess
@@ -86,6 +88,7 @@ def train(
 
 def _check(job: ClickJob) -> None:
     dataset, execution, schedule = job.dataset, job.execution, job.schedule
+    _check_rates(job.hyperparameters)
     if schedule.max_epochs < 1 or schedule.patience < 1:
         raise RequestError(
             f"A training takes at least one epoch and a patience of one, not {schedule.max_epochs} and "
@@ -102,6 +105,20 @@ def _check(job: ClickJob) -> None:
             f"The validation part of {dataset.name!r} holds one class only, so quality cannot be measured: "
             f"give more rows or another split."
         )
+
+
+def _check_rates(rates: Hyperparameters) -> None:
+    known = get_args(LearningRateSchedule)
+    if rates.learning_rate_schedule not in known:
+        raise RequestError(
+            f"There is no learning rate schedule {rates.learning_rate_schedule!r}: use one of {', '.join(known)}."
+        )
+    if not 0 < rates.plateau_factor < 1:
+        raise RequestError(
+            f"The plateau_factor {rates.plateau_factor:g} does not lower a learning rate: give a share between 0 and 1."
+        )
+    if not 0 <= rates.warmup_epochs < math.inf:
+        raise RequestError(f"The warmup_epochs {rates.warmup_epochs:g} are no passes over the data: give 0 or more.")
 
 
 def _check_checks(job: ClickJob, processes: OneProcess | None) -> None:
@@ -123,6 +140,7 @@ class _State(RunState):
 
     epoch_weights: list[float] = field(default_factory=list)
     compile_seconds: float = 0.0
+    plateaus: int = 0
     best_ne: float = math.inf
     history: list[EpochReport] = field(default_factory=list)
 
@@ -147,6 +165,14 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         self.read_ahead = ReadAhead(self.loader.read, depth=execution.prefetch_depth, fixed_depth=cache is not None)
         self.tasks = dataset.features.tasks
         self.task_weights = task_weights(job.hyperparameters.task_weights, self.tasks, execution.device)
+        self.rates = LearningRates(
+            job.hyperparameters,
+            optimizer,
+            model.embeddings,
+            epoch_steps=len(self.loader),
+            max_epochs=schedule.max_epochs,
+        )
+        self.rates_vary = not job.hyperparameters.has_constant_rates
         self.check_steps = {round(passes * len(self.loader)) for passes in schedule.checks}
         self.state.compile_seconds = (self._compile() or 0.0) if execution.compiled else 0.0
         self.counted_until = time.perf_counter() - self.state.compile_seconds
@@ -154,7 +180,9 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
     def _compile(self) -> float | None:
         """Compile the step; returns the seconds taken, None where nothing compiles."""
         batch = self.loader.read(next(iter(self.loader.rows_of_batches())))
-        return self.processes.compile(self.model, self.optimizer, self.execution, batch, self.task_weights)
+        return self.processes.compile(
+            self.model, self.optimizer, self.execution, batch, self.task_weights, rates_vary=self.rates_vary
+        )
 
     def resume(self, checkpoint: CheckpointDirectory[Model], checkpointing: Checkpointing) -> None:
         """Save to `checkpoint` from now on, and go on from what is there; compiling counts in every attempt."""
@@ -217,6 +245,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         state = self.state
         started = time.perf_counter()
         self.may_save = False
+        self.rates.apply(state.step, state.plateaus)
         losses = self.processes.step(self.model, self.optimizer, batch, self.execution.precision, self.task_weights)
         state.step += 1
         state.next_batch += 1
@@ -267,6 +296,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
             wait_seconds=state.wait_seconds,
             compute_seconds=state.compute_seconds,
             other_train_loglosses=dict(zip(self.tasks[1:], others, strict=True)),
+            learning_rates=self.rates.of(max(state.step - 1, 0), state.plateaus),
         )
 
     def _enter(self, report: EpochReport) -> bool:
@@ -275,6 +305,8 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         is_best = report.validation.ne < state.best_ne
         if is_best:
             state.best_ne, state.best_epoch, state.best_step = report.validation.ne, report.epoch, report.step
+        else:
+            state.plateaus += 1
         return is_best
 
     def _checkpoint_is_due(self) -> bool:
@@ -299,5 +331,7 @@ def _identity(job: ClickJob) -> dict[str, Any]:
         "precision": job.execution.precision,
         "compiled": job.execution.compiled,
         "seed": job.schedule.seed,
+        # Along a cosine the length says how fast the rates fall; of all others it says only when to stop.
+        "max epochs": job.schedule.max_epochs if job.hyperparameters.learning_rate_schedule == "cosine" else None,
         "warm start": job.warm_start.identity if job.warm_start is not None else None,
     }

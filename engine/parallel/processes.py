@@ -120,7 +120,14 @@ class ManyProcesses(OneProcess):
         return ShareLoader(self.rank, self.count, dataset, "train", batch_size, shuffle=True, seed=seed)
 
     def compile(
-        self, model: Model, optimizer: torch.optim.Optimizer, execution: Execution, batch: Any, weights: Tensor | None
+        self,
+        model: Model,
+        optimizer: torch.optim.Optimizer,
+        execution: Execution,
+        batch: Any,
+        weights: Tensor | None,
+        *,
+        rates_vary: bool = False,
     ) -> float | None:
         """Compile the layers alone: between backward and update the processes average their gradients."""
         return compile_layers(model, execution)

@@ -151,6 +151,13 @@ class TowerEmbeddings(EmbeddingTables):
         """
         return _exchange_rows(vectors, self.hosts.peers, len(vectors) // self.hosts.count, counts)
 
+    def set_learning_rate(self, rate: float) -> None:
+        """Also in the own tables."""
+        super().set_learning_rate(rate)
+        (tables,) = self._tables
+        if tables is not None:
+            tables.set_learning_rate(rate)
+
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
         """Draw the same weights as every other kernel, of which this process keeps its tables."""

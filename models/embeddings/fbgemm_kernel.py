@@ -1,8 +1,8 @@
 """Pooled lookup of all tables in one operator of FBGEMM, with the optimiser fused into its backward."""
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Literal, Self
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, Self
 
 import torch
 from torch import Tensor
@@ -10,6 +10,9 @@ from torch import Tensor
 from models.embeddings.request import Kernel, TableRequest
 from models.embeddings.role import EPSILON, EmbeddingTables
 from shunter.errors import RequestError
+
+if TYPE_CHECKING:
+    from fbgemm_gpu.split_table_batched_embeddings_ops_training import SplitTableBatchedEmbeddingBagsCodegen
 
 log = logging.getLogger(__name__)
 
@@ -48,10 +51,15 @@ class FbgemmEmbeddings(EmbeddingTables):
         """Sum the rows of each bag."""
         return self._kernel[0](values, offsets)
 
+    def set_learning_rate(self, rate: float) -> None:
+        """Also in the kernel, which reads it at each backward pass."""
+        super().set_learning_rate(rate)
+        self._kernel[0].set_learning_rate(rate)
+
 
 def fbgemm_kernel(
     rows: Sequence[int], widths: Sequence[int], learning_rate: float, device: torch.device, table_of: Sequence[int]
-) -> tuple[Callable[[Tensor, Tensor], Tensor], Tensor, Tensor]:
+) -> "tuple[SplitTableBatchedEmbeddingBagsCodegen, Tensor, Tensor]":
     """Build FBGEMM's kernel over tables of any widths.
 
     Args:

@@ -89,6 +89,11 @@ class MixedEmbeddings(EmbeddingTables):
         """Sum the rows of each bag, and fill them up with zeros: `[batch, bags of a sample * dim]`."""
         return self._bags.filled_up(self._kernel[0](values, offsets))
 
+    def set_learning_rate(self, rate: float) -> None:
+        """Also in the kernel."""
+        super().set_learning_rate(rate)
+        self._kernel[0].set_learning_rate(rate)
+
 
 class MixedBags(nn.Module):
     """What stands around a lookup in mixed tables: ids become rows before it, and vectors of one width behind it.
@@ -141,6 +146,10 @@ class _OneOperator:
         """The pooled rows of a sample beside each other: `[batch, widths of all bags]`."""
         return self._lookup(values, offsets)
 
+    def set_learning_rate(self, rate: float) -> None:
+        """Step size of the updates from now on."""
+        self._lookup.set_learning_rate(rate)
+
 
 class _Runs:
     """The same with torch alone: a kernel for each run of tables of equal width.
@@ -177,6 +186,11 @@ class _Runs:
             pooled.append(part.lookup(values[starts[first] : starts[end]], own))
             first = end
         return torch.cat(pooled, dim=1)
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Step size of the updates from now on."""
+        for _, part in self._runs:
+            part.set_learning_rate(rate)
 
 
 class ZeroPadding(nn.Module):

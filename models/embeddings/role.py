@@ -52,6 +52,7 @@ class EmbeddingTables(nn.Module, ABC):
         admit        once for each batch of the pass, in the same thread, some batches ahead of training
         forward      once for each admitted batch in the same order, in the training thread; then the loss's backward
                      pass, which updates the rows, outside of every compiled graph
+        set_learning_rate    before a step whose rate differs from that of the one before
         after_backward   right after each backward pass, before the optimiser of the layers steps
         forward in evaluation mode    at any time between two steps, with ids that nobody admitted
         save         `state_dict` and `optimizer_tensors`, or `shards`, between two steps
@@ -143,6 +144,10 @@ class EmbeddingTables(nn.Module, ABC):
 
     def after_backward(self) -> None:
         """Finish the update that a backward pass began. Most kinds have finished it there."""
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Let all updates from now on have another step size; called between two steps."""
+        self.learning_rate = rate
 
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:

@@ -132,6 +132,15 @@ class ShardedEmbeddings(EmbeddingTables):
             self._copies.step()
             self._copies.zero_grad(set_to_none=False)
 
+    def set_learning_rate(self, rate: float) -> None:
+        """Also in TorchRec's kernels, which take it from their optimiser, and for the tables that all hold."""
+        super().set_learning_rate(rate)
+        fused = self._sharded[0].fused_optimizer
+        groups: list[Any] = [*fused.param_groups, *(self._copies.param_groups if self._copies else ())]
+        for group in groups:
+            group["lr"] = rate
+        fused.step()  # updates no row, for the backward pass does: hands the rate on to the kernels
+
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
         """Draw the same weights as every other kernel, of which this process keeps its shards."""

@@ -194,6 +194,11 @@ class TieredEmbeddings(EmbeddingTables):
             )
         return pooled.view(len(self.table_of), -1, self.dim).transpose(0, 1).flatten(1)
 
+    def set_learning_rate(self, rate: float) -> None:
+        """Also in the kernel of the rows in memory."""
+        super().set_learning_rate(rate)
+        self._kernel[0].set_learning_rate(rate)
+
     @torch.no_grad()
     def flush(self) -> None:
         """Write all cached rows to the file, unless nothing was trained since; between two steps, not within one.

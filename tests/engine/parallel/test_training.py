@@ -36,6 +36,7 @@ pytest.importorskip("torchrec")
 CLOSE = 1e-5
 CLOSE_IN_BF16 = 2e-3
 STOPPED_AT = 13
+COSINE = replace(RATES, learning_rate_schedule="cosine", warmup_epochs=0.5)
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +59,7 @@ def cases(dataset: Dataset, folder: Path) -> dict[str, Any]:
     for kind in EXACT_SHARDING_TYPES:
         found[kind] = train_here(dataset, folder / kind, sharding={"types": (kind,)})
     found["planned"] = train_here(dataset, folder / "planned")
+    found["cosine"] = train_here(dataset, folder / "cosine", hyperparameters=COSINE)
     mixed = {"sharding": {"types": ("row_wise",), "precision": "bf16"}}
     found["repeated"] = [train_here(dataset, folder / f"repeated{n}", **mixed) for n in range(2)]
     train_and_stop(dataset, folder / "resumed", STOPPED_AT, **mixed)
@@ -88,6 +90,13 @@ def test_the_loss_curve_is_that_of_one_process(group: list[Any], alone: TrainRes
     for rank in group:
         assert_close(rank[kind]["history"], alone)
     assert group[0][kind]["types"] == ([kind] * 4 if kind != "planned" else group[1][kind]["types"])
+
+
+def test_rates_that_change_do_so_in_every_process(group: list[Any], alone: TrainResult, dataset: Dataset) -> None:
+    expected = train(TrainingJob(dataset, SPEC, COSINE, EXECUTION, SCHEDULE))
+    assert curve(expected.history) != pytest.approx(curve(alone.history), abs=10 * CLOSE)
+    for rank in group:
+        assert_close(rank["cosine"]["history"], expected)
 
 
 @pytest.mark.parametrize("kind", EXACT_SHARDING_TYPES)

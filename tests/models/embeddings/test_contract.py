@@ -120,7 +120,26 @@ def check_evaluation_reads_what_was_trained(make: Make) -> None:
     torch.testing.assert_close(step(tables.train()), seen)
 
 
+def check_another_learning_rate_counts_from_the_next_step_on(make: Make) -> None:
+    """Of one step the change is proportional to the rate; what the optimiser keeps does not depend on it."""
+    changes, sums = [], []
+    for rate in (RATE, RATE / 4):
+        tables = initialised(make)
+        step(tables)
+        before = blocks(tables)
+        tables.set_learning_rate(rate)
+        step(tables, seed=1)
+        after = blocks(tables)
+        changes += [weight - former for (weight, _), (former, _) in zip(after, before, strict=True)]
+        sums += [adagrad_sum for _, adagrad_sum in after]
+    for full, quarter in zip(changes[: len(changes) // 2], changes[len(changes) // 2 :], strict=True):
+        torch.testing.assert_close(quarter, full / 4, rtol=1e-4, atol=1e-6)
+    for one, other in zip(sums[: len(sums) // 2], sums[len(sums) // 2 :], strict=True):
+        assert torch.equal(one, other)
+
+
 CHECKS = (
+    check_another_learning_rate_counts_from_the_next_step_on,
     check_initial_weights,
     check_a_step_changes_touched_rows_alone_and_their_state,
     check_frozen_tables_stay,

@@ -1,0 +1,153 @@
+"""Learning rates that change: the same in every kernel, compiled or not, killed or not, and none where constant."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.config import Execution, Hyperparameters, LearningRateSchedule, Schedule
+from engine.data.dataset import Dataset
+from engine.job import Checkpointing, Hooks, TrainingJob
+from engine.loop.learning_rates import LOWEST_SHARE, LearningRates
+from engine.loop.step import build_dense_optimizer
+from engine.loop.trainer import train
+from engine.results import TrainResult
+from models.registry import build_model, model_spec
+from shunter.errors import CheckpointError, RequestError
+from tests.engine.synthetic import write_dataset
+
+SPEC = model_spec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,), dropout=0.3)
+EXECUTION = Execution(threads=1, batch_size=64)
+SCHEDULE = Schedule(max_epochs=5, patience=3, seed=3)
+CONSTANT = Hyperparameters(dense_learning_rate=0.02, embedding_learning_rate=0.3)
+PLATEAU = replace(CONSTANT, learning_rate_schedule="plateau", plateau_factor=0.3, warmup_epochs=0.5)
+COSINE = replace(CONSTANT, learning_rate_schedule="cosine", warmup_epochs=0.5)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return write_dataset(tmp_path_factory.mktemp("data"), rows=1_500)
+
+
+def trained(dataset: Dataset, rates: Hyperparameters, execution: Execution = EXECUTION) -> TrainResult:
+    return train(TrainingJob(dataset, SPEC, rates, execution, SCHEDULE))
+
+
+def rates_of(result: TrainResult) -> list[float]:
+    return [report.learning_rates["dense"] for report in result.history]
+
+
+def shares(rates: Hyperparameters, dataset: Dataset, epoch_steps: int = 10) -> LearningRates:
+    model = build_model(SPEC, dataset.features)
+    optimizer = build_dense_optimizer(model, rates)
+    return LearningRates(rates, optimizer, model.embeddings, epoch_steps=epoch_steps, max_epochs=SCHEDULE.max_epochs)
+
+
+def test_a_plateau_lowers_both_rates_by_its_factor_after_each_epoch_without_gain(dataset: Dataset) -> None:
+    result = trained(dataset, replace(PLATEAU, warmup_epochs=0.0))
+    lowest, expected, plateaus = math.inf, [], 0
+    for report in result.history:
+        expected.append(0.3**plateaus)
+        plateaus += report.validation.ne >= lowest
+        lowest = min(lowest, report.validation.ne)
+    assert plateaus > 0
+    assert rates_of(result) == pytest.approx([0.02 * share for share in expected])
+    assert [report.learning_rates["embedding"] for report in result.history] == pytest.approx(
+        [0.3 * share for share in expected]
+    )
+
+
+def test_a_cosine_ends_at_nothing_and_is_halfway_down_in_the_middle(dataset: Dataset) -> None:
+    rates = shares(replace(COSINE, warmup_epochs=0.0), dataset)
+    assert [rates.share(step, 0) for step in (0, 25, 50)] == pytest.approx([1.0, 0.5, 0.0], abs=1e-12)
+
+
+@given(step=st.integers(0, 60), plateaus=st.integers(0, 9), kind=st.sampled_from(["constant", "plateau", "cosine"]))
+def test_a_share_lies_between_nothing_and_all_and_warms_up_in_a_line(
+    step: int, plateaus: int, kind: LearningRateSchedule, dataset: Dataset
+) -> None:
+    warm, cold = (
+        shares(replace(PLATEAU, learning_rate_schedule=kind, warmup_epochs=epochs), dataset).share(step, plateaus)
+        for epochs in (0.5, 0.0)
+    )
+    assert 0 <= cold <= 1
+    assert kind != "plateau" or cold >= LOWEST_SHARE
+    assert warm == pytest.approx(cold * min(1.0, (step + 1) / 5))
+
+
+def test_a_share_of_one_changes_no_bit(dataset: Dataset) -> None:
+    """A plateau that never comes is a constant rate: only a change is applied."""
+    never = replace(CONSTANT, learning_rate_schedule="plateau", dense_learning_rate=1e-4, embedding_learning_rate=1e-3)
+    constant = replace(never, learning_rate_schedule="constant")
+    one, other = trained(dataset, never), trained(dataset, constant)
+    assert len(set(rates_of(one))) == 1
+    for left, right in zip(one.model.state_dict().values(), other.model.state_dict().values(), strict=True):
+        assert torch.equal(left, right)
+
+
+def test_a_rate_that_falls_learns_something_else(dataset: Dataset) -> None:
+    assert trained(dataset, COSINE).history[-1].validation != trained(dataset, CONSTANT).history[-1].validation
+
+
+@pytest.mark.parametrize("rates", [PLATEAU, COSINE], ids=["plateau", "cosine"])
+@pytest.mark.parametrize("optimizer", ["adam", "shampoo"])
+def test_killed_in_and_after_every_epoch_the_result_is_bitwise_the_same(
+    dataset: Dataset, tmp_path: Path, rates: Hyperparameters, optimizer: str
+) -> None:
+    rates = replace(rates, dense_optimizer=optimizer)  # type: ignore[arg-type]
+    job = TrainingJob(dataset, SPEC, rates, EXECUTION, SCHEDULE)
+    expected = train(job)
+    assert len(set(rates_of(expected))) > 1
+    epoch_steps = expected.history[0].step
+    last = expected.history[-1].step
+    for stop in [step for step in range(5, last, epoch_steps // 2) if step < last]:
+
+        def interrupt(step: int, _: int, stop: int = stop) -> None:
+            if step == stop:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            train(job, Hooks(on_step=interrupt), Checkpointing(tmp_path))
+    result = train(job, checkpointing=Checkpointing(tmp_path))
+    assert rates_of(result) == rates_of(expected)
+    assert [report.validation for report in result.history] == [report.validation for report in expected.history]
+    for left, right in zip(result.model.state_dict().values(), expected.model.state_dict().values(), strict=True):
+        assert torch.equal(left, right)
+
+
+def test_a_cosine_of_another_length_is_another_training(dataset: Dataset, tmp_path: Path) -> None:
+    shorter = replace(SCHEDULE, max_epochs=1)
+    train(TrainingJob(dataset, SPEC, COSINE, EXECUTION, shorter), checkpointing=Checkpointing(tmp_path))
+    with pytest.raises(CheckpointError, match="max epochs"):
+        train(TrainingJob(dataset, SPEC, COSINE, EXECUTION, SCHEDULE), checkpointing=Checkpointing(tmp_path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["adam", "adagrad", "sgd"])
+def test_compiled_the_rates_change_without_compiling_again(dataset: Dataset, optimizer: str) -> None:
+    rates = replace(PLATEAU, dense_optimizer=optimizer, dense_learning_rate=2e-3)  # type: ignore[arg-type]
+    spec = replace(SPEC, dropout=0.0)
+    eager = train(TrainingJob(dataset, spec, rates, EXECUTION, SCHEDULE))
+    torch._dynamo.utils.counters.clear()
+    compiled = train(TrainingJob(dataset, spec, rates, replace(EXECUTION, compiled=True), SCHEDULE))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 1
+    assert rates_of(compiled) == rates_of(eager)
+    for one, two in zip(compiled.history, eager.history, strict=True):
+        assert one.validation.logloss == pytest.approx(two.validation.logloss, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"learning_rate_schedule": "plato"}, "There is no learning rate schedule 'plato'"),
+        ({"plateau_factor": 1.0}, "plateau_factor 1 does not lower"),
+        ({"warmup_epochs": -1.0}, "warmup_epochs -1 are no passes"),
+    ],
+)
+def test_what_is_no_schedule_is_refused(dataset: Dataset, changes: dict[str, object], words: str) -> None:
+    with pytest.raises(RequestError, match=words):
+        trained(dataset, replace(CONSTANT, **changes))  # type: ignore[arg-type]
