@@ -8,6 +8,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from search.study.interrupted import was_interrupted
+
 if TYPE_CHECKING:
     from optuna import Study, Trial
 
@@ -83,7 +85,7 @@ class Halving:
         return [
             tuple(other.user_attrs[f"{RUNG}{rung}"])
             for other in self._study.get_trials(deepcopy=False)
-            if other.number != trial.number and f"{RUNG}{rung}" in other.user_attrs
+            if other.number != trial.number and f"{RUNG}{rung}" in other.user_attrs and not was_interrupted(other)
         ]
 
 

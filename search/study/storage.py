@@ -3,25 +3,22 @@
 import contextlib
 import hashlib
 import logging
-import os
-import socket
 import sqlite3
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from search.protocol import COSTS, Cost, Outcome, Space
+from search.study.interrupted import FAILURE, close_interrupted, note_owner, put_back, running_trials
 from shunter.errors import TrackingError
 from shunter.secrets import without_secrets
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
-    from optuna.storages import BaseStorage
+    from optuna.storages import BaseStorage, RDBStorage
     from optuna.trial import FrozenTrial
 
-FAILURE = "failure"  # attribute of a trial that failed by itself, in contrast to one that was interrupted
-RETRY_OF = "retry_of"
-OWNER = "owner"
+SQLITE = "sqlite:///"
 LOCK_SECONDS = 10.0  # that a database may be held by another process
 
 
@@ -49,7 +46,7 @@ def open_study(
 ) -> "Study":
     """Create the study, or go on with it; one of another space, other data or another cost is left alone.
 
-    Trials that a kill or Ctrl-C left open are closed and tried once more.
+    Trials that a kill or Ctrl-C left open are tried again: see `search.study.interrupted`.
 
     Args:
         address: Address from `search.study.address.storage_address`.
@@ -68,6 +65,8 @@ def open_study(
     identity = "|".join(filter(None, (space.model_dump_json(), cost, belongs_to)))
     digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
     with storage_errors(address):
+        if not is_shared:
+            put_back(Path(address.removeprefix(SQLITE)), _open_database)
         study = create_study(
             storage=_open_storage(address),
             study_name=f"tune-{digest}",
@@ -75,7 +74,8 @@ def open_study(
             load_if_exists=True,
         )
         _name_metrics(study, ["validation_ne", *([cost] if cost else [])])
-        _close_interrupted(study, is_shared=is_shared)
+        if is_shared:
+            close_interrupted(study)
     return study
 
 
@@ -84,7 +84,7 @@ def record(study: "Study", parameters: Mapping[str, Any] | None) -> "Trial":
     if parameters is not None:
         study.enqueue_trial(dict(parameters))
     trial = study.ask()
-    trial.set_user_attr(OWNER, _this_process())
+    note_owner(trial)
     return trial
 
 
@@ -94,18 +94,13 @@ def has_waiting(study: "Study") -> bool:
 
 
 def finished_trials(study: "Study") -> "list[FrozenTrial]":
-    """Trials that count: complete, pruned, or failed by themselves; an interrupted one is tried again, once."""
+    """Trials that count: complete, pruned, or failed by themselves; an interrupted one is tried again."""
     return [trial for trial in study.get_trials(deepcopy=False) if has_result(trial) or _failure(trial)]
 
 
 def begun_trials(study: "Study") -> "list[FrozenTrial]":
     """Trials that count or are on their way."""
     return [*finished_trials(study), *running_trials(study)]
-
-
-def running_trials(study: "Study") -> "list[FrozenTrial]":
-    """Trials on their way."""
-    return [trial for trial in study.get_trials(deepcopy=False) if trial.state.name == "RUNNING"]
 
 
 def trials_with_result(study: "Study") -> "list[FrozenTrial]":
@@ -169,21 +164,17 @@ def failures(study: "Study") -> list[str]:
 
 
 def _failure(trial: "FrozenTrial") -> str | None:
-    """Why the trial failed; None where it did not, or was interrupted for the first time."""
-    if trial.state.name != "FAIL":
-        return None
-    # Twice ended at the same setting: more likely its fault than chance, so it is not tried a third time.
-    twice = "The process ended in it twice." if RETRY_OF in trial.user_attrs else None
-    return trial.user_attrs.get(FAILURE, twice)
+    """Why the trial failed; None where it did not, or was interrupted."""
+    return trial.user_attrs.get(FAILURE) if trial.state.name == "FAIL" else None
 
 
 def _open_storage(address: str) -> "BaseStorage":
-    from optuna.storages import JournalStorage, RDBStorage
+    from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
-    file = Path(address.removeprefix("sqlite:///"))
+    file = Path(address.removeprefix(SQLITE))
     try:
-        if "://" not in address or address.startswith("sqlite:///"):
+        if "://" not in address or address.startswith(SQLITE):
             file.parent.mkdir(parents=True, exist_ok=True)
         if "://" not in address:
             return JournalStorage(JournalFileBackend(str(file.expanduser())))
@@ -192,6 +183,12 @@ def _open_storage(address: str) -> "BaseStorage":
         raise TrackingError(
             f"The search's storage {without_secrets(address)} cannot be opened ({reason}): {_advice(reason)}."
         ) from error
+    return _open_database(address)
+
+
+def _open_database(address: str) -> "RDBStorage":
+    from optuna.storages import RDBStorage
+
     options = {"connect_args": {"timeout": LOCK_SECONDS}} if address.startswith("sqlite") else {}
     return RDBStorage(address, engine_kwargs=options)
 
@@ -205,39 +202,6 @@ def _name_metrics(study: "Study", names: list[str]) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)
             study.set_metric_names(names)
-
-
-def _close_interrupted(study: "Study", *, is_shared: bool) -> None:
-    """Mark the trials that a killed process left open as failed, and queue their points once more."""
-    from optuna.trial import TrialState
-
-    for trial in running_trials(study):
-        if is_shared and _is_alive(trial.user_attrs.get(OWNER)):
-            continue
-        if trial.params and RETRY_OF not in trial.user_attrs:
-            study.enqueue_trial(trial.params, user_attrs={RETRY_OF: trial.number})
-        study.tell(trial.number, state=TrialState.FAIL)
-
-
-def _this_process() -> list[Any]:
-    import psutil
-
-    return [socket.gethostname(), os.getpid(), psutil.Process().create_time()]
-
-
-def _is_alive(owner: list[Any] | None) -> bool:
-    """Whether the process that runs a trial lives; of another machine's nobody knows, so it is left alone."""
-    import psutil
-
-    if owner is None:
-        return False
-    host, process, began = owner
-    if host != socket.gethostname():
-        return True
-    try:
-        return abs(psutil.Process(process).create_time() - began) < 1.0
-    except psutil.Error:
-        return False
 
 
 def _root(error: BaseException) -> BaseException:

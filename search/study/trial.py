@@ -22,7 +22,7 @@ from search.constraints import FinalTraining, Measured, format_violations, viola
 from search.meta.past import trial_tags
 from search.protocol import Cost, Outcome, Parameters, Space
 from search.study.halving import Halving
-from search.study.storage import FAILURE
+from search.study.interrupted import FAILURE
 from shunter.errors import TooLargeError, TrackingError, TrainingError
 from shunter.requests import Limits
 from tracking.convention import (

@@ -15,12 +15,11 @@ from search.space.choose import check_not_empty
 from search.space.settings import SearchSpace
 from search.study import storage as studies
 from search.study.address import storage_address
+from search.study.interrupted import OWNER
 from search.study.storage import (
-    OWNER,
     begun_trials,
     failures,
     finished_trials,
-    has_waiting,
     open_study,
     outcome_of,
     record,
@@ -91,17 +90,6 @@ def test_with_a_cost_a_cheap_setting_comes_before_one_that_is_hardly_better(addr
         SPACE.suggest(trial)
         tell(study, trial, outcome(ne, costs={"parameter_bytes": size}), "parameter_bytes")
     assert [setting.trial_number for setting in ranked(study, SPACE, "parameter_bytes")] == [1, 0, 2]
-
-
-def test_an_interrupted_trial_is_tried_once_more_and_then_counts_as_failed(address: str) -> None:
-    for attempt in range(2):
-        study = open_study(address, SPACE)
-        assert has_waiting(study) == (attempt > 0)
-        trial = record(study, None if attempt else POINT)
-        assert SPACE.suggest(trial) == POINT
-    study = open_study(address, SPACE)
-    assert not has_waiting(study)
-    assert failures(study) == ["The process ended in it twice."]
 
 
 def test_a_trial_of_a_living_process_is_left_alone_in_a_shared_storage(tmp_path: Path) -> None:
