@@ -51,6 +51,10 @@ class TrainingError(ShunterError):
     exit_code = 5
 
 
+class ProcessLostError(TrainingError):
+    """A process that trained was ended from outside, which says nothing of what it trained."""
+
+
 class CheckpointError(ShunterError):
     """A checkpoint is missing, truncated or belongs to another model."""
 

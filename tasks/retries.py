@@ -11,6 +11,8 @@ from prefect import Task
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.tasks import exponential_backoff
 
+from shunter.errors import ProcessLostError
+
 RETRIES = 3
 FIRST_DELAY_SECONDS = 2.0  # then twice as long each time
 PASSING = {
@@ -36,7 +38,7 @@ class Retried(TypedDict):
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether the same attempt may succeed a little later: a busy database, a server or network that is away.
+    """Whether the same attempt may succeed a little later: a busy database, a server that is away, a killed process.
 
     What an error was raised from counts as well, since ours stand for those of libraries. A missing file, a full disk,
     a wrong value and a loss that is no number do not pass by themselves.
@@ -70,7 +72,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 def _passes(error: BaseException) -> bool:
     if isinstance(error, urllib.error.HTTPError):
         return error.code in BUSY_STATUS
-    if isinstance(error, ConnectionError | TimeoutError):
+    if isinstance(error, ConnectionError | TimeoutError | ProcessLostError):
         return True
     if isinstance(error, sqlite3.OperationalError):
         return "locked" in str(error) or "busy" in str(error)

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 
 from engine.memory import is_out_of_memory
 from hardware.types import Placement
-from shunter.errors import QualityMissedError, TooLargeError, TrackingError, first_line
+from shunter.errors import ProcessLostError, QualityMissedError, TooLargeError, TrackingError, first_line
 from shunter.frozen import Frozen
 from tracking.learning import compact_json
 from tracking.runs import open_run
@@ -142,7 +142,8 @@ def ending_of(
         if limit is not None:
             return Ending(outcome="stopped", limit=limit, reason=_line(stopped_because or ""))
         return Ending(outcome="reached" if asked_auc is None else "missed")
-    if not isinstance(error, Exception):  # Ctrl-C, a cancelled flow, the end of the process: someone's wish
+    # Ctrl-C, a cancelled flow, the end of a process: someone's wish
+    if isinstance(error, ProcessLostError) or not isinstance(error, Exception):
         return Ending(outcome="stopped", limit="interrupted", reason=_line(str(error) or type(error).__name__))
     limit = limit or limit_named(str(error))
     if limit is not None:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from engine.data.dataset import Dataset
 from hardware.types import EnergyReading
-from shunter.errors import TrackingError
+from shunter.errors import ProcessLostError, TrackingError
 from shunter.requests import JobRequest
 from tracking.client import TrackingClient
 from tracking.convention import (
@@ -181,8 +181,9 @@ def closing(run_id: str) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        # Only an error is a failure: Ctrl-C, a cancelled flow and the end of the process are someone's wish.
-        status = "FAILED" if isinstance(error, Exception) else "KILLED"
+        # Only an error is a failure: Ctrl-C, a cancelled flow and the end of a process are someone's wish.
+        is_failure = isinstance(error, Exception) and not isinstance(error, ProcessLostError)
+        status = "FAILED" if is_failure else "KILLED"
         with contextlib.suppress(TrackingError):  # the first error is the one to report
             finish(run_id, status, reason=f"{type(error).__name__}: {error}")
         raise

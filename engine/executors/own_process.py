@@ -12,7 +12,7 @@ from engine.job import Checkpointing, ClickJob, Hooks
 from engine.results import TrainingFigures, TrainResult
 from hardware.devices.python_process import PythonProcess
 from hardware.types import EnergyReading, Placement
-from shunter.errors import ShunterError, TrainingError
+from shunter.errors import ProcessLostError, ShunterError, TrainingError
 
 POLL_SECONDS = 0.1
 WORKER = "engine.executors.own_process_worker"
@@ -43,7 +43,8 @@ class OwnProcess(Executor):
         """Train; see `engine.executors.role.Executor.run`.
 
         Raises:
-            TrainingError: The loss is not a number any more, or the process died.
+            TrainingError: The loss is not a number any more, or the process died; a ProcessLostError where somebody
+                has ended it.
             ShunterError: See `engine.loop.trainer.train`.
             KeyboardInterrupt: It was closed meanwhile, or Ctrl-C.
         """
@@ -159,9 +160,11 @@ class _Process:
     def _death(self) -> TrainingError:
         """Says how it ended."""
         ending, last_words = self._process.ending(), self._process.last_words()
-        if self._process.was_killed:
+        if self._process.ran_out_of_memory:
             return TrainingError(
-                "The process of the trial was ended by SIGKILL, as the kernel does where memory runs out: train fewer "
-                "at a time, or a smaller model."
+                "The process of the trial was ended by SIGKILL, since the memory ran out: train fewer at a time, or a "
+                "smaller model."
             )
+        if self._process.was_ended_from_outside:
+            return ProcessLostError(f"The process of the trial {ending}, by whom it does not say: train it again.")
         return TrainingError(f"The process of the trial {ending} ({last_words}): look into what it trained.")

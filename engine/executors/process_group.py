@@ -23,7 +23,7 @@ from hardware.devices.processes import LAST_WORDS_SECONDS, Group
 from hardware.meters.meter import measure_energy
 from hardware.types import Placement
 from models.registry import build_model
-from shunter.errors import HardwareError, RequestError, ShunterError, TrainingError
+from shunter.errors import HardwareError, ProcessLostError, RequestError, ShunterError, TrainingError
 
 TASK, KEPT_LOG = "task.pickle", "processes.log"
 POLL_SECONDS = 0.1
@@ -138,7 +138,8 @@ def group_failure(group: Group) -> ShunterError:
         what = f"Process {culprit} of {count} {group.members[culprit].ending()}"
     else:
         what = f"Process {culprit} of {count} failed ({group.members[culprit].last_words()})"
-    return TrainingError(
+    is_lost = culprit is not None and group.members[culprit].was_ended_from_outside
+    return (ProcessLostError if is_lost else TrainingError)(
         f"{what}, so the training stopped: the last good checkpoint is kept, train again to resume from it."
     )
 

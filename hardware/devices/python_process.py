@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import shunter.errors
+from hardware.devices.memory_kills import memory_kills
 
+FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM)
 LONGEST_WORDS = 300  # of a process's output in a message
 
 
@@ -39,6 +41,7 @@ class PythonProcess:
         root = str(Path(shunter.errors.__file__).parents[1])
         paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
         self._log = log.open("w+b") if log else tempfile.TemporaryFile()  # noqa: SIM115 - closed when it is gone
+        self._memory_kills = memory_kills()
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", module, *arguments],
             env={
@@ -78,9 +81,14 @@ class PythonProcess:
         self._log.close()
 
     @property
-    def was_killed(self) -> bool:
-        """Whether it was ended by SIGKILL, as the kernel does where memory runs out."""
-        return self.code == -signal.SIGKILL
+    def ran_out_of_memory(self) -> bool:
+        """Whether the kernel has ended it, as far as its counters tell, for want of memory."""
+        return self.code == -signal.SIGKILL and memory_kills() != self._memory_kills
+
+    @property
+    def was_ended_from_outside(self) -> bool:
+        """Whether somebody has ended it, for reasons that are not its own."""
+        return self.code in FROM_OUTSIDE and not self.ran_out_of_memory
 
     def ending(self) -> str:
         """How it ended, as the end of a sentence; waits for it."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 FAILURE = "failure"  # attribute of a trial that failed by itself, in contrast to one that was interrupted
 OWNER, MEMORY_KILLS = "owner", "memory_kills"
+LOST, MOST_LOST = "processes_lost", 3
 OUT_OF_MEMORY = "The kernel ended its process, or another one meanwhile, for want of memory."
 FIXED = "fixed_params"  # where Optuna keeps the point of a trial that waits
 
@@ -79,6 +80,19 @@ def close_and_queue(study: "Study", trial: "FrozenTrial") -> None:
     study.tell(trial.number, state=TrialState.FAIL)
 
 
+def try_again(study: "Study", trial: "Trial") -> None:
+    """Close a trial whose own process was lost while this one lives, and queue its point anew; it counts how often."""
+    from optuna.trial import TrialState
+
+    study.enqueue_trial(trial.params, user_attrs={LOST: trial.user_attrs.get(LOST, 0) + 1})
+    study.tell(trial, state=TrialState.FAIL)
+
+
+def may_try_again(trial: "Trial") -> bool:
+    """Whether the processes of a point were not yet lost so often that it is left alone."""
+    return trial.user_attrs.get(LOST, 0) < MOST_LOST
+
+
 def running_trials(study: "Study") -> "list[FrozenTrial]":
     """Trials on their way."""
     return [trial for trial in study.get_trials(deepcopy=False) if trial.state.name == "RUNNING"]
@@ -90,9 +104,14 @@ def was_interrupted(trial: "FrozenTrial") -> bool:
 
 
 def _begun_again(trial: "FrozenTrial") -> "FrozenTrial":
-    """What takes the place of a trial: of one that was under way the same point, which waits or has failed."""
+    """What takes the place of a trial: of one that was under way the same point, which waits or has failed.
+
+    Of an attempt that was closed only the number stays.
+    """
     from optuna.trial import TrialState, create_trial
 
+    if was_interrupted(trial):
+        return create_trial(state=TrialState.FAIL)
     if trial.state.name != "RUNNING":
         return trial
     # The point as it was queued: a kill may have come before all of it was drawn.
@@ -112,9 +131,7 @@ def _write_anew(studies: "list[Study]", storage: "RDBStorage") -> None:
     try:
         for study in studies:
             anew = create_study(storage=storage, study_name=study.study_name, directions=study.directions)
-            anew.add_trials(
-                [_begun_again(trial) for trial in study.get_trials(deepcopy=False) if not was_interrupted(trial)]
-            )
+            anew.add_trials([_begun_again(trial) for trial in study.get_trials(deepcopy=False)])
     finally:
         _close(storage)
 

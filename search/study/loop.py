@@ -1,5 +1,6 @@
 """The loop of a search: ask, train and tell in every slot, until the budget ends or nothing is left to try."""
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 from engine.executors.role import Executor
 from search.budget import SearchBudget
 from search.protocol import Parameters, SearchMethod
+from search.study.interrupted import try_again
 from search.study.storage import (
     begun_trials,
     finished_trials,
@@ -20,9 +22,12 @@ from search.study.storage import (
     trials_with_result,
 )
 from search.study.trial import TrialContext, run_trial
+from shunter.errors import ProcessLostError
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +107,13 @@ class Loop:
     def _in_slot(self, slot: Executor) -> None:
         while (begun := self._begin()) is not None:
             trial, parameters = begun
-            outcome = run_trial(trial, parameters, self.context, slot)
+            try:
+                outcome = run_trial(trial, parameters, self.context, slot)
+            except ProcessLostError as error:
+                log.warning("Trial %d begins anew: %s", trial.number, error)
+                with self._lock:
+                    try_again(self.study, trial)
+                continue
             with self._lock:
                 tell(self.study, trial, outcome, self.context.cost)
                 self._tell_method()

@@ -22,8 +22,8 @@ from search.constraints import FinalTraining, Measured, format_violations, viola
 from search.meta.past import trial_tags
 from search.protocol import Cost, Outcome, Parameters, Space
 from search.study.halving import Halving
-from search.study.interrupted import FAILURE
-from shunter.errors import TooLargeError, TrackingError, TrainingError
+from search.study.interrupted import FAILURE, may_try_again
+from shunter.errors import ProcessLostError, TooLargeError, TrackingError, TrainingError
 from shunter.requests import Limits
 from tracking.convention import (
     epoch_metrics,
@@ -81,6 +81,7 @@ def run_trial(trial: "Trial", parameters: Parameters, context: TrialContext, exe
     Raises:
         RequestError: No point of the space can be trained, for instance since the batch is larger than the data.
         TrackingError: A store fails.
+        ProcessLostError: Somebody has ended the process that trained it; a few times this is no failure.
         KeyboardInterrupt: Ctrl-C; the trial stays open, to be tried again.
     """
     started = time.perf_counter()
@@ -95,7 +96,7 @@ def run_trial(trial: "Trial", parameters: Parameters, context: TrialContext, exe
                     attempt.keep_evidence(ending_of(error=error))
                 raise
     except Exception as error:
-        if not _is_failure_of_point(error):
+        if not _is_failure_of_point(error) or (isinstance(error, ProcessLostError) and may_try_again(trial)):
             raise
         trial.set_user_attr(FAILURE, str(error) or type(error).__name__)
         return Outcome(state="failed", seconds=time.perf_counter() - started)

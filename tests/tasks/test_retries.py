@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import pytest
 
-from shunter.errors import DataError, InfeasibleError, RequestError, TrackingError, TrainingError
+from shunter.errors import DataError, InfeasibleError, ProcessLostError, RequestError, TrackingError, TrainingError
 from tasks.retries import RETRIES, is_passing, retried
 
 
@@ -38,6 +38,7 @@ def caused_by(error: Exception, cause: Exception) -> Exception:
         sqlite3.OperationalError("database is locked"),
         socket.gaierror(socket.EAI_AGAIN, "temporary failure"),
         http_error(503),
+        ProcessLostError("ended by SIGKILL"),
         urllib.error.URLError(ConnectionResetError()),
     ],
     ids=repr,

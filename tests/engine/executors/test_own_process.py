@@ -21,7 +21,7 @@ from engine.loop.trainer import train
 from engine.results import EpochReport, TrainingFigures
 from hardware.types import Placement
 from models.registry import model_spec
-from shunter.errors import RequestError, TrainingError
+from shunter.errors import ProcessLostError, RequestError, TrainingError
 from shunter.settings import PROJECT_ROOT
 from tests.engine.executors.training_processes import training_processes
 from tests.engine.synthetic import write_dataset
@@ -113,10 +113,10 @@ def test_a_mistake_there_is_raised_here_as_itself_and_the_executor_goes_on(
     assert run(executor, dataset).history
 
 
-def test_a_process_that_is_killed_is_a_failed_training_and_the_next_one_gets_another(
+def test_a_process_that_is_killed_is_lost_with_its_training_and_the_next_one_gets_another(
     executor: OwnProcess, dataset: Dataset
 ) -> None:
-    with executor.meter() as meter, pytest.raises(TrainingError, match=r"SIGKILL.*memory"):
+    with executor.meter() as meter, pytest.raises(ProcessLostError, match=r"SIGKILL.*train it again"):
         run(executor, dataset, LONG, on_epoch=lambda report: child().kill())
     assert meter.reading.joules is None or meter.reading.joules > 0, "nothing unknown is counted as nothing"
     assert run(executor, dataset).history

@@ -25,7 +25,7 @@ from engine.parallel.checkpoint import latest_checkpoint
 from hardware.devices.processes import Group
 from hardware.types import Placement
 from models.registry import model_spec
-from shunter.errors import HardwareError, RequestError, ShunterError, TrainingError
+from shunter.errors import HardwareError, ProcessLostError, RequestError, ShunterError, TrainingError
 from tests.engine.parallel.ranks import (
     EXECUTION,
     MACHINE,
@@ -155,7 +155,9 @@ def test_a_launched_training_survives_a_dead_process_and_an_interrupt(dataset: D
         if step == 8:
             worker_of_rank(1).send_signal(signal.SIGKILL)
 
-    with pytest.raises(TrainingError, match=r"^Process 1 of 2 was ended by SIGKILL.* train again to resume from it\.$"):
+    with pytest.raises(
+        ProcessLostError, match=r"^Process 1 of 2 was ended by SIGKILL.* train again to resume from it\.$"
+    ):
         launch(2, on_step=kill_second)
     assert step_of(directory) >= 5
     assert "process 1, exit code -9" in (directory / KEPT_LOG).read_text()

@@ -7,6 +7,10 @@ import pytest
 from optuna import Study, Trial
 
 from engine.data.dataset import Dataset
+from engine.executors.here import Here
+from engine.executors.role import Executor
+from engine.job import ClickJob, Hooks
+from engine.results import TrainingFigures
 from hardware.devices import memory_kills
 from hardware.types import Placement
 from search.job import SearchJob
@@ -19,6 +23,7 @@ from search.study.halving import Halving
 from search.study.interrupted import OUT_OF_MEMORY, OWNER
 from search.study.loop import Progress
 from search.study.storage import begun_trials, failures, finished_trials, has_waiting, open_study, record, tell
+from shunter.errors import ProcessLostError
 from shunter.requests import TrainRequest
 from tests.search.spaces import SMALL
 
@@ -176,3 +181,35 @@ def test_a_draft_that_a_kill_left_is_no_harm(tmp_path: Path) -> None:
     (tmp_path / "study.db.draft").write_text("half a file")
     assert has_waiting(open_study(address, SMALL))
     assert not (tmp_path / "study.db.draft").exists()
+
+
+class Losing(Here):
+    """Trains here, and pretends that its process is killed the first few times."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__(PLACEMENT)
+        self.times = times
+
+    def figures(self, job: ClickJob, hooks: Hooks = Hooks()) -> TrainingFigures:
+        self.times -= 1
+        if self.times >= 0:
+            raise ProcessLostError("The process of the trial was ended by SIGKILL.")
+        return super().figures(job, hooks)
+
+    def executors(self, placement: Placement, count: int) -> list[Executor]:
+        return [self]
+
+    def executor(self, placement: Placement, checkpoints: Path | None = None) -> Executor:
+        return self
+
+
+@pytest.mark.parametrize(("times", "complete"), [(3, 2), (4, 1)])
+def test_a_point_whose_process_is_killed_a_few_times_is_no_failure(
+    times: int, complete: int, dataset: Dataset, parent: str, tmp_path: Path
+) -> None:
+    request = TrainRequest(trials=2, max_epochs=1)
+    job = SearchJob(
+        dataset=dataset, request=request, placement=PLACEMENT, directory=tmp_path, parent_run_id=parent, space=SMALL
+    )
+    result = search(job, place=Losing(times))
+    assert (result.complete_trials, result.failed_trials) == (complete, 2 - complete)

@@ -54,13 +54,12 @@ def test_a_gpu_takes_one_trial_at_a_time() -> None:
         ThisMachine().executors(placement, count)
 
 
-def test_trials_in_two_processes_are_one_search_and_one_that_dies_is_one_failure(
+def test_trials_in_two_processes_are_one_search_and_one_whose_process_is_killed_begins_anew(
     dataset: Dataset, parent: str, tmp_path: Path
 ) -> None:
     seen: list[Progress] = []
 
     def kill_one(progress: Progress) -> None:
-        """What the kernel does where memory runs out."""
         seen.append(progress)
         if len(seen) == 1:
             os.kill(training_processes()[0].pid, signal.SIGKILL)
@@ -74,19 +73,17 @@ def test_trials_in_two_processes_are_one_search_and_one_that_dies_is_one_failure
         on_trial=kill_one,
     )
     assert [progress.done for progress in seen] == [1, 2, 3, 4, 5]
-    assert result.complete_trials + result.pruned_trials + result.failed_trials == 5
-    assert result.failed_trials <= 1, "none, where it had just ended its trial"
-    assert {one.trial_number for one in result.settings} <= set(range(5))
+    assert result.complete_trials + result.pruned_trials == len(result.settings) == 5
+    assert result.failed_trials == 0
     assert result.front
     assert all(one.costs["step_seconds"] > 0 for one in result.settings)
     client = MlflowClient(tracking_uri())
     experiment = client.get_run(parent).info.experiment_id
     runs = client.search_runs([experiment], f"tags.mlflow.parentRunId = '{parent}'")
-    assert len(runs) == 5
     assert {run.data.params["placement.threads"] for run in runs} == {"1"}
-    failed = [run for run in runs if run.info.status == "FAILED"]
-    assert len(failed) == result.failed_trials
-    assert all("SIGKILL" in run.data.tags["run.reason"] for run in failed)
+    killed = [run for run in runs if run.info.status != "FINISHED"]
+    assert len(killed) == len(runs) - 5 <= 1, "none, where it had just ended its trial"
+    assert all(run.info.status == "KILLED" and "SIGKILL" in run.data.tags["run.reason"] for run in killed)
 
 
 def test_a_mistake_of_the_request_ends_all_executors(dataset: Dataset, parent: str, tmp_path: Path) -> None:
