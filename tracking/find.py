@@ -4,8 +4,7 @@ import difflib
 from typing import TYPE_CHECKING
 
 from shunter.errors import RequestError
-from shunter.settings import Settings
-from tracking.store import EXPERIMENT, is_file_store, open_store, tracking_errors
+from tracking.store import EXPERIMENT, has_store, open_store, tracking_errors
 
 if TYPE_CHECKING:
     from mlflow.entities import Run as MlflowRun
@@ -51,7 +50,7 @@ def find_run(text: str = LATEST) -> str:
 
 def _all_runs() -> list["MlflowRun"]:
     """All of Shunter's runs, newest first; none where there is no store yet."""
-    if is_file_store() and not (Settings().tracking_root / "mlflow.db").exists():
+    if not has_store():
         return []
     client = open_store().mlflow
     found: list[MlflowRun] = []

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from shunter.settings import Settings
 from tracking.convention import ENERGY_METRICS, QUALITY_METRICS, TOTAL_SECONDS, RunKind
-from tracking.store import EXPERIMENT, is_file_store, open_store, tracking_errors
+from tracking.store import EXPERIMENT, has_store, open_store, tracking_errors
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -44,8 +43,7 @@ def list_runs(limit: int = 20) -> pd.DataFrame:
         TrackingError: the store cannot be read.
     """
     runs = []
-    # Looking at an empty history must not create a database.
-    if not is_file_store() or (Settings().tracking_root / "mlflow.db").exists():
+    if has_store():
         client = open_store().mlflow
         with tracking_errors():
             experiment = client.get_experiment_by_name(EXPERIMENT)
@@ -105,7 +103,7 @@ def read_runs(kinds: Sequence[RunKind] = ("train", "member"), *, limit: int = 1_
     Raises:
         TrackingError: the store cannot be read.
     """
-    if is_file_store() and not (Settings().tracking_root / "mlflow.db").exists():
+    if not has_store():
         return []
     client = open_store().mlflow
     with tracking_errors():

@@ -52,6 +52,11 @@ def is_file_store() -> bool:
     return not os.environ.get("MLFLOW_TRACKING_URI")
 
 
+def has_store() -> bool:
+    """Whether there is a store to be read; looking at one that is not there would make its file, in seconds."""
+    return not is_file_store() or (Settings().tracking_root / "mlflow.db").exists()
+
+
 def experiment_id(client: "MlflowClient") -> str:
     """Id of the experiment that holds the runs, created when it is not there yet.
 

@@ -8,6 +8,7 @@ import typer
 from flows.command.check import check
 from flows.command.environment import prepare_environment
 from flows.command.flow_commands import nightly, profile, rollback, select, train, tune
+from flows.command.model_commands import export, predict
 from flows.command.run_commands import clean, datasets, deliver, report, runs, sync
 from flows.command.service_commands import down, status, ui, up
 
@@ -52,6 +53,8 @@ for command in (
     profile,
     nightly,
     rollback,
+    predict,
+    export,
     datasets,
     runs,
     report,

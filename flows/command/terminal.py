@@ -13,6 +13,7 @@ from shunter.errors import ShunterError
 from shunter.secrets import without_secrets
 
 INTERRUPTED = 130  # what a shell reports for Ctrl-C
+BROKEN_PIPE = 141  # and for a reader that went away
 
 console = Console()
 errors = Console(stderr=True)
@@ -31,6 +32,9 @@ def one_sentence_errors(interrupted: str = "Interrupted.", *, as_json: bool = Fa
     except KeyboardInterrupt:
         say(interrupted)
         raise SystemExit(INTERRUPTED) from None
+    except BrokenPipeError:  # whoever read has read enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still to be written goes nowhere
+        raise SystemExit(BROKEN_PIPE) from None
     except ShunterError as error:
         if os.environ.get("SHUNTER_DEBUG") == "1":
             raise

@@ -123,6 +123,17 @@ class Encoder:
         )
         return Features(dense=tuple(field.name for field in self.numeric), categorical=categorical)
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that raw rows must have."""
+        must = [field for field in self.categorical if not field.is_built]
+        return tuple(field.name for field in (*self.numeric, *must))
+
+    @property
+    def optional_columns(self) -> tuple[str, ...]:
+        """Columns that raw rows may have: histories, which ingestion has built from other rows."""
+        return tuple(field.name for field in self.categorical if field.is_built)
+
     def encode(self, frame: pd.DataFrame) -> EncodedRows:
         """Encode raw rows, as they were in the source; columns it does not know are ignored.
 
@@ -221,9 +232,7 @@ class Encoder:
         ]
 
     def _columns_of(self, frame: Any) -> Columns:
-        must = [field for field in self.categorical if not field.is_built]
-        names = [field.name for field in (*self.numeric, *must)]
-        if missing := [name for name in names if name not in frame.columns]:
+        if missing := [name for name in self.columns if name not in frame.columns]:
             raise DataError(f"The frame lacks the columns {', '.join(missing)}: give every column the model was fed.")
         numeric = np.empty((len(self.numeric), len(frame)), np.float32)
         for index, field in enumerate(self.numeric):

@@ -63,7 +63,7 @@ def _kinds_of(path: Path, source: Source) -> dict[str, Kind]:
             schema = pl.from_arrow(file.schema_arrow.empty_table())
         assert isinstance(schema, pl.DataFrame)
         return {name: _kind(dtype) for name, dtype in schema.schema.items()}
-    delimiter = csv_delimiter(path, source.schema)
+    delimiter = csv_delimiter(path, source.schema.columns, source.schema.delimiter)
     with open_binary(path) as stream:
         head = stream.read(_LOOKED_AT_BYTES)
     if len(head) == _LOOKED_AT_BYTES:  # the last line may not be whole

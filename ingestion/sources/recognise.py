@@ -2,9 +2,9 @@
 
 import csv
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
-from ingestion.schema import Schema
 from ingestion.sources.files import open_binary
 from shunter.errors import DataError
 
@@ -61,14 +61,14 @@ def likely_delimiter(path: Path) -> str | None:
     return best if len(header_of(line, best)) > 1 else None
 
 
-def csv_delimiter(path: Path, schema: Schema) -> str:
-    """What separates the columns of a CSV file: what the schema says, else what its header leaves no doubt about."""
-    if schema.delimiter is not None:
-        return schema.delimiter
+def csv_delimiter(path: Path, columns: Sequence[str], given: str | None = None) -> str:
+    """What separates the columns of a CSV file: what is given, else what its header leaves no doubt about."""
+    if given is not None:
+        return given
     usual = "\t" if ".tsv" in path.suffixes else ","
     line = (first_lines(path) or [""])[0]
     for delimiter in (usual, *_DELIMITERS):
-        if set(schema.columns) <= set(header_of(line, delimiter)):
+        if set(columns) <= set(header_of(line, delimiter)):
             return delimiter
     return usual
 

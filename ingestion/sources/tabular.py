@@ -2,7 +2,7 @@
 
 import io
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +17,8 @@ from ingestion.encoding import columns as read
 from ingestion.encoding import times
 from ingestion.encoding.labels import read_labels, read_weights
 from ingestion.encoding.times import TimesSeen
-from ingestion.schema import MultiValued, Schema, Sequence
+from ingestion.schema import MultiValued, Schema
+from ingestion.schema import Sequence as SequenceField
 from ingestion.sources.files import open_binary
 from ingestion.sources.guard import Budget
 from ingestion.sources.parquet import open_parquet, read_batches
@@ -55,55 +56,14 @@ class CsvSource:
         """Read the files in blocks of rows; every column stays text."""
         budget = Budget.of_settings()
         for path in self.paths:
-            with open_binary(path, budget) as stream:
-                delimiter = csv_delimiter(path, self.schema)
-                header = header_of(first_lines(path)[0], delimiter)
-                _check_columns(path, header, self.schema)
-                block_bytes = min(_CSV_BLOCK_BYTES * max(1, len(header) // _USUAL_COLUMNS), _LARGEST_BLOCK_BYTES)
-                yield from self._read(path, QuotedLines(path, stream, delimiter, len(header)), delimiter, block_bytes)
+            delimiter = csv_delimiter(path, self.schema.columns, self.schema.delimiter)
+            header = header_of(first_lines(path)[0], delimiter)
+            check_columns(path, header, self.schema.columns, "of the schema")
+            yield from read_csv(path, self.schema.columns, delimiter, header, budget)
 
     def parse(self, chunk: TableChunk) -> RawBatch:
-        """Read the columns of a chunk; a record without any value is a blank line and no row."""
-        names = chunk.table.columns
-        texts = chunk.table.with_columns(pl.when(pl.col(name).bin.size() > 0).then(pl.col(name)) for name in names)
-        blank = texts.select(pl.all_horizontal(pl.all().is_null()))[:, 0]
-        if blank.any():
-            chunk = replace(chunk, lines=chunk.lines[~blank.to_numpy()])
-            texts = texts.filter(~blank)
-        return parse_table(replace(chunk, table=texts), self.schema, self.reading)
-
-    def _read(self, path: Path, stream: QuotedLines, delimiter: str, block_bytes: int) -> Iterator[TableChunk]:
-        malformed: dict[int, str] = {}
-
-        def skip(row: pa_csv.InvalidRow) -> str:
-            malformed[row.number] = f"{row.actual_columns} columns, expected {row.expected_columns}"
-            return "skip"
-
-        options = {
-            "read_options": pa_csv.ReadOptions(use_threads=False, block_size=block_bytes),
-            "parse_options": pa_csv.ParseOptions(
-                delimiter=delimiter, newlines_in_values=True, ignore_empty_lines=False, invalid_row_handler=skip
-            ),
-            "convert_options": pa_csv.ConvertOptions(
-                include_columns=list(self.schema.columns),
-                column_types=dict.fromkeys(self.schema.columns, pa.large_binary()),
-            ),
-        }
-        record = 2
-        try:
-            # Buffered, for the reader takes what one call gives as a block.
-            for batch in pa_csv.open_csv(io.BufferedReader(stream, block_bytes), **options):
-                # The reader numbers the records that it skips: the others follow each other in the gaps.
-                records = np.arange(record, record + batch.num_rows + len(malformed))
-                records = records[~np.isin(records, list(malformed))][: batch.num_rows]
-                record = int(records[-1]) + 1 if len(records) else record
-                rejected = _take_rejections(path, stream, malformed, record)
-                yield TableChunk(path, _frame(batch), stream.lines_of(records), rejected)
-        except pa.ArrowInvalid as error:
-            raise DataError(f"{path} cannot be read as CSV ({_first_line(error)}): fix the file.") from error
-        if rejected := _take_rejections(path, stream, malformed, None):
-            empty = pl.DataFrame(schema=dict.fromkeys(self.schema.columns, pl.Binary))
-            yield TableChunk(path, empty, np.empty(0, np.int64), rejected)
+        """Read the columns of a chunk."""
+        return parse_table(without_blank_rows(chunk), self.schema, self.reading)
 
 
 @dataclass(frozen=True)
@@ -122,7 +82,7 @@ class ParquetSource:
         for path in self.paths:
             row = 1
             with open_parquet(path) as (file, stream):
-                _check_columns(path, file.schema_arrow.names, self.schema)
+                check_columns(path, file.schema_arrow.names, self.schema.columns, "of the schema")
                 for batch in read_batches(path, file, stream, self.schema.columns, budget):
                     yield TableChunk(path, _frame(batch), np.arange(row, row + batch.num_rows), [])
                     row += batch.num_rows
@@ -130,6 +90,72 @@ class ParquetSource:
     def parse(self, chunk: TableChunk) -> RawBatch:
         """Read the columns of a chunk."""
         return parse_table(chunk, self.schema, self.reading)
+
+
+def read_csv(
+    path: Path, columns: Sequence[str], delimiter: str, header: list[str], budget: Budget
+) -> Iterator[TableChunk]:
+    """Read some columns of a CSV file in blocks of rows, as bytes.
+
+    Args:
+        path: The file.
+        columns: Names in its header.
+        delimiter: What separates its columns.
+        header: The names in its first line.
+        budget: Counts what is read.
+
+    Raises:
+        DataError: The file cannot be read as CSV.
+    """
+    block_bytes = min(_CSV_BLOCK_BYTES * max(1, len(header) // _USUAL_COLUMNS), _LARGEST_BLOCK_BYTES)
+    with open_binary(path, budget) as binary:
+        yield from _csv_chunks(path, QuotedLines(path, binary, delimiter, len(header)), columns, delimiter, block_bytes)
+
+
+def without_blank_rows(chunk: TableChunk) -> TableChunk:
+    """The chunk with nulls for empty texts, without records that hold no value at all: those are blank lines."""
+    names = chunk.table.columns
+    texts = chunk.table.with_columns(pl.when(pl.col(name).bin.size() > 0).then(pl.col(name)) for name in names)
+    blank = texts.select(pl.all_horizontal(pl.all().is_null()))[:, 0]
+    if not blank.any():
+        return replace(chunk, table=texts)
+    return replace(chunk, table=texts.filter(~blank), lines=chunk.lines[~blank.to_numpy()])
+
+
+def _csv_chunks(
+    path: Path, stream: QuotedLines, columns: Sequence[str], delimiter: str, block_bytes: int
+) -> Iterator[TableChunk]:
+    malformed: dict[int, str] = {}
+
+    def skip(row: pa_csv.InvalidRow) -> str:
+        malformed[row.number] = f"{row.actual_columns} columns, expected {row.expected_columns}"
+        return "skip"
+
+    options = {
+        "read_options": pa_csv.ReadOptions(use_threads=False, block_size=block_bytes),
+        "parse_options": pa_csv.ParseOptions(
+            delimiter=delimiter, newlines_in_values=True, ignore_empty_lines=False, invalid_row_handler=skip
+        ),
+        "convert_options": pa_csv.ConvertOptions(
+            include_columns=list(columns),
+            column_types=dict.fromkeys(columns, pa.large_binary()),
+        ),
+    }
+    record = 2
+    try:
+        # Buffered, for the reader takes what one call gives as a block.
+        for batch in pa_csv.open_csv(io.BufferedReader(stream, block_bytes), **options):
+            # The reader numbers the records that it skips: the others follow each other in the gaps.
+            records = np.arange(record, record + batch.num_rows + len(malformed))
+            records = records[~np.isin(records, list(malformed))][: batch.num_rows]
+            record = int(records[-1]) + 1 if len(records) else record
+            rejected = _take_rejections(path, stream, malformed, record)
+            yield TableChunk(path, _frame(batch), stream.lines_of(records), rejected)
+    except pa.ArrowInvalid as error:
+        raise DataError(f"{path} cannot be read as CSV ({_first_line(error)}): fix the file.") from error
+    if rejected := _take_rejections(path, stream, malformed, None):
+        empty = pl.DataFrame(schema=dict.fromkeys(columns, pl.Binary))
+        yield TableChunk(path, empty, np.empty(0, np.int64), rejected)
 
 
 def only_time(source: CsvSource | ParquetSource) -> CsvSource | ParquetSource:
@@ -184,7 +210,7 @@ def parse_table(chunk: TableChunk, schema: Schema, reading: TimeReading) -> RawB
 def read_bags(series: pl.Series, field: MultiValued) -> Bag:
     """Split a multi-valued column into its values, of a history the latest."""
     bag = read.bags(series, field.separator)
-    return bag.latest(field.length) if isinstance(field, Sequence) else bag
+    return bag.latest(field.length) if isinstance(field, SequenceField) else bag
 
 
 def _check_type(path: Path, column: pl.Series, *, lists_allowed: bool) -> None:
@@ -214,15 +240,26 @@ def _reject(
     return sorted(rejected, key=lambda rejection: rejection.line), kept
 
 
-def _check_columns(path: Path, found: list[str], schema: Schema) -> None:
+def check_columns(path: Path, found: Sequence[str], wanted: Sequence[str], whose: str) -> None:
+    """Refuse a file that lacks columns, or has one of them twice.
+
+    Args:
+        path: The file.
+        found: Its columns.
+        wanted: Those that are read.
+        whose: Who wants them, for the message: "of the schema".
+
+    Raises:
+        DataError: One is missing or not unique.
+    """
     count = Counter(found)
-    if missing := [name for name in schema.columns if name not in count]:
-        raise DataError(f"{path} lacks the columns {_listed(missing)} of the schema: it has {_listed(found)}.")
-    if twice := sorted({name for name in schema.columns if count[name] > 1}):
+    if missing := [name for name in wanted if name not in count]:
+        raise DataError(f"{path} lacks the columns {_listed(missing)} {whose}: it has {_listed(found)}.")
+    if twice := sorted({name for name in wanted if count[name] > 1}):
         raise DataError(f"{path} has more than one column {_listed(twice)}: rename them.")
 
 
-def _listed(names: list[str]) -> str:
+def _listed(names: Sequence[str]) -> str:
     """The first of some names, each in a length that can be read."""
     shown = ("".join(letter if letter.isprintable() else "?" for letter in name[:40]) for name in names[:20])
     return ", ".join(shown) + (", ..." if len(names) > 20 else "")

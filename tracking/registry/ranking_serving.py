@@ -28,6 +28,16 @@ class RankingScorer:
         self._user, self._item = single.index(stored.user), single.index(stored.item)
         self._encoder, self._ranker = encoder, stored.ranker
 
+    @property
+    def encoder(self) -> "Encoder":
+        """What it reads."""
+        return self._encoder
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the scores of a row."""
+        return ("score",)
+
     def predict(self, model_input: "pd.DataFrame", params: dict[str, Any] | None = None) -> np.ndarray:
         """Score each row's item for its user; `models.graph.ranker` says what a user or item never seen gets.
 

@@ -43,6 +43,16 @@ class Scorer:
         self._encoder = encoder
         self._model = model
 
+    @property
+    def encoder(self) -> "Encoder":
+        """What it reads."""
+        return self._encoder
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the scores of a row."""
+        return self._model.features.tasks or ("probability",)
+
     def predict(self, model_input: "pd.DataFrame", params: dict[str, Any] | None = None) -> "np.ndarray | pd.DataFrame":
         """Predict the probability of a positive label.
 
@@ -98,15 +108,24 @@ def _load_pyfunc(data_path: str) -> "Scorer | RankingScorer":
         CheckpointError: Its weights are missing or damaged.
         DataError: Its encoder is.
     """
-    from ingestion.encoding.encoder import Encoder
-
     data = Path(data_path)
     whole = data.parents[1]
     if (whole / DESCRIPTION).exists():
         check_model_folder(whole, str(whole))
     with tempfile.TemporaryDirectory(prefix=MODEL_COPY) as temporary:
         folder = checked_copy(data, Path(temporary, "recommender"), str(whole))
-        encoder = Encoder.load(folder / "encoder")
-        if is_ranker(folder / "model"):
-            return RankingScorer(encoder, load_ranker(folder / "model"))
-        return Scorer(encoder, load_model(folder / "model"))
+        return load_scorer(folder / "model", folder / "encoder")
+
+
+def load_scorer(model: Path, encoder: Path) -> "Scorer | RankingScorer":
+    """What scores raw rows, from its two folders, which were looked at before.
+
+    Raises:
+        CheckpointError: The weights are missing or damaged.
+        DataError: The encoder is.
+    """
+    from ingestion.encoding.encoder import Encoder
+
+    if is_ranker(model):
+        return RankingScorer(Encoder.load(encoder), load_ranker(model))
+    return Scorer(Encoder.load(encoder), load_model(model))

@@ -4,6 +4,7 @@ The alias `champion` is on the version in use and `previous` on the one that a r
 that replaced another keeps the other's number in its tag `champion.before`, so that rollbacks can go on step by step.
 """
 
+import difflib
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from shunter.markdown import plain
 from tracking.registry.client import RegistryClient, open_registry
 from tracking.registry.signing import MODEL_COPY, checked_copy
 from tracking.registry.trusted import DATA
-from tracking.store import open_store, tracking_errors, tracking_uri
+from tracking.store import has_store, open_store, tracking_errors, tracking_uri
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -69,6 +70,26 @@ def champion_of(name: str) -> Version | None:
     return _by_alias(open_store().mlflow, name, CHAMPION)
 
 
+def version_by_alias(name: str, alias: str) -> Version:
+    """The version that an alias is on.
+
+    Raises:
+        RequestError: there is none.
+        TrackingError: the store cannot be read.
+    """
+    _check_store(name)
+    client = open_store().mlflow
+    with tracking_errors():
+        found = _by_alias(client, name, alias)
+        if found is None:
+            numbers = _numbers(client, name)
+            raise RequestError(
+                f"There is no {alias} among the versions of {name!r}: use {name}/{numbers[-1]}, or another of "
+                f"{', '.join(map(str, numbers))}."
+            )
+    return found
+
+
 def version_by_number(name: str, number: int) -> Version:
     """The version of this number.
 
@@ -76,6 +97,7 @@ def version_by_number(name: str, number: int) -> Version:
         RequestError: there is none.
         TrackingError: the store cannot be read.
     """
+    _check_store(name)
     client = open_store().mlflow
     with tracking_errors():
         return _by_number(client, name, number)
@@ -102,6 +124,22 @@ def download(version: Version, folder: Path) -> ModelFiles:
     Raises:
         TrackingError: the store fails, or the version is no model of Shunter's, or not the one that was signed.
     """
+    local = fetch(version, folder)
+    if any(not (local / DATA / name).exists() for name in ("model/model.json", "encoder/encoder.json")):
+        raise TrackingError(
+            f"Version {version.version} of {version.name!r} was not registered by Shunter: go on from another with "
+            "`shunter rollback --to VERSION`, or name another model with --register-as."
+        )
+    copy = checked_copy(local / DATA, folder / "checked", version.name, signed_since=version.created)
+    return ModelFiles(copy / "model", copy / "encoder")
+
+
+def fetch(version: Version, folder: Path) -> Path:
+    """Where a version's files are: here already, or fetched into a folder, whose former content is removed.
+
+    Raises:
+        TrackingError: the store fails.
+    """
     from mlflow.artifacts import download_artifacts
 
     client = open_store().mlflow
@@ -111,14 +149,7 @@ def download(version: Version, folder: Path) -> ModelFiles:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         target = None if is_here else str(folder)
-        local = Path(download_artifacts(artifact_uri=source, tracking_uri=tracking_uri(), dst_path=target))
-    if any(not (local / DATA / name).exists() for name in ("model/model.json", "encoder/encoder.json")):
-        raise TrackingError(
-            f"Version {version.version} of {version.name!r} was not registered by Shunter: go on from another with "
-            "`shunter rollback --to VERSION`, or name another model with --register-as."
-        )
-    copy = checked_copy(local / DATA, folder / "checked", version.name, signed_since=version.created)
-    return ModelFiles(copy / "model", copy / "encoder")
+        return Path(download_artifacts(artifact_uri=source, tracking_uri=tracking_uri(), dst_path=target))
 
 
 def make_champion(registry: RegistryClient, name: str, version: int) -> None:
@@ -212,9 +243,38 @@ def _former(client: "MlflowClient", version: Version) -> Version | None:
 def _by_number(client: "MlflowClient", name: str, number: int) -> Version:
     found = _version_if_there(client, name, str(number))
     if found is None:
-        there = sorted(int(version.version) for version in client.search_model_versions(f"name = '{name}'"))
-        raise RequestError(f"There is no version {number} of {name!r}: use one of {', '.join(map(str, there))}.")
+        there = ", ".join(map(str, _numbers(client, name)))
+        raise RequestError(f"There is no version {number} of {name!r}: use one of {there}.")
     return found
+
+
+def _numbers(client: "MlflowClient", name: str) -> list[int]:
+    """The numbers of all versions of a model, ascending.
+
+    Raises:
+        RequestError: There is no such model.
+    """
+    quoted = name.replace("'", "")  # which no store takes within a name
+    numbers = sorted(int(version.version) for version in client.search_model_versions(f"name = '{quoted}'"))
+    if not numbers:
+        raise _no_model(name, [model.name for model in client.search_registered_models()])
+    return numbers
+
+
+def _check_store(name: str) -> None:
+    """Looking for a model must not make a store."""
+    if not has_store():
+        raise _no_model(name, [])
+
+
+def _no_model(name: str, there: list[str]) -> RequestError:
+    if not there:
+        return RequestError(f"There is no registered model {name!r}, nor any other: train one with `shunter train`.")
+    near = difflib.get_close_matches(name, there, n=1)
+    return RequestError(
+        f"There is no registered model {name!r}: "
+        + (f"did you mean {near[0]}?" if near else f"use one of {', '.join(sorted(there))}.")
+    )
 
 
 def _version_if_there(client: "MlflowClient", name: str, number: str) -> Version | None:

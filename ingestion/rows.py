@@ -1,0 +1,131 @@
+"""The rows of a file as they stand, in blocks of a fixed size: what a trained model scores."""
+
+import io
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from ingestion.encoding import columns as read
+from ingestion.sources.criteo import CATEGORICAL, NUMERIC
+from ingestion.sources.files import read_blocks
+from ingestion.sources.guard import Budget, check_paths, check_words
+from ingestion.sources.open import format_of_files
+from ingestion.sources.parquet import open_parquet, read_batches
+from ingestion.sources.recognise import csv_delimiter, first_lines, header_of
+from ingestion.sources.tabular import TableChunk, check_columns, read_csv, without_blank_rows
+from shunter.errors import DataError
+from shunter.requests import DataFormat
+
+
+def read_rows(
+    path: Path, columns: Sequence[str], optional: Sequence[str], block_rows: int, data_format: DataFormat | None = None
+) -> Iterator[pl.DataFrame]:
+    """Read a file, a block at a time.
+
+    Args:
+        path: CSV or Parquet, or a log in Criteo's layout; CSV and Criteo may be compressed with gzip.
+        columns: What is read.
+        optional: What is read where it is there.
+        block_rows: Rows of each block but the last one.
+        data_format: None to guess it.
+
+    Yields:
+        The columns as they stand in the file, those of CSV as texts; a line that is blank is no row.
+
+    Raises:
+        DataError: The file cannot be read, lacks a column, or holds a line that is no row.
+    """
+    check_words(str(path))
+    if path.is_dir():
+        raise DataError(f"{path} is a folder: give one file.")
+    if not path.exists():
+        raise DataError(f"There is no file {path}: check the path.")
+    check_paths([path])
+    frames = {
+        DataFormat.PARQUET: _parquet,
+        DataFormat.CSV: _csv,
+        DataFormat.CRITEO: _criteo,
+    }[format_of_files((path,), data_format)]
+    return _in_blocks(frames(path, columns, optional), block_rows)
+
+
+def _parquet(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Iterator[pl.DataFrame]:
+    with open_parquet(path) as (file, stream):
+        found = file.schema_arrow.names
+        check_columns(path, found, columns, "that the model reads")
+        wanted = [*columns, *(name for name in optional if name in found)]
+        for batch in read_batches(path, file, stream, wanted, Budget.of_settings()):
+            frame = pl.from_arrow(batch)
+            assert isinstance(frame, pl.DataFrame)
+            yield frame
+
+
+def _csv(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Iterator[pl.DataFrame]:
+    delimiter = csv_delimiter(path, columns)
+    header = header_of(first_lines(path)[0], delimiter)
+    check_columns(path, header, columns, "that the model reads")
+    count = Counter(header)
+    wanted = [*columns, *(name for name in optional if name in count)]
+    # All of them, for a line is blank only where every one is empty.
+    once = [name for name in header if count[name] == 1]
+    for chunk in read_csv(path, once, delimiter, header, Budget.of_settings()):
+        yield _texts(without_blank_rows(_whole(chunk)), wanted)
+
+
+def _criteo(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Iterator[pl.DataFrame]:
+    first = next((line for line in first_lines(path) if line), "")
+    fields = ("label", *NUMERIC, *CATEGORICAL)
+    names = fields[-1 - first.count("\t") :]  # a log to be scored may have no label
+    check_columns(path, names, columns, "that the model reads")
+    begin = 1
+    for text in read_blocks(path, budget=Budget.of_settings()):
+        for line, row in enumerate(text.split(b"\n")[:-1], begin):
+            tabs = row.count(b"\t")
+            if tabs != len(names) - 1:
+                raise _no_row(path, line, f"{tabs + 1} columns, expected {len(names)}")
+        begin += text.count(b"\n")
+        frame = pl.read_csv(
+            io.BytesIO(text.replace(b"\r\n", b"\n")),
+            separator="\t",
+            has_header=False,
+            new_columns=list(names),
+            quote_char=None,
+            infer_schema=False,
+            encoding="utf8-lossy",
+        )
+        yield frame.select(*columns, *(name for name in optional if name in names))
+
+
+def _whole(chunk: TableChunk) -> TableChunk:
+    """The chunk, unless a line of it is no row: a score for each row is promised, in their order."""
+    if chunk.rejected:
+        raise _no_row(chunk.path, chunk.rejected[0].line, chunk.rejected[0].reason)
+    return chunk
+
+
+def _no_row(path: Path, line: int, reason: str) -> DataError:
+    return DataError(f"Line {line} of {path} is no row ({reason}): fix it, or leave it out.")
+
+
+def _texts(chunk: TableChunk, columns: Sequence[str]) -> pl.DataFrame:
+    """Texts of bytes; what is no UTF-8 counts as missing."""
+    return pl.DataFrame([read.as_text(chunk.table[name])[0] for name in columns])
+
+
+def _in_blocks(frames: Iterable[pl.DataFrame], rows: int) -> Iterator[pl.DataFrame]:
+    """The same rows, in frames of `rows` but for the last one."""
+    waiting: list[pl.DataFrame] = []
+    count = 0
+    for frame in frames:
+        waiting.append(frame)
+        count += frame.height
+        if count < rows:
+            continue
+        whole = pl.concat(waiting)
+        end = count - count % rows
+        yield from whole[:end].iter_slices(rows)
+        waiting, count = [whole[end:]], count - end
+    if count:
+        yield pl.concat(waiting)

@@ -1,0 +1,132 @@
+"""A model by what a user calls it: a name in the registry, with an alias or a version, or a folder."""
+
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shunter.errors import RequestError, TrackingError
+from tracking.registry.signing import MODEL_COPY, checked_copy, copy_beside
+from tracking.registry.trusted import DATA, DESCRIPTION, check_model_folder
+from tracking.registry.versions import CHAMPION, fetch, version_by_alias, version_by_number
+from tracking.store import tracking_errors
+
+if TYPE_CHECKING:
+    from tracking.registry.ranking_serving import RankingScorer
+    from tracking.registry.serving import Scorer
+
+NAMED = re.compile(r"(?P<name>[^/:@]+)(?:@(?P<alias>[^/:@]+)|/(?P<version>\d+))?")
+READ_ME = "README.txt"
+
+
+@dataclass(frozen=True)
+class NamedModel:
+    """A model that was looked at: nothing in it runs code, and it is what was signed.
+
+    Attributes:
+        title: What messages call it.
+        folder: Folder in MLflow's format; it is gone when the model is closed.
+    """
+
+    title: str
+    folder: Path
+
+    def scorer(self) -> "Scorer | RankingScorer":
+        """What scores raw rows.
+
+        Raises:
+            CheckpointError: Its weights are missing or damaged.
+            DataError: Its encoder is.
+        """
+        from tracking.registry.serving import load_scorer
+
+        return load_scorer(self.folder / DATA / "model", self.folder / DATA / "encoder")
+
+
+@contextmanager
+def open_model(named: str) -> Iterator[NamedModel]:
+    """Find a model and look at it, for the length of the block.
+
+    Args:
+        named: `NAME` for the champion, `NAME@ALIAS`, `NAME/VERSION`, or a folder in MLflow's format.
+
+    Raises:
+        RequestError: There is no such model.
+        TrackingError: It could run code of its own, is not what was signed, or the store fails.
+    """
+    with tempfile.TemporaryDirectory(prefix=MODEL_COPY) as temporary:
+        title, source, signed_since = _local(named) or _registered(named, Path(temporary, "fetched"))
+        check_model_folder(source, title)
+        copy = Path(temporary, "model")  # nobody can change it between the look and the reading
+        checked_copy(source / DATA, copy / DATA, title, signed_since=signed_since)
+        with tracking_errors():
+            copy_beside(source, copy)
+        check_model_folder(copy, title)
+        yield NamedModel(title, copy)
+
+
+def export_model(named: str, folder: Path) -> str:
+    """Copy a model into a folder of its own, which MLflow and `open_model` load, after a look that it loads.
+
+    Args:
+        named: As `open_model` takes it.
+        folder: Folder that is made.
+
+    Returns:
+        What the model is called.
+
+    Raises:
+        RequestError: There is no such model, or the folder is there already or cannot be written.
+        TrackingError: As `open_model` says.
+    """
+    if folder.exists():
+        raise RequestError(f"{folder} is there already: name a new folder, or remove it first.")
+    partial = folder.with_name(f"{folder.name}.partial")
+    try:
+        with open_model(named) as model:
+            shutil.copytree(model.folder, partial)  # which follows the link to the weights
+            (partial / READ_ME).write_text(_read_me(model.title))
+            NamedModel(model.title, partial).scorer()  # the weights that were copied are those of the checksum
+            partial.rename(folder)
+            return model.title
+    except OSError as error:
+        raise RequestError(f"{folder} cannot be written ({error.strerror}): name another folder.") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _read_me(title: str) -> str:
+    return (
+        f"The model {title}, exported by Shunter: an encoder of raw rows (JSON and arrays), the architecture (JSON) "
+        "and the weights (safetensors). Where the same version of Shunter is installed, one line loads it:\n\n"
+        "    mlflow.pyfunc.load_model('PATH OF THIS FOLDER').predict(frame)\n\n"
+        "or without Python: shunter predict 'PATH OF THIS FOLDER' rows.parquet\n\n"
+        "It is signed with the key of the home that registered it. Another home loads it once SHUNTER_MODEL_KEY names "
+        "that key, or SHUNTER_ACCEPTED_MODELS the digest that the refusal names.\n"
+    )
+
+
+def _local(named: str) -> tuple[str, Path, float | None] | None:
+    """A folder with a model in it; None where there is none, for a name may be that of some folder too."""
+    folder = Path(named).expanduser()
+    return (str(folder), folder, None) if (folder / DESCRIPTION).is_file() else None
+
+
+def _registered(named: str, fetched: Path) -> tuple[str, Path, float | None]:
+    """The folder of a version, fetched unless it is on this machine."""
+    found = NAMED.fullmatch(named)
+    if found is None:
+        raise RequestError(
+            f"{named!r} names no model: give a registered name such as shunter, shunter@champion or shunter/3, or the "
+            "folder of an exported model."
+        )
+    name, number = found["name"], found["version"]
+    version = version_by_number(name, int(number)) if number else version_by_alias(name, found["alias"] or CHAMPION)
+    folder = fetch(version, fetched)
+    if not (folder / DESCRIPTION).is_file():
+        raise TrackingError(f"Version {version.version} of {name!r} holds no model: use another version.")
+    return f"{name}/{version.version}", folder, version.created
