@@ -6,6 +6,7 @@ from typing import Any, Literal
 OPTIONAL = {"is_optional": True}  # metadata of a field that is written to files only where it is not at its default
 _NEVER = object()  # equal to no value
 DenseOptimizer = Literal["adam", "adagrad", "sgd", "shampoo"]
+SelectBy = Literal["ne", "auc", "logloss"]
 LearningRateSchedule = Literal["constant", "plateau", "cosine"]
 
 
@@ -80,13 +81,16 @@ class Schedule:
 
     Attributes:
         max_epochs: longest training, in passes over the training part.
-        patience: epochs without a better validation NE after which training stops.
+        patience: epochs without a better validation after which training stops.
         seed: Seed of the initial weights, dropout and the order of batches.
         checks: passes over the training part, such as 1/3, after which the model is validated within an epoch too. Such
             a check is reported, and changes nothing else: neither weights, nor the history, nor the patience.
+        select_by: figure of the validation part by which an epoch is better than another: whose weights are kept, when
+            patience ends and when a plateau begins.
     """
 
     max_epochs: int = 10
     patience: int = 2
     seed: int = 0
     checks: tuple[float, ...] = ()
+    select_by: SelectBy = "ne"

@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from engine.config import SelectBy
 from shunter.errors import DataError
+
+FIGURES: dict[SelectBy, str] = {"ne": "NE", "auc": "AUC", "logloss": "log loss"}  # as people read them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +39,10 @@ class Metrics:
     base_rate: float
     others: "dict[str, Metrics]" = field(default_factory=dict)
 
+    def loss_by(self, select_by: SelectBy) -> float:
+        """One figure as a number to be lowered: NE and log loss as they are, of the AUC what it lacks to 1."""
+        return 1 - self.auc if select_by == "auc" else getattr(self, select_by)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return asdict(self)
@@ -45,6 +52,11 @@ class Metrics:
         """Inverse of `to_dict`."""
         others = {name: cls.from_dict(metrics) for name, metrics in values.get("others", {}).items()}
         return cls(**{**values, "others": others})
+
+
+def figure_of(loss: float, select_by: SelectBy) -> float:
+    """The figure itself, from what `Metrics.loss_by` made of it."""
+    return 1 - loss if select_by == "auc" else loss
 
 
 def compute_task_metrics(

@@ -17,6 +17,7 @@ MOST_LABELS = 6
 FAR = 4.0  # times the distance from the best to the median, beyond which a bad trial is counted and not drawn
 # Okabe and Ito's colours, which people with any kind of colour vision tell apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+LOSSES = {"ne": "NE", "auc": "1 - AUC", "logloss": "log loss"}
 LABELS = {
     "step_seconds": "measured time of a step (ms)",
     "joules_per_sample": "{energy} energy of a training sample (mJ)",
@@ -50,7 +51,7 @@ def front_figure(result: TuneResult) -> "Figure":
         shared = shared or axes
         _draw_panel(axes, result, axis, colours)
         if position == 1:
-            axes.set_ylabel("NE on the validation part (lower is better)")
+            axes.set_ylabel(f"{LOSSES[result.select_by]} on the validation part (lower is better)")
     figure.suptitle(_title(result), fontsize=11, x=0.01, ha="left")
     _add_legend(figure, result, colours)
     return figure
@@ -60,19 +61,19 @@ def _title(result: TuneResult) -> str:
     count = len(result.settings)
     return (
         f"Quality against cost: {count} trial{'s' if count > 1 else ''} by {result.method}; trial "
-        f"{result.best.trial_number} ranks first (NE {result.best.validation_ne:.4f})"
+        f"{result.best.trial_number} ranks first ({result.best_quality})"
     )
 
 
 def _draw_panel(axes: "Axes", result: TuneResult, axis: CostAxis, colours: Mapping[str, str]) -> None:
     known = [setting for setting in result.settings if axis.name in setting.costs]
     for setting in known:
-        axes.scatter([setting.costs[axis.name] * axis.scale], [setting.validation_ne], **_style(setting, colours))
+        axes.scatter([setting.costs[axis.name] * axis.scale], [setting.loss], **_style(setting, colours))
     front = front_settings(result.settings, axis.name)
-    corners = [(setting.costs[axis.name] * axis.scale, setting.validation_ne) for setting in reversed(front)]
+    corners = [(setting.costs[axis.name] * axis.scale, setting.loss) for setting in reversed(front)]
     _scale(axes, [setting.costs[axis.name] * axis.scale for setting in known])
     axes.margins(0.12)
-    _leave_out_far_trials(axes, [setting.validation_ne for setting in known])
+    _leave_out_far_trials(axes, [setting.loss for setting in known])
     if corners:
         right, top = axes.get_xlim()[1], axes.get_ylim()[1]
         stairs = [(corners[0][0], top), *corners, (right, corners[-1][1])]
@@ -80,7 +81,7 @@ def _draw_panel(axes: "Axes", result: TuneResult, axis: CostAxis, colours: Mappi
         axes.set_xlim(right=right)
         axes.set_ylim(top=top)
     if axis.name in result.best.costs:
-        place = (result.best.costs[axis.name] * axis.scale, result.best.validation_ne)
+        place = (result.best.costs[axis.name] * axis.scale, result.best.loss)
         axes.scatter(*place, s=300, marker="*", facecolors="gold", edgecolors="black", linewidths=0.9, zorder=5)
     _label(axes, axis, front, result.best)
     axes.set_xlabel(LABELS[axis.name].format(energy=result.energy_source or "").strip())
@@ -97,11 +98,11 @@ def _style(setting: Setting, colours: Mapping[str, str]) -> dict[str, Any]:
     return {"marker": "o", "facecolors": colour, "edgecolors": "white", "s": 44, "linewidths": 0.6, "zorder": 3}
 
 
-def _leave_out_far_trials(axes: "Axes", entropies: Sequence[float]) -> None:
+def _leave_out_far_trials(axes: "Axes", losses: Sequence[float]) -> None:
     """Let trials that went astray not press all others together."""
-    best = min(entropies)
-    highest = best + FAR * (median(entropies) - best)
-    far = sum(ne > highest for ne in entropies)
+    best = min(losses)
+    highest = best + FAR * (median(losses) - best)
+    far = sum(loss > highest for loss in losses)
     if highest > best and far:
         axes.set_ylim(top=highest)
         axes.annotate(f"{far} above", (0.98, 0.98), xycoords="axes fraction", ha="right", va="top", fontsize=8)
@@ -128,7 +129,7 @@ def _label(axes: "Axes", axis: CostAxis, front: Sequence[Setting], best: Setting
     for setting in named.values():
         axes.annotate(
             f"{setting.trial_number}",
-            (setting.costs[axis.name] * axis.scale, setting.validation_ne),
+            (setting.costs[axis.name] * axis.scale, setting.loss),
             xytext=(-7, -6),
             textcoords="offset points",
             ha="right",

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.config import Hyperparameters
+from engine.metrics import FIGURES, figure_of
 from models.spec import ModelSpec
 from search.result import Setting, TuneResult
 
@@ -60,7 +61,7 @@ def _row(setting: Setting, result: TuneResult) -> dict[str, Any]:
     return {
         "trial": setting.trial_number,
         "family": setting.spec.family,
-        "NE": round(setting.validation_ne, 5),
+        FIGURES[result.select_by]: round(figure_of(setting.loss, result.select_by), 5),
         **{
             axis.title: None if (cost := costs[axis.title]) is None else float(f"{cost * axis.scale:.4g}")
             for axis in AXES

@@ -65,6 +65,7 @@ class SearchJob:
             max_epochs=self.request.training.max_epochs,
             seed=self.request.seed,
             checks=by_size if self.checks is None else self.checks,
+            select_by=self.request.training.select_by.value,
         )
 
     @property

@@ -68,7 +68,9 @@ class Outcome:
 
     Attributes:
         state: How its training ended; a pruned one was stopped early, and a failed one came to nothing.
-        validation_ne: Lowest NE on the validation part in any epoch; None of a failed one.
+        validation_ne: NE on the validation part of the best epoch; None of a failed one.
+        selected: Where the user selects by another figure, that of the best epoch, as a number to be lowered
+            (`engine.metrics.Metrics.loss_by`); None where it is the NE.
         costs: Measured seconds of a step and joules of a sample, counted bytes of the parameters. What
             could not be measured is missing.
         violations: For each of the user's limits, by how much the point breaks it; kept where it is 0 or below.
@@ -78,10 +80,16 @@ class Outcome:
 
     state: Literal["complete", "pruned", "failed"]
     validation_ne: float | None = None
+    selected: float | None = None
     costs: Mapping[Cost, float] = field(default_factory=dict)
     violations: Mapping[str, float] = field(default_factory=dict)
     seconds: float = 0.0
     joules: float | None = None
+
+    @property
+    def loss(self) -> float | None:
+        """What the search lowers: NE, or the figure that the user selects by; None of a failed one."""
+        return self.validation_ne if self.selected is None else self.selected
 
     @property
     def is_feasible(self) -> bool:

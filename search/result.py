@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from engine.config import Hyperparameters
+from engine.config import Hyperparameters, SelectBy
+from engine.metrics import FIGURES, figure_of
 from engine.pareto import non_dominated
 from engine.specs import AnyModelSpec
 from search.constraints import breaks_a_measured_limit
@@ -26,7 +27,11 @@ class Setting(Frozen):
 
     spec: AnyModelSpec
     hyperparameters: Hyperparameters
-    validation_ne: float = Field(description="Lowest NE on the validation part in any epoch.")
+    validation_ne: float = Field(description="NE on the validation part of the best epoch.")
+    selected: float | None = Field(
+        default=None,
+        description="Where another figure than NE selects, that of the best epoch, as a number to be lowered.",
+    )
     trial_number: int
     is_pruned: bool = Field(description="Whether it was stopped early, so that it might have come further.")
     costs: dict[str, float] = Field(
@@ -38,6 +43,11 @@ class Setting(Frozen):
     seconds: float = Field(default=0.0, description="That the trial took.")
 
     @property
+    def loss(self) -> float:
+        """What ranks it, the lower the better."""
+        return self.validation_ne if self.selected is None else self.selected
+
+    @property
     def is_feasible(self) -> bool:
         """Whether it keeps all limits, as far as they could be judged."""
         return all(value <= 0 for value in self.violations.values())
@@ -47,7 +57,7 @@ class TuneResult(Frozen):
     """The settings that were tried, the best first, and how the search went."""
 
     settings: tuple[Setting, ...] = Field(
-        description="At least one: those that keep the limits first, ranked by validation NE, or with a cost by NE "
+        description="At least one: those that keep the limits first, ranked by validation, or with a cost by that "
         f"plus {COST_WEIGHT} times the logarithm of the cost."
     )
     complete_trials: int
@@ -56,6 +66,7 @@ class TuneResult(Frozen):
     resumed_trials: int = Field(description="Trials that an earlier, interrupted attempt had already finished.")
     stopped_because: str | None = Field(description="What ended the search before all trials were made; None if none.")
     method: str = Field(default="tpe", description="Who proposed the settings.")
+    select_by: SelectBy = Field(default="ne", description="Figure of the validation part that ranks them.")
     cost: str | None = Field(default=None, description="What NE was weighed against; None: nothing.")
     front: tuple[int, ...] = Field(
         default=(),
@@ -70,6 +81,11 @@ class TuneResult(Frozen):
     def best(self) -> Setting:
         """The setting that ranks first."""
         return self.settings[0]
+
+    @property
+    def best_quality(self) -> str:
+        """What it reached by the figure that ranks, for a person: `NE 0.8123`."""
+        return f"{FIGURES[self.select_by]} {figure_of(self.best.loss, self.select_by):.4f}"
 
     @property
     def winners(self) -> tuple[Setting, ...]:
@@ -120,6 +136,7 @@ def summarise(
     resumed_trials: int,
     stopped_because: str | None,
     usage: Usage,
+    select_by: SelectBy = "ne",
 ) -> TuneResult:
     """The result of a search from its ranked settings, of which there is at least one."""
     pruned = sum(setting.is_pruned for setting in settings)
@@ -131,6 +148,7 @@ def summarise(
         resumed_trials=resumed_trials,
         stopped_because=stopped_because,
         method=method,
+        select_by=select_by,
         cost=cost,
         front=tuple(setting.trial_number for setting in front_settings(settings, cost or "step_seconds")),
         seconds=usage.seconds,
@@ -147,6 +165,7 @@ def _setting(trial: "FrozenTrial", space: Space) -> Setting:
         spec=spec,
         hyperparameters=hyperparameters,
         validation_ne=outcome.validation_ne,
+        selected=outcome.selected,
         trial_number=trial.number,
         is_pruned=outcome.state == "pruned",
         costs={str(name): value for name, value in outcome.costs.items()},
@@ -162,12 +181,10 @@ def _excess(setting: Setting) -> float:
 
 def _figure(setting: Setting, cost: Cost | None) -> float:
     paid = setting.costs.get(cost) if cost else None
-    return setting.validation_ne + (COST_WEIGHT * math.log(paid) if paid else 0.0)
+    return setting.loss + (COST_WEIGHT * math.log(paid) if paid else 0.0)
 
 
 def front_settings(settings: Sequence[Setting], cost: str) -> list[Setting]:
     """Those that keep the limits and that no other one beats in NE and a cost, from the lowest NE on."""
     known = [setting for setting in settings if setting.is_feasible and cost in setting.costs]
-    return [
-        known[index] for index in non_dominated([(setting.validation_ne, setting.costs[cost]) for setting in known])
-    ]
+    return [known[index] for index in non_dominated([(setting.loss, setting.costs[cost]) for setting in known])]

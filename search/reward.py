@@ -20,17 +20,19 @@ def reward(
 ) -> float:
     """What a point is worth, more being better: `-(NE + weight * log(cost / reference_cost)) - penalty`.
 
+    Where the user selects by another figure, `Outcome.loss` takes the place of NE.
+
     Args:
         outcome: Outcome of the point.
         reference_cost: Cost of an ordinary point, where the cost's term is 0; None leaves the cost out.
         cost: Name of the cost that counts; None leaves the cost out, and so does one that was not measured.
         weight: NE that a factor e of cost is worth.
     """
-    if outcome.validation_ne is None:
+    if outcome.loss is None:
         return -FAILED_NE - violation_penalty(outcome.violations)
     paid = outcome.costs.get(cost) if cost else None
     dear = weight * math.log(paid / reference_cost) if paid and reference_cost else 0.0
-    return -(outcome.validation_ne + dear) - violation_penalty(outcome.violations)
+    return -(outcome.loss + dear) - violation_penalty(outcome.violations)
 
 
 def violation_penalty(violations: Mapping[str, float]) -> float:

@@ -90,6 +90,7 @@ def search(
             study,
             settings,
             method=options.search_method,
+            select_by=job.schedule.select_by,
             cost=job.cost,
             resumed_trials=loop.resumed,
             stopped_because=loop.stopped_because,
@@ -101,7 +102,8 @@ def _open_study(job: SearchJob, space: Space, address: str) -> "Study":
     """The study of the job, new or gone on with; in a shared storage it is told apart by data and epochs, too."""
     is_shared = job.request.search.search_storage is not None
     belongs_to = f"{job.dataset.fingerprint}|{job.request.training.max_epochs}" if is_shared else ""
-    return open_study(address, space, cost=job.cost, belongs_to=belongs_to, is_shared=is_shared)
+    select_by = job.schedule.select_by
+    return open_study(address, space, cost=job.cost, belongs_to=belongs_to, is_shared=is_shared, select_by=select_by)
 
 
 def _method(job: SearchJob, trials: TrialContext) -> SearchMethod:

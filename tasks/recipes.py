@@ -80,9 +80,12 @@ class EnsembleRecipe(Recipe):
             note_trainings(run.notes, members)
         with clock.step("ensemble"):
             folder = run.directory / "ensemble"
-            result = build_ensemble(run.dataset, members, placement, folder, parent_run_id=run.run_id, seed=seed)
+            select_by = run.request.training.select_by.value
+            result = build_ensemble(
+                run.dataset, members, placement, folder, parent_run_id=run.run_id, seed=seed, select_by=select_by
+            )
             run.notes.auc = result.validation.auc
-        log_training_curve(run.run_id, {member.name: member.history for member in members})
+        log_training_curve(run.run_id, {member.name: member.history for member in members}, select_by)
         with clock.step("card"):
             card = write_card(run.run_id, run.dataset, members, result, placement, seed=seed)
         with clock.step("register"):
@@ -109,6 +112,7 @@ class RankerRecipe(Recipe):
             "--processes": request.training.processes > 1,
             "--cluster": request.nodes.cluster is not None,
             "--min-auc": request.limits.min_auc is not None,
+            "--select-by": request.training.select_by.value != "ne",
         }
         for option, is_asked in asked.items():
             if is_asked:

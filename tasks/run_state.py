@@ -4,7 +4,7 @@ import hashlib
 import shutil
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from filelock import FileLock, Timeout
 from pydantic import BaseModel
@@ -26,9 +26,8 @@ KEY_ORDER = (
     *("search_space", "search_cost", "parallel_trials", "search_storage", "register_as"),
 )
 
-LATER = frozenset(
-    {"batch_sizes", "grid", "prices"}
-)  # options that the first version had not, left out where they are not given
+# Options that the first version had not, with what they are where they are not given: then they are left out.
+LATER: dict[str, Any] = {"batch_sizes": None, "grid": None, "prices": None, "select_by": "ne"}
 
 
 class StateFolder:
@@ -129,7 +128,7 @@ def _key_text(request: TrainRequest) -> str:
     """The request as the key of its folder has it, in the order of the first version: what that left goes on, too."""
     asked = request.flat()
     names = [*KEY_ORDER, *sorted(asked.keys() - {*KEY_ORDER, FREE_TO_CHANGE})]
-    kept = {name: asked[name] for name in names if not (name in LATER and asked[name] is None)}
+    kept = {name: asked[name] for name in names if not (name in LATER and asked[name] == LATER[name])}
     kept["explore"] = asked["explore"] == Explore.FREE  # a switch in the first version
     return to_json(kept).decode()
 

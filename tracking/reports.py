@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, TypeAdapter
 
+from engine.config import SelectBy
 from engine.results import EpochReport
 from shunter.requests import JOB_FILE, Request, job_text
 from tracking.runs import open_run
@@ -61,12 +62,15 @@ def log_files(run_id: str, paths: Iterable[Path], folder: str | None = None) -> 
             run.client.log_artifact(run_id, str(path), folder)
 
 
-def log_training_curve(parent_run_id: str, histories: Mapping[str, Sequence[EpochReport]]) -> None:
+def log_training_curve(
+    parent_run_id: str, histories: Mapping[str, Sequence[EpochReport]], select_by: SelectBy = "ne"
+) -> None:
     """Keep one figure with the curves of several trainings, as the artifact `training_curve.html`.
 
     Args:
         parent_run_id: Run that shows it.
         histories: Reports of each training, by the name it shall bear in the legend.
+        select_by: Figure by which an epoch is the best.
 
     Raises:
         TrackingError: the store fails.
@@ -75,11 +79,11 @@ def log_training_curve(parent_run_id: str, histories: Mapping[str, Sequence[Epoc
     with tempfile.TemporaryDirectory() as folder, tracking_errors():
         path = Path(folder) / TRAINING_CURVE
         # The library goes into the file, so that it shows without a network too.
-        training_curve(histories).write_html(path, include_plotlyjs=True)
+        training_curve(histories, select_by).write_html(path, include_plotlyjs=True)
         run.client.log_artifact(parent_run_id, str(path))
 
 
-def training_curve(histories: Mapping[str, Sequence[EpochReport]]) -> "Figure":
+def training_curve(histories: Mapping[str, Sequence[EpochReport]], select_by: SelectBy = "ne") -> "Figure":
     """Draw validation NE and log loss over the epochs, the best epoch of each training marked."""
     from plotly.colors import qualitative
     from plotly.subplots import make_subplots
@@ -88,7 +92,7 @@ def training_curve(histories: Mapping[str, Sequence[EpochReport]]) -> "Figure":
     figure = make_subplots(rows=1, cols=2, subplot_titles=panels, horizontal_spacing=0.1)
     for position, (name, history) in enumerate(histories.items()):
         if history:
-            _add_training(figure, name, history, qualitative.D3[position % len(qualitative.D3)])
+            _add_training(figure, name, history, qualitative.D3[position % len(qualitative.D3)], select_by)
     longest = max((len(history) for history in histories.values()), default=0)
     figure.update_xaxes(title_text="epoch", rangemode="tozero", tickformat="d", dtick=1 + longest // 12)
     figure.update_yaxes(title_text="NE (below 1 beats the base rate)", col=1)
@@ -97,10 +101,13 @@ def training_curve(histories: Mapping[str, Sequence[EpochReport]]) -> "Figure":
     return figure
 
 
-def _add_training(figure: "Figure", name: str, history: Sequence[EpochReport], colour: str) -> None:
+def _add_training(
+    figure: "Figure", name: str, history: Sequence[EpochReport], colour: str, select_by: SelectBy
+) -> None:
     """Three lines: NE on the left, log loss of both parts on the right; one click in the legend hides all three."""
     entropy = [report.validation.ne for report in history]
-    is_best = [value == min(entropy) for value in entropy]
+    losses = [report.validation.loss_by(select_by) for report in history]
+    is_best = [loss == min(losses) for loss in losses]
     stars = {
         "size": [12 if best else 6 for best in is_best],
         "symbol": ["star" if best else "circle" for best in is_best],

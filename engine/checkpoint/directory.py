@@ -5,7 +5,7 @@ replaced last and at once. So at any moment it points to complete files; what it
 
     checkpoint.json                state as numbers, and the names and checksums of the other two
     state-{step}.safetensors       weights, optimiser state, random state
-    best-{step}.safetensors        weights with the best validation NE so far
+    best-{step}.safetensors        weights with the best validation so far
 """
 
 import json

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from engine.config import SelectBy
 from engine.metrics import Metrics, compute_metrics, compute_task_metrics
 
 # A member below this share changes hardly a prediction but costs as much to serve as any other.
@@ -18,7 +19,7 @@ class Verdict:
     Attributes:
         weights: float64 `[members]` of the result, summing to one; one of them is 1 when the single is the result. With
             several tasks `[members, tasks]`, one sum for each.
-        best_single: index of the member with the lowest NE on all rows.
+        best_single: index of the best member on all rows.
         ensemble: quality of the weighted mean on the judged rows; None where there is nothing to combine.
         single: quality of the best single on the same rows.
     """
@@ -46,6 +47,7 @@ def judge(
     *,
     row_weights: np.ndarray | None = None,
     tasks: Sequence[str] = (),
+    select_by: SelectBy = "ne",
 ) -> Verdict:
     """Fit weights on one half of the rows and compare with the best single member on the other half.
 
@@ -59,10 +61,13 @@ def judge(
         seed: Seed of the halves, which hold the same share of positives.
         row_weights: Weight of each label, like `labels`; None weighs all alike.
         tasks: names of several tasks, the main one first.
+        select_by: figure by which the best single is picked and the ensemble judged; the weights are fitted by log loss
+            whichever it is.
     """
+    by: SelectBy = "auc" if select_by == "auc" else "logloss"  # which on the same rows orders as NE does
     members = len(logits)
     main = _task(labels, logits, row_weights, 0)
-    best_single = int(np.argmin([compute_metrics(main[0], row, main[2]).logloss for row in main[1]]))
+    best_single = int(np.argmin([compute_metrics(main[0], row, main[2]).loss_by(by) for row in main[1]]))
     alone = np.eye(members)[best_single]
     alone = alone if labels.ndim == 1 else np.repeat(alone[:, np.newaxis], labels.shape[1], axis=1)
     fitted, judged = halves(main[0], seed)
@@ -74,7 +79,8 @@ def judge(
         compute_task_metrics(tasks, labels[judged], combined, judged_weights)
         for combined in (combine(weights, logits[:, judged]), logits[best_single, judged])
     )
-    is_better = (weights.reshape(members, -1)[:, 0] > 0).sum() > 1 and ensemble.logloss < single.logloss
+    is_mixed = (weights.reshape(members, -1)[:, 0] > 0).sum() > 1
+    is_better = is_mixed and ensemble.loss_by(by) < single.loss_by(by)
     return Verdict(weights=weights if is_better else alone, best_single=best_single, ensemble=ensemble, single=single)
 
 

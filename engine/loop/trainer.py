@@ -40,8 +40,8 @@ def train(
 
     A training that was interrupted and is called again with the same job ends with bitwise the same weights as one that
     was not, on the same machine with the same number of threads. Training stops after `max_epochs`, after `patience`
-    epochs without a lower validation NE, or when `should_stop` says so; then the weights of the best epoch are
-    restored. Stopped by the budget within an epoch, the model is evaluated as it is.
+    epochs without a better validation (`Schedule.select_by`), or when `should_stop` says so; then the weights of the
+    best epoch are restored. Stopped by the budget within an epoch, the model is evaluated as it is.
 
     Args:
         job: The training.
@@ -141,12 +141,15 @@ class _State(RunState):
     epoch_weights: list[float] = field(default_factory=list)
     compile_seconds: float = 0.0
     plateaus: int = 0
-    best_ne: float = math.inf
+    best_loss: float = math.inf
     history: list[EpochReport] = field(default_factory=list)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "_State":
-        return cls(**{**values, "history": [EpochReport.from_dict(report) for report in values["history"]]})
+        values = {**values, "history": [EpochReport.from_dict(report) for report in values["history"]]}
+        if "best_ne" in values:  # as it was called while NE alone could select
+            values["best_loss"] = values.pop("best_ne")
+        return cls(**values)
 
 
 class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
@@ -302,9 +305,10 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
     def _enter(self, report: EpochReport) -> bool:
         state = self.state
         state.history.append(report)
-        is_best = report.validation.ne < state.best_ne
+        loss = report.validation.loss_by(self.schedule.select_by)
+        is_best = loss < state.best_loss
         if is_best:
-            state.best_ne, state.best_epoch, state.best_step = report.validation.ne, report.epoch, report.step
+            state.best_loss, state.best_epoch, state.best_step = loss, report.epoch, report.step
         else:
             state.plateaus += 1
         return is_best
@@ -331,6 +335,7 @@ def _identity(job: ClickJob) -> dict[str, Any]:
         "precision": job.execution.precision,
         "compiled": job.execution.compiled,
         "seed": job.schedule.seed,
+        "selected by": job.schedule.select_by if job.schedule.select_by != "ne" else None,
         # Along a cosine the length says how fast the rates fall; of all others it says only when to stop.
         "max epochs": job.schedule.max_epochs if job.hyperparameters.learning_rate_schedule == "cosine" else None,
         "warm start": job.warm_start.identity if job.warm_start is not None else None,

@@ -78,6 +78,7 @@ def decision_table(decision: "Decision", *, every_row: bool) -> Table:
 
 def front_table(result: "TuneResult") -> Table:
     """What a search found to choose from: trials that no other one beats in both quality and cost."""
+    from engine.metrics import FIGURES
     from search.front import front_rows
 
     best = result.best.trial_number
@@ -87,7 +88,8 @@ def front_table(result: "TuneResult") -> Table:
             for title in row:
                 table.add_column(title, justify="right" if title not in ("family", "settings") else "left")
         trial = f"* {row['trial']}" if row["trial"] == best else str(row["trial"])
-        shown = {**row, "trial": trial, "NE": f"{row['NE']:.4f}"}
+        quality = FIGURES[result.select_by]
+        shown = {**row, "trial": trial, quality: f"{row[quality]:.4f}"}
         table.add_row(*("" if value is None else escape(str(value)) for value in shown.values()))
     return table
 

@@ -1,5 +1,6 @@
 """What the interactive figures of a report show; `page.js` draws them."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -162,7 +163,9 @@ def trained_chart(tree: RunTree) -> Chart | None:
     if not there:
         return None
     shown = [run for run in runs if run.kind in there]
-    best = min((run for run in shown if _has_effort(run)), key=lambda run: run.metrics["quality.ne"])
+    selecting = f"quality.{tree.parent.params.get('request.select_by', 'ne')}"
+    sign = -1 if selecting == "quality.auc" else 1
+    best = min((run for run in shown if _has_effort(run)), key=lambda run: sign * run.metrics.get(selecting, math.inf))
     points = [
         Mark(
             group=there.index(run.kind),

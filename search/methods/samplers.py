@@ -81,8 +81,8 @@ def _in_memory(study: "Study", trials: "Sequence[FrozenTrial]", cost: Cost | Non
     for trial in trials:
         scratch = copy(trial)
         outcome = outcome_of(trial)
-        if cost and trial.state == TrialState.PRUNED and cost in outcome.costs and outcome.validation_ne is not None:
-            scratch.state, scratch.values = TrialState.COMPLETE, [outcome.validation_ne, outcome.costs[cost]]
+        if cost and trial.state == TrialState.PRUNED and cost in outcome.costs and outcome.loss is not None:
+            scratch.state, scratch.values = TrialState.COMPLETE, [outcome.loss, outcome.costs[cost]]
         copies.append(scratch)
     study = create_study(directions=study.directions, pruner=NopPruner())
     study.add_trials(copies)

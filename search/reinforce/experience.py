@@ -63,13 +63,13 @@ class History:
 
 def is_known(outcome: Outcome) -> bool:
     """Whether it says what the point is worth."""
-    return outcome.validation_ne is not None and math.isfinite(outcome.validation_ne)
+    return outcome.loss is not None and math.isfinite(outcome.loss)
 
 
 def figures_of(outcome: Outcome) -> list[float]:
     """NE and the logarithms of the costs; NaN where one is missing."""
     costs = [outcome.costs.get(cost) for cost in COSTS]
-    return [float(outcome.validation_ne or math.nan), *(math.log(cost) if cost else math.nan for cost in costs)]
+    return [float(outcome.loss or math.nan), *(math.log(cost) if cost else math.nan for cost in costs)]
 
 
 def levels_of(figures: np.ndarray) -> Levels:

@@ -53,21 +53,21 @@ class Halving:
         if not is_multi_objective(study):
             study.pruner = HyperbandPruner(min_resource=1, max_resource=self._most, reduction_factor=REDUCTION_FACTOR)
 
-    def is_beaten(self, trial: "Trial", passes: float, ne: float, cost: float | None) -> bool:
+    def is_beaten(self, trial: "Trial", passes: float, loss: float, cost: float | None) -> bool:
         """Whether a training shall stop here; never after its last epoch, where nothing is left to save.
 
         Args:
             trial: Trial of the training.
             passes: Passes over the training part so far.
-            ne: NE on the validation part.
+            loss: What is to be lowered on the validation part: NE, or what the user selects by.
             cost: Cost of the point as far as it is known; counts with two objectives.
         """
         resource = round(passes * self._units_a_pass)
         if is_multi_objective(self._study):
-            return cost is not None and self._is_dominated(trial, resource, (ne, cost))
+            return cost is not None and self._is_dominated(trial, resource, (loss, cost))
         if resource == 0 or resource in trial.storage.get_trial(trial._trial_id).intermediate_values:
             return False
-        trial.report(ne, step=resource)
+        trial.report(loss, step=resource)
         return resource < self._most and trial.should_prune()
 
     def _is_dominated(self, trial: "Trial", resource: int, point: Point) -> bool:

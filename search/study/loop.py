@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.executors.role import Executor
+from engine.metrics import FIGURES, figure_of
 from search.budget import SearchBudget
 from search.protocol import Parameters, SearchMethod
 from search.study.interrupted import try_again
@@ -15,7 +16,7 @@ from search.study.storage import (
     begun_trials,
     finished_trials,
     has_waiting,
-    lowest_ne,
+    lowest_loss,
     outcome_of,
     record,
     tell,
@@ -37,13 +38,13 @@ class Progress:
     Attributes:
         done: Trials so far.
         trials: Trials asked for; None where only time or energy ends the search.
-        best_ne: Lowest validation NE so far.
+        best: Best validation so far by the figure that selects, in words; None before there is one.
         share: Used share of the trials, or of the time or energy, whichever is nearest to its end; from 0 to 1.
     """
 
     done: int
     trials: int | None
-    best_ne: float | None
+    best: str | None
     share: float
 
 
@@ -158,6 +159,8 @@ class Loop:
     def _report(self) -> None:
         if self._on_trial:
             done = len(finished_trials(self.study))
-            best = min(map(lowest_ne, trials_with_result(self.study)), default=None)
+            losses = list(map(lowest_loss, trials_with_result(self.study)))
+            select_by = self.context.schedule.select_by
+            best = f"{FIGURES[select_by]} {figure_of(min(losses), select_by):.4f}" if losses else None
             shares = [self.budget.share, done / self.trials if self.trials else 0.0]
-            self._on_trial(Progress(done=done, trials=self.trials, best_ne=best, share=min(1.0, max(shares))))
+            self._on_trial(Progress(done=done, trials=self.trials, best=best, share=min(1.0, max(shares))))

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from engine.config import SelectBy
 from search.protocol import COSTS, Cost, Outcome, Space
 from search.study.interrupted import FAILURE, close_interrupted, note_owner, put_back, running_trials
 from shunter.errors import TrackingError
@@ -42,7 +43,13 @@ def storage_errors(storage: str) -> Iterator[None]:
 
 
 def open_study(
-    address: str, space: Space, *, cost: Cost | None = None, belongs_to: str = "", is_shared: bool = False
+    address: str,
+    space: Space,
+    *,
+    cost: Cost | None = None,
+    belongs_to: str = "",
+    is_shared: bool = False,
+    select_by: SelectBy = "ne",
 ) -> "Study":
     """Create the study, or go on with it; one of another space, other data or another cost is left alone.
 
@@ -54,6 +61,7 @@ def open_study(
         cost: Cost that NE is weighed against; None searches for the lowest NE alone.
         belongs_to: Anything else that tells this study from others in a shared storage.
         is_shared: Whether other processes may be at work on it: then only trials of dead ones are closed.
+        select_by: Figure that is to become better.
 
     Raises:
         TrackingError: The storage cannot be opened, is locked or is none.
@@ -62,7 +70,8 @@ def open_study(
     from optuna.study import StudyDirection
 
     logging.getLogger("optuna").setLevel(logging.WARNING)  # it would announce on the terminal that it creates a study
-    identity = "|".join(filter(None, (space.model_dump_json(), cost, belongs_to)))
+    by = None if select_by == "ne" else select_by
+    identity = "|".join(filter(None, (space.model_dump_json(), cost, belongs_to, by)))
     digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
     with storage_errors(address):
         if not is_shared:
@@ -73,7 +82,8 @@ def open_study(
             directions=[StudyDirection.MINIMIZE] * (2 if cost else 1),
             load_if_exists=True,
         )
-        _name_metrics(study, ["validation_ne", *([cost] if cost else [])])
+        objective = "1 - validation_auc" if select_by == "auc" else f"validation_{select_by}"
+        _name_metrics(study, [objective, *([cost] if cost else [])])
         if is_shared:
             close_interrupted(study)
     return study
@@ -113,9 +123,10 @@ def has_result(trial: "FrozenTrial") -> bool:
     return trial.state.name in {"COMPLETE", "PRUNED"}
 
 
-def lowest_ne(trial: "FrozenTrial") -> float:
-    """Lowest validation NE of a trial with a result."""
-    known = trial.user_attrs.get("validation_ne")
+def lowest_loss(trial: "FrozenTrial") -> float:
+    """Lowest `Outcome.loss` of a trial with a result."""
+    attributes = trial.user_attrs
+    known = attributes.get("selected", attributes.get("validation_ne"))
     return min(trial.intermediate_values.values()) if known is None else known
 
 
@@ -127,7 +138,8 @@ def outcome_of(trial: "FrozenTrial") -> Outcome:
         return Outcome(state="failed", **times)
     return Outcome(
         state="pruned" if trial.state.name == "PRUNED" else "complete",
-        validation_ne=lowest_ne(trial),
+        validation_ne=attributes.get("validation_ne", lowest_loss(trial)),
+        selected=attributes.get("selected"),
         costs={name: attributes[name] for name in COSTS if name in attributes},
         violations=dict(trial.constraints),
         **times,
@@ -145,7 +157,7 @@ def tell(study: "Study", trial: "Trial", outcome: Outcome, cost: Cost | None) ->
     """
     from optuna.trial import TrialState
 
-    facts = {"validation_ne": outcome.validation_ne, "seconds": outcome.seconds, "joules": outcome.joules}
+    facts = {name: getattr(outcome, name) for name in ("validation_ne", "selected", "seconds", "joules")}
     for name, value in {**facts, **outcome.costs}.items():
         if value is not None:
             trial.set_user_attr(name, value)
@@ -154,8 +166,8 @@ def tell(study: "Study", trial: "Trial", outcome: Outcome, cost: Cost | None) ->
     if outcome.state != "complete":
         study.tell(trial, state=TrialState.PRUNED if outcome.state == "pruned" else TrialState.FAIL)
         return
-    assert outcome.validation_ne is not None
-    study.tell(trial, [outcome.validation_ne, *([outcome.costs[cost]] if cost else [])])
+    assert outcome.loss is not None
+    study.tell(trial, [outcome.loss, *([outcome.costs[cost]] if cost else [])])
 
 
 def failures(study: "Study") -> list[str]:

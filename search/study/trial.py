@@ -160,14 +160,17 @@ class _Attempt:
         else:
             self.run.log_metrics(epoch_metrics(report), step=report.epoch)
         cost = self._costs(report, self._reading).get(self.context.cost) if self.context.cost else None
-        if self.halving.is_beaten(self.trial, self._passes(report), report.validation.ne, cost):
+        if self.halving.is_beaten(self.trial, self._passes(report), self._loss(report), cost):
             raise _stopped()
 
+    def _loss(self, report: EpochReport) -> float:
+        return report.validation.loss_by(self.context.schedule.select_by)
+
     def _came_to(self, figures: TrainingFigures | None, reading: EnergyReading, seconds: float) -> Outcome:
-        last = self.reports[-1]
+        context, last = self.context, self.reports[-1]
         # What a training reached in an epoch it would have kept; of what only a check saw there is nothing better.
         epochs = [report for report in self.reports if not report.is_check] or self.reports
-        best = min(epochs, key=lambda report: report.validation.ne)
+        best = min(epochs, key=self._loss)
         passes = self._passes(last)
         measured = Measured(
             auc=best.validation.auc,
@@ -180,8 +183,9 @@ class _Attempt:
         return Outcome(
             state="complete" if figures else "pruned",
             validation_ne=figures.validation.ne if figures else best.validation.ne,
+            selected=None if context.schedule.select_by == "ne" else self._loss(best),
             costs=self._costs(last, reading),
-            violations=violations_of(measured, self.context.limits, self.context.final),
+            violations=violations_of(measured, context.limits, context.final),
             seconds=seconds,
             joules=reading.joules,
         )

@@ -2,7 +2,7 @@
 
 from shunter.requests.architecture import ModelRequest
 from shunter.requests.cluster import ClusterRequest
-from shunter.requests.effort import Effort, EnsembleRequest, TrainingEffort, parse_task_weights
+from shunter.requests.effort import Effort, EnsembleRequest, SelectBy, TrainingEffort, parse_task_weights
 from shunter.requests.groups import Group, Request
 from shunter.requests.job import JobRequest
 from shunter.requests.job_file import JOB_FILE, job_text, read_job
@@ -51,6 +51,7 @@ __all__ = [
     "SearchMethodName",
     "SearchRequest",
     "SearchSpaceName",
+    "SelectBy",
     "SelectRequest",
     "StallRequest",
     "TowerStrategy",

@@ -1,11 +1,20 @@
 """How much is trained, and by how many processes."""
 
 import math
+from enum import StrEnum
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
 from shunter.requests.groups import Group
+
+
+class SelectBy(StrEnum):
+    """Figure of the validation part by which one model is better than another."""
+
+    NE = "ne"
+    AUC = "auc"
+    LOGLOSS = "logloss"
 
 
 def parse_task_weights(text: str) -> dict[str, float]:
@@ -57,6 +66,11 @@ class TrainingEffort(Effort, frozen=True, title="Training"):
         default=None,
         description="Weights of several labels in the loss, such as click=1,conversion=0.5; 1 for each that is not "
         "named.",
+    )
+    select_by: SelectBy = Field(
+        default=SelectBy.NE,
+        description="Figure on validation by which epoch, trial and champion are chosen: ne (normalised entropy, the "
+        "lowest), auc (the highest) or logloss.",
     )
 
 

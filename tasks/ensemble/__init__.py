@@ -6,6 +6,7 @@ from pathlib import Path
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from engine.config import SelectBy
 from engine.data.dataset import Dataset
 from engine.ensemble.result import EnsembleResult
 from engine.trained_model import TrainedModel
@@ -25,6 +26,9 @@ def build_ensemble(
     *,
     parent_run_id: str,
     seed: int = 0,
+    select_by: SelectBy = "ne",
 ) -> EnsembleResult:
     """Combine the members, keep the ensemble if it beats the best single, and score the result on the test part."""
-    return combine_members(dataset, members, placement, directory, parent_run_id=parent_run_id, seed=seed)
+    return combine_members(
+        dataset, members, placement, directory, parent_run_id=parent_run_id, seed=seed, select_by=select_by
+    )

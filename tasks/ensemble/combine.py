@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 
 from engine.checkpoint.storage import load_model, save_model
-from engine.config import Execution
+from engine.config import Execution, SelectBy
 from engine.data.dataset import Dataset
 from engine.ensemble.result import EnsembleResult, Member, read_finished
 from engine.ensemble.weights import Verdict, combine, judge
 from engine.execution import execution_of
 from engine.loop.evaluation import evaluate
-from engine.metrics import compute_task_metrics
+from engine.metrics import FIGURES, compute_task_metrics
 from engine.results import Evaluation
 from engine.trained_model import TrainedModel
 from hardware.types import Placement
@@ -30,6 +30,7 @@ def combine_members(
     *,
     parent_run_id: str,
     seed: int = 0,
+    select_by: SelectBy = "ne",
 ) -> EnsembleResult:
     """Combine members into an ensemble, keep it if it beats the best single, and score the result on the test part.
 
@@ -43,6 +44,7 @@ def combine_members(
         directory: Folder of the final model.
         parent_run_id: MLflow run below which this is logged, and which gets the final figures.
         seed: Seed of the halves.
+        select_by: Figure that decides between ensemble and single.
 
     Raises:
         CheckpointError: A member's files are damaged.
@@ -55,7 +57,7 @@ def combine_members(
     result = read_finished(directory, dataset.fingerprint, names)
     if result is None:
         with child_run(parent_run_id, "ensemble", "ensemble") as run:
-            result = _combine(dataset, members, placement, directory, seed=seed, run_id=run.run_id)
+            result = _combine(dataset, members, placement, directory, seed=seed, run_id=run.run_id, select_by=select_by)
             result.save()
             _log_details(run, result, placement, members)
             _log_quality(run, result)
@@ -71,13 +73,14 @@ def _combine(
     *,
     seed: int,
     run_id: str,
+    select_by: SelectBy,
 ) -> EnsembleResult:
     execution = execution_of(placement)
     tasks = dataset.features.tasks
     evaluations = _score_validation(dataset, members, execution)
     labels, row_weights = evaluations[0].labels, evaluations[0].weights
     logits = np.stack([evaluation.logits for evaluation in evaluations])
-    verdict = judge(labels, logits, seed, row_weights=row_weights, tasks=tasks)
+    verdict = judge(labels, logits, seed, row_weights=row_weights, tasks=tasks, select_by=select_by)
     _save_result(members, verdict, directory)
     names = [member.name for member in members]
     return EnsembleResult(
@@ -91,7 +94,7 @@ def _combine(
         validation=compute_task_metrics(tasks, labels, combine(verdict.weights, logits), row_weights),
         # The files themselves are scored, so that the figure is that of what will be registered.
         test=evaluate(load_model(directory, execution.device), dataset, "test", execution).metrics,
-        reason=_reason(verdict, names),
+        reason=_reason(verdict, names, select_by),
         run_id=run_id,
         tasks=tasks,
     )
@@ -124,12 +127,13 @@ def _single(directory: Path) -> Model:
     return model
 
 
-def _reason(verdict: Verdict, names: Sequence[str]) -> str:
+def _reason(verdict: Verdict, names: Sequence[str], select_by: SelectBy) -> str:
     single = names[verdict.best_single]
     if verdict.ensemble is None or verdict.single is None:
         return f"{single} is the result: there is nothing to combine it with."
+    ensemble, alone = (getattr(one, select_by) for one in (verdict.ensemble, verdict.single))
     figures = (
-        f"NE {verdict.ensemble.ne:.4f} against {verdict.single.ne:.4f} of the best single, {single}, on the "
+        f"{FIGURES[select_by]} {ensemble:.4f} against {alone:.4f} of the best single, {single}, on the "
         f"{verdict.single.rows:,} validation rows that fitted no weights"
     )
     if verdict.is_ensemble:

@@ -38,7 +38,12 @@ def train_members(run: RunContext, tuned: TuneResult) -> list[TrainedModel]:
                 setting.spec,
                 setting.hyperparameters,
                 execution_of(placement),
-                Schedule(max_epochs=request.training.max_epochs, patience=PATIENCE, seed=request.seed + position),
+                Schedule(
+                    max_epochs=request.training.max_epochs,
+                    patience=PATIENCE,
+                    seed=request.seed + position,
+                    select_by=request.training.select_by.value,
+                ),
             ),
             placement,
             run.directory / "members" / str(position),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.checkpoint.storage import write_text
+from engine.metrics import FIGURES, figure_of
 from engine.pareto import hypervolume
 from reporting.front_figure import front_figure
 from search.front import AXES, all_rows, front_rows
@@ -18,7 +19,8 @@ from tracking.reports import log_files
 
 FIGURE, FRONT, TABLE = "front.png", "front.json", "trials.csv"
 KEY, FIGURE_KEY = "search-front", "search-front-figure"
-BASE_RATE_NE = 1.0  # of a model that predicts the base rate: who is worse is of no interest
+# Of a model that predicts the base rate, NE and 1 - AUC: who is worse is of no interest.
+BASE_RATE_LOSSES = {"ne": 1.0, "auc": 0.5}
 
 
 def publish_front(run_id: str, result: TuneResult, directory: Path) -> None:
@@ -46,19 +48,19 @@ def front_numbers(result: TuneResult) -> dict[str, Any]:
     """The front, and the area that it dominates below the base rate and the dearest trial."""
     name = result.front_cost
     points = [
-        (setting.validation_ne, setting.costs[name])
+        (setting.loss, setting.costs[name])
         for setting in result.settings
         if setting.is_feasible and name in setting.costs
     ]
     reference = (
-        BASE_RATE_NE,
+        BASE_RATE_LOSSES.get(result.select_by, max(setting.loss for setting in result.settings)),
         max((setting.costs[name] for setting in result.settings if name in setting.costs), default=0.0),
     )
     return {
         "cost": name,
         "front": front_rows(result),
         "hypervolume": hypervolume(points, reference),
-        "reference": {"validation_ne": reference[0], name: reference[1]},
+        "reference": {f"validation_{result.select_by}": figure_of(reference[0], result.select_by), name: reference[1]},
     }
 
 
@@ -73,7 +75,7 @@ def front_markdown(result: TuneResult) -> str:
         "# Front of the search",
         "",
         f"{len(result.settings)} trials with a result by {result.method}{used}; trial {first.trial_number} ranks "
-        f"first, with NE {first.validation_ne:.4f} on the validation part.{ended}",
+        f"first, with {result.best_quality} on the validation part.{ended}",
         "",
     ]
     if not rows:
@@ -82,7 +84,13 @@ def front_markdown(result: TuneResult) -> str:
     lines += [f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}"]
     lines += [f"| {' | '.join(map(_cell, row.values()))} |" for row in rows]
     cost = next(axis.title for axis in AXES if axis.name == result.front_cost)
-    return "\n".join([*lines, "", f"No trial that keeps the limits beats one of these in both NE and {cost}."])
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"No trial that keeps the limits beats one of these in both {FIGURES[result.select_by]} and {cost}.",
+        ]
+    )
 
 
 def _cell(value: Any) -> str:
@@ -98,7 +106,9 @@ def _show_in_prefect(result: TuneResult, picture: Path) -> None:
     create_markdown_artifact(front_markdown(result), key=KEY)
     # The picture itself as its address, so that it shows wherever the page is opened.
     address = "data:image/png;base64," + base64.b64encode(picture.read_bytes()).decode()
-    create_image_artifact(address, key=FIGURE_KEY, description="NE over each cost; the star ranks first.")
+    create_image_artifact(
+        address, key=FIGURE_KEY, description=f"{FIGURES[result.select_by]} over each cost; the star ranks first."
+    )
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:

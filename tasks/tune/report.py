@@ -29,7 +29,7 @@ def trial_progress() -> Iterator["Callable[[Progress], None] | None"]:
     artifact = create_progress_artifact(0.0, key=KEY, description="Trials of the search.")
 
     def on_trial(progress: "Progress") -> None:
-        best = "" if progress.best_ne is None else f", lowest validation NE {progress.best_ne:.4f}"
+        best = "" if progress.best is None else f", best on validation {progress.best}"
         update_progress_artifact(
             artifact,  # pyright: ignore[reportArgumentType] - typed as a coroutine too, which it is only in async code
             progress=100.0 * progress.share,

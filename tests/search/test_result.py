@@ -44,3 +44,11 @@ def test_only_settings_that_keep_the_limits_are_trained_to_the_end() -> None:
     good, slow, bad = setting(0), setting(1, violations={"max_hours": 1.0}), setting(2, violations={"min_auc": 0.1})
     assert result(good, slow, bad).winners == (good,)
     assert result(slow, bad).winners == (slow,)  # by an estimate only: that training stops at the limit
+
+
+def test_what_the_user_selects_by_ranks_and_is_named() -> None:
+    better = setting(0, selected=0.02)
+    told = result(better).model_copy(update={"select_by": "auc"})
+    assert better.loss == 0.02
+    assert told.best_quality == "AUC 0.9800"
+    assert result(setting(1)).best_quality == "NE 0.8000"

@@ -107,3 +107,14 @@ def test_one_member_needs_no_judgement() -> None:
     assert verdict.weights.tolist() == [1]
     assert verdict.ensemble is None
     assert verdict.single is None
+
+
+def test_the_figure_that_selects_picks_the_single_and_judges_the_ensemble() -> None:
+    labels, (sharp, dull) = planted(4_000, [0.2, 0.6])
+    logits = np.stack([5 * sharp, dull])  # the first ranks best, and is far too sure of itself
+    assert judge(labels, logits, seed=0).best_single == 1
+    verdict = judge(labels, logits, seed=0, select_by="auc")
+    assert verdict.best_single == 0
+    assert verdict.ensemble is not None
+    assert verdict.single is not None
+    assert verdict.is_ensemble == (verdict.ensemble.auc > verdict.single.auc)

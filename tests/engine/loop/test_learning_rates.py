@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.config import Execution, Hyperparameters, LearningRateSchedule, Schedule
+from engine.config import Execution, Hyperparameters, LearningRateSchedule, Schedule, SelectBy
 from engine.data.dataset import Dataset
 from engine.job import Checkpointing, Hooks, TrainingJob
 from engine.loop.learning_rates import LOWEST_SHARE, LearningRates
@@ -59,6 +59,18 @@ def test_a_plateau_lowers_both_rates_by_its_factor_after_each_epoch_without_gain
     assert [report.learning_rates["embedding"] for report in result.history] == pytest.approx(
         [0.3 * share for share in expected]
     )
+
+
+@pytest.mark.parametrize("select_by", ["ne", "auc", "logloss"])
+def test_the_figure_that_selects_keeps_the_epoch_and_begins_the_plateaus(dataset: Dataset, select_by: SelectBy) -> None:
+    rates = replace(PLATEAU, warmup_epochs=0.0, embedding_learning_rate=1.0)
+    schedule = replace(SCHEDULE, max_epochs=6, patience=6, select_by=select_by)
+    result = train(TrainingJob(dataset, SPEC, rates, EXECUTION, schedule))
+    losses = [report.validation.loss_by(select_by) for report in result.history]
+    assert result.best_epoch == 1 + losses.index(min(losses))
+    assert result.validation.loss_by(select_by) == min(losses)
+    plateaus = sum(loss >= min(losses[:epoch]) for epoch, loss in enumerate(losses[:-1]) if epoch)
+    assert rates_of(result)[-1] == pytest.approx(0.02 * max(0.3**plateaus, LOWEST_SHARE))
 
 
 def test_a_cosine_ends_at_nothing_and_is_halfway_down_in_the_middle(dataset: Dataset) -> None:
@@ -117,6 +129,13 @@ def test_killed_in_and_after_every_epoch_the_result_is_bitwise_the_same(
     assert [report.validation for report in result.history] == [report.validation for report in expected.history]
     for left, right in zip(result.model.state_dict().values(), expected.model.state_dict().values(), strict=True):
         assert torch.equal(left, right)
+
+
+def test_a_checkpoint_selected_by_another_figure_is_another_training(dataset: Dataset, tmp_path: Path) -> None:
+    by_auc = replace(SCHEDULE, max_epochs=1, select_by="auc")
+    train(TrainingJob(dataset, SPEC, CONSTANT, EXECUTION, by_auc), checkpointing=Checkpointing(tmp_path))
+    with pytest.raises(CheckpointError, match="selected by"):
+        train(TrainingJob(dataset, SPEC, CONSTANT, EXECUTION, SCHEDULE), checkpointing=Checkpointing(tmp_path))
 
 
 def test_a_cosine_of_another_length_is_another_training(dataset: Dataset, tmp_path: Path) -> None:

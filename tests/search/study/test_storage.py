@@ -181,3 +181,15 @@ def test_a_study_of_an_earlier_version_can_be_read() -> None:
     [setting] = ranked(study, SPACE, None)
     assert setting.validation_ne == 0.8
     assert setting.is_feasible
+
+
+def test_the_figure_that_selects_is_what_the_study_lowers(address: str) -> None:
+    study = open_study(address, SPACE, select_by="auc")
+    for ne, lost in ((0.3, 0.04), (0.4, 0.02)):
+        trial = record(study, POINT)
+        SPACE.suggest(trial)
+        tell(study, trial, outcome(ne, selected=lost), None)
+    assert [one.value for one in study.trials] == [0.04, 0.02]
+    assert [outcome_of(one) for one in study.trials] == [outcome(0.3, selected=0.04), outcome(0.4, selected=0.02)]
+    assert [one.validation_ne for one in ranked(study, SPACE, None)] == [0.4, 0.3]
+    assert open_study(address, SPACE).trials == []  # that of another figure is another study
