@@ -1,6 +1,7 @@
 """What a search may use, and what it has used, over all its attempts."""
 
 import json
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -41,6 +42,7 @@ class SearchBudget:
         self._began = time.monotonic()
         self._asked_at = -ENERGY_INTERVAL_SECONDS
         self._answer: str | None = None
+        self._saving = threading.Lock()
 
     @classmethod
     def of(cls, options: SearchRequest, directory: Path, joules: Callable[[], float | None]) -> Self:
@@ -95,14 +97,15 @@ class SearchBudget:
         return self._answer
 
     def save(self) -> None:
-        """Keep what was used, for an attempt after a kill.
+        """Keep what was used, for an attempt after a kill; any thread may.
 
         Raises:
             CheckpointError: It cannot be written, for instance because the disk is full.
         """
-        joules = self.joules
-        earlier = self._earlier["joules"]
-        write_text(self._file, json.dumps({"seconds": self.seconds, "joules": earlier if joules is None else joules}))
+        with self._saving:
+            joules = self.joules
+            kept = self._earlier["joules"] if joules is None else joules
+            write_text(self._file, json.dumps({"seconds": self.seconds, "joules": kept}))
 
     def _judge_energy(self, most: float) -> str | None:
         budget = f"{most / JOULES_PER_KWH:.4g} kWh of the search"

@@ -22,6 +22,7 @@ from search.study.storage import failures, open_study, storage_errors, trials_wi
 from search.study.trial import TrialContext
 from search.study.workers import open_executors
 from shunter.errors import InfeasibleError, QualityMissedError, TrainingError
+from shunter.regularly import regularly
 from shunter.requests import SearchCost
 
 if TYPE_CHECKING:
@@ -82,7 +83,8 @@ def search(
             study=study,
             observe=job.observe,
         )
-        loop.run(_method(job, trials), trials, executors)
+        with regularly(budget.save):
+            loop.run(_method(job, trials), trials, executors)
         _check_has_result(study, loop.stopped_because)
         settings = ranked(study, space, job.cost)
         _check_feasible(settings, job.request.limits.min_auc)

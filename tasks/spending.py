@@ -1,5 +1,6 @@
-"""What a run uses of its limits: measured, and kept for the next attempt where this one is interrupted."""
+"""What a run uses of its limits: measured, and kept every few seconds for the next attempt, whatever ends this one."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -16,6 +17,7 @@ from hardware.reservation import watching
 from hardware.types import EnergyReading
 from planner.decide import Decision
 from shunter.errors import RequestError
+from shunter.regularly import regularly
 from shunter.requests import JobRequest, Limits
 from tasks.run_state import StateFolder
 
@@ -39,12 +41,14 @@ class Spending:
     def __init__(self, state: StateFolder, meter: Meter) -> None:
         self._state = state
         self._meter = meter
+        spent = state.recall("spent", Spent)
+        self._earlier = spent.energy if spent else None
+        self._saving = threading.Lock()
 
     @property
     def total(self) -> EnergyReading:
         """All attempts so far."""
-        earlier = self._earlier()
-        return self._meter.reading if earlier is None else add_readings(earlier, self._meter.reading)
+        return self._meter.reading if self._earlier is None else add_readings(self._earlier, self._meter.reading)
 
     def budget(self, request: JobRequest, limits: Limits | None = None) -> Budget:
         """The limits, less what earlier attempts have used of them.
@@ -53,15 +57,12 @@ class Spending:
             request: What was asked for, with the price.
             limits: Limits to watch; those of the request if None.
         """
-        return Budget.of(limits or request.limits, request.pricing, self._meter, used=self._earlier())
+        return Budget.of(limits or request.limits, request.pricing, self._meter, used=self._earlier)
 
     def save(self) -> None:
         """Keep the total for the next attempt."""
-        self._state.remember("spent", Spent(energy=self.total))
-
-    def _earlier(self) -> EnergyReading | None:
-        spent = self._state.recall("spent", Spent)
-        return spent.energy if spent else None
+        with self._saving:
+            self._state.remember("spent", Spent(energy=self.total))
 
 
 def charged(request: Asked, decision: Decision | None = None) -> Asked:
@@ -92,6 +93,8 @@ def _dearest_here(prices: Prices) -> float | None:
 def spending(state: StateFolder, cluster: Cluster | None = None) -> Iterator[Spending]:
     """Measure what the block uses, and keep that for the next attempt if the block does not come to its end.
 
+    A kill gives no chance to write it down, so that is done every few seconds.
+
     An accelerator of this machine counts from when this process holds it, and only as long: what another flow draws on
     one that was given back is not this run's.
 
@@ -101,8 +104,9 @@ def spending(state: StateFolder, cluster: Cluster | None = None) -> Iterator[Spe
     """
     with measure_energy() as meter, watching(meter.count_only):
         spent = Spending(state, meter if cluster is None else cluster.meter_with(meter))
-        try:
-            yield spent
-        except BaseException:
-            spent.save()
-            raise
+        with regularly(spent.save):
+            try:
+                yield spent
+            except BaseException:
+                spent.save()
+                raise

@@ -1,5 +1,6 @@
 """Energy of a training that may take several attempts."""
 
+import threading
 from pathlib import Path
 
 from engine.checkpoint.storage import read_json, write_text
@@ -18,6 +19,7 @@ class EnergyRecord:
     def __init__(self, path: Path, meter: Reading) -> None:
         self._path = path
         self._meter = meter
+        self._saving = threading.Lock()
         self._earlier = EnergyReading.model_validate(read_json(path)) if path.exists() else None
 
     def reading(self) -> EnergyReading:
@@ -26,8 +28,9 @@ class EnergyRecord:
         return now if self._earlier is None else add_readings(self._earlier, now)
 
     def save(self) -> None:
-        """Keep the sum for the next attempt."""
-        write_text(self._path, self.reading().model_dump_json())
+        """Keep the sum for the next attempt; any thread may."""
+        with self._saving:
+            write_text(self._path, self.reading().model_dump_json())
 
 
 def add_readings(first: EnergyReading, second: EnergyReading) -> EnergyReading:

@@ -16,6 +16,7 @@ from engine.job import Checkpointing, Hooks, TrainingJob
 from engine.trained_model import read_finished
 from hardware.types import Placement
 from planner.predict.observe import Expectation
+from shunter.regularly import regularly
 from tasks.train.kinds import Kind, kind_of
 from tasks.train.lesson import Lesson
 from tasks.train.progress import TrainingProgress, training_progress
@@ -81,7 +82,8 @@ def train_to_the_end(
             adaptation.on_change = partial(_log_change, run, progress)
             hooks = replace(hooks, adapt=adaptation.after_step)
         try:
-            result = executor.run(prepared, hooks, Checkpointing(checkpoints, checkpoint_seconds))
+            with regularly(energy.save):
+                result = executor.run(prepared, hooks, Checkpointing(checkpoints, checkpoint_seconds))
         except BaseException as error:
             energy.save()
             lesson.log_failure(run, error)

@@ -1,5 +1,7 @@
 """What a run uses of its limits: of the accelerators that it holds, while it holds them."""
 
+import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,10 @@ from hardware.meters.source import EnergySource
 from hardware.reservation import reserve
 from hardware.types import Placement
 from planner.choose import choose
+from shunter import regularly
 from shunter.requests import Limits, TrainRequest
 from tasks.run_state import StateFolder
-from tasks.spending import charged, spending
+from tasks.spending import Spent, charged, spending
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile
 
@@ -67,6 +70,37 @@ def test_what_was_drawn_before_it_was_held_is_no_part_either(tmp_path: Path, dev
             devices["cuda:0"].total += 1e6
             assert spent.total.joules == pytest.approx(5 + 7)
         state.finish()
+
+
+def test_what_a_killed_attempt_had_used_counts_once_though_it_could_say_nothing(
+    tmp_path: Path, devices: dict[str, Counter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the killed attempts a copy of their folder is taken while they are amid a step."""
+    monkeypatch.setattr(regularly, "INTERVAL_SECONDS", 0.01)
+    folder = tmp_path / "state"
+    for attempt in range(1, 4):
+        with StateFolder(folder, "run", lock=tmp_path / f"lock{attempt}") as state, spending(state) as spent:
+            devices["processor"].total += 10
+            kept = folder.with_name(f"kill{attempt}")
+            wait_until_kept(state, 10 * attempt)
+            wait_until_kept(state, 10 * attempt)  # it is not more each time
+            shutil.copytree(folder, kept, ignore=shutil.ignore_patterns("*.tmp"))
+            assert spent.budget(TrainRequest(data="log")).joules == pytest.approx(10 * attempt)
+        folder = kept
+
+
+def spent_of(state: StateFolder) -> float | None:
+    spent = state.recall("spent", Spent)
+    return spent.energy.joules if spent else None
+
+
+def wait_until_kept(state: StateFolder, joules: float) -> None:
+    """Wait until the folder is written anew, with so many."""
+    (state.directory / "spent.json").unlink(missing_ok=True)
+    deadline = time.monotonic() + 60
+    while spent_of(state) != pytest.approx(joules):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 class TestPrices:

@@ -1,5 +1,6 @@
 """What a training to the end leaves for later choices: its record whatever its end, and what its steps took."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hardware.types import EnergyReading, Placement
 from models.registry import model_spec
 from planner.history import History, PastRun, read_history
 from planner.predict.observe import expect
+from shunter import regularly
 from shunter.errors import TrainingError
 from shunter.requests import TrainRequest
 from tasks.train import train_to_the_end
@@ -69,6 +71,21 @@ def test_finished_training_teaches_its_steps_beside_the_prediction(
     (step,) = member.steps
     assert step.measured_seconds == pytest.approx(member.measured.step_seconds, rel=1e-4)
     assert not step.compiled
+
+
+def test_energy_is_kept_while_it_trains_for_the_attempt_after_a_kill(
+    dataset: Dataset, parent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(regularly, "INTERVAL_SECONDS", 0.01)
+    seen: list[float] = []
+
+    def wait_in_the_first_epoch() -> None:
+        while not seen and not (tmp_path / "member/energy.json").exists():
+            time.sleep(0.01)
+        seen.append(1.0)
+
+    trained(dataset, parent, tmp_path / "member", should_stop=wait_in_the_first_epoch)
+    assert len(seen) > 1
 
 
 def test_stopped_training_is_a_lower_bound(dataset: Dataset, parent: str, tmp_path: Path) -> None:

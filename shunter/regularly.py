@@ -1,0 +1,41 @@
+"""Something that is done every few seconds beside the work, so that a kill loses no more than what came since."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from shunter.errors import ShunterError
+
+INTERVAL_SECONDS = 2.0
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def regularly(work: Callable[[], None]) -> Iterator[None]:
+    """Call `work` in a thread of its own every few seconds while the block runs.
+
+    What goes wrong there is said once for each reason and ends nothing: the block itself will come across a full disk.
+
+    Args:
+        work: Function that may be called while the block works.
+    """
+    ended = threading.Event()
+
+    def repeat() -> None:
+        said = set()
+        while not ended.wait(INTERVAL_SECONDS):
+            try:
+                work()
+            except ShunterError as error:
+                if str(error) not in said:
+                    log.warning("%s", error)
+                said.add(str(error))
+
+    thread = threading.Thread(target=repeat, name="regularly", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
