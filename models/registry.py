@@ -19,6 +19,8 @@ from models.families.dmt import DMT
 from models.families.dnn import DNN
 from models.families.family import Family
 from models.families.finalmlp import FINALMLP
+from models.families.fm import FM
+from models.families.lr import LR
 from models.families.sequence import SEQUENCE
 from models.graph.registry import GRAPH_FAMILIES
 from models.layers import initialise_linear
@@ -39,6 +41,8 @@ FAMILIES: dict[str, Family] = {
         DHEN,
         DMT,
         SEQUENCE,
+        LR,
+        FM,
     )
 }
 

@@ -22,6 +22,10 @@ class Family:
             or `[batch, tasks]` where `Features.tasks` names several. A builder raises a `RequestError` for options
             beyond the family's limits.
         ranges: Values that a search tries for each of the family's own options.
+        dims: Values that a search tries for `embedding_dim`; empty leaves them to the size of the data.
+        learned_with: Settings that models of this family are learned with where nothing else is searched or asked for,
+            by their names in `engine.config.Hyperparameters`.
+        has_hidden_layers: Whether its models have MLPs, so that their widths and dropout can be searched.
         is_in_auto: Whether the model `auto` may become this family: it takes any click log, and gives a probability.
         mixes_widths: Whether its tables may differ in width (`ModelSpec.table_dims`).
         reads_positions: Whether it reads histories id by id: then `pooled` has a bag for each position, and `forward`
@@ -32,6 +36,9 @@ class Family:
     spec: type[ModelSpec]
     layers: Callable[[Any, Any], nn.Module]
     ranges: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    dims: tuple[int, ...] = ()
+    learned_with: Mapping[str, Any] = field(default_factory=dict)
+    has_hidden_layers: bool = True
     is_in_auto: bool = False
     mixes_widths: bool = True
     reads_positions: bool = False

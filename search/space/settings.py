@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import Field
@@ -41,7 +41,10 @@ class SearchSpace(Frozen):
         default=("dlrm",), min_length=1, description="Model families; of several the search chooses one too."
     )
     embedding_dims: tuple[int, ...] = Field(default=(4, 8, 16), description="Widths of the embeddings.")
-    top_widths: tuple[int, ...] = Field(default=(64, 128, 256), description="First hidden width above interactions.")
+    top_widths: tuple[int, ...] = Field(
+        default=(64, 128, 256),
+        description="First hidden width above interactions; empty for families without hidden layers.",
+    )
     most_top_layers: int = Field(default=3, ge=1, description="Most hidden layers above the interactions.")
     bottom_widths: tuple[int, ...] = Field(
         default=(32, 64, 128), description="First hidden width over the dense features; empty where there are none."
@@ -73,6 +76,8 @@ class SearchSpace(Frozen):
         `AUTO_FAMILIES`.
         """
         families = AUTO_FAMILIES if family == AUTO else (family,)
+        known = [FAMILIES[name] for name in families]
+        has_hidden_layers = any(one.has_hidden_layers for one in known)
         rows = dataset.splits["train"].rows
         widest = min(max(2 ** int(math.log2(max(rows, 1)) / 2), 128), 512)
         middle = 16 if rows >= 10_000_000 else 8 if rows >= 1_000_000 else 4
@@ -80,12 +85,14 @@ class SearchSpace(Frozen):
             families=families,
             options={
                 **{name: values for family in families for name, values in family_options(family).items()},
-                **(TASK_OPTIONS if dataset.features.tasks else {}),
+                **(TASK_OPTIONS if dataset.features.tasks and has_hidden_layers else {}),
             },
             task_weights=task_weights,
-            embedding_dims=(middle, 2 * middle, 4 * middle),
-            top_widths=tuple(width for width in (32, 64, 128, 256, 512) if widest // 4 <= width <= widest),
-            bottom_widths=(32, 64, 128) if dataset.features.dense else (),
+            embedding_dims=known[0].dims if len(known) == 1 and known[0].dims else (middle, 2 * middle, 4 * middle),
+            top_widths=tuple(width for width in (32, 64, 128, 256, 512) if widest // 4 <= width <= widest)
+            if has_hidden_layers
+            else (),
+            bottom_widths=(32, 64, 128) if dataset.features.dense and has_hidden_layers else (),
         )
 
     def suggest(self, trial: "Trial") -> Parameters:
@@ -96,9 +103,15 @@ class SearchSpace(Frozen):
         parameters: Parameters = {
             **({"family": family} if len(self.families) > 1 else {}),
             "embedding_dim": trial.suggest_categorical("embedding_dim", self.embedding_dims),
-            "top_width": trial.suggest_categorical("top_width", self.top_widths),
-            "top_layers": trial.suggest_int("top_layers", 1, self.most_top_layers),
-            "dropout": trial.suggest_float("dropout", 0.0, self.most_dropout),
+            **(
+                {
+                    "top_width": trial.suggest_categorical("top_width", self.top_widths),
+                    "top_layers": trial.suggest_int("top_layers", 1, self.most_top_layers),
+                    "dropout": trial.suggest_float("dropout", 0.0, self.most_dropout),
+                }
+                if self.top_widths
+                else {}
+            ),
             "dense_learning_rate": trial.suggest_float("dense_learning_rate", *self.dense_learning_rates, log=True),
             "embedding_learning_rate": trial.suggest_float(
                 "embedding_learning_rate", *self.embedding_learning_rates, log=True
@@ -125,9 +138,15 @@ class SearchSpace(Frozen):
         return {
             **({"family": self.families} if len(self.families) > 1 else {}),
             "embedding_dim": self.embedding_dims,
-            "top_width": self.top_widths,
-            "top_layers": tuple(range(1, self.most_top_layers + 1)),
-            "dropout": tuple(share * self.most_dropout for share in (0.0, 0.2, 0.4, 0.6, 1.0)),
+            **(
+                {
+                    "top_width": self.top_widths,
+                    "top_layers": tuple(range(1, self.most_top_layers + 1)),
+                    "dropout": tuple(share * self.most_dropout for share in (0.0, 0.2, 0.4, 0.6, 1.0)),
+                }
+                if self.top_widths
+                else {}
+            ),
             **rates,
             **(
                 {"bottom_width": self.bottom_widths, "bottom_layers": tuple(range(1, self.most_bottom_layers + 1))}
@@ -145,13 +164,19 @@ class SearchSpace(Frozen):
     def default(self, family: str | None = None) -> Parameters:
         """The defaults of `ModelSpec` and `Hyperparameters`, moved into the ranges; of the first family or another."""
         family = family or self.families[0]
-        spec, hyperparameters = model_spec(family), Hyperparameters()
+        spec, hyperparameters = model_spec(family), default_hyperparameters(family)
         parameters: Parameters = {
             **({"family": family} if len(self.families) > 1 else {}),
             "embedding_dim": nearest_choice(spec.embedding_dim, self.embedding_dims),
-            "top_width": nearest_choice(spec.top_widths[0], self.top_widths),
-            "top_layers": min(len(spec.top_widths), self.most_top_layers),
-            "dropout": min(spec.dropout, self.most_dropout),
+            **(
+                {
+                    "top_width": nearest_choice(spec.top_widths[0], self.top_widths),
+                    "top_layers": min(len(spec.top_widths), self.most_top_layers),
+                    "dropout": min(spec.dropout, self.most_dropout),
+                }
+                if self.top_widths
+                else {}
+            ),
             "dense_learning_rate": _into(hyperparameters.dense_learning_rate, self.dense_learning_rates),
             "embedding_learning_rate": _into(hyperparameters.embedding_learning_rate, self.embedding_learning_rates),
         }
@@ -173,12 +198,13 @@ class SearchSpace(Frozen):
             family,
             embedding_dim=parameters["embedding_dim"],
             bottom_widths=bottom,
-            top_widths=_halving(parameters["top_width"], parameters["top_layers"]),
-            dropout=parameters["dropout"],
+            top_widths=_halving(parameters["top_width"], parameters["top_layers"]) if self.top_widths else (),
+            dropout=parameters.get("dropout", 0.0),
             **{option: _from_choice(family, option, parameters[option]) for option in self._options_of(family)},
             tower_fields=self.tower_partitions[parameters["tower_partition"]] if self.tower_partitions else (),
         )
-        hyperparameters = Hyperparameters(
+        hyperparameters = replace(
+            default_hyperparameters(family),
             dense_learning_rate=parameters["dense_learning_rate"],
             embedding_learning_rate=parameters["embedding_learning_rate"],
             task_weights=self.task_weights,
@@ -188,6 +214,11 @@ class SearchSpace(Frozen):
     def _options_of(self, family: str) -> Choices:
         own = {option.name for option in fields(FAMILIES[family].spec)}
         return {option: choices for option, choices in self.options.items() if option in own}
+
+
+def default_hyperparameters(family: str) -> Hyperparameters:
+    """What a family is learned with where nothing is searched."""
+    return Hyperparameters(**FAMILIES[family].learned_with)
 
 
 def family_options(family: str) -> Choices:

@@ -12,9 +12,10 @@ class ModelRequest(Group, frozen=True, title="Model"):
 
     model: str = Field(
         default="dlrm",
-        description="Model family: dlrm, dnn, deepfm, dcnv2, finalmlp, dhen, dmt or sequence; or auto, which lets "
-        "tuning choose among the first six; or, to rank items along "
-        "a graph, lightgcn, sage or hetero, which is trained once, whatever --trials and --ensemble-size say.",
+        description="Model family: dlrm, dnn, deepfm, dcnv2, finalmlp, dhen, dmt or sequence; lr or fm, a "
+        "logistic regression or a factorisation machine; or auto, which lets tuning choose among the first six; or, to "
+        "rank items along a graph, lightgcn, sage or hetero, which is trained once, whatever --trials and "
+        "--ensemble-size say.",
     )
     towers: int | None = Field(
         default=None,

@@ -149,8 +149,9 @@ def test_models_of_mixed_tables_score_alike_after_they_were_stored(family: str, 
     if family == "sequence":
         history = CategoricalFeature(name="seen", rows=30, multi_valued=True, length=4, table="item")
         features = replace(FEATURES, categorical=(*FEATURES.categorical[:2], history, FEATURES.categorical[2]))
-    dims = () if family == "deepfm" else SPEC.table_dims
-    spec = model_spec(**{**SPEC.to_dict(), "family": family, "table_dims": dims})
+    dims = SPEC.table_dims if FAMILIES[family].mixes_widths else ()
+    hidden = {} if FAMILIES[family].has_hidden_layers else {"bottom_widths": (), "top_widths": ()}
+    spec = model_spec(**{**SPEC.to_dict(), "family": family, "table_dims": dims, **hidden})
     model = build_model(spec, features, seed=1)
     bags = [[[i * 7 % field.rows, 0][: 1 + field.multi_valued] for i in range(6)] for field in features.categorical]
     inputs = torch.randn(6, 1), *as_tensors(bags)

@@ -372,9 +372,10 @@ def test_the_example_of_how_to_add_a_model_works(monkeypatch: pytest.MonkeyPatch
 
 
 TASKS = replace(FEATURES, tasks=("click", "conversion", "like"))
+DEEP = [name for name, family in FAMILIES.items() if family.has_hidden_layers]
 TASK_SPECS = {
     **{family: SPECS[family] for family in FAMILIES},
-    **{f"{family} with towers": replace(SPECS[family], task_tower_width=8) for family in FAMILIES},
+    **{f"{family} with towers": replace(SPECS[family], task_tower_width=8) for family in DEEP},
     "finalmlp heads": replace(SPECS["finalmlp gated"], task_tower_width=8),
 }
 every_task_spec = pytest.mark.parametrize("spec", TASK_SPECS.values(), ids=TASK_SPECS.keys())
@@ -398,7 +399,7 @@ def test_several_tasks_share_a_body_and_each_has_a_head_of_its_own(spec: ModelSp
     own = {
         name for name in shared if reached[0][name].shape[0] == 3 and not (reached[0][name] * reached[1][name]).any()
     }
-    assert shared - own, "nothing is shared"
+    assert shared - own or spec.family == "lr", "nothing is shared"
     assert own or set(reached[0]) != set(reached[1]), "no task has weights of its own"
 
 

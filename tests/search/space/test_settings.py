@@ -13,7 +13,7 @@ from engine.data.dataset import Dataset, SplitStatistics
 from models.names import AUTO, AUTO_FAMILIES
 from models.registry import FAMILIES, build_layers, check_spec, model_spec
 from models.spec import CategoricalFeature, Features
-from search.space.settings import SearchSpace
+from search.space.settings import SearchSpace, default_hyperparameters
 
 
 def dataset_of(train_rows: int, dense: int = 2) -> Dataset:
@@ -54,7 +54,7 @@ def test_every_point_is_a_model_that_can_be_built(rows: int, dense: int, seed: i
         with torch.device("meta"):
             build_layers(spec, dataset.features)
         assert all(width >= 1 for width in (*spec.bottom_widths, *spec.top_widths))
-        assert bool(spec.bottom_widths) == bool(dense)
+        assert bool(spec.bottom_widths) == bool(dense and FAMILIES[family].has_hidden_layers)
         low, high = space.dense_learning_rates
         assert low <= hyperparameters.dense_learning_rate <= high
 
@@ -63,7 +63,7 @@ def test_every_point_is_a_model_that_can_be_built(rows: int, dense: int, seed: i
 @pytest.mark.parametrize("rows", [1, 80_000, 45_000_000])
 def test_default_model_is_in_the_space_of_every_size(rows: int, family: str) -> None:
     space = SearchSpace.for_dataset(dataset_of(rows), family)
-    assert space.build(space.default()) == (model_spec(family=family), Hyperparameters())
+    assert space.build(space.default()) == (model_spec(family=family), default_hyperparameters(family))
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     study.enqueue_trial(space.default())
     assert space.suggest(study.ask()) == space.default()

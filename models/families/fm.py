@@ -1,0 +1,97 @@
+"""The factorisation machine of second order (Rendle, ICDM 2010): a logistic regression, and a product for each pair."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from models.families.family import Family
+from models.families.linear import LinearTerm, check_no_hidden_layers
+from models.layers import full_precision
+from models.spec import Features, ModelSpec
+from shunter.errors import RequestError
+
+
+@dataclass(frozen=True, kw_only=True)
+class FmSpec(ModelSpec):
+    """A factorisation machine; a row of `embedding_dim` numbers holds the factors of an id and its weights."""
+
+    family: ClassVar[str] = "fm"
+
+    bottom_widths: tuple[int, ...] = ()
+    top_widths: tuple[int, ...] = ()
+
+
+class FmLayers(nn.Module):
+    """All of a factorisation machine but its tables.
+
+    Equation 1 of the paper, `logit = b + sum_i w_i x_i + sum_{i<j} <v_i, v_j> x_i x_j`, goes over the ids of a sample,
+    whose `x` is 1, and the dense features. A row of a table holds the factors `v` of an id, and in its last number the
+    weight `w`, or with several tasks in its last numbers that of each. The sum over pairs is that of lemma 3.1,
+    `((sum_i v_i)^2 - sum_i v_i^2) / 2` summed over the factors. What is looked up of a bag of ids is their sum, so a
+    bag counts as one feature.
+
+    Several tasks share the factors, which each weighs by numbers of its own, all one at first.
+
+    Args:
+        spec: Width of the rows.
+        features: Features that come in.
+    """
+
+    def __init__(self, spec: FmSpec, features: Features) -> None:
+        super().__init__()
+        check_no_hidden_layers(spec)
+        self.tasks = features.outputs
+        factors = spec.embedding_dim - self.tasks
+        if factors < 1:
+            raise RequestError(
+                f"A row of {spec.embedding_dim} numbers has no factors beside a weight for each of {self.tasks} "
+                f"labels: use a larger embedding_dim."
+            )
+        self.linear = LinearTerm(features)
+        self.pairs = PairSum(len(features.dense), factors, self.tasks)
+
+    def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
+        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.families.family.Family` says."""
+        factors, weights = pooled[:, :, : -self.tasks], pooled[:, :, -self.tasks :]
+        return (self.linear(dense) + weights.sum(1) + self.pairs(dense, factors)).squeeze(1)
+
+
+class PairSum(nn.Module):
+    """The sum of the products of all pairs of features.
+
+    Args:
+        dense: Dense features, each with factors of its own, normal with deviation 0.01 at first.
+        factors: Numbers of a vector of factors.
+        tasks: Tasks that share them.
+    """
+
+    def __init__(self, dense: int, factors: int, tasks: int) -> None:
+        super().__init__()
+        self.factors = nn.Parameter(0.01 * torch.randn(dense, factors)) if dense else None
+        self.task_weights = nn.Parameter(torch.ones(tasks, factors)) if tasks > 1 else None
+
+    def forward(self, dense: Tensor, factors: Tensor) -> Tensor:
+        """`[batch, dense features]` and `[batch, tables, factors]` to `[batch, tasks]`."""
+        with full_precision(factors):
+            total, squares = factors.sum(1), factors.square().sum(1)
+            if self.factors is not None:
+                total = total + dense.float() @ self.factors
+                squares = squares + dense.float().square() @ self.factors.square()
+            pairs = (total.square() - squares) / 2
+            return pairs.sum(1, keepdim=True) if self.task_weights is None else pairs @ self.task_weights.t()
+
+
+FM = Family(
+    spec=FmSpec,
+    layers=FmLayers,
+    has_hidden_layers=False,
+    mixes_widths=False,
+    learned_with={
+        "dense_learning_rate": 0.01,
+        "embedding_learning_rate": 0.02,
+        "embedding_l2": 1e-4,
+        "embedding_initial_bound": 0.02,
+    },
+)

@@ -1,0 +1,48 @@
+"""What the families without hidden layers share: the linear term, and the options that they do not have."""
+
+from dataclasses import fields
+
+import torch
+from torch import Tensor, nn
+
+from models.layers import full_precision
+from models.spec import Features, ModelSpec
+from shunter.errors import RequestError
+
+HIDDEN_OPTIONS = ("bottom_widths", "top_widths", "dropout", "batch_norm", "task_tower_width")
+
+
+class LinearTerm(nn.Module):
+    """A weight for each dense feature and a bias, for each task: zero at first, in float32 under autocast too.
+
+    Args:
+        features: Features that come in.
+    """
+
+    def __init__(self, features: Features) -> None:
+        super().__init__()
+        count = len(features.dense)
+        self.weight = nn.Parameter(torch.zeros(features.outputs, count)) if count else None
+        self.bias = nn.Parameter(torch.zeros(features.outputs))
+
+    def forward(self, dense: Tensor) -> Tensor:
+        """`[batch, dense features]` to `[batch, tasks]`."""
+        if self.weight is None:
+            return self.bias.expand(len(dense), -1)
+        with full_precision(dense):
+            return nn.functional.linear(dense.float(), self.weight, self.bias)
+
+
+def check_no_hidden_layers(spec: ModelSpec) -> None:
+    """Refuse options of hidden layers, so that none is silently ignored.
+
+    Raises:
+        RequestError: One of them is not at its default.
+    """
+    defaults = {option.name: option.default for option in fields(spec)}
+    for name in HIDDEN_OPTIONS:
+        if getattr(spec, name) != defaults[name]:
+            raise RequestError(
+                f"The option {name} does nothing in a model of family {spec.family!r}, which has no hidden layers: "
+                "leave it out."
+            )
