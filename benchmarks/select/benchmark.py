@@ -2,8 +2,9 @@
 
 Two replays: Zeus' recurring trainings (batch size, power cap and GPU under three objectives; `zeus.py`), and Gavel's
 throughput table (GPU type of jobs that never ran on it; `gavel.py`). What plays is the product's own path with its
-defaults: `choose`, over a store and a machine that are backed by the tables (`product.py`). Its constants were set on
-other recorded trainings (`work_priors.py`, `planner/history/priors.py`). Other tables of the same form can be scored:
+defaults, over a store and a machine that are backed by the tables (`product.py`, `gavel_product.py`). Its constants
+were set on other recorded trainings (`work_priors.py`) or are round numbers set on none. Other tables of the same form
+can be scored:
 
     python -m benchmarks.select --zeus DIR --gpus V100,P100 --gavel FILE
 """

@@ -14,19 +14,9 @@ from hardware.catalogue.rows import AcceleratorRow, Catalogue
 from hardware.cost.cost_model import CostModel
 from hardware.cost.residual import StepObservation, scaled
 from hardware.types import Placement, Prediction, Workload
-from planner.history.transfer import Priors, Situation, Traits, estimate
+from planner.history.transfer import Situation, Traits, estimate
 from shunter.errors import RequestError
 
-# The prediction already holds the sizes of workload, batch and accelerator: what is left is smaller than the amounts.
-RATIO_PRIORS = Priors(
-    family=0.3,
-    batch=0.2,
-    accelerator=0.5,
-    family_on_accelerator=0.2,
-    batch_on_accelerator=0.1,
-    all_three=0.1,
-    batch_exponent=0.0,
-)
 MOST_STEPS = 300  # the newest; the work grows with their number cubed
 
 
@@ -56,14 +46,16 @@ def with_fleet(
     plain = _without_lists(workload)
     rows = [promises.known_row(placement.accelerator) for placement, _ in predictions]
     asked = [_situation(plain, placement, row) for (placement, _), row in zip(predictions, rows, strict=True)]
-    ratios = estimate(seen, asked, priors=RATIO_PRIORS)
+    ratios = estimate(seen, asked)
     corrected = []
     for (placement, prediction), row, mean, deviation in zip(
         predictions, rows, ratios.mean, ratios.deviation, strict=True
     ):
         # The prediction may know more of the workload than past runs keep: the ratio belongs to what they keep.
         log_seconds = math.log(promises.step_seconds(plain, placement, row)) + float(mean)
-        corrected.append(scaled(prediction, log_seconds - math.log(prediction.step_seconds), float(deviation)))
+        # What comes differs from what is believed by the noise of one more measurement.
+        doubt = math.hypot(float(deviation), ratios.noise)
+        corrected.append(scaled(prediction, log_seconds - math.log(prediction.step_seconds), doubt))
     return corrected
 
 

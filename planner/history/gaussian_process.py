@@ -100,6 +100,21 @@ def regress(kernel: Kernel, seen: Observations, queries: np.ndarray, level: Leve
     return Posterior(mean, shifting(queries, queries) - cross @ cho_solve(factor, cross.T))
 
 
+def log_evidence(kernel: Kernel, seen: Observations, level: Level | None = None) -> float:
+    """Logarithm of how likely the values were under this prior, but for a constant.
+
+    Args:
+        kernel: Prior covariance.
+        seen: What was seen; at least one observation.
+        level: Prior belief in the mean of all values; unknown by default.
+    """
+    level = level or Level(float(seen.values.mean()))
+    covariance = kernel(seen.inputs, seen.inputs) + level.deviation**2 + np.diag(seen.noise**2 + JITTER)
+    factor = cho_factor(covariance, lower=True)
+    away = seen.values - level.mean
+    return -0.5 * float(away @ cho_solve(factor, away)) - float(np.log(np.diag(factor[0])).sum())
+
+
 def with_lower_bounds(
     kernel: Kernel,
     seen: Observations,

@@ -1,29 +1,32 @@
-"""What a sample costs on an accelerator, from what other workloads cost there and the same workload cost elsewhere.
+"""By how much a step takes longer than was promised, from other workloads there and the same workload elsewhere.
 
-The logarithm of an amount per sample (seconds, joules, money) is a sum of effects: of the workload, of its batch size,
-of the accelerator, and of each meeting the others (a Gaussian process with an analysis-of-variance kernel; Durrande et
-al., "ANOVA kernels and RKHS of zero mean functions", 2013). Workloads are alike when they are of one family and their
-demands are close, accelerators when their catalogue figures are, so a workload never seen on an accelerator is judged
-by its likes there and by itself elsewhere. That is how a job that runs slower on the newer GPU is noticed: peak rates
-alone never tell.
+The logarithm of the ratio is a sum of effects: of the workload, of its batch size, of the accelerator, and of each
+meeting the others (a Gaussian process with an analysis-of-variance kernel; Durrande et al., "ANOVA kernels and RKHS of
+zero mean functions", 2013). Workloads are alike when they are of one family and their demands are close, accelerators
+when their catalogue figures are, so a workload never seen on an accelerator is judged by its likes there and by itself
+elsewhere. That is how a job that runs slower on the newer GPU is noticed: peak rates alone never tell.
+
+How far promises err is another matter for every store of runs: all effects together are believed to be as large as
+makes what was seen most likely (type II maximum likelihood; MacKay, "Bayesian interpolation", 1992), among a few
+multiples of what is believed beforehand.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from hardware.catalogue.rows import AcceleratorRow
-from planner.history.gaussian_process import Observations, Posterior, regress, similarity
+from planner.history.gaussian_process import Kernel, Observations, Posterior, log_evidence, regress, similarity
 
 
 @dataclass(frozen=True)
 class Priors:
-    """What the effects are believed to be worth before anything was seen.
+    """What the effects are believed to be worth before anything was seen; round numbers, set on no table.
 
     Attributes:
-        family: Standard deviation of the natural logarithm between kinds of models.
+        family: Standard deviation of the natural logarithm between kinds of workloads.
         batch: Standard deviation between distant batch sizes of one kind.
         accelerator: Standard deviation between accelerators that have nothing in common.
         family_on_accelerator: Standard deviation of a kind's liking for an accelerator, beyond what each of them is
@@ -34,25 +37,23 @@ class Priors:
         octaves: Power of two within which batch sizes and counts tell of each other.
         catalogue_distance: Power of e within which the rates of accelerators tell of each other.
         demand_distance: Power of e within which the demands of workloads of one kind tell of each other.
-        batch_exponent: Exponent of the batch size in the amount per sample. A step takes between the same whatever its
-            batch and in proportion to it, so it is between -1 and 0; large batches, of which most are measured, are
-            near 0.
     """
 
-    family: float = 2.0
-    batch: float = 1.0
-    accelerator: float = 1.0
-    family_on_accelerator: float = 0.5
-    batch_on_accelerator: float = 0.3
-    all_three: float = 0.4
+    family: float = 0.3
+    batch: float = 0.2
+    accelerator: float = 0.5
+    family_on_accelerator: float = 0.2
+    batch_on_accelerator: float = 0.1
+    all_three: float = 0.1
     noise: float = 0.15
     octaves: float = 2.0
     catalogue_distance: float = 1.0
     demand_distance: float = 1.0
-    batch_exponent: float = -0.25
 
 
 PRIORS = Priors()
+SPREADS = (1.0, 2.0, 4.0)  # multiples of the deviations of all effects; the noise stays
+SPREAD_OCTAVES = 1.0  # standard deviation of the belief in them, about 1
 
 
 @dataclass(frozen=True)
@@ -97,25 +98,26 @@ class Situation:
 def estimate(
     seen: Sequence[tuple[Situation, float]], asked: Sequence[Situation], *, priors: Priors = PRIORS
 ) -> Posterior:
-    """Belief about the natural logarithm of the amount per sample in the situations asked for.
+    """Belief about the natural logarithm of the ratio in the situations asked for.
 
     Args:
-        seen: Situations with the positive amount per sample that was measured, at least one.
+        seen: Situations with the positive ratio that was measured, at least one.
         asked: Situations to judge.
         priors: Beliefs beforehand.
     """
-    situations = [*(situation for situation, _ in seen), *asked]
-    covariance = _covariance(situations, priors)
-    slope = priors.batch_exponent * np.log([situation.batch_size for situation in situations])
-    values = np.log([amount for _, amount in seen]) - slope[: len(seen)]
-    index = np.arange(len(situations))[:, None]
+    covariance = _covariance([*(situation for situation, _ in seen), *asked], priors)
+    index = np.arange(len(covariance))[:, None]
+    values = np.log([ratio for _, ratio in seen])
     observations = Observations(index[: len(seen)], values, np.full(len(seen), priors.noise))
 
-    def kernel(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        return covariance[np.ix_(first[:, 0], second[:, 0])]
+    def kernel(spread: float) -> Kernel:
+        return lambda first, second: spread**2 * covariance[np.ix_(first[:, 0], second[:, 0])]
 
-    belief = regress(kernel, observations, index[len(seen) :])
-    return Posterior(belief.mean + slope[len(seen) :], belief.covariance)
+    def likelihood(spread: float) -> float:
+        return log_evidence(kernel(spread), observations) - 0.5 * (math.log2(spread) / SPREAD_OCTAVES) ** 2
+
+    belief = regress(kernel(max(SPREADS, key=likelihood)), observations, index[len(seen) :])
+    return replace(belief, noise=priors.noise)
 
 
 def _covariance(situations: Sequence[Situation], priors: Priors) -> np.ndarray:
