@@ -26,6 +26,7 @@ from planner.describe import describe, job_size, spec_of
 from planner.explain.elsewhere import better_elsewhere
 from planner.explore import PastJob, explored
 from planner.history import History, data_key
+from planner.predict.core_scaling import CoreScaling
 from planner.predict.observe import measured_before, probe_observations
 from planner.predict.power import PowerLimits, device_power_limits
 from planner.predict.predicted import absent_candidates, predicted_candidates, with_quality, with_work
@@ -100,13 +101,14 @@ def choose(
     if job.past.runs():
         probes.measure_further(FURTHER_SIZES)
     probes.measure_power_limits(power_limits)
-    elsewhere = job.learned(absent_candidates(job.workload, absent, job.history, job.batch_sizes))
+    scaling = CoreScaling.of(probes.candidates())
+    elsewhere = job.learned(absent_candidates(job.workload, absent, job.history, job.batch_sizes, scaling))
     mentioned: list[str] = []
     if offers == LOCAL_OFFERS:
         unasked = priced(catalogue_offers(ALL_OFFERS, profiles), prices)
         leader = rank(probes.candidates(), job.terms).table[0]
         sizes = sorted({leader.candidate.placement.batch_size, max(job.batch_sizes)})
-        not_here = job.learned(absent_candidates(job.workload, unasked, job.history, sizes))
+        not_here = job.learned(absent_candidates(job.workload, unasked, job.history, sizes, scaling))
         mentioned = better_elsewhere(leader, not_here, job.terms)
     notes = [*job.notes(), *_price_notes(here, absent)]
 

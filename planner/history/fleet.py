@@ -7,7 +7,7 @@ catalogue its promise stays.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from hardware.catalogue.offers import catalogue_profile
 from hardware.catalogue.rows import AcceleratorRow, Catalogue
@@ -17,6 +17,7 @@ from hardware.types import Placement, Prediction, Workload
 from planner.history.transfer import Situation, Traits, estimate
 from shunter.errors import RequestError
 
+CoreFactor = Callable[[Placement], float]
 MOST_STEPS = 300  # the newest; the work grows with their number cubed
 
 
@@ -25,6 +26,7 @@ def with_fleet(
     predictions: Sequence[tuple[Placement, Prediction]],
     steps: Sequence[StepObservation],
     catalogue: Catalogue,
+    core_factor: CoreFactor = lambda _: 1.0,
 ) -> list[Prediction]:
     """Predictions from the catalogue, set right by what was measured on these accelerators and their likes.
 
@@ -33,8 +35,10 @@ def with_fleet(
         predictions: Predictions for placements on accelerators of the catalogue, which bear its names.
         steps: Steps measured anywhere.
         catalogue: Catalogue of accelerators.
+        core_factor: How much longer a step takes on a placement's threads than if each did its part; it is in the
+            predictions already.
     """
-    promises = _Promises(catalogue)
+    promises = _Promises(catalogue, core_factor)
     seen = [
         (_situation(step.workload, step.placement, row), step.measured_seconds / promised)
         for step in steps[-MOST_STEPS:]
@@ -62,8 +66,8 @@ def with_fleet(
 class _Promises:
     """Step times by the catalogue alone; rows and models are looked up once."""
 
-    def __init__(self, catalogue: Catalogue) -> None:
-        self._catalogue = catalogue
+    def __init__(self, catalogue: Catalogue, core_factor: CoreFactor) -> None:
+        self._catalogue, self._core_factor = catalogue, core_factor
         self._rows: dict[str, AcceleratorRow | None] = {}
         self._models: dict[str, CostModel] = {}
 
@@ -87,7 +91,8 @@ class _Promises:
         if row.name not in self._models:
             self._models[row.name] = CostModel(catalogue_profile(row, catalogue=self._catalogue))
         there = placement.model_copy(update={"accelerator": row.name})
-        return self._models[row.name].predict(workload, there).step_seconds
+        seconds = self._models[row.name].predict(workload, there).step_seconds
+        return seconds * self._core_factor(placement) if row.kind == "cpu" else seconds
 
 
 def _situation(workload: Workload, placement: Placement, row: AcceleratorRow) -> Situation:

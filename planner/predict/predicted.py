@@ -12,6 +12,7 @@ from planner.assessment import Candidate
 from planner.candidates.offers import Offer
 from planner.candidates.placements import placements
 from planner.history import History, with_fleet
+from planner.predict.core_scaling import CoreScaling
 
 LEAST_CHANCE = 0.01
 COUNTS = (1, 2, 4, 8)  # of one accelerator, rented together in one machine
@@ -53,12 +54,30 @@ def predicted_candidates(
 
 
 def absent_candidates(
-    workload: Workload, offers: Sequence[Offer], history: History, sizes: Sequence[int] | None = None
+    workload: Workload,
+    offers: Sequence[Offer],
+    history: History,
+    sizes: Sequence[int] | None = None,
+    scaling: CoreScaling = CoreScaling(),  # noqa: B008 - frozen
 ) -> list[Candidate]:
-    """Every placement on accelerators that are not here, set right by what was measured on them elsewhere."""
+    """Every placement on accelerators that are not here, set right by what was measured on them elsewhere.
+
+    Args:
+        workload: Demand of the training.
+        offers: Accelerators of the catalogue.
+        history: Past runs.
+        sizes: Batch sizes; if None, those that suit the number of samples.
+        scaling: What processors gain from their cores.
+    """
     promised = predicted_candidates(workload, offers, sizes=sizes)
-    predictions = [(candidate.placement, candidate.prediction) for candidate in promised]
-    right = with_fleet(workload, predictions, history.unlimited_steps, load_catalogue()) if promised else []
+    if not promised:
+        return []
+    processors = {offer.name for offer in offers if offer.profile.accelerator.kind == "cpu"}
+    predictions = [
+        (one.placement, scaling.scaled(one) if one.placement.accelerator in processors else one.prediction)
+        for one in promised
+    ]
+    right = with_fleet(workload, predictions, history.unlimited_steps, load_catalogue(), scaling.factor)
     return [
         candidate.model_copy(update={"prediction": found}) for candidate, found in zip(promised, right, strict=True)
     ]
