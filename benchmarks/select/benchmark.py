@@ -36,7 +36,9 @@ def main() -> None:
     name = "select" if is_usual else "select.other"
     before = RESULTS / f"{name}.json"
     kept = json.loads(before.read_text()) if arguments.only and before.exists() else {"headline": {}, "details": {}}
-    figures, details = kept["headline"], kept["details"]
+    others = {"zeus": "gavel", "gavel": "zeus"}.get(arguments.only, "")
+    figures = {key: value for key, value in kept["headline"].items() if key.startswith(others)}
+    details = kept["details"]
     if arguments.only != "gavel":
         zeus = _replay_zeus(arguments, seeds)
         figures |= _headline(zeus)
