@@ -18,7 +18,7 @@ from ingestion.sample import MOST_ROWS, sample_of
 from ingestion.schema import Schema, parse_schema
 from ingestion.sources.criteo import CriteoSource
 from ingestion.sources.guard import check_words
-from ingestion.sources.named import is_named
+from ingestion.sources.names import is_named
 from ingestion.sources.open import find_files, format_of_files, name_of, source_of
 from ingestion.sources.recognise import likely_delimiter
 from ingestion.sources.tabular import CsvSource, ParquetSource, TableChunk, see_times

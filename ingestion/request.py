@@ -2,7 +2,7 @@
 
 from engine.data.dataset import Dataset
 from ingestion.cache import IngestReport, ingest_source
-from ingestion.sources.named import with_histories
+from ingestion.sources.names import with_histories
 from ingestion.sources.open import open_source
 from models.registry import reads_positions
 from shunter.requests import JobRequest

@@ -6,28 +6,13 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from tracking.convention import ENERGY_METRICS, QUALITY_METRICS, TOTAL_SECONDS, RunKind
+from tracking.convention import RunKind
+from tracking.listing import COLUMNS, list_trainings
 from tracking.store import EXPERIMENT, has_store, open_store, tracking_errors
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run as MlflowRun
-
-# Column of the list -> the kind of entry and its name in the convention.
-COLUMNS = {
-    "data": ("params", "data.name"),
-    "model": ("params", "request.model"),
-    "objective": ("params", "request.objective"),
-    "placement": ("params", "placement.label"),
-    "test_auc": ("metrics", "quality.test.auc"),
-    "test_ne": ("metrics", "quality.test.ne"),
-    "validation_auc": ("metrics", QUALITY_METRICS["auc"]),
-    "validation_ne": ("metrics", QUALITY_METRICS["ne"]),
-    "total_seconds": ("metrics", TOTAL_SECONDS),
-    "energy_joules": ("metrics", ENERGY_METRICS["joules"]),
-    "energy_source": ("tags", "energy.source"),
-    "registered": ("tags", "model.registered"),
-}
 
 
 def list_runs(limit: int = 20) -> pd.DataFrame:
@@ -42,28 +27,9 @@ def list_runs(limit: int = 20) -> pd.DataFrame:
     Raises:
         TrackingError: the store cannot be read.
     """
-    runs = []
-    if has_store():
-        client = open_store().mlflow
-        with tracking_errors():
-            experiment = client.get_experiment_by_name(EXPERIMENT)
-            if experiment is not None:
-                runs = client.search_runs(
-                    [experiment.experiment_id],
-                    "tags.`run.kind` = 'train'",
-                    max_results=limit,
-                    order_by=["attributes.start_time DESC"],
-                )
-    rows = [
-        {
-            "run_id": run.info.run_id,
-            "started": pd.Timestamp(run.info.start_time, unit="ms", tz="UTC"),
-            "status": run.info.status,
-            **{column: getattr(run.data, kind).get(name) for column, (kind, name) in COLUMNS.items()},
-        }
-        for run in runs
-    ]
-    return pd.DataFrame(rows, columns=pd.Index(["run_id", "started", "status", *COLUMNS]))
+    frame = pd.DataFrame(list_trainings(limit), columns=pd.Index(["run_id", "started", "status", *COLUMNS]))
+    frame["started"] = pd.to_datetime(frame["started"], unit="s", utc=True)
+    return frame
 
 
 @dataclass(frozen=True)

@@ -97,10 +97,15 @@ def tracking_errors() -> Iterator[None]:
     try:
         yield
     except (MlflowException, SQLAlchemyError, OSError, ModuleNotFoundError) as error:  # the last: no such driver
-        raise TrackingError(
-            f"The tracking store {without_secrets(tracking_uri())} failed ({without_secrets(first_line(error))}): "
-            "check that it can be reached and written, or name another with MLFLOW_TRACKING_URI."
-        ) from error
+        raise failure(error) from error
+
+
+def failure(error: Exception) -> TrackingError:
+    """What is told of a store that fails."""
+    return TrackingError(
+        f"The tracking store {without_secrets(tracking_uri())} failed ({without_secrets(first_line(error))}): "
+        "check that it can be reached and written, or name another with MLFLOW_TRACKING_URI."
+    )
 
 
 def deliver() -> Delivery:

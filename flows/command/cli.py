@@ -9,7 +9,7 @@ from flows.command.check import check
 from flows.command.environment import prepare_environment
 from flows.command.flow_commands import nightly, profile, rollback, select, train, tune
 from flows.command.model_commands import export, predict
-from flows.command.run_commands import clean, datasets, deliver, report, runs, sync
+from flows.command.run_commands import clean, datasets, deliver, models, report, runs, sync
 from flows.command.service_commands import down, status, ui, up
 
 app = typer.Typer(
@@ -55,6 +55,7 @@ for command in (
     rollback,
     predict,
     export,
+    models,
     datasets,
     runs,
     report,

@@ -1,28 +1,65 @@
 """The commands that show or hand over what earlier runs have left."""
 
+from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from flows.command.terminal import console, one_sentence_errors, print_line, say
+from flows.command.terminal import console, one_sentence_errors, print_json, print_line, say
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print everything as JSON, errors too.")]
 
 
-def datasets() -> None:
+def datasets(as_json: AsJson = False) -> None:
     """List the data sets that `--data` knows by name, and what is in the cache."""
-    with one_sentence_errors():
-        from flows.command.tables import cache_table, named_datasets_table
+    with one_sentence_errors(as_json=as_json):
+        from flows.command.listings import cache_table, cached_datasets, named_datasets_table
+        from ingestion.sources.names import named_datasets
 
+        if as_json:
+            print_json({"named": [asdict(one) for one in named_datasets()], "cached": cached_datasets()})
+            return
         console.print(named_datasets_table())
         console.print(cache_table())
 
 
-def runs(limit: Annotated[int, typer.Option(min=1, help="Most runs to show, newest first.")] = 20) -> None:
+def runs(
+    limit: Annotated[int, typer.Option(min=1, help="Most runs to show, newest first.")] = 20, as_json: AsJson = False
+) -> None:
     """List past trainings with their quality, time, energy and placement."""
-    with one_sentence_errors():
-        from flows.command.tables import runs_table
+    with one_sentence_errors(as_json=as_json):
+        from flows.command.listings import runs_table
+        from tracking.listing import list_trainings
 
-        console.print(runs_table(limit))
+        found = list_trainings(limit)
+        if as_json:
+            print_json([{**run, "started": iso(run["started"])} for run in found])
+        elif found:
+            console.print(runs_table(found))
+        else:
+            print_line("No training has been tracked yet: `shunter train` begins with one.")
+
+
+def models(as_json: AsJson = False) -> None:
+    """List registered models: each version with its quality, what its training took, and which one is in use."""
+    with one_sentence_errors(as_json=as_json):
+        from flows.command.listings import models_table
+        from tracking.listing import list_versions
+
+        found = list_versions()
+        if as_json:
+            print_json([{**one, "registered_at": iso(one["registered_at"])} for one in found])
+        elif found:
+            console.print(models_table(found))
+        else:
+            print_line("No model is registered yet: `shunter train` registers one.")
+
+
+def iso(seconds: float) -> str:
+    """A moment as a script reads it."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
 def report(
@@ -54,7 +91,7 @@ def clean(
 ) -> None:
     """List what killed runs have left behind and nobody needs any longer, with its age and size."""
     with one_sentence_errors():
-        from flows.command.tables import leftovers_table
+        from flows.command.listings import leftovers_table
         from tracking.leftovers import DAY_SECONDS, find_leftovers
         from tracking.store import tracking_errors
 

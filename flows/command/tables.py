@@ -1,6 +1,5 @@
 """What the short commands print."""
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -8,14 +7,11 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from engine.data.dataset import Dataset
 from hardware.types import HardwareProfile, Quantity
-from shunter.settings import Settings
 
 if TYPE_CHECKING:
     from planner.decide import Decision
     from search.result import TuneResult
-    from tracking.leftovers import Leftover
 
 MOST_ACCELERATORS = 12
 
@@ -94,70 +90,5 @@ def front_table(result: "TuneResult") -> Table:
     return table
 
 
-def named_datasets_table() -> Table:
-    """The data sets that `--data` takes by name."""
-    from ingestion.sources.named import named_datasets
-
-    table = Table("name", "what", title="Data sets by name", box=box.SIMPLE, show_header=False)
-    for dataset in named_datasets():
-        text = f"{dataset.description}\n{dataset.size}\nTerms: {dataset.licence}"
-        table.add_row(escape(dataset.name), escape(text))
-    return table
-
-
-def cache_table() -> Table:
-    """The data sets that have been ingested on this machine."""
-    table = Table(title="Ingested, ready to train on", box=box.SIMPLE)
-    for title in ("name", "rows", "fields", "base rate", "folder in the cache"):
-        table.add_column(title, overflow="fold")
-    for path in sorted(Settings().cache_directory.glob("*/dataset.json")):
-        dataset = Dataset.load(path.parent)
-        fields = f"{len(dataset.features.dense)} num, {len(dataset.features.categorical)} cat"
-        base_rate = f"{dataset.splits['train'].base_rate:.3f}"
-        table.add_row(dataset.name, f"{dataset.rows:,}", fields, base_rate, path.parent.name[:12])
-    return table
-
-
-def leftovers_table(leftovers: "Sequence[Leftover]") -> Table:
-    """What could be removed."""
-    table = Table(box=box.SIMPLE)
-    for title in ("what", "where", "days old", "MiB"):
-        table.add_column(title, overflow="fold")
-    for leftover in leftovers:
-        age, size = f"{leftover.age_seconds / 86_400:,.1f}", f"{leftover.size_bytes / 2**20:,.1f}"
-        table.add_row(*map(escape, (leftover.what, leftover.name, age, size)))
-    return table
-
-
-def runs_table(limit: int) -> Table:
-    """Past trainings, newest first."""
-    from tracking.history import list_runs
-
-    table = Table(box=box.SIMPLE, padding=0, title="Trainings: quality on the test part, ≈ marks estimated energy")
-    for title in ("run", "start (UTC)", "data, placement", "AUC", "NE", "s", "J", "outcome"):
-        table.add_column(title, no_wrap=True, max_width=20)
-    for run in list_runs(limit).to_dict("records"):
-        joules = _number(run["energy_joules"], ",.0f")
-        table.add_row(
-            str(run["run_id"])[:8],
-            f"{run['started']:%m-%d %H:%M}",
-            f"{_text(run['data'])}\n{_text(run['placement'])}",
-            _number(run["test_auc"], ".4f"),
-            _number(run["test_ne"], ".4f"),
-            _number(run["total_seconds"], ".0f"),
-            f"≈{joules}" if run["energy_source"] == "estimated" else joules,
-            _text(run["registered"]) or str(run["status"]).lower(),
-        )
-    return table
-
-
 def _format(figure: Quantity | None, unit_value: float, unit: str) -> str:
     return "unknown" if figure is None else f"{figure.value / unit_value:,.1f} {unit} ({figure.source})"
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _number(value: object, form: str) -> str:
-    return format(value, form) if isinstance(value, float) and not math.isnan(value) else ""

@@ -8,7 +8,8 @@ from ingestion.batch import Source
 from ingestion.schema import EXAMPLE, Options, Schema, read_schema
 from ingestion.sources.criteo import CriteoSource, criteo_schema
 from ingestion.sources.guard import check_paths, check_words
-from ingestion.sources.named import is_named, open_named
+from ingestion.sources.named import open_named
+from ingestion.sources.names import is_named
 from ingestion.sources.recognise import ask_for_csv, is_criteo
 from ingestion.sources.tabular import CsvSource, ParquetSource
 from shunter.errors import DataError

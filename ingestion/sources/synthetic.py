@@ -17,7 +17,6 @@ from ingestion.encoding.vocabulary import mix
 from ingestion.schema import Options, Schema
 from ingestion.sources.criteo import CATEGORICAL, NUMERIC, criteo_schema
 
-DEFAULT_ROWS = 100_000
 CHUNK_ROWS = 32_768
 # Distinct values of the 26 columns of Criteo Kaggle, cut at a million.
 CARDINALITIES = (

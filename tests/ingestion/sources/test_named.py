@@ -16,7 +16,7 @@ from ingestion.encoding.encoder import Encoder
 from ingestion.schema import Options
 from ingestion.sources import named
 from ingestion.sources.criteo import parse_text
-from ingestion.sources.named import named_datasets
+from ingestion.sources.names import is_named, named_datasets
 from ingestion.sources.open import open_source
 from ingestion.sources.synthetic import CHUNK_ROWS, SyntheticSource, write_criteo
 from shunter.errors import DataError
@@ -89,7 +89,7 @@ def test_unreachable_index_is_told_in_one_sentence(tmp_path: Path, monkeypatch: 
 
 def test_every_named_data_set_is_described() -> None:
     assert [entry.name.split("[")[0] for entry in named_datasets()] == ["ml-100k", "synthetic"]
-    assert all(named.is_named(entry.name.split("[")[0]) and entry.licence for entry in named_datasets())
+    assert all(is_named(entry.name.split("[")[0]) and entry.licence for entry in named_datasets())
 
 
 def test_generated_rows_depend_on_seed_alone(tmp_path: Path) -> None:

@@ -1,0 +1,126 @@
+"""The short lists, read from the tables, say what MLflow says; and they are what the convention names."""
+
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shunter.errors import TrackingError
+from shunter.requests import TrainRequest
+from shunter.settings import PROJECT_ROOT
+from tests.engine.synthetic import write_dataset
+from tracking import convention, listing
+from tracking.listing import list_trainings, list_versions
+from tracking.registry.client import open_registry
+from tracking.registry.versions import make_champion
+from tracking.runs import child_run, finish, open_run, start_run_tree
+from tracking.store import open_store
+
+HEAVY = {"torch", "prefect", "mlflow", "optuna", "polars", "pandas", "pyarrow", "numpy", "sqlalchemy", "scipy"}
+
+
+@pytest.fixture
+def filled(tracking_root: Path, tmp_path: Path) -> list[str]:
+    """Two trainings and a deleted one, of which the first has three versions of a model, the second of them in use."""
+    dataset = write_dataset(tmp_path / "data", rows=200)
+    runs = [start_run_tree(TrainRequest(), dataset) for _ in range(3)]
+    with child_run(runs[0], "trial-0", "trial"):
+        pass
+    open_run(runs[0]).log_metrics(
+        {"quality.test.auc": 0.75, "time.total_seconds": 61.0, "quality.test.ne": float("nan")}
+    )
+    open_run(runs[0]).set_tags({"energy.source": "estimated"})
+    finish(runs[0])
+    registry = open_registry()
+    registry.ensure_registered_model("shop", "")
+    for _ in range(3):
+        logged = registry.create_logged_model(runs[0])
+        registry.create_version("shop", logged, runs[0], {})
+    make_champion(registry, "shop", 1)
+    make_champion(registry, "shop", 2)
+    registry.mlflow.delete_model_version("shop", "3")
+    open_store().mlflow.delete_run(runs[2])
+    return runs
+
+
+def test_what_is_read_from_the_tables_is_what_mlflow_says(filled: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    trainings, versions = list_trainings(), list_versions()
+    monkeypatch.setattr(listing, "SQLITE", "nothing begins so")
+    assert (list_trainings(), list_versions()) == (trainings, versions)
+    assert sorted(run["run_id"] for run in trainings) == sorted(filled[:2])
+    [first] = [run for run in trainings if run["run_id"] == filled[0]]
+    assert (first["test_auc"], first["test_ne"], first["status"], first["data"]) == (
+        0.75,
+        None,
+        "FINISHED",
+        "synthetic",
+    )
+    assert [(one["version"], one["aliases"]) for one in versions] == [(2, ["champion"]), (1, ["previous"])]
+    assert (versions[0]["test_auc"], versions[0]["energy_source"]) == (0.75, "estimated")
+
+
+def test_as_many_as_asked_for_the_newest_first(filled: list[str]) -> None:
+    assert [run["run_id"] for run in list_trainings()][:1] == [run["run_id"] for run in list_trainings(1)]
+
+
+def test_tables_of_another_version_are_left_to_mlflow(filled: list[str]) -> None:
+    trainings = list_trainings()
+    asked: list[str] = []
+
+    def fail(_: sqlite3.Connection) -> list[dict[str, object]]:
+        raise sqlite3.OperationalError("no such column: start_time")
+
+    def of_mlflow() -> list[dict[str, object]]:
+        asked.append("mlflow")
+        return trainings
+
+    assert listing._listed(fail, of_mlflow) == trainings
+    assert asked == ["mlflow"]
+
+
+def test_without_a_store_nothing_is_listed_and_none_is_made(shunter_home: Path) -> None:
+    assert (list_trainings(), list_versions()) == ([], [])
+    assert not shunter_home.exists()
+
+
+def test_a_damaged_store_is_told(tracking_root: Path) -> None:
+    (tracking_root / "mlflow.db").write_bytes(b"no database" * 1000)
+    with pytest.raises(TrackingError, match=r"failed \(file is not a database\): check that it can be reached"):
+        list_trainings()
+
+
+def test_the_names_are_those_of_the_convention() -> None:
+    names = {column: name for column, (_, name) in {**listing.COLUMNS, **listing.VERSION_COLUMNS}.items()}
+    assert names["validation_auc"] == convention.QUALITY_METRICS["auc"]
+    assert names["validation_ne"] == convention.QUALITY_METRICS["ne"]
+    assert names["total_seconds"] == convention.TOTAL_SECONDS
+    assert names["energy_joules"] == convention.ENERGY_METRICS["joules"]
+
+
+@pytest.mark.parametrize("command", ["runs", "models", "datasets", "status", "runs --json", "--version"])
+def test_short_commands_import_nothing_heavy(command: str, tmp_path: Path, empty_database: Path) -> None:
+    """What keeps them quick on any machine: a library of those would take a second or more."""
+    (tmp_path / "home" / "mlflow").mkdir(parents=True)
+    shutil.copy(empty_database, tmp_path / "home" / "mlflow" / "mlflow.db")
+    script = (
+        "import sys\nsys.argv = ['shunter', *sys.argv[1:]]\nfrom flows.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
+        f"print(sorted({HEAVY} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *command.split()],
+        env={
+            "SHUNTER_HOME": str(tmp_path / "home"),
+            "PATH": "",
+            "HOME": str(tmp_path),
+            "PYTHONPATH": str(PROJECT_ROOT),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"

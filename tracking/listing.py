@@ -1,0 +1,209 @@
+"""Short lists of what the store holds: past trainings and registered models, for commands that answer at once.
+
+MLflow's client takes seconds of processor time to be imported. Where the store is SQLite, as it is unless another one
+is named, its tables are read without it; where they are of another version, or the store is a server, MLflow reads.
+"""
+
+import contextlib
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from tracking.store import EXPERIMENT, failure, has_store, open_store, tracking_errors, tracking_uri
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run as MlflowRun
+
+SQLITE = "sqlite:///"
+# Column of the list -> the kind of entry and its name in `tracking.convention`, which takes seconds to be imported.
+COLUMNS = {
+    "data": ("params", "data.name"),
+    "model": ("params", "request.model"),
+    "objective": ("params", "request.objective"),
+    "placement": ("params", "placement.label"),
+    "test_auc": ("metrics", "quality.test.auc"),
+    "test_ne": ("metrics", "quality.test.ne"),
+    "validation_auc": ("metrics", "quality.auc"),
+    "validation_ne": ("metrics", "quality.ne"),
+    "total_seconds": ("metrics", "time.total_seconds"),
+    "energy_joules": ("metrics", "energy.joules"),
+    "energy_source": ("tags", "energy.source"),
+    "registered": ("tags", "model.registered"),
+}
+# The same of a version: figures of the run that it came out of.
+VERSION_COLUMNS = {
+    **{name: COLUMNS[name] for name in ("data", "model", "test_auc", "test_ne", "total_seconds", "energy_joules")},
+    "test_ndcg20": ("metrics", "quality.test.ndcg20"),
+    "energy_source": COLUMNS["energy_source"],
+}
+_TABLES = {"params": "params", "metrics": "latest_metrics", "tags": "tags"}
+
+Row = dict[str, Any]
+
+
+def list_trainings(limit: int = 20) -> list[Row]:
+    """Past trainings, newest first; what a run did not come to is None.
+
+    Args:
+        limit: Most runs.
+
+    Returns:
+        For each its `run_id`, `started` (seconds since 1970), `status`, and the names in `COLUMNS`.
+
+    Raises:
+        TrackingError: the store cannot be read.
+    """
+    return _listed(lambda tables: _trainings_of(tables, limit), lambda: _trainings_of_mlflow(limit))
+
+
+def list_versions() -> list[Row]:
+    """Registered models, by name, the newest version first.
+
+    Returns:
+        For each its `name`, `version`, `aliases`, `registered_at` (seconds since 1970), `run_id`, and the names in
+        `VERSION_COLUMNS`, None where they are not known.
+
+    Raises:
+        TrackingError: the store cannot be read.
+    """
+    return _listed(_versions_of, _versions_of_mlflow)
+
+
+def _listed(of_tables: Callable[[sqlite3.Connection], list[Row]], of_mlflow: Callable[[], list[Row]]) -> list[Row]:
+    if not has_store():
+        return []
+    if tracking_uri().startswith(SQLITE):
+        with contextlib.suppress(sqlite3.OperationalError), _tables() as tables:  # no such table: of another version
+            return of_tables(tables)
+    with tracking_errors():
+        return of_mlflow()
+
+
+@contextlib.contextmanager
+def _tables() -> Iterator[sqlite3.Connection]:
+    path = Path(tracking_uri().removeprefix(SQLITE))
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as tables:
+            tables.row_factory = sqlite3.Row
+            yield tables
+    except sqlite3.OperationalError:
+        raise
+    except sqlite3.Error as error:
+        raise failure(error) from error
+
+
+def _trainings_of(tables: sqlite3.Connection, limit: int) -> list[Row]:
+    runs = tables.execute(
+        "SELECT run_uuid, start_time, status FROM runs JOIN experiments USING (experiment_id)"
+        " WHERE experiments.name = ? AND runs.lifecycle_stage = 'active'"
+        " AND run_uuid IN (SELECT run_uuid FROM tags WHERE key = 'run.kind' AND value = 'train')"
+        " ORDER BY start_time DESC, run_uuid LIMIT ?",
+        (EXPERIMENT, limit),
+    ).fetchall()
+    return [
+        {
+            "run_id": run["run_uuid"],
+            "started": run["start_time"] / 1000,
+            "status": run["status"],
+            **_entries(tables, run["run_uuid"], COLUMNS),
+        }
+        for run in runs
+    ]
+
+
+def _versions_of(tables: sqlite3.Connection) -> list[Row]:
+    aliases: dict[tuple[str, int], list[str]] = {}
+    for row in tables.execute("SELECT name, version, alias FROM registered_model_aliases ORDER BY alias"):
+        aliases.setdefault((row["name"], int(row["version"])), []).append(row["alias"])
+    versions = tables.execute(
+        "SELECT name, version, creation_time, run_id FROM model_versions"
+        " WHERE current_stage <> 'Deleted_Internal' ORDER BY name, version DESC"
+    ).fetchall()
+    return [
+        {
+            "name": row["name"],
+            "version": int(row["version"]),
+            "aliases": aliases.get((row["name"], int(row["version"])), []),
+            "registered_at": row["creation_time"] / 1000,
+            "run_id": row["run_id"] or None,
+            **_entries(tables, row["run_id"], VERSION_COLUMNS),
+        }
+        for row in versions
+    ]
+
+
+def _entries(tables: sqlite3.Connection, run_id: str | None, columns: Mapping[str, tuple[str, str]]) -> Row:
+    found: dict[tuple[str, str], Any] = {}
+    for kind, table in _TABLES.items():
+        where = " AND NOT is_nan" if kind == "metrics" else ""
+        rows = tables.execute(f"SELECT key, value FROM {table} WHERE run_uuid = ?{where}", (run_id,))
+        found |= {(kind, row["key"]): row["value"] for row in rows}
+    return {column: found.get(place) for column, place in columns.items()}
+
+
+def _trainings_of_mlflow(limit: int) -> list[Row]:
+    client = open_store().mlflow
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    if experiment is None:
+        return []
+    runs = client.search_runs(
+        [experiment.experiment_id],
+        "tags.`run.kind` = 'train'",
+        max_results=limit,
+        order_by=["attributes.start_time DESC"],
+    )
+    return [
+        {
+            "run_id": run.info.run_id,
+            "started": run.info.start_time / 1000,
+            "status": run.info.status,
+            **_entries_of_mlflow(run, COLUMNS),
+        }
+        for run in runs
+    ]
+
+
+def _versions_of_mlflow() -> list[Row]:
+    from mlflow.exceptions import MlflowException
+
+    client = open_store().mlflow
+    rows: list[Row] = []
+    for model in sorted(_pages(client.search_registered_models), key=lambda model: model.name):
+        versions = _pages(
+            lambda page_token, name=model.name: client.search_model_versions(f"name = '{name}'", page_token=page_token)
+        )
+        for version in sorted(versions, key=lambda version: -int(version.version)):
+            run = None
+            with contextlib.suppress(MlflowException):  # the run was deleted
+                run = client.get_run(version.run_id) if version.run_id else None
+            number = int(version.version)
+            rows.append(
+                {
+                    "name": model.name,
+                    "version": number,
+                    "aliases": sorted(alias for alias, of in model.aliases.items() if int(of) == number),
+                    "registered_at": (version.creation_timestamp or 0) / 1000,
+                    "run_id": version.run_id or None,
+                    **_entries_of_mlflow(run, VERSION_COLUMNS),
+                }
+            )
+    return rows
+
+
+def _pages(search: Callable[..., Any]) -> Iterable[Any]:
+    token = None
+    while True:
+        page = search(page_token=token)
+        yield from page
+        token = page.token
+        if not token:
+            return
+
+
+def _entries_of_mlflow(run: "MlflowRun | None", columns: Mapping[str, tuple[str, str]]) -> Row:
+    if run is None:
+        return dict.fromkeys(columns)
+    values = {column: getattr(run.data, kind).get(name) for column, (kind, name) in columns.items()}
+    return {column: None if value != value else value for column, value in values.items()}  # noqa: PLR0124 - NaN
