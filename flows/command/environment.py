@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flows.command.orphans import end_orphans, mark_children
 from shunter.errors import ShunterError
 from shunter.files import begin_private, make_private
 from shunter.settings import PROJECT_ROOT, Settings
@@ -82,8 +83,8 @@ def temporary_server_starting() -> Iterator[None]:
     """Start Prefect's temporary server before a flow would, while the block goes on; it answers when the block is left.
 
     A server of its own start also keeps Ctrl-C from it. A terminal sends that to every process it shows, and the server
-    has to outlive ours long enough to record that the run was interrupted; it is stopped when this process ends. With
-    PREFECT_API_URL set there is a server already.
+    has to outlive ours long enough to record that the run was interrupted; it is stopped when this process ends, or
+    where a kill prevents that, by the next command. With PREFECT_API_URL set there is a server already.
 
     Raises:
         ShunterError: It did not start.
@@ -96,6 +97,7 @@ def temporary_server_starting() -> Iterator[None]:
     # Imported before the thread begins: modules that import each other must not be imported by two threads at once.
     from prefect.server.api.server import SubprocessASGIServer
 
+    mark_children()
     with ThreadPoolExecutor(1) as thread:
         started = thread.submit(_start_shielded, SubprocessASGIServer())
         yield
@@ -107,6 +109,7 @@ def temporary_server_starting() -> Iterator[None]:
 
 def _start_shielded(server: "SubprocessASGIServer") -> None:
     """Start the server from a thread that Ctrl-C passes by, as the server then does too."""
+    end_orphans()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     server.start()
 
