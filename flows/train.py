@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict
 from engine.data.dataset import Dataset
 from engine.ensemble.result import EnsembleResult
 from engine.executors.ray.cluster import Cluster, requested_cluster
+from engine.fixed import read_fixed
 from engine.probes.measurement import measure
 from engine.ranking.result import TrainedRanker
 from hardware.devices.power_limit import limited
@@ -86,6 +87,7 @@ def train(request: TrainRequest = TrainRequest(), fresh: bool = False) -> TrainS
         fresh: Start anew instead of resuming an interrupted run of the same request.
     """
     check_model(request.model)
+    read_fixed(request.model, request.architecture.set)
     clock = StepClock()
     with clock.step("ingest"):
         dataset = ingest(request)

@@ -3,6 +3,7 @@
 from prefect import flow
 
 from engine.data.dataset import Dataset
+from engine.fixed import read_fixed
 from hardware.devices.power_limit import limited
 from hardware.reservation import Reservation, trainings_together
 from hardware.types import HardwareProfile
@@ -17,6 +18,7 @@ from tasks.evidence import keeping_evidence, note_search
 from tasks.ingest import ingest
 from tasks.notify import notify
 from tasks.profile import profile_hardware
+from tasks.recipes import recipe_of
 from tasks.run_state import RunState
 from tasks.select import log_decision, select
 from tasks.spending import charged, spending
@@ -39,10 +41,12 @@ def tune_only(request: TrainRequest = TrainRequest()) -> TuneResult:
         RequestError: A cluster is asked for.
     """
     check_model(request.model)
+    read_fixed(request.model, request.architecture.set)
     if request.nodes.cluster is not None:
         cluster = request.nodes.cluster
         raise RequestError(f"Tuning alone works on this machine: leave out the cluster {cluster}, or train.")
     dataset = ingest(request)
+    recipe_of(request.model).check(request, dataset)
     profiles = profile_hardware()
     with RunState(request, dataset, profiles[0].host, purpose="tune") as state:
         together, chosen = trainings_together(request, profiles), state.recall("decision", Decision)

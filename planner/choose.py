@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from engine.data.dataset import Dataset
+from engine.fixed import read_fixed
 from engine.probes.measurement import Measurement, measure
 from hardware.catalogue.prices import Prices
 from hardware.cost.grid import Grid
@@ -153,7 +154,8 @@ class _Job:
     @classmethod
     def of(cls, dataset: Dataset, request: JobRequest, history: History, profiles: Sequence[HardwareProfile]) -> "_Job":
         family = representative(request.model, dataset.features)
-        spec = spec_of(family, request.architecture.towers)
+        fixed = read_fixed(request.model, request.architecture.set)
+        spec = spec_of(family, request.architecture.towers, fixed.architecture)
         workload = describe(dataset, spec)
         if isinstance(request, NightlyRequest):
             history = replace(history, job_kind="nightly")

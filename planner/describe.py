@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from itertools import accumulate, pairwise
+from typing import Any
 
 from engine.config import Hyperparameters
 from engine.data.dataset import Dataset
@@ -80,9 +81,11 @@ def describe(
     )
 
 
-def spec_of(family: str, towers: int | None = None) -> ModelSpec | GraphSpec:
-    """The architecture of a family that a placement is chosen for."""
-    return graph_spec(family) if family in GRAPH_FAMILIES else model_spec(family, towers=towers)
+def spec_of(family: str, towers: int | None = None, fixed: Mapping[str, Any] | None = None) -> ModelSpec | GraphSpec:
+    """The architecture of a family that a placement is chosen for: its defaults, but for what the user fixed."""
+    if family in GRAPH_FAMILIES:
+        return graph_spec(family, **(fixed or {}))
+    return model_spec(family, towers=towers, **(fixed or {}))
 
 
 def _describe_graph(dataset: Dataset, spec: GraphSpec) -> Workload:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from engine.config import Schedule
 from engine.data.dataset import Dataset
+from engine.fixed import read_fixed
 from hardware.cost.residual import StepObservation
 from hardware.types import Placement
 from models.spec import ModelSpec
@@ -61,8 +62,10 @@ class SearchJob:
     def schedule(self) -> Schedule:
         """The longest training of a trial."""
         by_size = checks_for(self.dataset.splits["train"].rows)
+        fixed = read_fixed(self.request.model, self.request.architecture.set)
         return Schedule(
             max_epochs=self.request.training.max_epochs,
+            patience=fixed.patience or Schedule.patience,
             seed=self.request.seed,
             checks=by_size if self.checks is None else self.checks,
             select_by=self.request.training.select_by.value,

@@ -6,6 +6,7 @@ from engine.config import Schedule
 from engine.data.dataset import Dataset
 from engine.ensemble.result import EnsembleResult
 from engine.execution import execution_of
+from engine.fixed import check_fixed, read_fixed
 from engine.job import TrainingJob
 from engine.ranking.config import RankingHyperparameters
 from engine.ranking.interactions import sides
@@ -42,7 +43,7 @@ class Recipe(ABC):
         Raises:
             RequestError: The request asks for it.
         """
-        return
+        check_fixed(request.model, read_fixed(request.model, request.architecture.set), dataset.features)
 
     @abstractmethod
     def train(
@@ -107,6 +108,7 @@ class RankerRecipe(Recipe):
         Raises:
             RequestError: The request asks for one of them, or the schema names no user and item.
         """
+        super().check(request, dataset)
         sides(dataset)
         asked = {
             "--processes": request.training.processes > 1,
@@ -124,10 +126,11 @@ class RankerRecipe(Recipe):
     def train(self, run: RunContext, clock: StepClock) -> tuple[None, TrainedRanker, RegisteredModel]:
         """Train the one setting, put its quality on the run, and register it."""
         request, placement = run.request, run.decision.placement
-        schedule = Schedule(max_epochs=request.training.max_epochs, patience=RANKING_PATIENCE, seed=request.seed)
-        job = TrainingJob(
-            run.dataset, graph_spec(request.model), RankingHyperparameters(), execution_of(placement), schedule
-        )
+        fixed = read_fixed(request.model, request.architecture.set)
+        patience = fixed.patience or RANKING_PATIENCE
+        schedule = Schedule(max_epochs=request.training.max_epochs, patience=patience, seed=request.seed)
+        spec, learned_with = graph_spec(request.model, **fixed.architecture), RankingHyperparameters(**fixed.learning)
+        job = TrainingJob(run.dataset, spec, learned_with, execution_of(placement), schedule)
         profile = next(profile for profile in run.profiles if profile.accelerator.name == placement.accelerator)
         with clock.step("train"):
             trained: TrainedRanker = train_member(

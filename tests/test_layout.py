@@ -34,6 +34,7 @@ BEYOND_THE_CORE = (
     "measurement",
     "execution",
     "specs",
+    "fixed",
 )
 
 

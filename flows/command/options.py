@@ -105,7 +105,9 @@ def _is_given(context: typer.Context, name: str) -> bool:
 
 
 def _typed(annotation: Any) -> Any:
-    """The type of an option: a date is written as text, which the model reads."""
+    """The type of an option: a date is written as text, and several values one by one, which the model reads."""
+    if annotation == tuple[str, ...]:  # given several times
+        return list[str]
     return str | None if annotation == date | None else annotation
 
 

@@ -42,6 +42,8 @@ class Sampled:
         for point in self._first:
             if point not in tried:
                 return point
+        if tried and not context.space.factors():
+            return None  # all is fixed: there is one point
         scratch = _in_memory(context.study, begun, context.cost)
         scratch.sampler = self._sampler_of((context.seed * 1_000_003 + len(begun)) % 2**32, context.trials)
         return context.space.suggest(scratch.ask())

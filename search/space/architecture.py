@@ -11,12 +11,13 @@ from collections.abc import Hashable
 from dataclasses import replace
 from functools import lru_cache
 from itertools import product
-from typing import TYPE_CHECKING, Self, get_args
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 from pydantic import Field, model_validator
 
 from engine.config import Hyperparameters
 from engine.data.dataset import Dataset
+from engine.fixed import Fixed
 from models.families.dlrm import DlrmSpec
 from models.interactions import DlrmInteraction
 from models.spec import Features, ModelSpec, nearest, rows_kept
@@ -29,10 +30,15 @@ if TYPE_CHECKING:
     from optuna import Trial
 
 INTERACTION = "interaction"
+SEARCHED = ("interaction", "embedding_dim", "bottom_widths", "top_widths", "table_dims", "table_shares")
 SHARES = (1.0, 0.1, 0.01, 0.001)  # Krishna et al., section 5.3
 # Below it a table is so small that sharing its rows saves nothing; and as few rows a table keeps at least.
 LEAST_ROWS, LEAST_SHARED_ROWS = 1_000, 16
 Widths = tuple[tuple[int, ...], ...]
+
+
+def _none(values: dict[str, Any]) -> bool:
+    return not values
 
 
 class ArchitectureSpace(Frozen):
@@ -60,6 +66,13 @@ class ArchitectureSpace(Frozen):
         default=Hyperparameters.embedding_learning_rate, gt=0, description="Not searched."
     )
     task_weights: tuple[float, ...] = Field(default=(), description="Of the losses of several tasks; not searched.")
+
+    fixed_architecture: dict[str, Any] = Field(
+        default={}, description="Fields of the DLRM that the user fixed; not searched.", exclude_if=_none
+    )
+    fixed_learning: dict[str, Any] = Field(
+        default={}, description="Fields of `Hyperparameters` that the user fixed.", exclude_if=_none
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -93,6 +106,7 @@ class ArchitectureSpace(Frozen):
         task_weights: tuple[float, ...] = (),
         least_table_share: float = 0.01,
         hyperparameters: Hyperparameters | None = None,
+        fixed: Fixed = Fixed(),  # noqa: B008 - frozen
     ) -> Self:
         """A space for the size of the data: little data cannot feed wide layers, and they only cost time.
 
@@ -105,7 +119,12 @@ class ArchitectureSpace(Frozen):
             task_weights: Weights of the losses of several tasks.
             least_table_share: Share of all rows from which on a table has factors; 0 searches every table.
             hyperparameters: With which all architectures are trained; None is the defaults.
+            fixed: What the user fixed.
+
+        Raises:
+            RequestError: That is what this space searches.
         """
+        _check_fixed(fixed)
         features, rows = dataset.features, dataset.splits["train"].rows
         widest = min(max(2 ** int(math.log2(max(rows, 1)) / 2), 64), 512)
         widths = (0, widest // 4, widest // 2, widest)
@@ -124,6 +143,8 @@ class ArchitectureSpace(Frozen):
             dense_learning_rate=rates.dense_learning_rate,
             embedding_learning_rate=rates.embedding_learning_rate,
             task_weights=task_weights,
+            fixed_architecture=fixed.architecture,
+            fixed_learning=fixed.learning,
         )
 
     @property
@@ -193,7 +214,7 @@ class ArchitectureSpace(Frozen):
             embedding_learning_rate=self.embedding_learning_rate,
             task_weights=self.task_weights,
         )
-        return spec, hyperparameters
+        return replace(spec, **self.fixed_architecture), replace(hyperparameters, **self.fixed_learning)
 
     def parameter_bytes(self, parameters: Parameters) -> int:
         """Counted bytes of the weights of all tables and layers at a point: `models.counting.ModelCounts`."""
@@ -208,6 +229,14 @@ class ArchitectureSpace(Frozen):
         """
         spec = replace(self.build(parameters)[0], table_dims=(), table_shares=())
         return _flops_per_sample(spec, self.features)
+
+
+def _check_fixed(fixed: Fixed) -> None:
+    for name in fixed.architecture:
+        if name in SEARCHED:
+            raise RequestError(
+                f"--search-space architecture chooses {name} itself: leave out --set {name}, or search settings."
+            )
 
 
 def shares_worth(ids: int) -> tuple[float, ...]:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from engine.data.dataset import Dataset
+from engine.fixed import read_fixed
 from hardware.types import Placement
 from search.protocol import Space
 from search.space.settings import SearchSpace, weights_of_tasks
@@ -28,17 +29,18 @@ def space_for(
         RequestError: The family or a task with a weight is unknown, or the space is empty.
     """
     weights = weights_of_tasks(request.training.task_weights, dataset.features.tasks)
+    fixed = read_fixed(request.model, request.architecture.set)
     if request.search.space == SearchSpaceName.ARCHITECTURE:
         from search.space.architecture import ArchitectureSpace
 
-        return ArchitectureSpace.for_dataset(dataset, task_weights=weights)
+        return ArchitectureSpace.for_dataset(dataset, task_weights=weights, fixed=fixed)
     towers = tower_partitions(dataset, request, placement, directory, open_run(parent_run_id))
-    space = SearchSpace.for_dataset(dataset, request.model, weights)
+    space = SearchSpace.for_dataset(dataset, request.model, weights, fixed)
     return space.model_copy(update={"tower_partitions": towers})
 
 
 def check_not_empty(space: Space) -> None:
-    """Refuse a space in which a factor has no values.
+    """Refuse a space in which a factor has no values, or that has no factor but for what the user fixed.
 
     Raises:
         RequestError: The message names it.
@@ -47,5 +49,5 @@ def check_not_empty(space: Space) -> None:
     for name, values in factors.items():
         if not values:
             raise RequestError(f"The search space is empty, since {name} has no values: give at least one.")
-    if not factors:
+    if not factors and not (isinstance(space, SearchSpace) and space.fixed_architecture):
         raise RequestError("The search space is empty, since it has no factors: give at least one.")

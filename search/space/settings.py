@@ -1,17 +1,18 @@
 """What is searched: ranges of the architecture and of the learning rates, as wide as the data can feed."""
 
 import math
-from collections.abc import Hashable, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import Field
 
 from engine.config import Hyperparameters
 from engine.data.dataset import Dataset
+from engine.fixed import Fixed, why_not_built
 from models.names import AUTO, AUTO_FAMILIES
 from models.registry import FAMILIES, model_spec
-from models.spec import ModelSpec, nearest
+from models.spec import Features, ModelSpec, nearest
 from search.protocol import Factors, Parameters
 from shunter.errors import RequestError
 from shunter.frozen import Frozen
@@ -27,7 +28,45 @@ TowerFields = tuple[tuple[str, ...], ...]
 TASK_OPTIONS: Choices = {"task_tower_width": (None, 32)}
 
 
-def _none(values: tuple[float, ...]) -> bool:
+# The parameters that together make a field.
+PARAMETERS_OF = {"top_widths": ("top_width", "top_layers"), "bottom_widths": ("bottom_width", "bottom_layers")}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """What one thing that is searched may be.
+
+    Attributes:
+        values: All values; of a range a few along it.
+        draw: Draws a value by an Optuna trial, under a name.
+    """
+
+    values: tuple[Any, ...]
+    draw: "Callable[[Trial, str], Any]"
+
+    @classmethod
+    def choice(cls, values: Sequence[Choice]) -> Self:
+        """One of some values."""
+        return cls(tuple(values), lambda trial, name: trial.suggest_categorical(name, list(values)))
+
+    @classmethod
+    def count(cls, most: int) -> Self:
+        """A number from 1 on."""
+        return cls(tuple(range(1, most + 1)), lambda trial, name: trial.suggest_int(name, 1, most))
+
+    @classmethod
+    def share(cls, most: float) -> Self:
+        """A share from 0 on."""
+        values = tuple(part * most for part in (0.0, 0.2, 0.4, 0.6, 1.0))
+        return cls(values, lambda trial, name: trial.suggest_float(name, 0.0, most))
+
+    @classmethod
+    def rate(cls, bounds: tuple[float, float]) -> Self:
+        """A number in a range, in log scale."""
+        return cls(_along(*bounds), lambda trial, name: trial.suggest_float(name, *bounds, log=True))
+
+
+def _none(values: tuple[float, ...] | dict[str, Any]) -> bool:
     return not values
 
 
@@ -67,13 +106,26 @@ class SearchSpace(Frozen):
         default={}, description="Ways to divide the fields into towers, by name; only for the family dmt."
     )
 
+    fixed_architecture: dict[str, Any] = Field(
+        default={}, description="Fields of the families that the user fixed; not searched.", exclude_if=_none
+    )
+    fixed_learning: dict[str, Any] = Field(
+        default={}, description="Fields of `Hyperparameters` that the user fixed; not searched.", exclude_if=_none
+    )
+
     @classmethod
-    def for_dataset(cls, dataset: Dataset, family: str = "dlrm", task_weights: tuple[float, ...] = ()) -> Self:
+    def for_dataset(
+        cls,
+        dataset: Dataset,
+        family: str = "dlrm",
+        task_weights: tuple[float, ...] = (),
+        fixed: Fixed = Fixed(),  # noqa: B008 - frozen
+    ) -> Self:
         """Ranges for the size of the data: little data cannot feed wide layers, and they only cost time.
 
         The widest layer is the power of two next below the square root of the training rows, from 64 to 512, and the
         embeddings grow with the rows too; both ranges hold the defaults of `ModelSpec`. The family `auto` is all of
-        `AUTO_FAMILIES`.
+        `AUTO_FAMILIES`. What the user fixed is no range any more.
         """
         families = AUTO_FAMILIES if family == AUTO else (family,)
         known = [FAMILIES[name] for name in families]
@@ -84,7 +136,11 @@ class SearchSpace(Frozen):
         return cls(
             families=families,
             options={
-                **{name: values for family in families for name, values in family_options(family).items()},
+                **{
+                    name: values
+                    for family in families
+                    for name, values in family_options(family, fixed.architecture, dataset.features).items()
+                },
                 **(TASK_OPTIONS if dataset.features.tasks and has_hidden_layers else {}),
             },
             task_weights=task_weights,
@@ -93,38 +149,35 @@ class SearchSpace(Frozen):
             if has_hidden_layers
             else (),
             bottom_widths=(32, 64, 128) if dataset.features.dense and has_hidden_layers else (),
+            fixed_architecture=fixed.architecture,
+            fixed_learning=fixed.learning,
         )
+
+    def parameters(self, family: str | None = None) -> dict[str, Parameter]:
+        """What is searched of a family, or of any of them, beside the family itself; nothing that is fixed."""
+        found = {"embedding_dim": Parameter.choice(self.embedding_dims)}
+        if self.top_widths:
+            found["top_width"] = Parameter.choice(self.top_widths)
+            found["top_layers"] = Parameter.count(self.most_top_layers)
+            found["dropout"] = Parameter.share(self.most_dropout)
+        found["dense_learning_rate"] = Parameter.rate(self.dense_learning_rates)
+        found["embedding_learning_rate"] = Parameter.rate(self.embedding_learning_rates)
+        if self.bottom_widths:
+            found["bottom_width"] = Parameter.choice(self.bottom_widths)
+            found["bottom_layers"] = Parameter.count(self.most_bottom_layers)
+        options = self._options_of(family) if family else self.options
+        found |= {option: Parameter.choice(choices) for option, choices in options.items()}
+        if self.tower_partitions:
+            found["tower_partition"] = Parameter.choice(tuple(self.tower_partitions))
+        return {name: parameter for name, parameter in found.items() if name not in self._fixed}
 
     def suggest(self, trial: "Trial") -> Parameters:
         """Draw a point of the space: of the options only those that its family has."""
         family = self.families[0]
         if len(self.families) > 1:
             family = trial.suggest_categorical("family", self.families)
-        parameters: Parameters = {
-            **({"family": family} if len(self.families) > 1 else {}),
-            "embedding_dim": trial.suggest_categorical("embedding_dim", self.embedding_dims),
-            **(
-                {
-                    "top_width": trial.suggest_categorical("top_width", self.top_widths),
-                    "top_layers": trial.suggest_int("top_layers", 1, self.most_top_layers),
-                    "dropout": trial.suggest_float("dropout", 0.0, self.most_dropout),
-                }
-                if self.top_widths
-                else {}
-            ),
-            "dense_learning_rate": trial.suggest_float("dense_learning_rate", *self.dense_learning_rates, log=True),
-            "embedding_learning_rate": trial.suggest_float(
-                "embedding_learning_rate", *self.embedding_learning_rates, log=True
-            ),
-        }
-        if self.bottom_widths:
-            parameters["bottom_width"] = trial.suggest_categorical("bottom_width", self.bottom_widths)
-            parameters["bottom_layers"] = trial.suggest_int("bottom_layers", 1, self.most_bottom_layers)
-        for option, choices in self._options_of(family).items():
-            parameters[option] = trial.suggest_categorical(option, choices)
-        if self.tower_partitions:
-            parameters["tower_partition"] = trial.suggest_categorical("tower_partition", list(self.tower_partitions))
-        return parameters
+        drawn = {name: parameter.draw(trial, name) for name, parameter in self.parameters(family).items()}
+        return {**({"family": family} if len(self.families) > 1 else {}), **drawn}
 
     def identity(self, parameters: Parameters) -> Hashable:
         """Architecture and learning rates, see `search.protocol.Space`."""
@@ -132,30 +185,8 @@ class SearchSpace(Frozen):
 
     def factors(self) -> Factors:
         """Every parameter with its values, see `search.protocol.Space`."""
-        rates = {
-            name: _along(*getattr(self, f"{name}s")) for name in ("dense_learning_rate", "embedding_learning_rate")
-        }
-        return {
-            **({"family": self.families} if len(self.families) > 1 else {}),
-            "embedding_dim": self.embedding_dims,
-            **(
-                {
-                    "top_width": self.top_widths,
-                    "top_layers": tuple(range(1, self.most_top_layers + 1)),
-                    "dropout": tuple(share * self.most_dropout for share in (0.0, 0.2, 0.4, 0.6, 1.0)),
-                }
-                if self.top_widths
-                else {}
-            ),
-            **rates,
-            **(
-                {"bottom_width": self.bottom_widths, "bottom_layers": tuple(range(1, self.most_bottom_layers + 1))}
-                if self.bottom_widths
-                else {}
-            ),
-            **self.options,
-            **({"tower_partition": tuple(self.tower_partitions)} if self.tower_partitions else {}),
-        }
+        family = {"family": self.families} if len(self.families) > 1 else {}
+        return {**family, **{name: parameter.values for name, parameter in self.parameters().items()}}
 
     def defaults(self) -> list[Parameters]:
         """The points to try first: the default of each family."""
@@ -166,7 +197,6 @@ class SearchSpace(Frozen):
         family = family or self.families[0]
         spec, hyperparameters = model_spec(family), default_hyperparameters(family)
         parameters: Parameters = {
-            **({"family": family} if len(self.families) > 1 else {}),
             "embedding_dim": nearest_choice(spec.embedding_dim, self.embedding_dims),
             **(
                 {
@@ -188,28 +218,33 @@ class SearchSpace(Frozen):
             parameters[option] = default if default in choices else choices[0]
         if self.tower_partitions:
             parameters["tower_partition"] = next(iter(self.tower_partitions))
-        return parameters
+        searched = {name: value for name, value in parameters.items() if name not in self._fixed}
+        return {**({"family": family} if len(self.families) > 1 else {}), **searched}
 
     def build(self, parameters: Parameters) -> tuple[ModelSpec, Hyperparameters]:
-        """The architecture and the learning rates at a point of the space."""
-        bottom = _halving(parameters["bottom_width"], parameters["bottom_layers"]) if self.bottom_widths else ()
+        """The architecture and what it is learned with at a point of the space, with what is fixed."""
         family = parameters.get("family", self.families[0])
-        spec = model_spec(
-            family,
-            embedding_dim=parameters["embedding_dim"],
-            bottom_widths=bottom,
-            top_widths=_halving(parameters["top_width"], parameters["top_layers"]) if self.top_widths else (),
-            dropout=parameters.get("dropout", 0.0),
-            **{option: _from_choice(family, option, parameters[option]) for option in self._options_of(family)},
-            tower_fields=self.tower_partitions[parameters["tower_partition"]] if self.tower_partitions else (),
-        )
-        hyperparameters = replace(
-            default_hyperparameters(family),
-            dense_learning_rate=parameters["dense_learning_rate"],
-            embedding_learning_rate=parameters["embedding_learning_rate"],
-            task_weights=self.task_weights,
-        )
-        return spec, hyperparameters
+        searched = {name: value for name, value in parameters.items() if name in self.parameters(family)}
+        options = self._options_of(family).keys() & searched.keys()
+        architecture: dict[str, Any] = {
+            **{name: searched[name] for name in ("embedding_dim", "dropout") if name in searched},
+            **{option: _from_choice(family, option, searched[option]) for option in options},
+            "top_widths": _halving(searched.get("top_width", 0), searched.get("top_layers", 0)),
+            "bottom_widths": _halving(searched.get("bottom_width", 0), searched.get("bottom_layers", 0)),
+            "tower_fields": self.tower_partitions[searched["tower_partition"]] if self.tower_partitions else (),
+        }
+        learning = {
+            name: searched[name] for name in ("dense_learning_rate", "embedding_learning_rate") if name in searched
+        }
+        spec = model_spec(family, **{**architecture, **self.fixed_architecture})
+        usual = replace(default_hyperparameters(family), task_weights=self.task_weights)
+        return spec, replace(usual, **{**learning, **self.fixed_learning})
+
+    @property
+    def _fixed(self) -> set[str]:
+        """Parameters that a fixed field stands for."""
+        named = (*self.fixed_architecture, *self.fixed_learning)
+        return {parameter for field in named for parameter in PARAMETERS_OF.get(field, (field,))}
 
     def _options_of(self, family: str) -> Choices:
         own = {option.name for option in fields(FAMILIES[family].spec)}
@@ -221,9 +256,21 @@ def default_hyperparameters(family: str) -> Hyperparameters:
     return Hyperparameters(**FAMILIES[family].learned_with)
 
 
-def family_options(family: str) -> Choices:
-    """What is searched of a family's own options; several names in one value are joined by a plus."""
-    return {option: tuple(map(_as_choice, values)) for option, values in FAMILIES[family].ranges.items()}
+def family_options(family: str, fixed: Mapping[str, Any] | None = None, features: Features | None = None) -> Choices:
+    """What is searched of a family's own options; several names in one value are joined by a plus.
+
+    Args:
+        family: Name of the family.
+        fixed: Fields that the user fixed: values that do not go with them are left out.
+        features: Features of the data.
+    """
+    ranges = FAMILIES[family].ranges
+    if fixed and features:
+        ranges = {
+            name: tuple(one for one in values if not why_not_built(family, {name: one, **fixed}, features))
+            for name, values in ranges.items()
+        }
+    return {option: tuple(map(_as_choice, values)) for option, values in ranges.items() if values}
 
 
 def weights_of_tasks(text: str | None, tasks: Sequence[str]) -> tuple[float, ...]:

@@ -1,10 +1,36 @@
 """The model that is to be trained."""
 
-from typing import Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from shunter.requests.groups import Group
+
+
+def _as_entries(value: Any) -> Any:
+    """From keys with values, as a job file may have them, the entries that a command line has."""
+    if not isinstance(value, Mapping):
+        return value
+    return tuple(f"{name}={_as_text(one)}" for name, one in value.items())
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ",".join(map(_as_text, value))
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _checked_entries(entries: tuple[str, ...]) -> tuple[str, ...]:
+    """In the order of their names, so that equal requests are written alike."""
+    parts = [entry.partition("=") for entry in entries]
+    for entry, (name, equals, _) in zip(entries, parts, strict=True):
+        if not (name.strip() and equals):
+            raise ValueError(f"--set {entry} names no value: write it as field=value, such as batch_norm=true")
+    names = [name.strip() for name, *_ in parts]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"--set gives {twice} twice: leave one of them out")
+    return tuple(sorted(f"{name.strip()}={text.strip()}" for name, _, text in parts))
 
 
 class ModelRequest(Group, frozen=True, title="Model"):
@@ -22,6 +48,12 @@ class ModelRequest(Group, frozen=True, title="Model"):
         ge=1,
         description="Towers of --model dmt, one for each host; if omitted, 4, or one for each field if those are "
         "fewer.",
+    )
+
+    set: Annotated[tuple[str, ...], BeforeValidator(_as_entries), AfterValidator(_checked_entries)] = Field(
+        default=(),
+        description="Field of the family's configuration or of what it learns with, and its value, such as "
+        "batch_norm=true or top_widths=400,400; it is not searched then. May be given several times.",
     )
 
     @model_validator(mode="after")

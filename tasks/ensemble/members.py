@@ -5,6 +5,7 @@ from functools import partial
 from engine.config import Schedule
 from engine.execution import execution_of
 from engine.executors.adaptation import Adaptation
+from engine.fixed import read_fixed
 from engine.job import TrainingJob
 from engine.trained_model import TrainedModel
 from hardware.devices.discovery import usable_cores
@@ -23,6 +24,7 @@ def train_members(run: RunContext, tuned: TuneResult) -> list[TrainedModel]:
     """Train the best settings to the end, each from a seed of its own; when settings are few, they take turns."""
     request, dataset = run.request, run.dataset
     members = []
+    patience = read_fixed(request.model, request.architecture.set).patience or PATIENCE
     placement = run.decision.placement.model_copy(update={"processes": request.training.processes})
     profile = next(profile for profile in run.profiles if profile.accelerator.name == placement.accelerator)
     for position in range(request.ensemble.ensemble_size):
@@ -40,7 +42,7 @@ def train_members(run: RunContext, tuned: TuneResult) -> list[TrainedModel]:
                 execution_of(placement),
                 Schedule(
                     max_epochs=request.training.max_epochs,
-                    patience=PATIENCE,
+                    patience=patience,
                     seed=request.seed + position,
                     select_by=request.training.select_by.value,
                 ),

@@ -49,6 +49,23 @@ def test_settings_are_ranked_in_mlflow_and_no_model_is_trained_to_the_end(
     assert [run.kind for run in history.runs].count("trial") == 2
 
 
+def test_a_recipe_is_one_point_trained_as_it_says_and_chosen_by_what_it_says(
+    furnished_home: Path, prefect_server: str
+) -> None:
+    recipe = {
+        **{"embedding_dim": 8, "top_widths": [32, 32], "bottom_widths": [8], "dropout": 0.1, "batch_norm": True},
+        **{"dense_learning_rate": 0.01, "embedding_learning_rate": 0.1, "learning_rate_schedule": "plateau"},
+    }
+    request = TrainRequest(data="synthetic:3000", model="dnn", trials=4, max_epochs=2, select_by="auc", set=recipe)
+    result = tune_only(request)
+    (only,) = result.settings  # the same point again would say the same
+    assert (only.spec.top_widths, only.spec.batch_norm) == ((32, 32), True)
+    assert only.hyperparameters.learning_rate_schedule == "plateau"
+    assert only.selected is not None
+    assert result.best_quality == f"AUC {1 - only.selected:.4f}"
+    assert result.stopped_because == "The method has no other point to propose."
+
+
 class Interrupted(KeyboardInterrupt):
     """Stands for Ctrl-C."""
 

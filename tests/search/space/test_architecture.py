@@ -12,12 +12,14 @@ from optuna import create_study
 from optuna.samplers import RandomSampler
 
 from engine.data.dataset import Dataset, SplitStatistics
+from engine.fixed import read_fixed
 from models.counting import count_model
 from models.registry import build_model
 from models.spec import CategoricalFeature, Features
 from search.protocol import Parameters, Space
 from search.space.architecture import ArchitectureSpace, shares_worth
 from shunter.errors import RequestError
+from tests.engine.synthetic import write_dataset
 
 FEATURES = Features(
     dense=("price", "age"),
@@ -145,3 +147,13 @@ def test_shares_leave_rows_enough() -> None:
 def test_a_space_that_cannot_be_searched_is_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(RequestError, match=words):
         ArchitectureSpace(**{**dict(SPACE), **options})
+
+
+def test_what_is_fixed_is_in_every_architecture_unless_it_is_what_is_searched(tmp_path: Path) -> None:
+    dataset = write_dataset(tmp_path, rows=300)
+    fixed = read_fixed("dlrm", ["batch_norm=true", "dense_learning_rate=0.005"])
+    space = ArchitectureSpace.for_dataset(dataset, fixed=fixed)
+    spec, rates = space.build(space.defaults()[0])
+    assert (spec.batch_norm, rates.dense_learning_rate) == (True, 0.005)
+    with pytest.raises(RequestError, match="chooses top_widths itself"):
+        ArchitectureSpace.for_dataset(dataset, fixed=read_fixed("dlrm", ["top_widths=64"]))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from engine.config import Hyperparameters
 from engine.data.dataset import Dataset, SplitStatistics
+from engine.fixed import Fixed, read_fixed
 from models.names import AUTO, AUTO_FAMILIES
 from models.registry import FAMILIES, build_layers, check_spec, model_spec
 from models.spec import CategoricalFeature, Features
@@ -102,3 +103,33 @@ def test_every_family_of_auto_is_tried_first_and_drawn_with_its_own_options_only
     assert {family: names - shared for family, names in drawn.items()} == {
         family: set(SearchSpace.for_dataset(dataset, family).options) for family in AUTO_FAMILIES
     }
+
+
+FIXED = ("top_widths=400,400", "dropout=0.2", "batch_norm=true", "embedding_l2=0.001", "dense_learning_rate=0.002")
+
+
+@pytest.mark.parametrize("model", [AUTO, *AUTO_FAMILIES])
+def test_what_is_fixed_is_in_every_point_and_is_not_searched(model: str) -> None:
+    dataset = dataset_of(10_000)
+    space = SearchSpace.for_dataset(dataset, model, fixed=read_fixed(model, FIXED))
+    gone = {"top_width", "top_layers", "dropout", "dense_learning_rate"}
+    assert not gone & space.factors().keys()
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+    points = [*space.defaults(), *(space.suggest(study.ask()) for _ in range(12))]
+    for point in points:
+        assert not gone & point.keys()
+        spec, rates = space.build(point)
+        assert (spec.top_widths, spec.dropout, spec.batch_norm) == ((400, 400), 0.2, True)
+        assert (rates.embedding_l2, rates.dense_learning_rate) == (0.001, 0.002)
+        with torch.device("meta"):
+            build_layers(spec, dataset.features)
+
+
+def test_values_that_do_not_go_with_what_is_fixed_are_not_tried() -> None:
+    fixed = read_fixed("finalmlp", ["top_widths=100"])
+    assert SearchSpace.for_dataset(dataset_of(10_000), "finalmlp", fixed=fixed).options["fusion_heads"] == (1, 2, 4)
+
+
+def test_a_space_without_anything_fixed_is_written_as_ever() -> None:
+    """By its text a study is told from others: those that were begun go on."""
+    assert "fixed" not in SearchSpace.for_dataset(dataset_of(10_000), fixed=Fixed()).model_dump_json()

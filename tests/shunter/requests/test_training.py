@@ -147,3 +147,19 @@ def test_a_changed_copy_is_checked_and_keeps_the_rest() -> None:
     assert request.model_copy(update={"trials": 4}) == TrainRequest(trials=4, parallel_trials=3)
     with pytest.raises(ValidationError, match="greater than or equal to 1"):
         request.model_copy(update={"trials": 0})
+
+
+def test_set_is_the_same_from_a_command_line_and_a_job_file_in_any_order() -> None:
+    by_line = TrainRequest(set=["top_widths=400,400", "batch_norm = true"])
+    assert by_line == TrainRequest(set={"batch_norm": True, "top_widths": [400, 400]})
+    assert by_line.architecture.set == ("batch_norm=true", "top_widths=400,400")
+    assert TrainRequest.model_validate(by_line.flat()) == by_line
+
+
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [(["batch_norm"], "names no value: write it as field=value"), (["dropout=0", "dropout=1"], "gives dropout twice")],
+)
+def test_what_sets_nothing_or_twice_is_refused(entries: list[str], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        TrainRequest(set=entries)

@@ -1,0 +1,162 @@
+"""What a user fixes by `--set`: fields of a family's configuration, and of what a training learns with."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import torch
+from pydantic import TypeAdapter, ValidationError
+
+from engine.config import Hyperparameters, Schedule
+from engine.ranking.config import RankingHyperparameters
+from models.graph import GRAPH_FAMILIES, GraphSpec, graph_spec
+from models.graph.registry import check_graph_spec
+from models.names import AUTO, AUTO_FAMILIES
+from models.registry import FAMILIES, build_layers, family_of, model_spec
+from models.spec import Features, ModelSpec
+from shunter.errors import RequestError
+from shunter.validation import unknown
+
+OWN_OPTIONS = {"towers": "--towers", "tower_fields": "--tower-partition", "task_weights": "--task-weights"}
+PATIENCE = "patience"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fixed:
+    """Values by the names of their fields; what is not there is searched, or has its default.
+
+    Attributes:
+        architecture: Fields of the family's configuration.
+        learning: Fields of the hyperparameters.
+        patience: Epochs without a better validation after which a training stops; None leaves the usual ones.
+    """
+
+    architecture: dict[str, Any] = field(default_factory=dict)
+    learning: dict[str, Any] = field(default_factory=dict)
+    patience: int | None = None
+
+
+def read_fixed(model: str, entries: Sequence[str]) -> Fixed:
+    """Read `--set` for a model, which may be `auto`: then all families that it stands for have the field.
+
+    Args:
+        model: Name of a family, or `auto`.
+        entries: `field=value`; the values of a list stand between commas, and none is the value of a field without.
+
+    Raises:
+        RequestError: A field is unknown or is one of other families, or a value is not of its type.
+    """
+    families = AUTO_FAMILIES if model == AUTO else (model,)
+    classes = [_spec_class(family) for family in families]
+    learned_with = RankingHyperparameters if model in GRAPH_FAMILIES else Hyperparameters
+    found = Fixed()
+    for entry in entries:
+        name, _, text = entry.partition("=")
+        if name in OWN_OPTIONS:
+            raise RequestError(f"The field {name} has an option of its own: use {OWN_OPTIONS[name]}.")
+        if name == PATIENCE:
+            found = Fixed(
+                architecture=found.architecture, learning=found.learning, patience=_value(Schedule, name, text)
+            )
+        elif name in _types(learned_with):
+            found.learning[name] = _value(learned_with, name, text)
+        elif all(name in _types(one) for one in classes):
+            found.architecture[name] = _value(classes[0], name, text)
+        else:
+            raise _not_known(name, model, [*_types(learned_with), PATIENCE, *_shared(classes)])
+    return found
+
+
+def check_fixed(model: str, fixed: Fixed, features: Features) -> None:
+    """Refuse what makes no model of these features, before anything is measured or trained.
+
+    Raises:
+        RequestError: The message says what is wrong with it.
+    """
+    if model in GRAPH_FAMILIES:
+        check_graph_spec(graph_spec(model, **fixed.architecture))
+        return
+    for family in AUTO_FAMILIES if model == AUTO else (model,):
+        if because := why_not_built(family, fixed.architecture, features):
+            raise RequestError(because)
+
+
+def why_not_built(family: str, architecture: Mapping[str, Any], features: Features) -> str | None:
+    """Why a family's layers cannot be built with some values; None where they can be. Takes no memory."""
+    try:
+        with torch.device("meta"):
+            build_layers(model_spec(family, **architecture), features)
+    except RequestError as error:
+        return str(error)
+    except (ValueError, RuntimeError, ZeroDivisionError) as error:
+        given = ", ".join(f"{name}={value}" for name, value in architecture.items())
+        return f"A model of family {family!r} cannot be built with {given} ({error}): change them."
+    return None
+
+
+def _spec_class(family: str) -> type[ModelSpec | GraphSpec]:
+    return type(graph_spec(family)) if family in GRAPH_FAMILIES else family_of(family).spec
+
+
+def _shared(classes: Sequence[type]) -> list[str]:
+    return [name for name in _types(classes[0]) if all(name in _types(one) for one in classes)]
+
+
+def _types(kind: type) -> Mapping[str, Any]:
+    """The types of the fields of a dataclass."""
+    hints = get_type_hints(kind)
+    return {one.name: hints[one.name] for one in fields(kind)}
+
+
+def _not_known(name: str, model: str, known: Sequence[str]) -> RequestError:
+    owners = [family for family, one in FAMILIES.items() if name in _types(one.spec)]
+    if owners:
+        return RequestError(
+            f"--set {name} does nothing for --model {model}: leave it out, or use --model {' or '.join(owners)}."
+        )
+    named = unknown(name, [one for one in known if one not in OWN_OPTIONS], "field", f"--set of --model {model}")
+    return RequestError(f"{named[0].upper()}{named[1:]}" + ("" if named.endswith("?") else "."))
+
+
+def _value(kind: type, name: str, text: str) -> Any:
+    """The value of a field, from its text.
+
+    Raises:
+        RequestError: It is not of the field's type, or a number that is none.
+    """
+    hint = _types(kind)[name]
+    try:
+        value = TypeAdapter(hint).validate_python(_parsed(text.strip(), hint))
+    except ValidationError:
+        raise RequestError(f"--set {name}={text} does not suit: give {_expected(hint)}.") from None
+    for number in value if isinstance(value, tuple) else (value,):
+        if isinstance(number, int | float) and not (math.isfinite(number) and number >= 0):
+            raise RequestError(f"--set {name}={text} does not suit: give a number of at least 0.")
+    return value
+
+
+def _parsed(text: str, hint: Any) -> Any:
+    """The parts of a list, or none; what else a text means, its type decides."""
+    if NoneType in get_args(hint) and text.lower() in ("none", "null", ""):
+        return None
+    if get_origin(hint) is tuple:
+        inner = get_args(hint)[0]
+        return tuple(_parsed(part.strip(), inner) for part in text.strip("[]()").split(",") if part.strip())
+    return text
+
+
+def _expected(hint: Any) -> str:
+    """What a field takes, in words."""
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a name"}
+    if hint in words:
+        return words[hint]
+    parts = get_args(hint)
+    if get_origin(hint) is Literal:
+        return f"one of {', '.join(map(str, parts))}"
+    if get_origin(hint) is tuple:
+        plural = {int: "whole numbers", float: "numbers", str: "names"}
+        what = plural.get(parts[0], f"values, each {_expected(parts[0])}")
+        return f"{what} with commas between them"
+    return " or ".join("none" if part is NoneType else _expected(part) for part in parts)
