@@ -136,9 +136,10 @@ class Outbox:
     def is_due(self) -> bool:
         """Whether the last attempt is long enough ago for another."""
         try:
-            return time.time() - (self.directory / "attempted").stat().st_mtime >= RETRY_SECONDS
+            age_seconds = time.time() - (self.directory / "attempted").stat().st_mtime
         except OSError:
             return True
+        return not 0 <= age_seconds < RETRY_SECONDS  # a clock that was put back would make it wait for that time
 
     def deliver(self, deliver: Deliver) -> Delivery:
         """Hand the writes to the store in their order, until all are or it is away again.

@@ -11,12 +11,12 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from flows.command.services import Service, check_port
+from hardware.devices.process_mark import process_mark
 from shunter.errors import ShunterError
 from shunter.files import make_private
 from shunter.settings import Settings
 
 POLL_SECONDS = 0.2
-BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Daemon(BaseModel):
@@ -46,19 +46,6 @@ class Daemon(BaseModel):
     def is_alive(self) -> bool:
         """Whether this very process still runs."""
         return process_mark(self.pid) == self.mark
-
-
-def process_mark(pid: int) -> str | None:
-    """What tells a process from every other one that has had or will have its pid; None where there is none.
-
-    Neither a reboot nor a change of the clock makes two processes alike. An ended process that nobody has waited for
-    counts as gone.
-    """
-    try:
-        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return None if state in {"Z", "X"} else f"{BOOT.read_text().strip()}/{fields[18]}"
-    except (FileNotFoundError, ProcessLookupError):
-        return None
 
 
 def find(name: str) -> Daemon | None:

@@ -8,6 +8,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
+from hardware.devices.process_mark import process_mark
 from shunter.settings import Settings
 
 if TYPE_CHECKING:
@@ -19,9 +20,7 @@ PATIENCE_SECONDS = 5.0
 
 def mark_children() -> None:
     """Let all that this process starts from now on be known as its own."""
-    import psutil
-
-    os.environ[OWNER] = _mark(psutil.Process())
+    os.environ[OWNER] = f"{os.getpid()} {process_mark(os.getpid())} {Settings().home.resolve()}"
 
 
 def end_orphans() -> int:
@@ -36,25 +35,18 @@ def end_orphans() -> int:
     return len(orphans)
 
 
-def _mark(process: "psutil.Process") -> str:
-    return f"{process.pid} {process.create_time():.2f} {Settings().home.resolve()}"
-
-
 def _is_orphan(process: "psutil.Process") -> bool:
     import psutil
 
     try:
         if process.uids().effective != os.geteuid():
             return False
-        pid, _, rest = process.environ().get(OWNER, "").partition(" ")
+        owner = process.environ().get(OWNER, "").split(" ", maxsplit=2)
     except psutil.Error:
         return False
-    if not pid or rest.partition(" ")[2] != str(Settings().home.resolve()) or process.pid == os.getpid():
+    if len(owner) < 3 or owner[2] != str(Settings().home.resolve()):
         return False
-    try:
-        return _mark(psutil.Process(int(pid))) != f"{pid} {rest}"
-    except psutil.NoSuchProcess:
-        return True
+    return process_mark(int(owner[0])) != owner[1]
 
 
 def _signal(process: "psutil.Process", *, force: bool) -> None:

@@ -15,8 +15,8 @@ from prefect.client.schemas.filters import FlowRunFilter, WorkPoolFilter
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.states import AwaitingRetry, Cancelled, Cancelling, Crashed
 
-from flows.command.daemons import process_mark
 from flows.command.services import WORK_POOL, worker_name
+from hardware.devices.process_mark import process_mark
 from tasks.notify import notify_about
 
 MOST_ATTEMPTS = 3  # a run that takes its worker down each time must not do so for ever

@@ -7,14 +7,13 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Protocol, TypeVar
-
-import psutil
+from typing import Any, Protocol, TypeVar
 
 from hardware.devices.gpu import zeus_gpu
+from hardware.devices.process_mark import process_mark
 from shunter.errors import HardwareError, RequestError, first_line
 from shunter.settings import Settings
 
@@ -199,8 +198,7 @@ class _Held:
 
     def set(self, watts: float) -> None:
         """Note the former limit, then change it."""
-        process = psutil.Process()
-        entry = {"watts": self._former, "pid": process.pid, "started": process.create_time()}
+        entry = {"watts": self._former, "pid": os.getpid(), "mark": process_mark(os.getpid())}
         _write(self._record, {**_entries(self._record), self._device.identity: entry})
         self._is_set = True
         try:
@@ -260,7 +258,7 @@ def _before_the_end(restore: Callable[[], None]) -> Iterator[None]:
         atexit.unregister(restore)
 
 
-def _entries(record: Path) -> dict[str, dict[str, float]]:
+def _entries(record: Path) -> dict[str, dict[str, Any]]:
     """What the record holds, by device; nothing where it is absent or was cut short."""
     try:
         content = json.loads(record.read_text())
@@ -269,18 +267,16 @@ def _entries(record: Path) -> dict[str, dict[str, float]]:
     return content if isinstance(content, dict) else {}
 
 
-def _is_running(entry: dict[str, float]) -> bool:
+def _is_running(entry: dict[str, Any]) -> bool:
     """Whether the process that set the limit still runs: its number may since be another's."""
-    with suppress(psutil.Error):
-        return psutil.Process(int(entry["pid"])).create_time() == entry["started"]
-    return False
+    return process_mark(entry["pid"]) == entry.get("mark", "of an earlier version")
 
 
 def _forget(record: Path, identity: str) -> None:
     _write(record, {key: entry for key, entry in _entries(record).items() if key != identity})
 
 
-def _write(record: Path, entries: dict[str, dict[str, float]]) -> None:
+def _write(record: Path, entries: dict[str, dict[str, Any]]) -> None:
     if not entries:
         record.unlink(missing_ok=True)
         return

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.checkpoint.storage import sync_directory
 from hardware.devices.memory_kills import memory_kills
+from hardware.devices.process_mark import process_mark
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -148,21 +149,12 @@ def _ran_out_of_memory(trial: "FrozenTrial") -> bool:
 
 
 def _this_process() -> list[Any]:
-    import psutil
-
-    return [socket.gethostname(), os.getpid(), psutil.Process().create_time()]
+    return [socket.gethostname(), os.getpid(), process_mark(os.getpid())]
 
 
 def _is_alive(owner: list[Any] | None) -> bool:
     """Whether the process that runs a trial lives; of another machine's nobody knows, so it is left alone."""
-    import psutil
-
     if owner is None:
         return False
-    host, process, began = owner
-    if host != socket.gethostname():
-        return True
-    try:
-        return abs(psutil.Process(process).create_time() - began) < 1.0
-    except psutil.Error:
-        return False
+    host, process, mark = owner
+    return host != socket.gethostname() or process_mark(process) == mark

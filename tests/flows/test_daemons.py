@@ -5,8 +5,9 @@ import sys
 
 import pytest
 
-from flows.command.daemons import Daemon, find, process_mark, start, stop
+from flows.command.daemons import Daemon, find, start, stop
 from flows.command.services import Service, free_port
+from hardware.devices.process_mark import process_mark
 from shunter.errors import RequestError, ShunterError
 from shunter.settings import Settings
 

@@ -40,7 +40,7 @@ def test_children_of_commands_that_are_gone_are_ended(mark: str) -> None:
         gone.wait()
     with ExitStack() as stack:
         of_nobody = stack.enter_context(child(f"{gone.pid} {created} {home}"))
-        of_a_former_process = stack.enter_context(child(f"{pid} 1.00 {home}"))
+        of_a_former_process = stack.enter_context(child(f"{pid} another-boot/1 {home}"))
         own = stack.enter_context(child())
         of_another_home = stack.enter_context(child(f"{gone.pid} {created} {home}-other"))
         unmarked = stack.enter_context(child(""))

@@ -1,6 +1,7 @@
 """The outbox by itself: writes arrive once and in their order, or are set aside with the reason."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -103,3 +104,14 @@ def test_stores_do_not_share_an_outbox_and_passwords_are_in_none() -> None:
     assert other.is_empty
     assert Outbox("http://me:changed-since@one").waiting() == 1
     assert not [path for path in first.directory.rglob("*") if path.is_file() and b"geheim" in path.read_bytes()]
+
+
+def test_a_clock_that_was_put_back_delays_no_delivery(shunter_home: Path) -> None:
+    outbox = Outbox("http://store")
+    outbox.append({"call": "log_batch", "run_id": "r"})
+    outbox.deliver(Store())
+    attempted = outbox.directory / "attempted"
+    assert not outbox.is_due()
+    ahead = attempted.stat().st_mtime + 86_400
+    os.utime(attempted, (ahead, ahead))
+    assert outbox.is_due()

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 from optuna import Study, Trial
 
@@ -173,6 +174,14 @@ def test_in_a_storage_of_several_the_point_is_queued_whole(tmp_path: Path) -> No
         assert SMALL.suggest(trial) == POINT
         trial.set_user_attr(OWNER, None)
     assert finished_trials(study) == []
+
+
+def test_a_clock_that_jumps_makes_no_living_process_a_dead_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time of its begin is counted from that of the boot, which moves with the clock."""
+    address = storage_address(tmp_path, str(tmp_path / "shared.db"))
+    record(open_study(address, SMALL, is_shared=True), POINT)
+    monkeypatch.setattr(psutil.Process, "create_time", lambda process: 3600.0)
+    assert not has_waiting(open_study(address, SMALL, is_shared=True))
 
 
 def test_a_draft_that_a_kill_left_is_no_harm(tmp_path: Path) -> None:

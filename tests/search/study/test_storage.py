@@ -96,7 +96,9 @@ def test_a_trial_of_a_living_process_is_left_alone_in_a_shared_storage(tmp_path:
     address = storage_address(tmp_path, str(tmp_path / "shared.db"))
     mine = record(open_study(address, SPACE, is_shared=True), POINT)
     assert open_study(address, SPACE, is_shared=True).trials[0].state.name == "RUNNING"
-    mine.set_user_attr(OWNER, [os.uname().nodename, os.getpid(), 0.0])  # a process of the same id, long ago
+    mine.set_user_attr(
+        OWNER, [os.uname().nodename, os.getpid(), "another-boot/1"]
+    )  # a process of the same id, long ago
     assert open_study(address, SPACE, is_shared=True).trials[0].state.name == "FAIL"
 
 

@@ -1,5 +1,6 @@
 """What a training to the end leaves for later choices: its record whatever its end, and what its steps took."""
 
+import itertools
 import time
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from engine.config import Hyperparameters, Schedule
 from engine.data.dataset import Dataset
 from engine.execution import execution_of
 from engine.job import TrainingJob
+from hardware.budget import Budget
+from hardware.meters.meter import measure_energy
 from hardware.types import EnergyReading, Placement
 from models.registry import model_spec
 from planner.history import History, PastRun, read_history
@@ -136,3 +139,20 @@ def test_compiled_steps_say_so(dataset: Dataset, parent: str, tmp_path: Path) ->
     members = {run.compiled: run.steps for run in read_history().runs if run.kind == "member"}
     assert [step.compiled for step in members[True]] == [True]
     assert [step.compiled for step in members[False]] == [False]
+
+
+@pytest.mark.parametrize("jump_seconds", [86_400.0, -86_400.0])
+def test_a_clock_that_jumps_at_every_look_changes_no_duration_and_no_limit(
+    jump_seconds: float, dataset: Dataset, parent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = itertools.count()
+    real, began = time.time, time.monotonic()
+    monkeypatch.setattr(time, "time", lambda: real() + jump_seconds * next(looks))
+    with measure_energy() as meter:
+        budget = Budget(meter=meter, max_seconds=3600.0)
+        result = trained(dataset, parent, tmp_path / "member", should_stop=budget.exhausted)
+    most_seconds = time.monotonic() - began
+    assert next(looks) > 1, "otherwise nobody has looked"
+    assert result.stopped_because == "max_epochs"
+    for seconds in (result.train_seconds, result.compute_seconds, result.energy.seconds, meter.reading.seconds):
+        assert 0 < seconds <= most_seconds
