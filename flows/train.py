@@ -16,6 +16,7 @@ from hardware.types import EnergyReading, HardwareProfile
 from ingestion.findings import findings_of_dataset
 from models.names import check_model
 from planner.decide import Decision
+from reporting.card.figures import BaselineFigures
 from search.result import TuneResult
 from shunter.requests import TrainRequest
 from tasks.accelerators import hold
@@ -56,6 +57,7 @@ class TrainSummary(BaseModel):
         resumed: Whether an interrupted attempt was continued.
         stopped_because: The limit that ended the search early, None if none did.
         findings: What stands out in the data.
+        baselines: What was trained first, beside the result.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -76,6 +78,7 @@ class TrainSummary(BaseModel):
     resumed: bool
     stopped_because: str | None
     findings: tuple[str, ...] = ()
+    baselines: tuple[BaselineFigures, ...] = ()
 
 
 @flow(name="train", flow_run_name="train-{request.data}", on_failure=[notify], on_crashed=[notify])
@@ -138,7 +141,7 @@ def _train_tracked(
         budget = spent.budget(request, decision.watched_limits_after(clock.seconds.get("select", 0.0)))
         run = RunContext(request, dataset, profiles, decision, state.directory, run_id, budget, cluster, notes)
         with limited(decision.placement.accelerator, decision.placement.power_limit_watts):
-            tuned, result, registered = recipe_of(request.model).train(run, clock)
+            outcome = recipe_of(request.model).train(run, clock)
         energy = spent.total
         _log_totals(run, energy, clock)
         return TrainSummary(
@@ -147,16 +150,17 @@ def _train_tracked(
             quarantined_rows=dataset.quarantined_rows,
             model=request.model,
             decision=decision,
-            tuned=tuned,
-            result=result,
+            tuned=outcome.tuned,
+            result=outcome.result,
             step_seconds=clock.seconds,
             energy=energy,
-            registered=registered,
+            registered=outcome.registered,
             run_id=run_id,
             tracking_uri=tracking_uri(),
             flow_run_name=flow_run.get_name() or "",
             resumed=state.resumed,
-            stopped_because=tuned.stopped_because if tuned else None,
+            stopped_because=outcome.tuned.stopped_because if outcome.tuned else None,
+            baselines=outcome.baselines,
             findings=tuple(finding.words for finding in findings_of_dataset(dataset)),
         )
 

@@ -126,7 +126,7 @@ def _hyperparameters(version: Version, spec: ModelSpec) -> Hyperparameters | Non
     wanted = {name: str(value) for name, value in model_params(spec).items()}
     members = [
         run
-        for run in read_runs(("member",))
+        for run in read_runs(("member", "baseline"))
         if run.parent_run_id == version.run_id and wanted.items() <= dict(run.params).items()
     ]
     if not members:

@@ -1,6 +1,7 @@
 """What is trained for a request once its placement is chosen: the flow calls the same steps, whatever the model is."""
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 from engine.config import Schedule
 from engine.data.dataset import Dataset
@@ -13,10 +14,12 @@ from engine.ranking.interactions import sides
 from engine.ranking.result import TrainedRanker
 from models.graph import GRAPH_FAMILIES, graph_spec
 from planner.predict.observe import expect
+from reporting.card.figures import BaselineFigures
 from search.job import SearchJob
 from search.result import TuneResult
 from shunter.errors import RequestError
 from shunter.requests import TrainRequest
+from tasks.baselines import candidates_of, train_baselines
 from tasks.card import describe_version, write_card
 from tasks.ensemble import build_ensemble, scoring_placement, train_members
 from tasks.evidence import note_search, note_trainings
@@ -34,6 +37,23 @@ from tracking.runs import open_run
 RANKING_PATIENCE = 3  # epochs without a better NDCG@20 on validation
 
 
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a recipe comes to.
+
+    Attributes:
+        tuned: What was tried; None where nothing is searched.
+        result: What was kept.
+        registered: Its version.
+        baselines: What was trained first, beside the result.
+    """
+
+    tuned: TuneResult | None
+    result: EnsembleResult | TrainedRanker
+    registered: RegisteredModel
+    baselines: tuple[BaselineFigures, ...] = ()
+
+
 class Recipe(ABC):
     """The steps between the choice of a placement and a registered model."""
 
@@ -46,10 +66,8 @@ class Recipe(ABC):
         check_fixed(request.model, read_fixed(request.model, request.architecture.set), dataset.features)
 
     @abstractmethod
-    def train(
-        self, run: RunContext, clock: StepClock
-    ) -> tuple[TuneResult | None, EnsembleResult | TrainedRanker, RegisteredModel]:
-        """Train and register; returns what was tried, what was kept, and its version."""
+    def train(self, run: RunContext, clock: StepClock) -> Outcome:
+        """Train and register."""
 
     def publish(self, run_id: str, dataset: Dataset, request: TrainRequest) -> None:
         """Describe the finished run."""
@@ -57,11 +75,13 @@ class Recipe(ABC):
 
 
 class EnsembleRecipe(Recipe):
-    """A model of clicks: settings are searched, the best of them trained to the end and combined."""
+    """A model of clicks: settings are searched, the best of them trained to the end and combined with baselines."""
 
-    def train(self, run: RunContext, clock: StepClock) -> tuple[TuneResult, EnsembleResult, RegisteredModel]:
-        """Tune, train the members, combine them and register the result."""
+    def train(self, run: RunContext, clock: StepClock) -> Outcome:
+        """Train the baselines, tune, train the members, combine all of them and register the result."""
         placement, seed = scoring_placement(run.decision.placement), run.request.seed
+        with clock.step("baselines"):
+            baselines = train_baselines(run)
         with clock.step("tune"):
             job = SearchJob(
                 dataset=run.dataset,
@@ -82,17 +102,18 @@ class EnsembleRecipe(Recipe):
         with clock.step("ensemble"):
             folder = run.directory / "ensemble"
             select_by = run.request.training.select_by.value
+            candidates = candidates_of(members, baselines, run.request)
             result = build_ensemble(
-                run.dataset, members, placement, folder, parent_run_id=run.run_id, seed=seed, select_by=select_by
+                run.dataset, candidates, placement, folder, parent_run_id=run.run_id, seed=seed, select_by=select_by
             )
             run.notes.auc = result.validation.auc
         log_training_curve(run.run_id, {member.name: member.history for member in members}, select_by)
         with clock.step("card"):
-            card = write_card(run.run_id, run.dataset, members, result, placement, seed=seed)
+            card = write_card(run.run_id, run.dataset, candidates, result, placement, baselines=baselines, seed=seed)
         with clock.step("register"):
             registered = register_result(run.request, run.dataset, result, run.run_id)
         describe_version(card, registered)
-        return tuned, result, registered
+        return Outcome(tuned=tuned, result=result, registered=registered, baselines=card.baselines)
 
     def publish(self, run_id: str, dataset: Dataset, request: TrainRequest) -> None:
         """Write the page of the run."""
@@ -123,7 +144,7 @@ class RankerRecipe(Recipe):
                     f"giving a probability: leave out {option}."
                 )
 
-    def train(self, run: RunContext, clock: StepClock) -> tuple[None, TrainedRanker, RegisteredModel]:
+    def train(self, run: RunContext, clock: StepClock) -> Outcome:
         """Train the one setting, put its quality on the run, and register it."""
         request, placement = run.request, run.decision.placement
         fixed = read_fixed(request.model, request.architecture.set)
@@ -147,7 +168,7 @@ class RankerRecipe(Recipe):
         with clock.step("register"):
             metrics = {name: float(value) for name, value in quality.items()}
             registered = register(run.run_id, run.dataset, trained.directory, request.register_as, metrics=metrics)
-        return None, trained, registered
+        return Outcome(tuned=None, result=trained, registered=registered)
 
 
 def recipe_of(model: str) -> Recipe:

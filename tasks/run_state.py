@@ -27,7 +27,14 @@ KEY_ORDER = (
 )
 
 # Options that the first version had not, with what they are where they are not given: then they are left out.
-LATER: dict[str, Any] = {"batch_sizes": None, "grid": None, "prices": None, "select_by": "ne", "set": []}
+LATER: dict[str, Any] = {
+    "batch_sizes": None,
+    "grid": None,
+    "prices": None,
+    "select_by": "ne",
+    "set": [],
+    "baselines": "lr,fm",
+}
 
 
 class StateFolder:

@@ -20,7 +20,9 @@ from shunter.requests import JobRequest
 
 SCHEMA_VERSION = "1"
 
-RunKind = Literal["train", "profile", "select", "tune", "trial", "member", "ensemble", "nightly", "rollback"]
+RunKind = Literal[
+    "train", "profile", "select", "tune", "trial", "baseline", "member", "ensemble", "nightly", "rollback"
+]
 Values = dict[str, str | int | float]
 
 # What a training comes to (`engine.results.TrainingFigures`) -> its metric; what reads runs looks here too.

@@ -35,6 +35,7 @@ def _lines(summary: TrainSummary) -> list[tuple[str, str]]:
     lines = [
         ("Data", f"{summary.data_name}: {rows} rows{bad}"),
         *_result_lines(_format_model(summary), summary.result),
+        *_baseline_lines(summary),
         ("Search", _format_search(summary.tuned)),
         ("Time", _format_time(summary.step_seconds)),
         ("Energy", _format_energy(summary.energy)),
@@ -66,6 +67,19 @@ def _result_lines(model: str, result: EnsembleResult | TrainedRanker) -> list[tu
             ("Model", f"{model}, {result.spec.layers} layers of {result.spec.embedding_dim}; {trained}"),
         ]
     return [("Quality (test)", _format_quality(result)), ("Model", f"{model}, {result.kept}: {result.reason}")]
+
+
+def _baseline_lines(summary: TrainSummary) -> list[tuple[str, str]]:
+    """What costs seconds on the same test part, and how the result compares with it."""
+    if not summary.baselines:
+        return []
+    lines = ["base rate  AUC 0.5000   NE 1.0000"]
+    for one in summary.baselines:
+        figures = (("AUC", one.auc), ("NE", one.ne))
+        quality = "   ".join(f"{name} {value:.4f}" for name, value in figures if value is not None)
+        joules = "" if one.joules is None else f", {one.joules:,.0f} J"
+        lines.append(f"{one.name:<9}  {quality}   in {one.train_seconds:.1f} s{joules}")
+    return [("Baselines (test)", "\n".join([*lines, *(one.verdict for one in summary.baselines)]))]
 
 
 def _format_quality(result: EnsembleResult) -> str:
@@ -100,14 +114,18 @@ def _format_model(summary: TrainSummary) -> str:
     """What was asked for, and where tuning chose the families what it chose."""
     if summary.model != AUTO or summary.tuned is None or not isinstance(summary.result, EnsembleResult):
         return summary.model
-    settings = summary.tuned.settings
-    chosen = [settings[place % len(settings)].spec.family for place in range(len(summary.result.members))]
     kept = [
-        family
-        for family, member in zip(chosen, summary.result.members, strict=True)
+        _family_of(member.name, summary.tuned)
+        for member in summary.result.members
         if member.weight > 0 and (summary.result.kept == "ensemble" or member.name == summary.result.best_single)
     ]
     return f"{AUTO}: {', '.join(dict.fromkeys(kept))}"
+
+
+def _family_of(member: str, tuned: TuneResult) -> str:
+    """The family of a member by its name: that of its setting, or of a baseline its own."""
+    name, _, place = member.partition("-")
+    return tuned.settings[int(place) % len(tuned.settings)].spec.family if place else name
 
 
 def _format_time(step_seconds: dict[str, float]) -> str:

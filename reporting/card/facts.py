@@ -22,7 +22,7 @@ from models.ensemble import Ensemble
 from models.spec import ModelSpec
 from reporting.card.architecture import Architecture, describe_architecture
 from reporting.card.bootstrap import RESAMPLES
-from reporting.card.figures import DataFacts, FieldFacts, MemberFacts, ModelCard
+from reporting.card.figures import BaselineFigures, DataFacts, FieldFacts, MemberFacts, ModelCard
 from reporting.card.limits import limits, uses
 from reporting.card.quality import judge_quality, user_field, user_groups
 
@@ -38,6 +38,7 @@ def gather(
     result: EnsembleResult,
     execution: Execution,
     *,
+    baselines: tuple[BaselineFigures, ...] = (),
     seed: int = 0,
 ) -> ModelCard:
     """Everything about the result of a training.
@@ -50,6 +51,7 @@ def gather(
         members: Members that were trained to the end.
         result: Ensemble that was made of them.
         execution: Device and precision of the scoring.
+        baselines: Baselines beside it.
         seed: Seed of the bootstrap.
 
     Raises:
@@ -75,6 +77,7 @@ def gather(
         seed=seed,
         uses=uses(dataset, data),
         limits=limits(data, quality, field),
+        baselines=baselines,
     )
 
 

@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from pydantic import Field
+
 from reporting.card.architecture import Architecture
 from reporting.card.calibration import ReliabilityBin
 from shunter.frozen import Frozen
@@ -135,6 +137,35 @@ class MemberFacts(Frozen):
     stopped_because: str
 
 
+class BaselineFigures(Frozen):
+    """A baseline beside the result of the run; figures that are not defined are None."""
+
+    name: str
+    validation_auc: float | None
+    validation_ne: float | None
+    auc: float | None = Field(description="On the test part, as are the following.")
+    logloss: float | None
+    ne: float | None
+    train_seconds: float
+    joules: float | None
+    saving: float = Field(description="Share of its log loss that the result saves.")
+    saving_low: float = Field(description="Lower bound of that share with 95 % confidence.")
+    saving_high: float
+    is_result: bool = Field(default=False, description="Whether it is the result itself.")
+
+    @property
+    def verdict(self) -> str:
+        """How the result compares with it, in one sentence."""
+        if self.is_result:
+            return f"The baseline {self.name} is the result: nothing that was trained beside it does better."
+        share = f"{self.saving:.2%} of its log loss, {self.saving_low:.2%} to {self.saving_high:.2%} with 95 %"
+        if self.saving_low > 0:
+            return f"The result beats the baseline {self.name}: it saves {share} confidence."
+        if self.saving_high < 0:
+            return f"The baseline {self.name} is ahead of the result, which saves {share} confidence."
+        return f"The result is level with the baseline {self.name}: it saves {share} confidence."
+
+
 class ModelCard(Frozen):
     """A model card after Mitchell et al., "Model cards for model reporting" (FAT* 2019).
 
@@ -150,6 +181,7 @@ class ModelCard(Frozen):
         resamples: Count of the bootstrap's resamples, and its `seed`.
         uses: Uses of the model, as far as the data says.
         limits: Uses it is not for, and points to look out for.
+        baselines: Baselines on the same test part.
     """
 
     run_id: str
@@ -164,6 +196,7 @@ class ModelCard(Frozen):
     seed: int
     uses: tuple[str, ...]
     limits: tuple[str, ...]
+    baselines: tuple[BaselineFigures, ...] = ()
 
     @property
     def chosen(self) -> tuple[MemberFacts, ...]:

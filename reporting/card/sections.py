@@ -33,6 +33,7 @@ def sections(card: ModelCard) -> list[Section]:
     return [
         Section("In short", _summary(card)),
         Section("Quality on the test part", _quality(card)),
+        *([Section("Baselines", _baselines(card))] if card.baselines else []),
         Section("Architecture", _architecture(card)),
         Section("Demand", [_demand(card)]),
         Section("Training", _training(card)),
@@ -76,6 +77,29 @@ def _quality(card: ModelCard) -> list[Part]:
             Picture(calibration_file(quality), _calibration_svg(quality), f"Calibration {quality.task}".strip()),
         ]
     return parts
+
+
+def _baselines(card: ModelCard) -> list[Part]:
+    """What costs seconds, on the same test part; always predicting its base rate has an NE of 1."""
+    rows = [("base rate", "0.5000", "1.0000", "-", "-")]
+    rows += [
+        (
+            one.name,
+            _number(one.auc),
+            _number(one.ne),
+            f"{one.train_seconds:.1f}",
+            "-" if one.joules is None else f"{one.joules:,.0f}",
+        )
+        for one in card.baselines
+    ]
+    return [
+        *(Paragraph(one.verdict) for one in card.baselines),
+        Table(("baseline", "AUC", "NE", "seconds of training", "joules"), rows),
+    ]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
 
 
 def _architecture(card: ModelCard) -> list[Part]:

@@ -144,7 +144,7 @@ def _placement_mark(row: Mapping[str, Any], groups: Sequence[str]) -> Mark:
 
 def trained_chart(tree: RunTree) -> Chart | None:
     """Everything that was trained: measured quality on validation over the time and the energy that it took."""
-    kinds = ("trial", "member", "ensemble")
+    kinds = ("trial", "baseline", "member", "ensemble")
     runs = [run for run in tree.of_kind(*kinds) if "quality.ne" in run.metrics]
     if not runs:
         return None

@@ -69,6 +69,7 @@ def build_view(tree: RunTree, stalls: str | None, *, to_html: Words) -> dict[str
         "decision": _decision(tree, to_html),
         "comparison": _comparison(tree),
         "qualities": _qualities(tree),
+        "baselines": _baselines(run),
         "ensemble": _ensemble(tree),
         "steps": _steps(run),
         "waits": _waits(tree),
@@ -186,13 +187,38 @@ def _ensemble(tree: RunTree) -> dict[str, Any] | None:
     }
 
 
+def _baselines(run: TrackedRun) -> list[dict[str, Any]]:
+    """What costs seconds, on the test part, beside the result."""
+    suffix = ".verdict"
+    names = [
+        name.removeprefix("baseline.").removesuffix(suffix)
+        for name in run.tags
+        if name.startswith("baseline.") and name.endswith(suffix)
+    ]
+    lines = []
+    for name in sorted(names, reverse=True):  # lr before fm: the simpler first
+        of = f"baseline.{name}"
+        lines.append(
+            {
+                "name": name,
+                "verdict": run.tags[f"{of}{suffix}"],
+                "auc": run.metrics.get(f"{of}.test.auc"),
+                "ne": run.metrics.get(f"{of}.test.ne"),
+                "logloss": run.metrics.get(f"{of}.test.logloss"),
+                "seconds": run.metrics.get(f"{of}.train_seconds"),
+                "joules": run.metrics.get(f"{of}.joules"),
+            }
+        )
+    return lines
+
+
 def _steps(run: TrackedRun) -> list[dict[str, Any]]:
     names = {
         name.removeprefix("time.").removesuffix("_step_seconds"): seconds
         for name, seconds in run.metrics.items()
         if name.endswith("_step_seconds")
     }
-    order = ("ingest", "profile", "select", "tune", "train", "ensemble", "register")
+    order = ("ingest", "profile", "select", "baselines", "tune", "train", "ensemble", "register")
     most = max(names.values(), default=0.0) or 1.0
     return [
         {"name": name, "percent": 100 * names[name] / most, "text": duration(names[name])}
@@ -281,6 +307,7 @@ def _contents(tree: RunTree, view: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("quality", "Quality against cost", trained_chart(tree)),
         ("curves", "Curves", curves_chart(tree)),
         ("results", "Results", view["qualities"]),
+        ("baselines", "Baselines", view["baselines"]),
         ("ensemble", "Ensemble", view["ensemble"]),
         ("time", "Time", view["steps"] or view["waits"] or view["stalls"]),
         ("energy", "Energy", view["energy"]),

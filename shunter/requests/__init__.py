@@ -2,7 +2,14 @@
 
 from shunter.requests.architecture import ModelRequest
 from shunter.requests.cluster import ClusterRequest
-from shunter.requests.effort import Effort, EnsembleRequest, SelectBy, TrainingEffort, parse_task_weights
+from shunter.requests.effort import (
+    Effort,
+    EnsembleRequest,
+    SelectBy,
+    TrainingEffort,
+    parse_baselines,
+    parse_task_weights,
+)
 from shunter.requests.groups import Group, Request
 from shunter.requests.job import JobRequest
 from shunter.requests.job_file import JOB_FILE, job_text, read_job
@@ -59,6 +66,7 @@ __all__ = [
     "TrainingEffort",
     "Weights",
     "job_text",
+    "parse_baselines",
     "parse_task_weights",
     "read_job",
 ]

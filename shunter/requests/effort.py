@@ -17,6 +17,9 @@ class SelectBy(StrEnum):
     LOGLOSS = "logloss"
 
 
+BASELINES = ("lr", "fm")  # families that cost seconds, and that a model has to beat
+
+
 def parse_task_weights(text: str) -> dict[str, float]:
     """From `click=1,conversion=0.5`.
 
@@ -40,6 +43,25 @@ def _checked_task_weights(text: str | None) -> str | None:
     if text is not None:
         parse_task_weights(text)
     return text
+
+
+def parse_baselines(text: str) -> tuple[str, ...]:
+    """From `lr,fm`, or from `none`.
+
+    Raises:
+        ValueError: A part is no baseline.
+    """
+    names = [part.strip() for part in text.split(",")]
+    if names == ["none"]:
+        return ()
+    for name in names:
+        if name not in BASELINES:
+            raise ValueError(f"{name!r} is no baseline: use {' or '.join(BASELINES)}, both with a comma, or none")
+    return tuple(dict.fromkeys(names))
+
+
+def _checked_baselines(text: str) -> str:
+    return ",".join(parse_baselines(text)) or "none"
 
 
 class Effort(Group, frozen=True, title="Training"):
@@ -66,6 +88,11 @@ class TrainingEffort(Effort, frozen=True, title="Training"):
         default=None,
         description="Weights of several labels in the loss, such as click=1,conversion=0.5; 1 for each that is not "
         "named.",
+    )
+    baselines: Annotated[str, AfterValidator(_checked_baselines)] = Field(
+        default=",".join(BASELINES),
+        description="Baselines that are trained first and compete with the model: lr (logistic regression), fm "
+        "(factorisation machine), both as lr,fm, or none.",
     )
     select_by: SelectBy = Field(
         default=SelectBy.NE,

@@ -10,9 +10,11 @@ from engine.ensemble.result import EnsembleResult
 from engine.execution import execution_of
 from engine.trained_model import TrainedModel
 from hardware.types import Placement
+from reporting.card.baselines import TrainedBaseline, baseline_metrics, compare_baselines
 from reporting.card.facts import gather
 from reporting.card.figures import ModelCard
 from tasks.card.publish import CARD_MARKDOWN, CARD_PAGE, describe_version, publish_card
+from tracking.runs import open_run
 
 __all__ = ["CARD_MARKDOWN", "CARD_PAGE", "describe_version", "publish_card", "write_card"]
 
@@ -25,9 +27,15 @@ def write_card(
     result: EnsembleResult,
     placement: Placement,
     *,
+    baselines: Sequence[TrainedBaseline] = (),
     seed: int = 0,
 ) -> ModelCard:
     """Make the card of the result and keep it with the run; `describe_version` links it from the registry."""
-    card = gather(parent_run_id, dataset, members, result, execution_of(placement), seed=seed)
+    execution = execution_of(placement)
+    compared = compare_baselines(dataset, baselines, result, execution, seed=seed)
+    run = open_run(parent_run_id)
+    run.log_metrics(baseline_metrics(compared, result.test))
+    run.set_tags({f"baseline.{one.name}.verdict": one.verdict for one in compared})
+    card = gather(parent_run_id, dataset, members, result, execution, baselines=compared, seed=seed)
     publish_card(card)
     return card

@@ -14,6 +14,7 @@ from hardware.types import Placement
 from planner.predict.observe import Expectation
 from tasks.retries import retried
 from tasks.train.member import train_to_the_end
+from tracking.convention import RunKind
 
 __all__ = ["train_member", "train_to_the_end"]
 
@@ -27,6 +28,7 @@ def train_member(
     *,
     name: str = "member-0",
     parent_run_id: str | None = None,
+    run_kind: RunKind = "member",
     should_stop: Callable[[], str | None] | None = None,
     adaptation: Adaptation | None = None,
     checkpoint_seconds: float = 300.0,
@@ -44,6 +46,7 @@ def train_member(
         directory,
         name=name,
         parent_run_id=parent_run_id,
+        run_kind=run_kind,
         should_stop=should_stop,
         adaptation=adaptation,
         checkpoint_seconds=checkpoint_seconds,

@@ -20,7 +20,7 @@ from shunter.regularly import regularly
 from tasks.train.kinds import Kind, kind_of
 from tasks.train.lesson import Lesson
 from tasks.train.progress import TrainingProgress, training_progress
-from tracking.convention import placement_params, training_metrics
+from tracking.convention import RunKind, placement_params, training_metrics
 from tracking.runs import Run, child_run
 
 
@@ -31,6 +31,7 @@ def train_to_the_end(
     *,
     name: str = "member",
     parent_run_id: str | None = None,
+    run_kind: RunKind = "member",
     should_stop: Callable[[], str | None] | None = None,
     adaptation: Adaptation | None = None,
     checkpoint_seconds: float = 300.0,
@@ -45,6 +46,7 @@ def train_to_the_end(
         directory: Folder of this training alone; holds the checkpoints, and in the end the model.
         name: Name of the run in MLflow and of the progress bar.
         parent_run_id: MLflow run under which this one is logged; None logs nothing.
+        run_kind: Kind of its own run.
         should_stop: Asked after each step; a text ends the training.
         adaptation: Lets the threads follow the measured steps, where one process trains without compiling; what a
             compiler has made keeps its threads.
@@ -68,7 +70,7 @@ def train_to_the_end(
     checkpoints, energy_path = directory / "checkpoint", directory / "energy.json"
     executor = (place or ThisMachine()).executor(placement, checkpoints)
     with (
-        _tracked(parent_run_id, name) as run,
+        _tracked(parent_run_id, name, run_kind) as run,
         executor.meter() as meter,
         training_progress(name) as progress,
     ):
@@ -127,12 +129,12 @@ def _hooks(
 
 
 @contextmanager
-def _tracked(parent_run_id: str | None, name: str) -> Iterator[Run | None]:
+def _tracked(parent_run_id: str | None, name: str, kind: RunKind) -> Iterator[Run | None]:
     """The run to log to, None when nobody wants to see it."""
     if parent_run_id is None:
         yield None
         return
-    with child_run(parent_run_id, name, "member") as run:
+    with child_run(parent_run_id, name, kind) as run:
         yield run
 
 

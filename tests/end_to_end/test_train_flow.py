@@ -49,7 +49,7 @@ def in_that_home(trained, monkeypatch: pytest.MonkeyPatch):
 def test_summary_holds_measured_figures_of_every_step(in_that_home) -> None:
     summary = in_that_home
     assert set(summary.step_seconds) == {
-        *("ingest", "profile", "select", "tune", "train", "ensemble", "card", "register")
+        *("ingest", "profile", "select", "baselines", "tune", "train", "ensemble", "card", "register")
     }
     assert 0.5 < summary.result.test.auc < 1
     assert summary.rows["test"] == summary.result.test.rows
@@ -66,7 +66,17 @@ def test_printed_summary_names_quality_energy_placement_and_the_next_command(in_
     console = Console(width=100, record=True, file=io.StringIO())
     print_summary(console, in_that_home)
     text = console.export_text()
-    for expected in ("AUC", "log loss", "NE", in_that_home.energy.method, in_that_home.decision.placement.label, "ui"):
+    for expected in (
+        "base rate",
+        "baseline lr",
+        "baseline fm",
+        "AUC",
+        "log loss",
+        "NE",
+        in_that_home.energy.method,
+        in_that_home.decision.placement.label,
+        "ui",
+    ):
         assert expected in text
 
 
@@ -85,6 +95,7 @@ def test_every_step_is_in_one_tree_of_runs(in_that_home) -> None:
     assert parent.data.params["placement.label"] == in_that_home.decision.placement.label
     kinds = [child.data.tags["run.kind"] for child in children]
     assert kinds.count("trial") == 2
+    assert kinds.count("baseline") == 4  # each of two with two learning rates
     assert kinds.count("member") == 2
     assert kinds.count("ensemble") == 1
     artifacts = {artifact.path for artifact in client.list_artifacts(in_that_home.run_id)}

@@ -1,0 +1,152 @@
+"""Baselines beside the result: what they reach on the same test part, and whether the result is ahead of them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from pydantic import Field
+
+from engine.checkpoint.storage import load_model
+from engine.config import Execution
+from engine.data.dataset import Dataset
+from engine.ensemble.result import EnsembleResult
+from engine.loop.evaluation import evaluate
+from engine.metrics import Metrics, compute_metrics
+from engine.results import Evaluation
+from engine.trained_model import TrainedModel
+from reporting.card.figures import BaselineFigures
+from reporting.card.quality import user_field, user_groups
+from shunter.frozen import Frozen
+
+RESAMPLES = 1_000
+MOST_BLOCKS = 10_000
+CONFIDENCE = 0.95
+
+
+class TrainedBaseline(Frozen):
+    """A baseline, and what it took to find it."""
+
+    model: TrainedModel = Field(description="Under the name of its family, which is its name as a member too.")
+    train_seconds: float = Field(description="Of all its trainings, of which the best was kept.")
+    joules: float | None = Field(description="Likewise; None where nothing can count them.")
+
+
+def compare_baselines(
+    dataset: Dataset,
+    baselines: Sequence[TrainedBaseline],
+    result: EnsembleResult,
+    execution: Execution,
+    *,
+    seed: int = 0,
+) -> tuple[BaselineFigures, ...]:
+    """Score each baseline on the test part and compare it with the result; nothing is chosen by it.
+
+    Args:
+        dataset: The data that all were trained on.
+        baselines: The baselines.
+        result: The model of the run.
+        execution: Device and precision of the scoring.
+        seed: Seed of the bootstrap.
+
+    Raises:
+        CheckpointError: A file of a model is damaged.
+        DataError: An array cannot be read.
+    """
+    if not baselines:
+        return ()
+    field = user_field(dataset)
+    groups = None if field is None else user_groups(dataset, field)
+    ours = _scored(result, dataset, execution)
+    found = []
+    for baseline in baselines:
+        model = baseline.model
+        labels, logits, weights = _scored(model, dataset, execution).of_task(0)
+        saving = relative_saving(_losses(labels, logits), _losses(labels, ours.of_task(0)[1]), weights, groups, seed)
+        quality = compute_metrics(labels, logits, weights)
+        found.append(
+            BaselineFigures(
+                name=model.name,
+                validation_auc=_defined(model.validation.auc),
+                validation_ne=_defined(model.validation.ne),
+                auc=_defined(quality.auc),
+                logloss=_defined(quality.logloss),
+                ne=_defined(quality.ne),
+                train_seconds=baseline.train_seconds,
+                joules=baseline.joules,
+                saving=saving[0],
+                saving_low=saving[1],
+                saving_high=saving[2],
+                is_result=result.kept == "single" and result.best_single == model.name,
+            )
+        )
+    return tuple(found)
+
+
+def baseline_metrics(baselines: Sequence[BaselineFigures], test: Metrics) -> dict[str, float]:
+    """What MLflow shows of them: `baseline.*`, that of always predicting the base rate among them.
+
+    Args:
+        baselines: The baselines.
+        test: Quality of the result, for the log loss of the base rate of the same rows.
+    """
+    values: dict[str, float | None] = {"baseline.base_rate.ne": 1.0}
+    if test.ne:
+        values["baseline.base_rate.test.logloss"] = _defined(test.logloss / test.ne)
+    for one in baselines:
+        values |= {
+            f"baseline.{one.name}.auc": one.validation_auc,
+            f"baseline.{one.name}.ne": one.validation_ne,
+            f"baseline.{one.name}.test.auc": one.auc,
+            f"baseline.{one.name}.test.ne": one.ne,
+            f"baseline.{one.name}.test.logloss": one.logloss,
+            f"baseline.{one.name}.train_seconds": one.train_seconds,
+            f"baseline.{one.name}.joules": one.joules,
+            f"baseline.{one.name}.saving": one.saving,
+            f"baseline.{one.name}.saving_low": one.saving_low,
+            f"baseline.{one.name}.saving_high": one.saving_high,
+        }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def relative_saving(
+    theirs: np.ndarray, ours: np.ndarray, weights: np.ndarray | None, groups: np.ndarray | None, seed: int
+) -> tuple[float, float, float]:
+    """Share of their mean loss that ours saves, with the bounds of its paired bootstrap.
+
+    Blocks of rows are counted a Poisson(1) number of times each, as in `reporting.card.bootstrap`; a block is a row or
+    the rows of a user, or where these are many, some of them drawn together at random.
+
+    Args:
+        theirs: Loss of each row by them, `[rows]`.
+        ours: Loss of the same rows by us.
+        weights: Weights of the rows; None is 1 each.
+        groups: Id of the group of each row; None takes rows as independent.
+        seed: Seed of the resamples.
+
+    Returns:
+        The share, and the bounds within which it lies with 95 % confidence.
+    """
+    random = np.random.default_rng(seed)
+    weights = np.ones(len(theirs)) if weights is None else weights.astype(np.float64)
+    units = np.arange(len(theirs)) if groups is None else np.unique(groups, return_inverse=True)[1]
+    count = int(units.max()) + 1
+    blocks = random.permutation(count)[units] % min(count, MOST_BLOCKS)
+    saved = np.bincount(blocks, weights * (theirs - ours))
+    total = np.bincount(blocks, weights * theirs)
+    drawn = random.poisson(1.0, (RESAMPLES, len(saved))).astype(np.float64)
+    shares = (drawn @ saved) / np.maximum(drawn @ total, np.finfo(np.float64).tiny)
+    low, high = np.quantile(shares, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return float(saved.sum() / total.sum()), float(low), float(high)
+
+
+def _scored(model: TrainedModel | EnsembleResult, dataset: Dataset, execution: Execution) -> Evaluation:
+    return evaluate(load_model(model.directory, execution.device), dataset, "test", execution)
+
+
+def _losses(labels: np.ndarray, logits: np.ndarray) -> np.ndarray:
+    """Negative log likelihood of each row, in nats."""
+    labels, logits = labels.astype(np.float64), logits.astype(np.float64)
+    return np.logaddexp(0.0, logits) - labels * logits
+
+
+def _defined(value: float) -> float | None:
+    return value if np.isfinite(value) else None

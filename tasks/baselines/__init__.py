@@ -1,0 +1,111 @@
+"""Step `baselines`: what costs seconds is trained first, and whatever comes after has to beat it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from engine.config import Hyperparameters, Schedule
+from engine.data.dataset import Dataset
+from engine.execution import execution_of
+from engine.job import TrainingJob
+from engine.trained_model import TrainedModel
+from models.registry import model_spec
+from models.spec import Features, ModelSpec
+from reporting.card.baselines import TrainedBaseline
+from search.space.settings import default_hyperparameters, weights_of_tasks
+from shunter.requests import TrainRequest, parse_baselines
+from tasks.run_context import RunContext
+from tasks.train import train_member
+
+__all__ = ["baseline_epochs", "baseline_spec", "candidates_of", "train_baselines"]
+
+# Embedding learning rates, of which the better on validation is kept: logs of few rows for each id and those of many
+# differ by as much.
+LEARNING_RATES = (0.02, 0.2)
+MOST_SAMPLES = 5_000_000  # of one training, so that it stays one of seconds
+PATIENCE = 2  # epochs without better validation
+
+
+def train_baselines(run: RunContext) -> list[TrainedBaseline]:
+    """Train each baseline that is asked for, with the data and the engine of the model, and keep its better training.
+
+    A baseline of the model's own family is left out, for the model's search covers it. What a limit leaves no room for
+    is left out too.
+    """
+    families = [name for name in parse_baselines(run.request.training.baselines) if name != run.request.model]
+    found = []
+    for family in families:
+        trained: list[TrainedModel] = []
+        for rate in LEARNING_RATES:
+            if run.budget.exhausted():
+                break
+            trained.append(_train(run, family, rate))
+        if trained:
+            joules = [one.energy.joules for one in trained if one.energy.joules is not None]
+            best = _best(trained, run.request)
+            found.append(
+                TrainedBaseline(
+                    model=best.model_copy(update={"name": family}),
+                    train_seconds=sum(one.train_seconds for one in trained),
+                    joules=sum(joules) if len(joules) == len(trained) else None,
+                )
+            )
+    return found
+
+
+def candidates_of(
+    members: Sequence[TrainedModel], baselines: Sequence[TrainedBaseline], request: TrainRequest
+) -> list[TrainedModel]:
+    """Models to combine: members and baselines; where one model alone is wanted, the best of them on validation."""
+    candidates = [*members, *(baseline.model for baseline in baselines)]
+    if request.ensemble.ensemble_size > 1:
+        return candidates
+    return [_best(candidates, request)]
+
+
+def baseline_spec(family: str, features: Features) -> ModelSpec:
+    """The family's default, with rows as wide as a weight for each label takes."""
+    default = model_spec(family)
+    least = 4 * -(-(features.outputs + (0 if family == "lr" else 4)) // 4)
+    return replace(default, embedding_dim=max(default.embedding_dim, least))
+
+
+def baseline_epochs(dataset: Dataset, max_epochs: int) -> int:
+    """Longest training: as many passes as `MOST_SAMPLES` allow, one at least, and never more than are asked for."""
+    return max(1, min(max_epochs, MOST_SAMPLES // max(1, dataset.splits["train"].rows)))
+
+
+def _best(trained: Sequence[TrainedModel], request: TrainRequest) -> TrainedModel:
+    select_by = request.training.select_by.value
+    return min(trained, key=lambda one: one.validation.loss_by(select_by))
+
+
+def _train(run: RunContext, family: str, learning_rate: float) -> TrainedModel:
+    request, placement = run.request, run.decision.placement
+    name = f"{family}-rate-{learning_rate:g}"
+    job = TrainingJob(
+        run.dataset,
+        baseline_spec(family, run.dataset.features),
+        _hyperparameters(family, learning_rate, request, run.dataset),
+        execution_of(placement),
+        Schedule(
+            max_epochs=baseline_epochs(run.dataset, request.training.max_epochs),
+            patience=PATIENCE,
+            seed=request.seed,
+            select_by=request.training.select_by.value,
+        ),
+    )
+    return train_member(
+        job,
+        placement,
+        run.directory / "baselines" / name,
+        name=name,
+        parent_run_id=run.run_id,
+        run_kind="baseline",
+        should_stop=run.budget.exhausted,
+        place=run.cluster,
+    )
+
+
+def _hyperparameters(family: str, learning_rate: float, request: TrainRequest, dataset: Dataset) -> Hyperparameters:
+    weights = weights_of_tasks(request.training.task_weights, dataset.features.tasks)
+    return replace(default_hyperparameters(family), embedding_learning_rate=learning_rate, task_weights=weights)

@@ -1,0 +1,172 @@
+"""Baselines: trained first and once, compared with the result row by row, and members like any other."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+import tasks.baselines
+from engine.config import Execution
+from engine.data.dataset import Dataset, SplitStatistics
+from hardware.types import Placement
+from models.registry import FAMILIES, build_layers
+from models.spec import Features
+from reporting.card.baselines import baseline_metrics, compare_baselines, relative_saving
+from reporting.card.figures import BaselineFigures
+from shunter.requests import TrainRequest, parse_baselines
+from shunter.requests.effort import BASELINES
+from tasks.baselines import baseline_epochs, baseline_spec, candidates_of, train_baselines
+from tasks.ensemble import combine_members
+from tasks.run_state import RunState
+from tasks.train import train_to_the_end
+from tests.engine.synthetic import write_dataset
+from tests.models.families.test_dlrm import features_of
+from tracking.runs import start_run_tree
+
+BASELINE = BaselineFigures(
+    name="lr",
+    validation_auc=0.7,
+    validation_ne=0.9,
+    auc=0.7,
+    logloss=0.6,
+    ne=0.9,
+    train_seconds=1.0,
+    joules=None,
+    saving=0.0,
+    saving_low=0.0,
+    saving_high=0.0,
+)
+PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=128)
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    return write_dataset(tmp_path / "data", rows=2_000)
+
+
+def context_of(dataset: Dataset, folder: Path, *, answers: Sequence[str | None] = (), **options: Any) -> Any:
+    """What the step reads of a run; the budget gives the answers in turn, and then that there is time."""
+    left: list[str | None] = list(answers)
+    return SimpleNamespace(
+        request=TrainRequest(max_epochs=2, **options),
+        dataset=dataset,
+        decision=SimpleNamespace(placement=PLACEMENT),
+        directory=folder,
+        run_id=None,
+        budget=SimpleNamespace(exhausted=lambda: left.pop(0) if left else None),
+        cluster=None,
+    )
+
+
+@pytest.fixture(autouse=True)
+def _without_prefect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks.baselines, "train_member", train_to_the_end)
+
+
+def test_each_is_trained_and_its_better_training_kept(dataset: Dataset, tmp_path: Path) -> None:
+    found = train_baselines(context_of(dataset, tmp_path))
+    assert [one.model.name for one in found] == ["lr", "fm"]
+    for one in found:
+        assert one.model.spec.family == one.model.name
+        assert one.model.validation.ne < 1
+        folders = list((tmp_path / "baselines").glob(f"{one.model.name}-rate-*"))
+        assert len(folders) == 2
+        assert one.train_seconds > one.model.train_seconds
+
+
+def test_a_second_attempt_trains_nothing_again_and_finds_the_same(dataset: Dataset, tmp_path: Path) -> None:
+    first = train_baselines(context_of(dataset, tmp_path))
+    written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("model.safetensors")}
+    assert train_baselines(context_of(dataset, tmp_path)) == first
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("model.safetensors")} == written
+
+
+def test_those_not_asked_for_and_that_of_the_model_itself_are_left_out(dataset: Dataset, tmp_path: Path) -> None:
+    assert train_baselines(context_of(dataset, tmp_path, baselines="none")) == []
+    assert train_baselines(context_of(dataset, tmp_path, baselines="fm", model="fm")) == []
+    assert not (tmp_path / "baselines").exists()
+
+
+def test_what_a_limit_leaves_no_room_for_is_left_out(dataset: Dataset, tmp_path: Path) -> None:
+    assert train_baselines(context_of(dataset, tmp_path, answers=["over"] * 9)) == []
+
+
+def test_a_baseline_may_be_a_member_and_may_win(dataset: Dataset, tracking_root: Path, tmp_path: Path) -> None:
+    run = context_of(dataset, tmp_path)
+    found = train_baselines(run)
+    alone = run.request.model_copy(update={"ensemble_size": 1})
+    best = min(found, key=lambda one: one.model.validation.ne).model
+    assert candidates_of([], found, run.request) == [one.model for one in found]
+    assert candidates_of([], found, alone) == [best]
+    parent = start_run_tree(TrainRequest(), dataset)
+    result = combine_members(dataset, [best], PLACEMENT, tmp_path / "ensemble", parent_run_id=parent)
+    figures = {one.name: one for one in compare_baselines(dataset, found, result, Execution(batch_size=128))}
+    assert figures[best.name].is_result
+    assert figures[best.name].saving == 0
+    assert "is the result" in figures[best.name].verdict
+    assert figures[best.name].ne == pytest.approx(result.test.ne)
+    metrics = baseline_metrics(list(figures.values()), result.test)
+    assert metrics["baseline.base_rate.ne"] == 1
+    assert metrics[f"baseline.{best.name}.test.ne"] == pytest.approx(result.test.ne)
+    assert {f"baseline.{name}.train_seconds" for name in ("lr", "fm")} <= metrics.keys()
+
+
+@pytest.mark.parametrize(("shift", "words"), [(0.2, "beats"), (-0.2, "is ahead of"), (0.0, "is level with")])
+def test_the_verdict_follows_the_interval(shift: float, words: str) -> None:
+    random = np.random.default_rng(1)
+    theirs = random.gamma(2.0, 0.3, 2_000)
+    saving, low, high = relative_saving(theirs, theirs - shift * theirs + random.normal(0, 0.2, 2_000), None, None, 0)
+    assert saving == pytest.approx(shift, abs=0.03)
+    assert low < saving < high
+    figures = BASELINE.model_copy(update={"saving": saving, "saving_low": low, "saving_high": high})
+    assert words in figures.verdict
+
+
+def test_rows_of_one_user_count_together_and_weights_are_heeded() -> None:
+    random = np.random.default_rng(2)
+    theirs, ours = np.repeat(random.gamma(2.0, 0.3, 100), 20), np.repeat(random.gamma(2.0, 0.28, 100), 20)
+    by_row = relative_saving(theirs, ours, None, None, 0)
+    by_user = relative_saving(theirs, ours, None, np.repeat(np.arange(100), 20), 0)
+    assert by_row[0] == pytest.approx(by_user[0])
+    assert by_user[2] - by_user[1] > 2 * (by_row[2] - by_row[1])
+    half = np.repeat([1.0, 0.0], 1_000)
+    assert relative_saving(theirs, ours, half, None, 0)[0] == pytest.approx(
+        1 - ours[:1_000].sum() / theirs[:1_000].sum()
+    )
+
+
+@pytest.mark.parametrize("tasks_count", [0, 2, 5, 17])
+@pytest.mark.parametrize("family", BASELINES)
+def test_rows_are_wide_enough_for_every_label(family: str, tasks_count: int) -> None:
+    known = features_of(1, 2)
+    features = Features(
+        dense=known.dense, categorical=known.categorical, tasks=tuple(f"t{i}" for i in range(tasks_count))
+    )
+    build_layers(baseline_spec(family, features), features)
+
+
+def test_trainings_stay_short_whatever_the_log(dataset: Dataset) -> None:
+    def of(rows: int) -> Dataset:
+        splits = {**dataset.splits, "train": SplitStatistics(rows=rows, positives=1)}
+        return replace(dataset, splits=splits)
+
+    assert [baseline_epochs(of(rows), 9) for rows in (1_000, 1_000_000, 50_000_000)] == [9, 5, 1]
+
+
+def test_the_option_names_families_and_leaves_the_key_of_a_run_as_it_was(dataset: Dataset) -> None:
+    assert set(BASELINES) <= set(FAMILIES)
+    assert parse_baselines("fm, lr") == ("fm", "lr")
+    assert TrainRequest(baselines="none").training.baselines == "none"
+    for text in ("dlrm", "", "lr,none"):
+        with pytest.raises(ValidationError, match="is no baseline: use lr or fm"):
+            TrainRequest(baselines=text)
+    folders = {
+        text: RunState(TrainRequest(baselines=text), dataset, "host").directory for text in ("lr,fm", "none", "lr")
+    }
+    assert folders["lr,fm"] == RunState(TrainRequest(), dataset, "host").directory
+    assert len(set(folders.values())) == 3
