@@ -37,6 +37,7 @@ class SearchJob:
         used_joules: Part of the run's energy limit used before the search.
         checks: Passes over the data after which trainings are compared within the first epoch; None decides by the
             size of the data.
+        keep: Models of the best trials to keep in `models`, where this machine trains them.
         observe: Makes of a trial's architecture, placement and mean seconds of a step what later choices learn; None,
             also as its answer, keeps nothing.
     """
@@ -50,6 +51,7 @@ class SearchJob:
     used_seconds: float = 0.0
     used_joules: float = 0.0
     checks: tuple[float, ...] | None = None
+    keep: int = 0
     observe: Callable[[ModelSpec, Placement, float], StepObservation | None] | None = None
 
     @property
@@ -70,6 +72,11 @@ class SearchJob:
             checks=by_size if self.checks is None else self.checks,
             select_by=self.request.training.select_by.value,
         )
+
+    @property
+    def models(self) -> Path:
+        """Folder of the models that are kept."""
+        return self.directory / "models"
 
     @property
     def final_training(self) -> FinalTraining:

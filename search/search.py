@@ -17,6 +17,7 @@ from search.protocol import SearchMethod, Space
 from search.result import Setting, TuneResult, Usage, ranked, summarise
 from search.space.choose import check_not_empty, space_for
 from search.study.address import storage_address
+from search.study.kept import KeptModels
 from search.study.loop import Loop, Progress
 from search.study.storage import failures, open_study, storage_errors, trials_with_result
 from search.study.trial import TrialContext
@@ -81,6 +82,7 @@ def search(
             parent_run_id=job.parent_run_id,
             should_stop=loop.ended,
             study=study,
+            kept=KeptModels(job.models, job.keep, job.cost) if job.keep and place is None else None,
             observe=job.observe,
         )
         with regularly(budget.save):

@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from engine.execution import execution_of
 from engine.executors.role import Executor, Reading
 from engine.job import Hooks, TrainingJob
 from engine.memory import is_out_of_memory
-from engine.results import EpochReport, TrainingFigures
+from engine.results import EpochReport, TrainingFigures, TrainResult
 from hardware.cost.residual import StepObservation
 from hardware.types import EnergyReading, Placement
 from models.counting import count_parameter_bytes
@@ -23,6 +23,8 @@ from search.meta.past import trial_tags
 from search.protocol import Cost, Outcome, Parameters, Space
 from search.study.halving import Halving
 from search.study.interrupted import FAILURE, may_try_again
+from search.study.kept import KeptModels
+from search.study.storage import outcome_of, trials_with_result
 from shunter.errors import ProcessLostError, TooLargeError, TrackingError, TrainingError
 from shunter.requests import Limits
 from tracking.convention import (
@@ -60,6 +62,7 @@ class TrialContext:
         parent_run_id: MLflow run of the search.
         should_stop: Asked after each step; a text ends a training, which counts with what it has.
         study: Record of all trials, by which a training that is worse than others is stopped early.
+        kept: Where the models of the best are kept; None keeps none.
         observe: As of `search.job.SearchJob`.
     """
 
@@ -72,6 +75,7 @@ class TrialContext:
     parent_run_id: str
     should_stop: Callable[[], str | None]
     study: "Study"
+    kept: KeptModels | None = None
     observe: Callable[[ModelSpec, Placement, float], StepObservation | None] | None = None
 
 
@@ -141,7 +145,7 @@ class _Attempt:
         started = time.perf_counter()
         figures = None
         with self.executor.meter() as self.meter, contextlib.suppress(_stopped()):
-            figures = self.executor.figures(self.job, Hooks(on_epoch=self._on_report, should_stop=context.should_stop))
+            figures = self._train()
         reading = self._reading
         outcome = self._came_to(figures, reading, time.perf_counter() - started)
         if context.cost is not None and context.cost not in outcome.costs:
@@ -150,7 +154,27 @@ class _Attempt:
                 "search against another cost."
             )
         self._log(outcome, figures, reading)
+        if context.kept is not None and isinstance(figures, TrainResult):
+            self._keep(context.kept, figures, outcome, reading)
         return outcome
+
+    def _train(self) -> TrainingFigures:
+        hooks = Hooks(on_epoch=self._on_report, should_stop=self.context.should_stop)
+        if self.context.kept is None:
+            return self.executor.figures(self.job, hooks)
+        return self.executor.run(self.job, hooks)
+
+    def _keep(self, kept: KeptModels, result: TrainResult, outcome: Outcome, reading: EnergyReading) -> None:
+        outcomes = {trial.number: outcome_of(trial) for trial in trials_with_result(self.context.study)}
+        kept.keep(
+            self.trial.number,
+            result,
+            replace(self.job, schedule=replace(self.job.schedule, checks=())),  # they change nothing of the weights
+            {**outcomes, self.trial.number: outcome},
+            placement=self.executor.placement,
+            energy=reading,
+            run_id=self.run.run_id,
+        )
 
     def _on_report(self, report: EpochReport) -> None:
         """Note where the training stands, and end it when others were better there."""

@@ -1,0 +1,92 @@
+"""The models of the best trials that came to their end: as members of the ensemble they need no second training."""
+
+import shutil
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from engine.checkpoint.storage import save_model
+from engine.job import ClickJob
+from engine.results import TrainResult
+from engine.trained_model import FILE, TrainedModel
+from hardware.types import EnergyReading, Placement
+from search.protocol import Cost, Outcome
+from search.reward import reward
+
+FINISHED = ("max_epochs", "patience")  # ends after which nothing is left to train
+
+
+class KeptModels:
+    """Finished trainings in folders named by their trials, never more than `most`.
+
+    Args:
+        directory: Folder of this search's models alone.
+        most: Models to keep; of none nothing is written.
+        cost: Cost that NE is weighed against.
+    """
+
+    def __init__(self, directory: Path, most: int, cost: Cost | None) -> None:
+        self._directory, self._most, self._cost = directory, most, cost
+        self._lock = threading.Lock()
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the model of a trial is worth having."""
+        return self._most > 0
+
+    def keep(
+        self,
+        number: int,
+        result: TrainResult,
+        job: ClickJob,
+        outcomes: Mapping[int, Outcome],
+        *,
+        placement: Placement,
+        energy: EnergyReading,
+        run_id: str,
+    ) -> None:
+        """Write the model of a trial, unless as many better ones are there; the worst of too many goes.
+
+        Args:
+            number: Number of the trial.
+            result: What its training came to.
+            job: The training.
+            outcomes: Outcome of this and all earlier trials, by their numbers.
+            placement: Where it ran.
+            energy: What it took.
+            run_id: Its run in MLflow.
+        """
+        if not self.wanted or result.stopped_because not in FINISHED:
+            return
+        with self._lock:
+            before = {int(path.parent.name) for path in self._directory.glob(f"*/{FILE}")} & outcomes.keys()
+            best = sorted({*before, number}, key=lambda one: (-self._worth(outcomes[one]), one))[: self._most]
+            if number in best:
+                folder = self._directory / str(number)
+                save_model(result.model, folder)
+                TrainedModel.of(
+                    result,
+                    job,
+                    directory=folder,
+                    name=f"trial-{number}",
+                    placement=placement,
+                    energy=energy,
+                    run_id=run_id,
+                ).save()
+            for other in before.difference(best):
+                shutil.rmtree(self._directory / str(other), ignore_errors=True)
+
+    def _worth(self, outcome: Outcome) -> float:
+        """As the trials are ranked in the end."""
+        return reward(outcome, reference_cost=1.0, cost=self._cost)
+
+
+def kept_model(directory: Path, number: int) -> Path | None:
+    """Folder of the finished training of a trial; None where it was not kept.
+
+    Args:
+        directory: Folder of the search's models.
+        number: Number of the trial.
+    """
+    folder = directory / str(number)
+    return folder if (folder / FILE).is_file() else None
