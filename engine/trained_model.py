@@ -89,7 +89,13 @@ class Trained(Frozen, Generic[Spec, Rates, Quality, Report]):
 
 
 class TrainedModel(Trained[AnyModelSpec, Hyperparameters, Metrics, EpochReport]):
-    """A trained model of clicks; the weights are for `engine.checkpoint.storage.load_model`."""
+    """A trained model of clicks; the weights are for `engine.checkpoint.storage.load_model`.
+
+    Attributes:
+        trial: Number of the trial of the search that trained it; None where it was trained as a member.
+    """
+
+    trial: int | None = None
 
 
 Found = TypeVar("Found", bound=Trained[Any, Any, Any, Any])

@@ -19,7 +19,7 @@ from models.graph.counting import count_graph_model
 from models.registry import model_spec
 from models.spec import ModelSpec
 from shunter.frozen import Frozen
-from shunter.requests import JobRequest
+from shunter.requests import JobRequest, NightlyRequest, SelectRequest, TrainRequest
 
 # Hyperband's reduction factor in the tuning step: one in three settings goes on to three times the epochs.
 REDUCTION_FACTOR = 3
@@ -135,6 +135,7 @@ def access_curve(
 def job_size(dataset: Dataset, request: JobRequest) -> JobSize:
     """Tuning by its trials or else by its own budget, and the members as if each trained for `max_epochs`.
 
+    Trials that are expected to come to their end are members as they are.
     The trials count by `hyperband_epochs`. Of a search without a number of trials the minutes or the energy count that
     it may use: it uses them wherever it runs.
     """
@@ -142,7 +143,7 @@ def job_size(dataset: Dataset, request: JobRequest) -> JobSize:
     if request.model in GRAPH_FAMILIES:  # trained once, with the settings of its family
         share = EVALUATION_SHARE * validation / train
         return JobSize(tuning_epochs=0, final_epochs=request.training.max_epochs, evaluation_share=share)
-    final_epochs = request.ensemble.ensemble_size * request.training.max_epochs
+    final_epochs = members_to_train(request) * request.training.max_epochs
     evaluation_share = EVALUATION_SHARE * validation / train
     if request.search.most_trials is None:
         return JobSize(
@@ -159,6 +160,16 @@ def job_size(dataset: Dataset, request: JobRequest) -> JobSize:
     )
 
 
+def members_to_train(request: JobRequest) -> int:
+    """Members of the ensemble that no trial is expected to have trained to the end."""
+    members, search = request.ensemble.ensemble_size, request.search
+    on_cluster = isinstance(request, TrainRequest | SelectRequest) and request.nodes.cluster is not None
+    by_many = isinstance(request, TrainRequest) and request.training.processes > 1
+    if isinstance(request, NightlyRequest) or on_cluster or by_many or search.most_trials is None:
+        return members
+    return members - min(members, hyperband_finishers(search.most_trials, request.training.max_epochs))
+
+
 def hyperband_epochs(trials: int, max_epochs: int) -> int:
     """Epochs that Hyperband spends on `trials` settings of at most `max_epochs` each, rounded up at every rung.
 
@@ -171,16 +182,28 @@ def hyperband_epochs(trials: int, max_epochs: int) -> int:
     Of large data the search compares settings within the first epoch too (`search.study.halving`), which only saves
     more.
     """
-    brackets = 1 + math.floor(math.log(max_epochs, REDUCTION_FACTOR) + 1e-9)
-    total = 0
-    for bracket in range(brackets):
-        settings, reached = math.ceil(trials / brackets), 0
-        rung = REDUCTION_FACTOR**bracket
+    total = sum(settings * (end - begin) for stages in _brackets(trials, max_epochs) for settings, begin, end in stages)
+    return min(total, trials * max_epochs)
+
+
+def hyperband_finishers(trials: int, max_epochs: int) -> int:
+    """Settings that Hyperband is expected to train to the end, one at least; see `hyperband_epochs`."""
+    return min(trials, sum(stages[-1][0] for stages in _brackets(trials, max_epochs)))
+
+
+def _brackets(trials: int, max_epochs: int) -> list[list[tuple[int, int, int]]]:
+    """Of each bracket the stages between its rungs: settings, and the epochs where the stage begins and ends."""
+    count = 1 + math.floor(math.log(max_epochs, REDUCTION_FACTOR) + 1e-9)
+    brackets = []
+    for bracket in range(count):
+        stages: list[tuple[int, int, int]] = []
+        settings, reached, rung = math.ceil(trials / count), 0, REDUCTION_FACTOR**bracket
         while reached < max_epochs:
             epochs = min(rung, max_epochs)
-            total += settings * (epochs - reached)
+            stages.append((settings, reached, epochs))
             settings, reached, rung = _passing(settings), epochs, rung * REDUCTION_FACTOR
-    return min(total, trials * max_epochs)
+        brackets.append(stages)
+    return brackets
 
 
 def _passing(settings: int) -> int:

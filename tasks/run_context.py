@@ -38,3 +38,8 @@ class RunContext:
     budget: Budget
     cluster: Cluster | None = None
     notes: FlowNotes = field(default_factory=FlowNotes)
+
+    @property
+    def search_directory(self) -> Path:
+        """Folder of the search, with the models of its best trials."""
+        return self.directory / "tune"

@@ -24,6 +24,7 @@ from shunter.errors import CheckpointError, RequestError
 from shunter.files import open_regular, path_of
 
 FORMAT = 1
+MODEL_FILES = ("model.json", "model.safetensors")
 LONGEST_HISTORY = 1 << 20
 
 

@@ -21,6 +21,10 @@ class Member(Frozen):
         default={}, description="With several tasks, the same share in each beside the main one, by name."
     )
 
+    trial: int | None = Field(
+        default=None, description="Trial of the search that trained it; None where it was trained as a member."
+    )
+
     @property
     def is_used(self) -> bool:
         """Whether the result holds it."""

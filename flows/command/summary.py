@@ -36,7 +36,7 @@ def _lines(summary: TrainSummary) -> list[tuple[str, str]]:
         ("Data", f"{summary.data_name}: {rows} rows{bad}"),
         *_result_lines(_format_model(summary), summary.result),
         *_baseline_lines(summary),
-        ("Search", _format_search(summary.tuned)),
+        ("Search", _format_search(summary.tuned) + _format_members(summary.result)),
         ("Time", _format_time(summary.step_seconds)),
         ("Energy", _format_energy(summary.energy)),
         ("Placement", f"{decision.placement.label}\n{decision.reason}"),
@@ -108,6 +108,14 @@ def _format_search(tuned: TuneResult | None) -> str:
     tried = f"{tuned.complete_trials} complete, {tuned.pruned_trials} stopped early, {tuned.failed_trials} failed"
     minutes = "" if tuned.seconds is None else f", in {tuned.seconds / 60:.1f} minutes"
     return f"{tuned.complete_trials + tuned.pruned_trials + tuned.failed_trials} settings: {tried}{minutes}"
+
+
+def _format_members(result: EnsembleResult | TrainedRanker) -> str:
+    """Which members of the ensemble the search has trained already."""
+    if isinstance(result, TrainedRanker):
+        return ""
+    taken = [f"{member.name} is trial {member.trial}" for member in result.members if member.trial is not None]
+    return f"\ntrained to the end there, and not again: {', '.join(taken)}" if taken else ""
 
 
 def _format_model(summary: TrainSummary) -> str:

@@ -13,6 +13,7 @@ from hardware.types import EnergyReading, Placement
 from search.protocol import Cost, Outcome
 from search.reward import reward
 
+MODELS = "models"  # in the folder of a search
 FINISHED = ("max_epochs", "patience")  # ends after which nothing is left to train
 
 
@@ -20,19 +21,15 @@ class KeptModels:
     """Finished trainings in folders named by their trials, never more than `most`.
 
     Args:
-        directory: Folder of this search's models alone.
-        most: Models to keep; of none nothing is written.
+        directory: Folder of the search.
+        most: Models to keep, one at least.
         cost: Cost that NE is weighed against.
     """
 
     def __init__(self, directory: Path, most: int, cost: Cost | None) -> None:
-        self._directory, self._most, self._cost = directory, most, cost
+        self._directory, self._most = directory / MODELS, most
+        self._cost: Cost | None = cost
         self._lock = threading.Lock()
-
-    @property
-    def wanted(self) -> bool:
-        """Whether the model of a trial is worth having."""
-        return self._most > 0
 
     def keep(
         self,
@@ -56,7 +53,7 @@ class KeptModels:
             energy: What it took.
             run_id: Its run in MLflow.
         """
-        if not self.wanted or result.stopped_because not in FINISHED:
+        if result.stopped_because not in FINISHED:
             return
         with self._lock:
             before = {int(path.parent.name) for path in self._directory.glob(f"*/{FILE}")} & outcomes.keys()
@@ -72,6 +69,7 @@ class KeptModels:
                     placement=placement,
                     energy=energy,
                     run_id=run_id,
+                    trial=number,
                 ).save()
             for other in before.difference(best):
                 shutil.rmtree(self._directory / str(other), ignore_errors=True)
@@ -85,8 +83,8 @@ def kept_model(directory: Path, number: int) -> Path | None:
     """Folder of the finished training of a trial; None where it was not kept.
 
     Args:
-        directory: Folder of the search's models.
+        directory: Folder of the search.
         number: Number of the trial.
     """
-    folder = directory / str(number)
+    folder = directory / MODELS / str(number)
     return folder if (folder / FILE).is_file() else None

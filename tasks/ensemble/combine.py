@@ -87,7 +87,9 @@ def _combine(
         directory=directory,
         data_fingerprint=dataset.fingerprint,
         kept="ensemble" if verdict.is_ensemble else "single",
-        members=tuple(_member(name, weights, tasks) for name, weights in zip(names, verdict.weights, strict=True)),
+        members=tuple(
+            _member(member, weights, tasks) for member, weights in zip(members, verdict.weights, strict=True)
+        ),
         best_single=names[verdict.best_single],
         judged_ensemble=verdict.ensemble,
         judged_single=verdict.single,
@@ -100,9 +102,10 @@ def _combine(
     )
 
 
-def _member(name: str, weights: np.ndarray, tasks: Sequence[str]) -> Member:
+def _member(member: TrainedModel, weights: np.ndarray, tasks: Sequence[str]) -> Member:
     main, *others = np.atleast_1d(weights).tolist()
-    return Member(name=name, weight=main, other_weights=dict(zip(tasks[1:], others, strict=True)))
+    of_others = dict(zip(tasks[1:], others, strict=True))
+    return Member(name=member.name, weight=main, other_weights=of_others, trial=member.trial)
 
 
 def _score_validation(dataset: Dataset, members: Sequence[TrainedModel], execution: Execution) -> list[Evaluation]:

@@ -14,14 +14,18 @@ from planner.decide import Decision
 from planner.predict.observe import Expectation, expect
 from planner.redecide import alternatives, redecide
 from search.result import TuneResult
+from search.study.kept import kept_model
 from tasks.run_context import RunContext
-from tasks.train import train_member
+from tasks.train import adopt_trial, train_member
 
 PATIENCE = 2  # epochs without a better validation NE
 
 
 def train_members(run: RunContext, tuned: TuneResult) -> list[TrainedModel]:
-    """Train the best settings to the end, each from a seed of its own; when settings are few, they take turns."""
+    """The best settings, trained to the end; when settings are few, they take turns, each time from another seed.
+
+    In the first turn the seed is the search's, so that a trial which came to its end is a member as it is.
+    """
     request, dataset = run.request, run.dataset
     members = []
     patience = read_fixed(request.model, request.architecture.set).patience or PATIENCE
@@ -34,22 +38,25 @@ def train_members(run: RunContext, tuned: TuneResult) -> list[TrainedModel]:
         fixed_threads = request.training.fixed_threads or run.cluster is not None
         expected = expect(dataset, setting.spec, placement, profile, run.decision.observations)
         adaptation = None if fixed_threads else _adaptation(expected, placement, run.decision)
+        turn = position // len(tuned.winners)
+        schedule = Schedule(
+            max_epochs=request.training.max_epochs,
+            patience=patience,
+            seed=request.seed + turn,
+            select_by=request.training.select_by.value,
+        )
+        job = TrainingJob(dataset, setting.spec, setting.hyperparameters, execution_of(placement), schedule)
+        directory, name = run.directory / "members" / str(position), f"member-{position}"
+        kept = kept_model(run.search_directory, setting.trial_number) if turn == 0 else None
+        adopted = adopt_trial(kept, job, directory, name=name, parent_run_id=run.run_id)
+        if adopted is not None:
+            members.append(adopted)
+            continue
         member = train_member(
-            TrainingJob(
-                dataset,
-                setting.spec,
-                setting.hyperparameters,
-                execution_of(placement),
-                Schedule(
-                    max_epochs=request.training.max_epochs,
-                    patience=patience,
-                    seed=request.seed + position,
-                    select_by=request.training.select_by.value,
-                ),
-            ),
+            job,
             placement,
-            run.directory / "members" / str(position),
-            name=f"member-{position}",
+            directory,
+            name=name,
             parent_run_id=run.run_id,
             should_stop=run.budget.exhausted,
             adaptation=adaptation,

@@ -13,10 +13,11 @@ from engine.job import TrainingJob
 from hardware.types import Placement
 from planner.predict.observe import Expectation
 from tasks.retries import retried
+from tasks.train.adopted import adopt_trial
 from tasks.train.member import train_to_the_end
 from tracking.convention import RunKind
 
-__all__ = ["train_member", "train_to_the_end"]
+__all__ = ["adopt_trial", "train_member", "train_to_the_end"]
 
 
 # Tried again, it goes on from its checkpoint.

@@ -102,7 +102,7 @@ def train_to_the_end(
             **own_fields,
         )
         if run:
-            _log_result(run, trained, kind)
+            log_result(run, trained, kind)
             lesson.log(run, trained, learns_steps=adaptation is None or adaptation.placement == placement)
         if parent_run_id:
             kind.publish(trained, parent_run_id)
@@ -153,7 +153,7 @@ def _log_change(run: Run | None, progress: TrainingProgress, change: Change) -> 
         run.set_tags({"adaptation.reason": change.explain()})
 
 
-def _log_result(run: Run, trained: Any, kind: Kind) -> None:
+def log_result(run: Run, trained: Any, kind: Kind) -> None:
     """Log the figures of the whole training; the quality, last, is that of the weights that were kept."""
     run.log_metrics({**training_metrics(trained), "training.best_epoch": trained.best_epoch})
     for metrics, step in kind.quality(trained):

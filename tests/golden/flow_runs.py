@@ -14,7 +14,7 @@ from tests.engine.profiling.short_profiles import keep_short_profiles
 from tests.golden.homes import at_home
 
 FILE = "mlflow_names.json"
-REQUEST = TrainRequest(data="synthetic:3000", trials=3, max_epochs=2, ensemble_size=2, fixed_threads=True)
+REQUEST = TrainRequest(data="synthetic:3000", trials=3, max_epochs=2, ensemble_size=4, fixed_threads=True)
 MOST_CHILDREN = 100
 UNSURE = ("trial", "learning.steps")  # kept only of trials whose batches are small enough for many steps
 

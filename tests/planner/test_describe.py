@@ -11,9 +11,17 @@ from hypothesis import strategies as st
 from engine.data.dataset import Dataset
 from models.registry import model_spec
 from models.spec import CategoricalFeature
-from planner.describe import REDUCTION_FACTOR, access_curve, describe, hyperband_epochs, job_size
+from planner.describe import (
+    REDUCTION_FACTOR,
+    access_curve,
+    describe,
+    hyperband_epochs,
+    hyperband_finishers,
+    job_size,
+    members_to_train,
+)
 from shunter.errors import RequestError
-from shunter.requests import TrainRequest
+from shunter.requests import JobRequest, NightlyRequest, TrainRequest
 from tests.engine.synthetic import write_dataset
 
 
@@ -112,10 +120,32 @@ def test_optuna_itself_spends_less_on_average_than_is_estimated() -> None:
     assert 9 < mean <= hyperband_epochs(9, 9)
 
 
+@pytest.mark.parametrize(
+    ("request_", "left"),
+    [
+        pytest.param(TrainRequest(trials=1, ensemble_size=1), 0, id="the only trial"),
+        pytest.param(TrainRequest(trials=9, max_epochs=1, ensemble_size=3), 0, id="all trials end"),
+        pytest.param(TrainRequest(trials=1, ensemble_size=1, processes=2), 1, id="many processes train anew"),
+        pytest.param(TrainRequest(trials=9, ensemble_size=3, cluster="auto"), 3, id="a cluster keeps no model"),
+        pytest.param(TrainRequest(search_minutes=5, trials=None, ensemble_size=2), 2, id="trials are not known"),
+        pytest.param(NightlyRequest(trials=9, ensemble_size=3), 3, id="a night trains a challenger"),
+    ],
+)
+def test_members_that_trials_have_trained_are_not_planned_again(request_: JobRequest, left: int) -> None:
+    assert members_to_train(request_) == left
+
+
+@given(st.integers(1, 200), st.integers(1, 100))
+def test_finishers_take_no_more_than_what_hyperband_spends(trials: int, max_epochs: int) -> None:
+    finishers = hyperband_finishers(trials, max_epochs)
+    assert 1 <= finishers <= trials
+    assert finishers * max_epochs <= hyperband_epochs(trials, max_epochs)
+
+
 def test_the_job_is_tuning_members_and_their_validation(dataset: Dataset) -> None:
     job = job_size(dataset, TrainRequest(trials=1, max_epochs=9, ensemble_size=3))
-    assert (job.tuning_epochs, job.final_epochs) == (9, 27)
-    assert job.epochs == pytest.approx(36 * (1 + 150 / 700 / 3))
+    assert (job.tuning_epochs, job.final_epochs) == (9, 18)  # the trial is a member
+    assert job.epochs == pytest.approx(27 * (1 + 150 / 700 / 3))
 
 
 def test_a_search_by_its_own_budget_is_sized_by_it(dataset: Dataset) -> None:

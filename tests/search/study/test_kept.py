@@ -1,0 +1,118 @@
+"""The best trials that came to their end are kept, and only those."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.checkpoint.storage import load_model
+from engine.config import Hyperparameters, Schedule
+from engine.data.dataset import Dataset
+from engine.execution import execution_of
+from engine.job import ClickJob, TrainingJob
+from engine.loop.trainer import train
+from engine.results import TrainResult
+from engine.trained_model import TrainedModel, read_finished
+from hardware.types import EnergyReading, Placement
+from models.registry import model_spec
+from search.job import SearchJob
+from search.protocol import Outcome
+from search.search import search
+from search.study.kept import KeptModels, kept_model
+from shunter.requests import TrainRequest
+from tests.search.spaces import SMALL
+
+PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
+NOTHING = EnergyReading(joules=None, seconds=0.0, mean_watts=None, method="unavailable", source="a test")
+
+
+@pytest.fixture(scope="module")
+def job(dataset: Dataset) -> ClickJob:
+    spec = model_spec(embedding_dim=4, bottom_widths=(8,), top_widths=(8,))
+    return TrainingJob(dataset, spec, Hyperparameters(), execution_of(PLACEMENT), Schedule(max_epochs=1))
+
+
+@pytest.fixture(scope="module")
+def result(job: ClickJob) -> TrainResult:
+    return train(job)
+
+
+def keep(kept: KeptModels, number: int, result: TrainResult, job: ClickJob, outcomes: Mapping[int, Outcome]) -> None:
+    kept.keep(number, result, job, outcomes, placement=PLACEMENT, energy=NOTHING, run_id="run")
+
+
+@given(st.lists(st.floats(0.1, 2.0), min_size=1, max_size=6, unique=True), st.integers(1, 3))
+def test_the_best_so_far_are_kept_whatever_their_order(
+    job: ClickJob, result: TrainResult, tmp_path_factory: pytest.TempPathFactory, losses: list[float], most: int
+) -> None:
+    folder = tmp_path_factory.mktemp("search")
+    kept = KeptModels(folder, most, None)
+    outcomes: dict[int, Outcome] = {}
+    for number, loss in enumerate(losses):
+        outcomes[number] = Outcome(state="complete", validation_ne=loss)
+        keep(kept, number, result, job, outcomes)
+    best = sorted(outcomes, key=lambda number: losses[number])[:most]
+    assert {number for number in outcomes if kept_model(folder, number)} == set(best)
+
+
+def test_one_that_breaks_a_limit_gives_way(job: ClickJob, result: TrainResult, tmp_path: Path) -> None:
+    kept = KeptModels(tmp_path, 1, None)
+    broken = Outcome(state="complete", validation_ne=0.5, violations={"max_watts": 3.0})
+    outcomes = {0: broken, 1: Outcome(state="complete", validation_ne=0.9)}
+    keep(kept, 0, result, job, outcomes)
+    assert kept_model(tmp_path, 0)
+    keep(kept, 1, result, job, outcomes)
+    assert kept_model(tmp_path, 0) is None
+    assert kept_model(tmp_path, 1)
+
+
+def test_what_a_budget_ended_is_not_kept(job: ClickJob, result: TrainResult, tmp_path: Path) -> None:
+    ended = TrainResult(**{**vars(result), "stopped_because": "budget: enough"})
+    keep(KeptModels(tmp_path, 1, None), 0, ended, job, {0: Outcome(state="complete", validation_ne=0.5)})
+    assert kept_model(tmp_path, 0) is None
+
+
+def test_search_keeps_what_an_undisturbed_training_gives(dataset: Dataset, parent: str, tmp_path: Path) -> None:
+    request = TrainRequest(trials=3, max_epochs=2)
+    asked = SearchJob(
+        dataset=dataset,
+        request=request,
+        placement=PLACEMENT,
+        directory=tmp_path,
+        parent_run_id=parent,
+        space=SMALL,
+        checks=(1 / 2,),
+        keep=3,
+    )
+    tuned = search(asked)
+    complete = [setting for setting in tuned.settings if not setting.is_pruned]
+    assert complete
+    for setting in complete:
+        schedule = Schedule(max_epochs=2, seed=request.seed)
+        alone = TrainingJob(dataset, setting.spec, setting.hyperparameters, execution_of(PLACEMENT), schedule)
+        folder = kept_model(tmp_path, setting.trial_number)
+        assert folder is not None
+        trained = read_finished(TrainedModel, folder, alone)
+        assert trained is not None
+        weights = train(alone).model.state_dict()
+        assert all(value.equal(weights[name]) for name, value in load_model(folder).state_dict().items())
+        assert trained.trial == setting.trial_number
+    pruned = [setting for setting in tuned.settings if setting.is_pruned]
+    assert not any(kept_model(tmp_path, setting.trial_number) for setting in pruned)
+
+
+def test_search_that_was_not_asked_keeps_nothing(dataset: Dataset, parent: str, tmp_path: Path) -> None:
+    request = TrainRequest(trials=1, max_epochs=1)
+    search(
+        SearchJob(
+            dataset=dataset,
+            request=request,
+            placement=PLACEMENT,
+            directory=tmp_path,
+            parent_run_id=parent,
+            space=SMALL,
+        )
+    )
+    assert kept_model(tmp_path, 0) is None
