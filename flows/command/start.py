@@ -5,6 +5,7 @@ from typing import Any
 
 from flows.command.environment import check_packages, ensure_home, temporary_server_starting
 from flows.command.passwords import protect_temporary_server
+from shunter.errors import ShunterError, first_line
 from shunter.requests import JobRequest, ProfileRequest, Request
 
 
@@ -40,7 +41,9 @@ def start(flow: str, request: Request, **parameters: Any) -> Any:
 
     Raises:
         KeyboardInterrupt: The flow was told to end, by Ctrl-C or SIGTERM.
+        ShunterError: Prefect's server went away, and did not come back while the flow needed it.
     """
+    from httpx import TransportError
     from prefect.exceptions import TerminationSignal
 
     module, _, name = flow.partition(":")
@@ -50,3 +53,7 @@ def start(flow: str, request: Request, **parameters: Any) -> Any:
         return function(request, **parameters)
     except TerminationSignal as signal_received:  # SIGTERM, as Prefect passes it on
         raise KeyboardInterrupt from signal_received
+    except TransportError as error:
+        raise ShunterError(
+            f"Prefect's server went away in the middle ({first_line(error)}): give the same command again, it goes on."
+        ) from error
