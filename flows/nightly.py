@@ -153,8 +153,13 @@ def _first_night(tonight: Tonight) -> Night:
         f"There was no champion of {version.name!r}: version {version.version} was trained on {len(plan.training)} "
         f"day(s) and has log loss {summary.result.test.logloss:.5f} on {plan.held_out}."
     )
+    refused = summary.registered.not_promoted
+    if refused is not None:
+        reason = f"{reason} {refused}"
     tag_version(version, version_tags(plan.training, None), note=reason)
     forget(dataset)
+    if refused is not None:
+        return tonight.ends("not promoted", reason, None, registered=version.version)
     return tonight.ends("first champion", reason, version.version, registered=version.version)
 
 

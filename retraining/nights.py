@@ -14,7 +14,7 @@ from tracking.profiles import log_pictures
 from tracking.reports import log_config
 from tracking.runs import open_run
 
-Outcome = Literal["first champion", "promoted", "kept", "nothing new", "already judged"]
+Outcome = Literal["first champion", "not promoted", "promoted", "kept", "nothing new", "already judged"]
 
 
 class Night(Frozen):

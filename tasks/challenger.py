@@ -16,17 +16,18 @@ from ingestion.sources.days import DayLog
 from planner.decide import Decision, Exploration
 from planner.history.record import FlowNotes
 from planner.predict.observe import expect
+from reporting.card.quality import quality_of_files
 from retraining.bootstrap import Judgement
 from retraining.champion import Champion, Origin, choose_origin, slowed, version_tags
 from retraining.nights import Night, Outcome, log_judgement, log_plan
 from retraining.plan import NightPlan
 from retraining.shared_rows import warm_start_from
-from shunter.requests import NightlyRequest
+from shunter.requests import NightlyRequest, Promote
 from tasks.accelerators import hold
 from tasks.evidence import note_trainings
 from tasks.nightly import ingest_days, judge_challenger
 from tasks.profile import profile_hardware
-from tasks.register import misses, register
+from tasks.register import doubt_of, misses, register
 from tasks.run_state import StateFolder
 from tasks.select import log_decision, select
 from tasks.train import train_member
@@ -70,7 +71,7 @@ class Tonight:
         self,
         outcome: Outcome,
         reason: str,
-        champion: int,
+        champion: int | None,
         *,
         judgement: Judgement | None = None,
         registered: int | None = None,
@@ -125,7 +126,7 @@ def _contest(tonight: Tonight, champion: Champion, days: Sequence[date]) -> tupl
     tonight.notes.auc = trained.validation.auc
     files = ModelFiles(trained.directory, dataset.directory / "encoder")
     judgement = _judge(tonight, "judgement", champion.files, files)
-    obstacle = _obstacle(tonight, champion, judgement, trained)
+    obstacle = _obstacle(tonight, champion, judgement, trained, dataset)
     if obstacle is not None:
         return tonight.ends("kept", obstacle, champion.version.version, judgement=judgement), champion, dataset
     learned = sorted({*champion.learned, *days})
@@ -143,7 +144,9 @@ def _contest(tonight: Tonight, champion: Champion, days: Sequence[date]) -> tupl
     return night, Champion(version, files, frozenset(learned)), dataset
 
 
-def _obstacle(tonight: Tonight, champion: Champion, judgement: Judgement, trained: TrainedModel) -> str | None:
+def _obstacle(
+    tonight: Tonight, champion: Champion, judgement: Judgement, trained: TrainedModel, dataset: Dataset
+) -> str | None:
     """Why the challenger does not take the champion's place, in one sentence; None where it does."""
     number, limits = champion.version.version, tonight.request.limits
     if not judgement.is_better:
@@ -153,6 +156,9 @@ def _obstacle(tonight: Tonight, champion: Champion, judgement: Judgement, traine
             f"Version {number} stays the champion: the challenger is better, but has AUC {trained.validation.auc:.4f} "
             f"on validation, below --min-auc {limits.min_auc:g}."
         )
+    doubt = _doubt(tonight, trained, dataset)
+    if doubt is not None:
+        return f"Version {number} stays the champion: the challenger is better, but {doubt}."
     now = champion_of(tonight.request.register_as)
     ours = version_of_run(tonight.request.register_as, tonight.run_id)
     if now is None or now.version not in {number, ours.version if ours else number}:
@@ -161,6 +167,14 @@ def _obstacle(tonight: Tonight, champion: Champion, judgement: Judgement, traine
             f"({'none' if now is None else f'version {now.version}'}), which stays."
         )
     return None
+
+
+def _doubt(tonight: Tonight, trained: TrainedModel, dataset: Dataset) -> str | None:
+    """Why a challenger may be no better than the base rate of the rows it was tested on; None where it is."""
+    if tonight.request.promotion.promote == Promote.ALWAYS:
+        return None
+    execution = execution_of(trained.placement)
+    return doubt_of(quality_of_files(trained.directory, dataset, execution, seed=tonight.request.seed))
 
 
 def _learn_judged_day(tonight: Tonight, winner: Champion, night: Night) -> Night:
@@ -173,8 +187,10 @@ def _learn_judged_day(tonight: Tonight, winner: Champion, night: Night) -> Night
     trained = _train(tonight, dataset, winner.files, origin, name=LAST_DAY, epochs=1)
     files = ModelFiles(trained.directory, dataset.directory / "encoder")
     judgement = _judge(tonight, "last-day", winner.files, files, only_kept_back=True)
-    if not judgement.is_better:
-        reason = f"{night.reason} The judged day was learned too, to no gain: {judgement.explain()}"
+    doubt = _doubt(tonight, trained, dataset) if judgement.is_better else None
+    if not judgement.is_better or doubt is not None:
+        words = judgement.explain() if doubt is None else f"{doubt}."
+        reason = f"{night.reason} The judged day was learned too, to no gain: {words}"
         forget(dataset)
         return night.model_copy(update={"reason": reason})
     assert trained.run_id is not None, "a night's trainings are tracked"

@@ -112,7 +112,7 @@ class EnsembleRecipe(Recipe):
         with clock.step("card"):
             card = write_card(run.run_id, run.dataset, candidates, result, placement, baselines=baselines, seed=seed)
         with clock.step("register"):
-            registered = register_result(run.request, run.dataset, result, run.run_id)
+            registered = register_result(run.request, run.dataset, result, run.run_id, card.quality)
         describe_version(card, registered)
         return Outcome(tuned=tuned, result=result, registered=registered, baselines=card.baselines)
 

@@ -34,6 +34,7 @@ LATER: dict[str, Any] = {
     "select_by": "ne",
     "set": [],
     "baselines": "lr,fm",
+    "promote": "confident",
 }
 
 

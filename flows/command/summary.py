@@ -13,6 +13,7 @@ from flows.train import TrainSummary
 from hardware.types import EnergyReading
 from models.names import AUTO
 from search.result import TuneResult
+from tracking.registry.models import RegisteredModel
 
 
 def print_summary(console: Console, summary: TrainSummary) -> None:
@@ -40,7 +41,7 @@ def _lines(summary: TrainSummary) -> list[tuple[str, str]]:
         ("Time", _format_time(summary.step_seconds)),
         ("Energy", _format_energy(summary.energy)),
         ("Placement", f"{decision.placement.label}\n{decision.reason}"),
-        ("Registered", f"{summary.registered.name} version {summary.registered.version}, now its champion"),
+        ("Registered", _format_registered(summary.registered)),
         ("Run", f"{summary.run_id} in {summary.tracking_uri}"),
         ("Look at it", ".venv/bin/shunter ui"),
     ]
@@ -67,6 +68,13 @@ def _result_lines(model: str, result: EnsembleResult | TrainedRanker) -> list[tu
             ("Model", f"{model}, {result.spec.layers} layers of {result.spec.embedding_dim}; {trained}"),
         ]
     return [("Quality (test)", _format_quality(result)), ("Model", f"{model}, {result.kept}: {result.reason}")]
+
+
+def _format_registered(registered: RegisteredModel) -> str:
+    version = f"{registered.name} version {registered.version}"
+    if registered.not_promoted is None:
+        return f"{version}, now its champion"
+    return f"{version}. {registered.not_promoted}"
 
 
 def _baseline_lines(summary: TrainSummary) -> list[tuple[str, str]]:

@@ -2,10 +2,14 @@
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
+from engine.checkpoint.storage import load_model
+from engine.config import Execution
 from engine.data.dataset import Dataset
+from engine.loop.evaluation import evaluate
 from engine.results import Evaluation
 from reporting.card.bootstrap import RESAMPLES, STATISTICS, bootstrap
 from reporting.card.calibration import expected_calibration_error, reliability
@@ -53,6 +57,18 @@ def judge_quality(
             )
         )
     return tuple(judged)
+
+
+def quality_of_files(directory: Path, dataset: Dataset, execution: Execution, *, seed: int) -> tuple[TaskQuality, ...]:
+    """Score the model in a folder on the test part, with intervals; see `judge_quality`.
+
+    Raises:
+        CheckpointError: A file of the model is damaged.
+        DataError: An array cannot be read.
+    """
+    evaluation = evaluate(load_model(directory, execution.device), dataset, "test", execution)
+    field = user_field(dataset)
+    return judge_quality(evaluation, dataset, None if field is None else user_groups(dataset, field), seed=seed)
 
 
 def user_field(dataset: Dataset) -> str | None:

@@ -111,11 +111,17 @@ def _tiles(tree: RunTree) -> list[Tile]:
     if "placement.label" in params:
         tiles.append(Tile("placement", params["placement.label"], is_text=True))
     if "request.model" in params:
-        tiles.append(Tile("model", params["request.model"], run.tags.get("model.registered", ""), is_text=True))
+        tiles.append(Tile("model", params["request.model"], _registered(run), is_text=True))
     if "data.rows" in metrics:
         note = f"base rate {metrics['data.base_rate']:.4g}" if "data.base_rate" in metrics else ""
         tiles.append(Tile(f"rows of {params.get('data.name', 'the data')}", f"{metrics['data.rows']:,.0f}", note))
     return tiles
+
+
+def _registered(run: TrackedRun) -> str:
+    """Its version in the registry, and why that is no champion where it is none."""
+    reason = run.tags.get("model.not_promoted")
+    return ". ".join(part for part in (run.tags.get("model.registered", ""), reason) if part)
 
 
 def _decision(tree: RunTree, to_html: Words) -> dict[str, Any] | None:

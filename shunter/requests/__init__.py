@@ -29,7 +29,7 @@ from shunter.requests.search import (
 )
 from shunter.requests.selection import ALL_OFFERS, LOCAL_OFFERS, SelectRequest
 from shunter.requests.source import DataFormat, DataRequest
-from shunter.requests.training import TrainRequest
+from shunter.requests.training import Promote, TrainRequest
 
 __all__ = [
     "ALL_OFFERS",
@@ -52,6 +52,7 @@ __all__ = [
     "PlacementRequest",
     "Pricing",
     "ProfileRequest",
+    "Promote",
     "Request",
     "SearchBudget",
     "SearchCost",

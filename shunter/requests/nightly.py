@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 from shunter.requests.groups import Group
 from shunter.requests.job import JobRequest
 from shunter.requests.source import DataRequest
-from shunter.requests.training import TrainRequest
+from shunter.requests.training import PROMOTE, Promote, TrainRequest
 
 
 class DayFiles(DataRequest, frozen=True, title="Data"):
@@ -63,6 +63,7 @@ class Promotion(Group, frozen=True, title="Promotion"):
     promotion_confidence: float = Field(
         default=0.95, gt=0.5, lt=1, description="Probability with which the saving must exceed the margin."
     )
+    promote: Promote = PROMOTE
 
 
 class ChallengerRequest(Group, frozen=True, title="Challenger"):

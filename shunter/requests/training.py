@@ -1,5 +1,6 @@
 """What a user asks of `shunter train` and `shunter tune`: one model for the command line, the form and Python."""
 
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import Field, model_validator
@@ -10,6 +11,20 @@ from shunter.requests.job import JobRequest
 from shunter.requests.search import SearchRequest, SearchSpaceName
 
 
+class Promote(StrEnum):
+    """When a registered version becomes the champion of its name."""
+
+    CONFIDENT = "confident"
+    ALWAYS = "always"
+
+
+PROMOTE = Field(
+    default=Promote.CONFIDENT,
+    description="When a version becomes the champion: confident, if on the test part it beats always predicting the "
+    "base rate with 95 % confidence; or always. It is registered either way.",
+)
+
+
 class TrainRequest(JobRequest, frozen=True):
     """One training, from click log to registered model."""
 
@@ -17,6 +32,8 @@ class TrainRequest(JobRequest, frozen=True):
     training: TrainingEffort = Field(default=TrainingEffort(), description="How the chosen settings are trained.")
     nodes: ClusterRequest = Field(default=ClusterRequest(), description="Who trains instead of this machine.")
     register_as: str = Field(default="shunter", min_length=1, description="Name of the registered model in MLflow.")
+
+    promote: Promote = PROMOTE
 
     if TYPE_CHECKING:
 

@@ -40,7 +40,8 @@ def describe_version(card: ModelCard, registered: RegisteredModel) -> None:
     """
     link = artifact_link(card.run_id, CARD_PAGE)
     limits = "\n".join(f"- {plain(sentence)}" for sentence in card.limits)
-    summary = f"{plain(summary_sentence(card))} {plain(card.reason)}"
+    promotion = f" {plain(registered.not_promoted)}" if registered.not_promoted else ""
+    summary = f"{plain(summary_sentence(card))} {plain(card.reason)}{promotion}"
     describe_model(registered, f"**[{plain(card_title(card))}]({link})**\n\n{summary}\n\nLimits:\n\n{limits}\n")
 
 

@@ -1,6 +1,6 @@
 """Step `register`: the model becomes the champion of its name in MLflow's registry."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from prefect import task
@@ -8,13 +8,15 @@ from prefect.cache_policies import NO_CACHE
 
 from engine.data.dataset import Dataset
 from engine.ensemble.result import EnsembleResult
+from reporting.card.figures import TaskQuality
 from shunter.requests import TrainRequest
+from tasks.register.promotion import doubt_of, why_not_promoted
 from tasks.register.quality import check_quality, misses
 from tasks.retries import retried
 from tracking.convention import quality_metrics
 from tracking.registry import RegisteredModel, register_model
 
-__all__ = ["misses", "register", "register_result"]
+__all__ = ["doubt_of", "misses", "register", "register_result", "why_not_promoted"]
 
 REGISTER_SECONDS = 1800  # after which a store that does not answer fails the step
 
@@ -28,13 +30,18 @@ def register(
     *,
     metrics: Mapping[str, float],
     tags: Mapping[str, str] | None = None,
+    not_promoted: str | None = None,
 ) -> RegisteredModel:
-    """Register the model as the new champion; a run that already registered gets its version back."""
-    return register_model(parent_run_id, dataset, model_directory, name, metrics=metrics, tags=tags)
+    """Register the model, as the new champion if nothing speaks against it; a second call gets the same version."""
+    return register_model(
+        parent_run_id, dataset, model_directory, name, metrics=metrics, tags=tags, not_promoted=not_promoted
+    )
 
 
-def register_result(request: TrainRequest, dataset: Dataset, result: EnsembleResult, run_id: str) -> RegisteredModel:
-    """Register the model, unless it misses the user's quality limit.
+def register_result(
+    request: TrainRequest, dataset: Dataset, result: EnsembleResult, run_id: str, quality: Sequence[TaskQuality]
+) -> RegisteredModel:
+    """Register the model, unless it misses the user's quality limit; promote it if it beats the base rate.
 
     Raises:
         QualityMissedError: the AUC on validation is below `min_auc`.
@@ -42,4 +49,5 @@ def register_result(request: TrainRequest, dataset: Dataset, result: EnsembleRes
     check_quality(request.limits, result.validation.auc)
     metrics = {**quality_metrics(result.validation), **quality_metrics(result.test, "test")}
     figures = {name: float(value) for name, value in metrics.items()}
-    return register(run_id, dataset, result.directory, request.register_as, metrics=figures)
+    obstacle = why_not_promoted(request.promote, quality)
+    return register(run_id, dataset, result.directory, request.register_as, metrics=figures, not_promoted=obstacle)

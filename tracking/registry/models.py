@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from mlflow.pyfunc import PyFuncModel
 
 
+NOT_PROMOTED = "model.not_promoted"  # tag of a version and of its run: why it did not become the champion
+
+
 class RegisteredModel(Frozen):
     """A version in the registry.
 
@@ -34,11 +37,13 @@ class RegisteredModel(Frozen):
         name: Name of the registered model.
         version: Number, counted up by MLflow from 1.
         uri: Address that `mlflow.pyfunc.load_model` takes.
+        not_promoted: Why it did not become the champion, in one sentence; None where it did.
     """
 
     name: str
     version: int
     uri: str
+    not_promoted: str | None = None
 
 
 def register_model(
@@ -50,11 +55,12 @@ def register_model(
     metrics: Mapping[str, float],
     tags: Mapping[str, str] | None = None,
     example: pd.DataFrame | None = None,
+    not_promoted: str | None = None,
 ) -> RegisteredModel:
-    """Put a model into the registry and make it the champion.
+    """Put a model into the registry and make it the champion, unless something speaks against that.
 
     A run registers once: for a run that already did, its version is returned. The caller registers only what meets
-    the user's limits, so the newest version is the champion.
+    the user's limits.
 
     Args:
         parent_run_id: Run that the model came out of.
@@ -65,6 +71,7 @@ def register_model(
         metrics: Figures to show beside the version, under the names of the convention.
         tags: Tags of the version.
         example: A few raw rows, kept as the model's input example.
+        not_promoted: Why it shall not become the champion, in one sentence; None makes it the champion.
 
     Raises:
         RequestError: MLflow does not take the name.
@@ -80,10 +87,14 @@ def register_model(
             logged = _log_model(registry, run_id, dataset, model_directory, metrics=metrics, example=example)
             registry.ensure_registered_model(name, "Scores raw rows; trained by Shunter.")
             own_tags = {"schema.version": SCHEMA_VERSION, "data.name": dataset.name}
+            if not_promoted is not None:
+                own_tags[NOT_PROMOTED] = not_promoted
             registered = registry.create_version(name, logged, run_id, {**own_tags, **(tags or {})})
-        make_champion(registry, name, registered)
-    run.set_tags({"model.registered": f"{name}/{registered}"})
-    return RegisteredModel(name=name, version=registered, uri=f"models:/{name}/{registered}")
+        if not_promoted is None:
+            make_champion(registry, name, registered)
+    run.set_tags({"model.registered": f"{name}/{registered}", **({NOT_PROMOTED: not_promoted} if not_promoted else {})})
+    uri = f"models:/{name}/{registered}"
+    return RegisteredModel(name=name, version=registered, uri=uri, not_promoted=not_promoted)
 
 
 def load_champion(name: str = "shunter") -> "PyFuncModel":
