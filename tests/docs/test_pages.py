@@ -76,7 +76,8 @@ def test_the_templates_name_options_that_exist() -> None:
     """No container runs here: they are read, and what they start is asked for its help."""
     folder = PROJECT_ROOT / "docs" / "deploy"
     compose = yaml.safe_load((folder / "compose.yaml").read_text())
-    pod = yaml.safe_load((folder / "kubernetes.yaml").read_text())["spec"]["template"]["spec"]
+    deployment, *_ = yaml.safe_load_all((folder / "kubernetes.yaml").read_text())
+    pod = deployment["spec"]["template"]["spec"]
     assert pod["containers"][0]["image"] == compose["services"]["worker"]["image"]
     command = json.loads(re.findall(r"^CMD (.*)$", (folder / "Dockerfile").read_text(), re.MULTILINE)[0])
     assert command[command.index("--pool") + 1] == WORK_POOL
