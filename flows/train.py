@@ -110,8 +110,8 @@ def train_on(request: TrainRequest, dataset: Dataset, clock: StepClock, *, fresh
             with hold(here, together=together, decision=chosen) as held:
                 profiles = profiles if cluster else held.of(profiles)
                 summary = _train_tracked(request, dataset, profiles, state, clock, cluster=cluster, held=held)
+            recipe.publish(summary.run_id, dataset, request)  # before the end, for a kill may come meanwhile, too
             state.finish()
-        recipe.publish(summary.run_id, dataset, request)
     return summary
 
 
