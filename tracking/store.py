@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shunter.errors import TrackingError, first_line
@@ -11,6 +12,7 @@ from shunter.files import begin_private, make_private
 from shunter.secrets import without_secrets
 from shunter.settings import Settings
 from tracking.client import TrackingClient
+from tracking.moved import follow_move
 from tracking.outbox import Delivery, Outbox
 
 if TYPE_CHECKING:
@@ -42,9 +44,16 @@ def open_store() -> TrackingClient:
         if is_file_store():
             make_private(Settings().home)
             begin_private(Settings().tracking_root / "mlflow.db")
+            follow_moved_home()
             # A first start would otherwise tell on the terminal how it creates its tables.
             logging.getLogger("mlflow.store.db").setLevel(logging.WARNING)
         return TrackingClient(tracking_uri(), experiment_id)
+
+
+def follow_moved_home() -> None:
+    """Let our own store find its artifacts where the home is now."""
+    root = Path(artifact_root())
+    follow_move(root.with_name("mlflow.db"), EXPERIMENT, root)
 
 
 def is_file_store() -> bool:

@@ -82,8 +82,9 @@ def mlflow_service(port: int) -> Service:
     Raises:
         RequestError: Others would reach it without a password.
     """
-    from tracking.store import artifact_root, tracking_uri
+    from tracking.store import artifact_root, follow_moved_home, tracking_uri
 
+    follow_moved_home()
     where = exposure()
     options, environment = mlflow_auth(where)
     command = (
