@@ -21,6 +21,7 @@ from shunter.markdown import plain
 from shunter.requests import NightlyRequest
 from shunter.settings import Settings
 from tasks.challenger import Tonight, challenge
+from tasks.events import announce
 from tasks.evidence import keeping_evidence
 from tasks.nightly import choose_days, ingest_days
 from tasks.notify import notify
@@ -75,7 +76,7 @@ def nightly(request: NightlyRequest = NightlyRequest()) -> Night:
         else:
             night = _night(request, plan, logs, state)
         state.finish()
-    _publish(night)
+    _publish(night, request.register_as)
     return night
 
 
@@ -163,8 +164,12 @@ def _first_night(tonight: Tonight) -> Night:
     return tonight.ends("first champion", reason, version.version, registered=version.version)
 
 
-def _publish(night: Night) -> None:
-    """Show the outcome in the Prefect UI."""
+def _publish(night: Night, model: str) -> None:
+    """Show the outcome in the Prefect UI; what the training of a first night came to, that has announced itself."""
+    if night.outcome == "promoted":
+        announce("promoted", model, night.registered, night.reason)
+    elif night.outcome == "kept":
+        announce("not-promoted", model, None, night.reason)
     findings = "".join(f"\n- {plain(finding.words)}" for finding in night.findings)
     text = f"# {night.day}: {night.outcome}\n\n{plain(night.reason)}\n{findings}\n"
     create_markdown_artifact(text, key="nightly", description=plain(night.reason))

@@ -4,6 +4,7 @@ from prefect import flow
 from prefect.runtime import flow_run
 
 from shunter.frozen import Frozen
+from tasks.events import announce
 from tracking.registry.versions import roll_back, tag_version
 from tracking.runs import closing, open_run, start_run
 
@@ -50,4 +51,5 @@ def rollback(name: str = "shunter", to: int | None = None) -> Rollback:
             }
         )
         tag_version(replaced, {"rollback.run": run_id})
+        announce("rolled-back", name, done.champion, done.explanation)
     return done

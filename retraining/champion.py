@@ -9,11 +9,13 @@ from typing import Any
 
 from engine.checkpoint.storage import read_json
 from engine.config import Hyperparameters
+from ingestion.encoding.encoder import Encoder
+from ingestion.schema import Schema
 from ingestion.sources.days import DayLog
 from models.registry import model_spec
 from models.spec import ModelSpec
 from retraining.losses import losses_of
-from shunter.errors import CheckpointError
+from shunter.errors import CheckpointError, RequestError
 from tracking.convention import model_params
 from tracking.history import TrackedRun, read_runs
 from tracking.registry.versions import ModelFiles, Version, download
@@ -21,6 +23,7 @@ from tracking.registry.versions import ModelFiles, Version, download
 LEARNED_DAYS = "nightly.learned_days"  # tag of a version: the days it and those before it have learned
 HYPERPARAMETERS = "nightly.hyperparameters"  # tag of a version: what its member was first trained with
 MOST_DAYS_KEPT = 120
+MOST_NAMES = 6  # of columns in a message
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,26 @@ def open_champion(version: Version, folder: Path) -> Champion:
     days = version.tags.get(LEARNED_DAYS, "")
     learned = frozenset(date.fromisoformat(text) for text in days.split(",") if text)
     return Champion(version, download(version, folder), learned)
+
+
+def check_same_log(champion: Champion, schema: Schema, name: str) -> None:
+    """Refuse to go on from a champion of another log: one of which most columns are not in the schema of the days.
+
+    Raises:
+        RequestError: It is; the message names the columns.
+        DataError: The encoder of the champion is damaged.
+    """
+    learned = Encoder.load(champion.files.encoder).columns
+    here = {*schema.numeric, *(field.column for field in (*schema.categorical, *schema.multi_valued))}
+    if 2 * len(here.intersection(learned)) < len(learned):
+        raise RequestError(
+            f"The champion of {name!r}, version {champion.version.version}, was trained on the columns "
+            f"{_few(learned)}, and these days have {_few(sorted(here))}: name another model with --register-as."
+        )
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
 
 
 def choose_origin(champion: Champion, newest: DayLog) -> Origin:

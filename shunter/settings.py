@@ -105,6 +105,11 @@ class Settings(BaseSettings):
         return self.home / "data"
 
     @property
+    def opened_roots_path(self) -> Path:
+        """What deployments may read besides, since `shunter up` was given it."""
+        return self.services_directory / "opened_roots.json"
+
+    @property
     def model_key_path(self) -> Path:
         """Key that signs registered models; made when the first one is registered."""
         return self.model_key or self.home / "model.key"

@@ -18,10 +18,11 @@ from planner.history.record import FlowNotes
 from planner.predict.observe import expect
 from reporting.card.quality import quality_of_files
 from retraining.bootstrap import Judgement
-from retraining.champion import Champion, Origin, choose_origin, slowed, version_tags
+from retraining.champion import Champion, Origin, check_same_log, choose_origin, slowed, version_tags
 from retraining.nights import Night, Outcome, log_judgement, log_plan
 from retraining.plan import NightPlan
 from retraining.shared_rows import warm_start_from
+from shunter.errors import RequestError
 from shunter.requests import NightlyRequest, Promote
 from tasks.accelerators import hold
 from tasks.evidence import note_trainings
@@ -95,6 +96,7 @@ def challenge(tonight: Tonight, champion: Champion) -> Night:
     number = champion.version.version
     days = [day for day in plan.training if request.days.relearn or day not in champion.learned]
     log_plan(tonight.run_id, request.register_as, plan, days)
+    check_same_log(champion, tonight.logs[plan.held_out].schema, request.register_as)
     if plan.held_out in champion.learned:
         reason = f"Version {number} has learned {plan.held_out}, so it cannot be judged on that day and stays."
         return tonight.ends("nothing new", reason, number)
@@ -158,7 +160,10 @@ def _obstacle(
         )
     doubt = _doubt(tonight, trained, dataset)
     if doubt is not None:
-        return f"Version {number} stays the champion: the challenger is better, but {doubt}."
+        return (
+            f"Version {number} stays the champion: the challenger is better, but {doubt}; with --promote always it "
+            "would take the place."
+        )
     now = champion_of(tonight.request.register_as)
     ours = version_of_run(tonight.request.register_as, tonight.run_id)
     if now is None or now.version not in {number, ours.version if ours else number}:
@@ -220,6 +225,11 @@ def _train(
     profiles = profile_hardware()
     warm_start = warm_start_from(start, origin.member, dataset)
     known = sum(len(one.now) for one in warm_start.rows.values())
+    if not known:
+        raise RequestError(
+            f"The champion of {request.register_as!r} knows not one value of these days, so it is of other data: name "
+            "another model with --register-as, and the first night trains it."
+        )
     open_run(run_id).set_tags({f"nightly.{name}_origin": origin.explain(known, sum(dataset.features.table_rows))})
     with hold(profiles, decision=decision) as held:
         if decision is None:

@@ -61,6 +61,11 @@ def find(name: str) -> Daemon | None:
     return None
 
 
+def log_of(name: str) -> Path:
+    """Where the service of a name writes what it says."""
+    return _path(name).with_suffix(".log")
+
+
 def start(service: Service) -> tuple[Daemon, "subprocess.Popen[bytes]"]:
     """Start a service in the background; it may not be ready yet.
 

@@ -1,17 +1,22 @@
 """What can be triggered in Prefect's UI: one deployment for each flow, with a form made from its request."""
 
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
+from cronsim import CronSim
 from prefect import Flow, get_client
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
+from prefect.client.schemas.schedules import CronSchedule
 from prefect.deployments.runner import RunnerDeployment
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 from prefect.schedules import Cron
 from prefect.types.entrypoint import EntrypointType
 from pydantic import BaseModel, ConfigDict, Field
 
+from flows.command.nightly_setup import model_name_of
 from flows.command.services import WORK_POOL
 
 # Of a request of a run while Prefect's server is away, waiting 2 to 128 seconds: four minutes in all. The worker waits
@@ -27,6 +32,9 @@ class NightlySchedule(BaseModel):
 
     data: str | None = Field(default=None, description="Pattern of the days' files; if omitted, the schedule is off.")
     schema_file: str | None = Field(default=None, description="File that names the columns of the days' files.")
+    register_as: str | None = Field(
+        default=None, description="Name of the registered model; if omitted, it follows from the data."
+    )
     cron: str = Field(default="0 3 * * *", description="Cron expression.")
     timezone: str = Field(default="UTC", description="Time zone of the schedule.")
 
@@ -60,6 +68,23 @@ def register_deployments(directory: Path, nightly: NightlySchedule = NightlySche
             deployment.apply()
             names.append(deployment.full_name)
     return names
+
+
+def next_night() -> str | None:
+    """When the nightly retraining runs next, and on what, in one sentence; None where it is switched off."""
+    with get_client(sync_client=True) as client:
+        try:
+            deployment = client.read_deployment_by_name("nightly/nightly")
+        except ObjectNotFound:
+            return None
+        crons = [one.schedule for one in deployment.schedules if one.active and isinstance(one.schedule, CronSchedule)]
+    if deployment.paused or not crons:
+        return None
+    zone = ZoneInfo(crons[0].timezone or "UTC")
+    moment = next(CronSim(crons[0].cron, datetime.now(zone)))
+    request = deployment.parameters.get("request", {})
+    model = request.get("register_as", "shunter")
+    return f"Next night: {moment:%Y-%m-%d %H:%M} {zone.key}, of {model!r} on {request.get('data', 'no data')}"
 
 
 def _job_template(directory: Path) -> dict[str, Any]:
@@ -105,6 +130,7 @@ def _deployment(flow: Flow[..., Any], client: SyncPrefectClient, nightly: Nightl
         ]
         if nightly.data is not None:
             asked = nightly.model_dump(include={"data", "schema_file", "timezone"}, exclude_none=True)
+            asked["register_as"] = nightly.register_as or model_name_of(nightly.data)
             options["parameters"] = {"request": asked}
     return flow.to_deployment(  # pyright: ignore[reportReturnType] - typed as a coroutine too, for async code
         flow.name,

@@ -1,7 +1,7 @@
 """`shunter up`, `down` and `status`: the servers, the worker and the deployments of this machine, in the background."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -48,10 +48,12 @@ def up(ports: Ports, directory: Path, say: Say, **nightly: str | None) -> None:
         **nightly: Fields of `NightlySchedule`.
 
     Raises:
-        RequestError: A port is taken.
+        RequestError: A port is taken, or the pattern of the days is wrong.
+        DataError: The newest day for the nights cannot be read.
         ShunterError: A service does not start; those that this call has started are stopped again.
     """
     with _one_at_a_time(), contextlib.ExitStack() as undo:
+        _prepare_nights(directory, nightly.get("data"), nightly.get("schema_file"), say)
         servers = [prefect_service(ports.prefect), mlflow_service(ports.mlflow)]
         _check_server_of_worker(servers[0])
         worker = None if find("Prefect") else find("Worker")
@@ -75,6 +77,16 @@ def up(ports: Ports, directory: Path, say: Say, **nightly: str | None) -> None:
         undo.pop_all()
 
 
+def _prepare_nights(directory: Path, data: str | None, schema_file: str | None, say: Say) -> None:
+    """Read the newest day once, and open its folder to the nights."""
+    if data is None:
+        return
+    from flows.command.nightly_setup import check_days, open_days
+
+    say(check_days(data, schema_file))
+    open_days(data, schema_file, directory)
+
+
 def down(say: Say) -> None:
     """Stop what `up` has started and nothing else; runs are stopped after a checkpoint and go on with the next `up`.
 
@@ -96,6 +108,28 @@ def down(say: Say) -> None:
 def running_services() -> list[Daemon]:
     """What runs in the background."""
     return [daemon for name in NAMES if (daemon := find(name)) is not None]
+
+
+def missing_services(running: Sequence[Daemon]) -> list[str]:
+    """What has ended by itself: services that do not run while others do."""
+    there = {daemon.name for daemon in running}
+    return [name for name in NAMES if name not in there] if there else []
+
+
+def night_ahead(running: Sequence[Daemon]) -> str | None:
+    """When the next night is, in one sentence; None where there is none, or the server does not answer."""
+    import httpx
+
+    server = next((daemon for daemon in running if daemon.name == "Prefect"), None)
+    if server is None:
+        return None
+    with _connected_to(server.url):
+        from flows.command.deployments import next_night
+
+        try:
+            return next_night()
+        except httpx.HTTPError:
+            return None
 
 
 def _stop_runs(prefect: Daemon, *, has_worker: bool, say: Say) -> None:

@@ -24,6 +24,10 @@ def up(
         str | None, typer.Option(help="Switch nightly retraining on: pattern of the days' files, with {date} in it.")
     ] = None,
     nightly_schema: Annotated[str | None, typer.Option(help="File that names the columns of the days' files.")] = None,
+    nightly_register_as: Annotated[
+        str | None,
+        typer.Option(help="Name of the model that is retrained nightly; if omitted, it follows from --nightly-data."),
+    ] = None,
     nightly_cron: Annotated[str, typer.Option(help="Cron expression of the nightly schedule.")] = "0 3 * * *",
     timezone: Annotated[
         str, typer.Option(help="Time zone of the schedule and of the days, such as Europe/Berlin.")
@@ -42,6 +46,7 @@ def up(
             print_line,
             data=nightly_data,
             schema_file=nightly_schema,
+            register_as=nightly_register_as,
             cron=nightly_cron,
             timezone=timezone,
         )
@@ -57,9 +62,10 @@ def down() -> None:
 
 
 def status() -> None:
-    """Show what `shunter up` has started, and where."""
+    """Show what `shunter up` has started, and when the next night is; exit code 1 if something has ended by itself."""
     with one_sentence_errors():
-        from flows.command.operation import running_services
+        from flows.command.daemons import log_of
+        from flows.command.operation import missing_services, night_ahead, running_services
 
         services = running_services()
         for daemon in services:
@@ -68,6 +74,13 @@ def status() -> None:
             print_line(login_advice())
         if not services:
             print_line("Nothing is running: `shunter up` starts everything.")
+            return
+        if night := night_ahead(services):
+            print_line(night)
+        if missing := missing_services(services):
+            for name in missing:
+                print_line(f"{name}: not running, `shunter up` starts it again (log {log_of(name)})")
+            raise typer.Exit(1)
 
 
 def ui(

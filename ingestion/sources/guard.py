@@ -7,6 +7,7 @@ this machine has named, links followed: see `SHUNTER_DATA_ROOTS`.
 
 import errno
 import io
+import json
 import os
 import re
 from collections.abc import Callable, Iterable
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from shunter.errors import DataError, RequestError
-from shunter.files import open_regular
+from shunter.files import make_private, open_regular
 from shunter.secrets import without_secrets
 from shunter.settings import Settings
 
@@ -44,8 +45,27 @@ def allowed_roots() -> tuple[Path, ...] | None:
     """The folders that may be read; None for all of them."""
     settings = Settings()
     if settings.data_roots:
-        return tuple(Path(root).expanduser().resolve() for root in settings.data_roots.split(os.pathsep) if root)
-    return (settings.deployment_data_directory.resolve(),) if is_foreign_request() else None
+        named = tuple(Path(root).expanduser().resolve() for root in settings.data_roots.split(os.pathsep) if root)
+        return (*named, *_opened_roots())
+    return (settings.deployment_data_directory.resolve(), *_opened_roots()) if is_foreign_request() else None
+
+
+def open_to_deployments(roots: Iterable[Path]) -> None:
+    """Let deployments read some folders or files from now on, beside those that the settings name.
+
+    Raises:
+        OSError: That cannot be written down.
+    """
+    path = Settings().opened_roots_path
+    make_private(path.parent)
+    path.write_text(json.dumps([str(root.resolve()) for root in roots]))
+
+
+def _opened_roots() -> tuple[Path, ...]:
+    try:
+        return tuple(map(Path, json.loads(Settings().opened_roots_path.read_text())))
+    except (OSError, ValueError):
+        return ()
 
 
 def check_words(part: str) -> None:

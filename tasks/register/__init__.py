@@ -10,6 +10,7 @@ from engine.data.dataset import Dataset
 from engine.ensemble.result import EnsembleResult
 from reporting.card.figures import TaskQuality
 from shunter.requests import TrainRequest
+from tasks.events import announce
 from tasks.register.promotion import doubt_of, why_not_promoted
 from tasks.register.quality import check_quality, misses
 from tasks.retries import retried
@@ -50,4 +51,9 @@ def register_result(
     metrics = {**quality_metrics(result.validation), **quality_metrics(result.test, "test")}
     figures = {name: float(value) for name, value in metrics.items()}
     obstacle = why_not_promoted(request.promote, quality)
-    return register(run_id, dataset, result.directory, request.register_as, metrics=figures, not_promoted=obstacle)
+    registered = register(
+        run_id, dataset, result.directory, request.register_as, metrics=figures, not_promoted=obstacle
+    )
+    happening, reason = ("promoted", result.reason) if obstacle is None else ("not-promoted", obstacle)
+    announce(happening, registered.name, registered.version, reason)
+    return registered

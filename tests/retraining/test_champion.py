@@ -2,14 +2,27 @@
 
 from dataclasses import replace
 from datetime import date, timedelta
+from pathlib import Path
 
 import pytest
 
 from engine.config import Hyperparameters
+from ingestion.cache import ingest_source
+from ingestion.sources.days import DaysSource, open_day
 from models.registry import model_spec
-from retraining.champion import LEARNED_DAYS, MOST_DAYS_KEPT, parse_hyperparameters, slowed, version_tags
+from retraining.champion import (
+    LEARNED_DAYS,
+    MOST_DAYS_KEPT,
+    Champion,
+    check_same_log,
+    parse_hyperparameters,
+    slowed,
+    version_tags,
+)
+from shunter.errors import RequestError
 from shunter.requests import NightlyRequest
 from tracking.convention import model_params
+from tracking.registry.versions import ModelFiles, Version
 
 
 @pytest.mark.parametrize(
@@ -50,3 +63,19 @@ def test_time_zone_and_name_that_do_not_exist_are_refused() -> None:
         NightlyRequest(timezone="Europe/Nowhere")
     with pytest.raises(ValueError, match="register_as"):
         NightlyRequest(register_as="../else")
+
+
+def test_a_champion_of_another_log_is_not_gone_on_from(tmp_path: Path) -> None:
+    rows = "".join(f"{row % 2},{row},u{row % 3},i{row % 4}\n" for row in range(60))
+    (tmp_path / "day.csv").write_text("click,price,user,item\n" + rows)
+    (tmp_path / "schema.yaml").write_text("label: click\nnumeric: [price]\ncategorical: [user, item]\n")
+    log = open_day(date(2026, 5, 1), [tmp_path / "day.csv"], None, str(tmp_path / "schema.yaml"))
+    dataset, _ = ingest_source(DaysSource("log", (log,)), tmp_path / "cache", 0, 0.01)
+    files = ModelFiles(tmp_path / "model", dataset.directory / "encoder")
+    champion = Champion(Version("shop", 3, "run", {}, None), files, frozenset())
+    check_same_log(champion, log.schema, "shop")
+    grown = log.schema.model_copy(update={"numeric": ("price", "age", "height", "width")})
+    check_same_log(champion, grown, "shop")  # columns that come are no other log
+    other = log.schema.model_copy(update={"numeric": ("user_age",), "categorical": (log.schema.categorical[0],)})
+    with pytest.raises(RequestError, match="version 3, was trained on the columns price, user, item, and these days"):
+        check_same_log(champion, other, "shop")

@@ -1,0 +1,70 @@
+"""What `shunter up --nightly-data` settles before the first night: the name of its model, and what it may read."""
+
+import re
+from pathlib import Path
+
+from ingestion.sources.guard import open_to_deployments
+from retraining.day_files import find_days
+from shunter.errors import DataError
+
+PLACE = re.compile(r"\{date[^{}]*\}")
+WILD = re.compile(r"[*?\[{]")
+
+
+def model_name_of(data: str) -> str:
+    """Name of the model that is retrained on some data: the last two names of its path that are not the date.
+
+    Other data gets another model, so that no night meets the champion of another log.
+
+    Args:
+        data: The pattern of the days' files, such as `/srv/shop/day_{date}.parquet`, which gives `shop-day`.
+    """
+    path = Path(PLACE.sub("", data))
+    parts = [*path.parts[:-1], re.sub(r"\.[A-Za-z.]+$", "", path.name)]
+    names = ["-".join(re.findall(r"[A-Za-z0-9]+", part)) for part in parts]
+    return "-".join([name for name in names if name][-2:]) or "shunter"
+
+
+def check_days(data: str, schema_file: str | None) -> str:
+    """Read the beginning of the newest day that is there, so that what cannot be read is known now and not at night.
+
+    Returns:
+        What was found, in one sentence.
+
+    Raises:
+        RequestError: The pattern is wrong.
+        DataError: The schema is missing or wrong, or the day cannot be read.
+    """
+    from ingestion.sources.days import open_day
+
+    try:
+        found = find_days(data)
+    except DataError as error:
+        return f"There is no day for the nightly retraining yet: {error}"
+    newest = max(found.days)
+    log = open_day(newest, found.days[newest], None, schema_file)
+    rows = next((len(batch.labels) for batch in log.batches()), 0)
+    return f"{len(found.days)} day(s) are there for the nightly retraining; {newest}, the newest, can be read" + (
+        "." if rows else ", and holds no row."
+    )
+
+
+def open_days(data: str, schema_file: str | None, directory: Path) -> None:
+    """Let nights read the folder of the days and their schema, since whoever runs this machine has named them.
+
+    Args:
+        data: The pattern of the days' files.
+        schema_file: File that names their columns.
+        directory: Folder from which relative paths count.
+    """
+    fixed = Path()
+    for part in Path(data).expanduser().parts:
+        if WILD.search(part):
+            break
+        fixed /= part
+    if fixed.suffix:  # a single file
+        fixed = fixed.parent
+    roots = [directory / fixed]
+    if schema_file is not None:
+        roots.append(directory / Path(schema_file).expanduser())
+    open_to_deployments(roots)

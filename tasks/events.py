@@ -1,0 +1,27 @@
+"""Events in Prefect about registered models, which automations can follow: promoted, refused, put back."""
+
+from typing import Literal
+
+Happening = Literal["promoted", "not-promoted", "rolled-back"]
+
+
+def announce(happening: Happening, model: str, version: int | None, reason: str) -> None:
+    """Emit `shunter.model.<happening>` for a registered model; outside of a flow run nothing is emitted.
+
+    Args:
+        happening: What happened.
+        model: Name of the registered model.
+        version: Version that it is about; None where there is none.
+        reason: Why, in one sentence.
+    """
+    from prefect.events import emit_event
+    from prefect.runtime import flow_run
+
+    if flow_run.id is None:
+        return
+    emit_event(
+        event=f"shunter.model.{happening}",
+        resource={"prefect.resource.id": f"shunter.model.{model}", "prefect.resource.name": model},
+        related=[{"prefect.resource.id": f"prefect.flow-run.{flow_run.id}", "prefect.resource.role": "flow-run"}],
+        payload={"model": model, "version": version, "reason": reason},
+    )
