@@ -32,6 +32,8 @@ def infer(sample: pl.DataFrame, name: str, delimiter: str | None = None) -> str:
     Raises:
         DataError: No column can be the label, or no feature is left.
     """
+    if not len(sample):
+        raise DataError(f"{name} holds no row: give a log with rows.")
     looks = [look(column) for column in sample.get_columns()]
     label = _label(sample, looks)
     time = _named(looks, TIMES, lambda column: column.time_share >= 0.95 and column.distinct >= 3)

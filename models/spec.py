@@ -177,5 +177,5 @@ class ModelSpec:
 def nearest(name: str, known: Iterable[str]) -> str:
     """What to do about an unknown name: use the one most like it, or another."""
     names = sorted(known)
-    similar = get_close_matches(name, names, n=1)
+    similar = get_close_matches(name.lower(), names, n=1)
     return f"use {similar[0]!r}, or another of {', '.join(names)}" if similar else f"use one of {', '.join(names)}"

@@ -4,6 +4,8 @@ Each message is one sentence that names the thing, says what was expected and wh
 the sentence and exits with `exit_code`; `--debug` shows the traceback. Mistakes of our own are assertions, not these.
 """
 
+import re
+
 
 class ShunterError(Exception):
     """Base of every error that a user can cause or fix."""
@@ -74,5 +76,7 @@ class TrackingError(ShunterError):
 
 
 def first_line(error: Exception) -> str:
-    """What a library says first, without the full stop; its name where it says nothing."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+    """What a library says first, without the full stop and the names of its classes; its name where it says nothing."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+    return (re.sub(r"^\([\w.]+Error\) ", "", str(error)).strip() or type(error).__name__).splitlines()[0].rstrip(".")

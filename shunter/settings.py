@@ -1,9 +1,13 @@
 """Where Shunter keeps things. One place decides, every folder asks here."""
 
 from pathlib import Path
+from typing import Any
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from shunter.errors import RequestError
+from shunter.validation import expected, sentence, shown
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
 
@@ -15,6 +19,21 @@ class Settings(BaseSettings):
     """
 
     model_config = SettingsConfigDict(env_prefix="SHUNTER_", frozen=True, extra="ignore")
+
+    def __init__(self, **values: Any) -> None:
+        """Read the environment.
+
+        Raises:
+            RequestError: A variable holds what it cannot mean.
+        """
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            clauses = [
+                f"SHUNTER_{str(fault['loc'][-1]).upper()} is {shown(fault['input'])}: give {expected(fault)}"
+                for fault in error.errors(include_url=False)
+            ]
+            raise RequestError(sentence(clauses)) from error
 
     home: Path = Field(
         default=PROJECT_ROOT / ".shunter",

@@ -22,7 +22,7 @@ def test_schema_example_is_a_schema() -> None:
 def test_every_command_shown_exists_with_its_options() -> None:
     from typer.main import get_command
 
-    from flows.cli import app
+    from flows.command.cli import app
 
     commands = get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue]
     shown = re.findall(r"shunter (train|[a-z]+)\b((?: +(?:\\\n *)?--?[^\s`]+(?: [^\s`-][^\s`]*)?)*)", README)

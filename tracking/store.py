@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -112,8 +113,16 @@ def tracking_errors() -> Iterator[None]:
 def failure(error: Exception) -> TrackingError:
     """What is told of a store that fails."""
     return TrackingError(
-        f"The tracking store {without_secrets(tracking_uri())} failed ({without_secrets(first_line(error))}): "
+        f"The tracking store {without_secrets(tracking_uri())} failed ({_reason(error)}): "
         "check that it can be reached and written, or name another with MLFLOW_TRACKING_URI."
+    )
+
+
+def _reason(error: Exception) -> str:
+    """Why, without the words of the library that tried to connect."""
+    told = without_secrets(first_line(error))
+    return (
+        "it does not answer" if re.search(r"Max retries exceeded|Connection refused|Connection error", told) else told
     )
 
 

@@ -11,12 +11,14 @@ from flows.command.flow_commands import nightly, profile, rollback, select, trai
 from flows.command.model_commands import export, predict
 from flows.command.run_commands import clean, datasets, deliver, models, report, runs, sync
 from flows.command.service_commands import down, status, ui, up
+from flows.command.usage import Commands
 
 app = typer.Typer(
     name="shunter",
     help="Puts every recommendation-model training on its right accelerator.",
+    cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -68,8 +70,3 @@ for command in (
 ):
     app.command()(command)
 app.command(hidden=True)(deliver)
-
-
-def main() -> None:
-    """Entry point of the command."""
-    app()

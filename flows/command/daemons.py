@@ -53,7 +53,7 @@ def find(name: str) -> Daemon | None:
     path = _path(name)
     try:
         daemon = Daemon.model_validate_json(path.read_text())
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
     if daemon.is_alive:
         return daemon

@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING
 from flows.command.orphans import end_orphans, mark_children
 from shunter.errors import ShunterError
 from shunter.files import begin_private, make_private
+from shunter.secrets import without_secrets
 from shunter.settings import PROJECT_ROOT, Settings
 
 if TYPE_CHECKING:
     from prefect.server.api.server import SubprocessASGIServer
+
+
+PATIENCE_SECONDS = 20.0
 
 
 def prepare_environment(*, debug: bool) -> None:
@@ -91,7 +95,8 @@ def temporary_server_starting() -> Iterator[None]:
     """
     from prefect.settings import get_current_settings
 
-    if get_current_settings().api.url:
+    if url := get_current_settings().api.url:
+        _check_answers(url)
         yield
         return
     # Imported before the thread begins: modules that import each other must not be imported by two threads at once.
@@ -105,6 +110,19 @@ def temporary_server_starting() -> Iterator[None]:
             started.result()
         except RuntimeError as error:
             raise ShunterError(f"Prefect's temporary server did not start: {error}") from error
+
+
+def _check_answers(url: str) -> None:
+    """Refuse a server that is not there, which Prefect's client would try again and again."""
+    import httpx
+
+    try:
+        httpx.get(f"{url.rstrip('/')}/health", timeout=PATIENCE_SECONDS)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise ShunterError(
+            f"Prefect's server {without_secrets(url)} does not answer: start it, or leave out PREFECT_API_URL to use "
+            "one of this command's own."
+        ) from error
 
 
 def _start_shielded(server: "SubprocessASGIServer") -> None:

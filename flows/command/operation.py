@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Self
+from zoneinfo import available_timezones
 
 from filelock import FileLock
 from pydantic import BaseModel, ConfigDict, Field
@@ -16,6 +17,8 @@ from shunter.files import make_private
 from shunter.settings import Settings
 
 NAMES = ("Prefect", "MLflow", "Worker")  # in the order of their start
+
+NIGHTLY_CRON = "0 3 * * *"
 
 Say = Callable[[str], None]
 
@@ -52,6 +55,7 @@ def up(ports: Ports, directory: Path, say: Say, **nightly: str | None) -> None:
         DataError: The newest day for the nights cannot be read.
         ShunterError: A service does not start; those that this call has started are stopped again.
     """
+    check_schedule(nightly.get("cron"), nightly.get("timezone"))
     with _one_at_a_time(), contextlib.ExitStack() as undo:
         _prepare_nights(directory, nightly.get("data"), nightly.get("schema_file"), say)
         servers = [prefect_service(ports.prefect), mlflow_service(ports.mlflow)]
@@ -85,6 +89,26 @@ def _prepare_nights(directory: Path, data: str | None, schema_file: str | None, 
 
     say(check_days(data, schema_file))
     open_days(data, schema_file, directory)
+
+
+def check_schedule(cron: str | None, timezone: str | None) -> None:
+    """Refuse a schedule that Prefect would refuse once the servers have started.
+
+    Raises:
+        RequestError: The expression or the time zone means nothing.
+    """
+    if timezone is not None and timezone not in available_timezones():
+        raise RequestError(f"--timezone {timezone}: no such time zone, use a name such as Europe/Berlin or UTC.")
+    if cron is not None and cron != NIGHTLY_CRON:
+        from prefect.client.schemas.schedules import CronSchedule
+
+        try:
+            CronSchedule(cron=cron)
+        except ValueError as error:
+            raise RequestError(
+                f"--nightly-cron {cron!r} is no cron expression: give five fields such as '{NIGHTLY_CRON}', every day "
+                "at three."
+            ) from error
 
 
 def down(say: Say) -> None:

@@ -87,7 +87,9 @@ def sync() -> None:
 
 def clean(
     remove: Annotated[bool, typer.Option("--remove", help="Remove it, instead of only listing it.")] = False,
-    days: Annotated[float, typer.Option(min=0.0, help="Leave what was written in the last so many days.")] = 1.0,
+    days: Annotated[
+        float, typer.Option(min=0.0, max=100_000.0, help="Leave what was written in the last so many days.")
+    ] = 1.0,
 ) -> None:
     """List what killed runs have left behind and nobody needs any longer, with its age and size."""
     with one_sentence_errors():

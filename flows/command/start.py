@@ -1,12 +1,14 @@
 """The one place where a command starts a flow."""
 
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from flows.command.environment import check_packages, ensure_home, temporary_server_starting
 from flows.command.passwords import protect_temporary_server
 from shunter.errors import ShunterError, first_line
-from shunter.requests import JobRequest, ProfileRequest, Request
+from shunter.requests import JobRequest, NightlyRequest, ProfileRequest, Request
+from shunter.settings import Settings
 
 
 def prepare(request: Request) -> None:
@@ -23,12 +25,33 @@ def prepare(request: Request) -> None:
         from models.names import check_model
 
         check_model(request.model)
+        _check_files(request)
     elif isinstance(request, ProfileRequest):
         from engine.stalls.search import check_request
 
         check_request(request)
     ensure_home()
     protect_temporary_server()
+
+
+def _check_files(request: JobRequest) -> None:
+    """Refuse files that are not there or say something else; their rows are read by the flow."""
+    if not isinstance(request, NightlyRequest):  # its days are found by the flow
+        from ingestion.sources.names import MOVIELENS, is_named
+        from ingestion.sources.open import open_source
+
+        is_fetched = is_named(request.data) and request.data.startswith(MOVIELENS)
+        if not is_fetched or Path(request.data).exists():
+            source = request.source
+            open_source(source.data, source.format, source.schema_file, Settings().downloads_directory)
+    if (prices := request.pricing.prices_path) is not None:
+        from hardware.catalogue.prices import Prices
+
+        Prices.read(prices)
+    if request.pricing.grid is not None:
+        from hardware.cost.grid import Grid
+
+        Grid.read(request.pricing.grid)
 
 
 def start(flow: str, request: Request, **parameters: Any) -> Any:

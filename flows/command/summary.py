@@ -43,7 +43,7 @@ def _lines(summary: TrainSummary) -> list[tuple[str, str]]:
         ("Placement", f"{decision.placement.label}\n{decision.reason}"),
         ("Registered", _format_registered(summary.registered)),
         ("Run", f"{summary.run_id} in {summary.tracking_uri}"),
-        ("Look at it", ".venv/bin/shunter ui"),
+        ("Look at it", "shunter ui"),
     ]
     if decision.notes:
         lines.insert(-3, ("Of note", "\n".join(decision.notes)))

@@ -15,8 +15,8 @@ from shunter.secrets import without_secrets
 INTERRUPTED = 130  # what a shell reports for Ctrl-C
 BROKEN_PIPE = 141  # and for a reader that went away
 
-console = Console()
-errors = Console(stderr=True)
+console = Console(emoji=False)  # a name such as a:b: is none
+errors = Console(stderr=True, emoji=False)
 
 
 @contextlib.contextmanager

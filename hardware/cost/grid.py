@@ -64,11 +64,12 @@ def _by_hour(path: Path) -> tuple[float, ...]:
         with path.open(newline="") as file:
             rows = {int(row["hour"]): float(row["grams_per_kwh"]) for row in csv.DictReader(file)}
     except OSError as error:
-        raise RequestError(f"--grid {path} is neither a number nor a file that can be read ({error}).") from error
-    except (KeyError, TypeError, ValueError) as error:
         raise RequestError(
-            f"--grid {path}: give the columns hour and grams_per_kwh, both numbers ({error})."
+            f"--grid {path} is neither a number nor a file that can be read "
+            f"({error.strerror}): give grams of CO2 equivalent for a kilowatt hour, or another file."
         ) from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise RequestError(f"--grid {path}: give the columns hour and grams_per_kwh, both numbers.") from error
     missing = [hour for hour in range(HOURS) if hour not in rows]
     if missing or len(rows) != HOURS:
         wrong = f"{missing[0]} is missing" if missing else f"{max(rows)} is none"

@@ -16,11 +16,11 @@ def title_of(name: str, _: FieldInfo | None = None) -> str:
     return " ".join(CAPITALS.get(word, word.capitalize()) for word in name.split("_"))
 
 
-class Group(BaseModel, frozen=True, extra="forbid", field_title_generator=title_of):
+class Group(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, field_title_generator=title_of):
     """Options of one concern: a folded part of the form, plain options on the command line."""
 
 
-class Request(BaseModel, frozen=True, extra="forbid", field_title_generator=title_of):
+class Request(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, field_title_generator=title_of):
     """What a user asks for, in groups by concern.
 
     An option may be given in its group, `search={"trials": 3}`, or flat, `trials=3`, as the command line, stored

@@ -1,8 +1,8 @@
 """What all requests ask that lead to a training: data, model, limits, effort."""
 
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from shunter.requests.architecture import ModelRequest
 from shunter.requests.effort import Effort, EnsembleRequest
@@ -13,6 +13,19 @@ from shunter.requests.placement import PlacementRequest
 from shunter.requests.pricing import Pricing
 from shunter.requests.search import SearchBudget
 from shunter.requests.source import DataRequest
+
+
+def _check_name(name: str) -> str:
+    if not name.strip() or name.startswith(".") or any(letter in name for letter in "/:@"):
+        raise ValueError("give a name without / and : and @, which does not begin with a full stop")
+    return name
+
+
+RegisteredName = Annotated[
+    str,
+    Field(min_length=1, json_schema_extra={"pattern": r"^[^/:@.][^/:@]*$"}),
+    AfterValidator(_check_name),
+]
 
 
 class JobRequest(Request, frozen=True):
@@ -33,6 +46,7 @@ class JobRequest(Request, frozen=True):
     seed: int = Field(
         default=0,
         ge=0,
+        le=2**32 - 1,  # the largest that NumPy takes
         description="Seed of the split, the initial weights, the order of batches and the search.",
     )
     placement: PlacementRequest = Field(default=PlacementRequest(), description="Placements among which is chosen.")

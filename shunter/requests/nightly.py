@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from pydantic import Field, field_validator
 
 from shunter.requests.groups import Group
-from shunter.requests.job import JobRequest
+from shunter.requests.job import JobRequest, RegisteredName
 from shunter.requests.source import DataRequest
 from shunter.requests.training import PROMOTE, Promote, TrainRequest
 
@@ -123,9 +123,7 @@ class NightlyRequest(JobRequest, frozen=True):
     challenger: ChallengerRequest = Field(default=ChallengerRequest(), description="How a challenger is trained.")
     promotion: Promotion = Field(default=Promotion(), description="What a challenger must achieve.")
     drift: DriftLimits = Field(default=DriftLimits(), description="How unlike the others a day must be to be reported.")
-    register_as: str = Field(
-        default="shunter", pattern=r"^[^/:.][^/:]*$", description="Name of the registered model in MLflow."
-    )
+    register_as: RegisteredName = Field(default="shunter", description="Name of the registered model in MLflow.")
 
     if TYPE_CHECKING:
 

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from shunter.requests.cluster import ClusterRequest
 from shunter.requests.effort import TrainingEffort
-from shunter.requests.job import JobRequest
+from shunter.requests.job import JobRequest, RegisteredName
 from shunter.requests.search import SearchRequest, SearchSpaceName
 
 
@@ -31,7 +31,7 @@ class TrainRequest(JobRequest, frozen=True):
     search: SearchRequest = Field(default=SearchRequest(), description="What is tried before the training.")
     training: TrainingEffort = Field(default=TrainingEffort(), description="How the chosen settings are trained.")
     nodes: ClusterRequest = Field(default=ClusterRequest(), description="Who trains instead of this machine.")
-    register_as: str = Field(default="shunter", min_length=1, description="Name of the registered model in MLflow.")
+    register_as: RegisteredName = Field(default="shunter", description="Name of the registered model in MLflow.")
 
     promote: Promote = PROMOTE
 

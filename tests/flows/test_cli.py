@@ -1,9 +1,12 @@
 """The command as a person meets it: help, mistakes, exit codes."""
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from shunter.settings import PROJECT_ROOT
 
@@ -19,7 +22,7 @@ def test_help_of_every_command_shows_its_options() -> None:
     commands = ["train", "tune", "select", "profile", "nightly", "rollback", "datasets", "runs", "report"]
     commands += ["sync", "deliver", "ui", "predict", "export", "models"]
     script = (
-        "import sys\nfrom typer.testing import CliRunner\nfrom flows.cli import app\n"
+        "import sys\nfrom typer.testing import CliRunner\nfrom flows.command.cli import app\n"
         "for command in sys.argv[1:]:\n"
         "    done = CliRunner().invoke(app, [command, '--help'], prog_name='shunter')\n"
         "    print(command, done.exit_code, f'Usage: shunter {command}' in done.output)\n"
@@ -112,3 +115,19 @@ def test_the_version_and_a_short_help() -> None:
         done = shunter(*arguments)
         assert (done.returncode, done.stderr) == (0, "")
         assert "Usage: shunter" in done.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_ends_a_command_is_told_so_in_one_sentence(number: signal.Signals, tmp_path: Path) -> None:
+    program = [sys.executable, "-m", "flows.cli", "train", "--data", "synthetic:2000"]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # it has begun, and imports what it needs
+        process.send_signal(number)
+        _, errors = process.communicate()
+    assert process.returncode != 0
+    assert errors == "Interrupted: run the same command again to resume where it stopped.\n"
+
+
+def test_a_shell_is_told_how_to_complete() -> None:
+    assert "complete" in shunter("--show-completion").stdout

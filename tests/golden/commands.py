@@ -6,7 +6,7 @@ from typing import Any
 
 import typer.main
 
-from flows.cli import app
+from flows.command.cli import app
 
 FILE = "options.json"
 

@@ -12,7 +12,7 @@ from filelock import FileLock
 from mlflow import MlflowClient
 from typer.testing import CliRunner
 
-from flows.cli import app
+from flows.command.cli import app
 from shunter.settings import Settings
 from tracking.leftovers import find_leftovers
 from tracking.registry.client import RegistryClient

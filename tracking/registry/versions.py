@@ -67,7 +67,7 @@ def champion_of(name: str) -> Version | None:
     Raises:
         TrackingError: the store cannot be read.
     """
-    return _by_alias(open_store().mlflow, name, CHAMPION)
+    return _by_alias(open_store().mlflow, name, CHAMPION) if has_store() else None
 
 
 def version_by_alias(name: str, alias: str) -> Version:

@@ -22,7 +22,7 @@ from shunter.requests import (
     read_job,
 )
 
-positive = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
+positive = st.floats(min_value=0, exclude_min=True, allow_infinity=False, allow_nan=False)
 text = st.text(min_size=1)
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "data": text,
@@ -37,7 +37,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "explore": st.sampled_from(Explore),
     "trials": st.integers(1) | st.none(),
     "ensemble_size": st.integers(1, 9),
-    "seed": st.integers(0),
+    "seed": st.integers(0, 2**32 - 1),
     "search_method": st.sampled_from(SearchMethodName),
     "search_space": st.sampled_from(SearchSpaceName) | st.none(),
     "cold_start": st.booleans(),

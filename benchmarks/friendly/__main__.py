@@ -1,0 +1,5 @@
+"""Runs the benchmark."""
+
+from benchmarks.friendly.benchmark import main
+
+main()

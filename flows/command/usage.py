@@ -1,0 +1,104 @@
+"""What is wrong with a command line, in one sentence of ours: the name, the value, what to write instead."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
+
+from pydantic import ValidationError
+from typer._click.exceptions import (
+    BadOptionUsage,
+    BadParameter,
+    MissingParameter,
+    NoArgsIsHelpError,
+    NoSuchOption,
+    UsageError,
+)
+from typer.core import TyperGroup
+
+from flows.command.terminal import INTERRUPTED, one_sentence_errors, say
+from shunter.errors import RequestError
+from shunter.validation import expected, shown, unknown
+
+AS_JSON = "--json"
+
+
+class Commands(TyperGroup):
+    """The commands of an application; a wrong command line ends with one sentence and the code of a wrong request."""
+
+    def main(  # pyright: ignore[reportIncompatibleMethodOverride] - by name
+        self, args: Sequence[str] | None = None, **options: Any
+    ) -> Any:
+        """Run a command and end the process, unless that is not wanted."""
+        if not options.pop("standalone_mode", True):
+            return super().main(args, standalone_mode=False, **options)
+        given = sys.argv[1:] if args is None else list(args)
+        with one_sentence_errors(as_json=AS_JSON in given):
+            try:
+                code = super().main(args, standalone_mode=False, **options)
+            except NoArgsIsHelpError as error:
+                error.show()
+                raise SystemExit(RequestError.exit_code) from None
+            except UsageError as error:
+                raise RequestError(told(error)) from error
+        if code == INTERRUPTED:  # before a command could begin
+            say("Interrupted.")
+        raise SystemExit(code if isinstance(code, int) else 0)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command; of one that there is none of, say which is meant."""
+        if args and self.get_command(ctx, args[0]) is None:
+            shown_commands = [name for name, command in self.commands.items() if not command.hidden]
+            sentence = unknown(args[0], shown_commands, "command")
+            raise RequestError(_capital(sentence if sentence.endswith("?") else f"{sentence}."))
+        return super().resolve_command(ctx, args)
+
+
+def told(error: UsageError) -> str:
+    """The fault as one sentence."""
+    command = f"`{error.ctx.command_path}`" if error.ctx else "The command"
+    if isinstance(error, NoSuchOption):
+        options = [name for one in (error.ctx.command.params if error.ctx else []) for name in one.opts]
+        near = unknown(error.option_name, options, "option", command)
+        return (
+            _capital(near)
+            if near.endswith("?")
+            else f"There is no option {error.option_name} in {command}: {command[:-1]} -h` lists them."
+        )
+    if isinstance(error, MissingParameter) and error.param is not None:
+        help_text = str(getattr(error.param, "help", "") or "").rstrip(".")
+        return f"{command} requires {str(error.param.name).upper()} ({help_text}): give it."
+    if isinstance(error, BadParameter):
+        return _bad_value(error)
+    if isinstance(error, BadOptionUsage):
+        is_switch = "does not take" in error.message
+        what = "is a switch and takes no value: leave the value out" if is_switch else "requires a value: give one"
+        return f"{error.option_name} {what}."
+    if "unexpected extra argument" in error.message:
+        words = error.message.rpartition(" (")[2].rstrip(").")
+        return f"{command} does not take {words!r}: leave it out, or put the name of an option before it."
+    return f"{command} was called wrongly ({error.message.rstrip('.')}): see `{command.strip('`')} -h`."
+
+
+def _bad_value(error: BadParameter) -> str:
+    """A value of the wrong kind: what was given for what, and what it should be."""
+    parameter = error.param
+    name = str(parameter.opts[0] if parameter is not None else "a value")
+    if name.isidentifier():  # of an argument
+        name = name.upper()
+    if not isinstance(error.__cause__, ValidationError):
+        return f"{name} cannot be read ({error.message.rstrip('.')}): give another value."
+    fault: Mapping[str, Any] = error.__cause__.errors(include_url=False)[0]  # pyright: ignore[reportAssignmentType]
+    values = _choices(getattr(getattr(parameter, "type_descriptor", None), "annotation", None))
+    what = f"{', '.join(values[:-1])} or {values[-1]}" if values else expected(fault)
+    return f"{name} is {shown(fault['input'])}: give {what}."
+
+
+def _choices(kind: Any) -> list[str]:
+    """What a parameter of an enumeration, or of one of a few words, may be."""
+    return [str(one.value) for one in getattr(kind, "__members__", {}).values()] or [
+        word for word in get_args(kind) if isinstance(word, str)
+    ]
+
+
+def _capital(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
