@@ -28,6 +28,7 @@ from tasks.notify import notify
 from tasks.run_state import StateFolder
 from tasks.spending import charged, spending
 from tasks.step_clock import StepClock
+from tasks.upkeep import tidy
 from tracking.convention import data_params, request_params
 from tracking.registry.versions import champion_of, tag_version, version_by_number, version_of_run
 from tracking.reports import log_request
@@ -77,6 +78,7 @@ def nightly(request: NightlyRequest = NightlyRequest()) -> Night:
             night = _night(request, plan, logs, state)
         state.finish()
     _publish(night, request.register_as)
+    tidy()
     return night
 
 

@@ -15,6 +15,7 @@ from hardware.devices.process_mark import process_mark
 from shunter.errors import ShunterError
 from shunter.files import make_private
 from shunter.settings import Settings
+from tasks.upkeep import rotate
 
 POLL_SECONDS = 0.2
 
@@ -78,6 +79,7 @@ def start(service: Service) -> tuple[Daemon, "subprocess.Popen[bytes]"]:
     log = path.with_suffix(".log")
     try:
         make_private(path.parent)
+        rotate(log)
         with log.open("ab") as output:
             process = subprocess.Popen(
                 service.command,
