@@ -29,7 +29,33 @@ TASK_OPTIONS: Choices = {"task_tower_width": (None, 32)}
 
 
 # The parameters that together make a field.
-PARAMETERS_OF = {"top_widths": ("top_width", "top_layers"), "bottom_widths": ("bottom_width", "bottom_layers")}
+PARAMETERS_OF = {
+    "top_widths": ("top_width", "top_layers", "top_shape"),
+    "bottom_widths": ("bottom_width", "bottom_layers"),
+}
+SHAPES = ("halving", "flat")
+# What is tried of what all families learn with, beside the learning rates.
+LEARNING_OPTIONS: Choices = {
+    "embedding_l2": (0.0, 5e-5, 2e-4, 1e-3),
+    "embedding_initial_bound": (None, 0.1, 0.03, 0.01),
+    "weight_decay": (0.0, 1e-6, 1e-5, 1e-4),
+    "learning_rate_schedule": ("constant", "plateau"),
+}
+# A second point to begin with, beside the default of a family: wide flat layers, held back by batch normalisation and
+# decay, with rates that fall. What the published results of deep click models have in common (BARS, Zhu et al., 2022).
+HELD_BACK: dict[str, Any] = {
+    "embedding_dim": 16,
+    "top_width": 400,
+    "top_layers": 3,
+    "top_shape": "flat",
+    "dropout": 0.2,
+    "batch_norm": True,
+    "dense_learning_rate": 2e-3,
+    "embedding_learning_rate": 0.1,
+    "embedding_l2": 2e-4,
+    "embedding_initial_bound": 0.03,
+    "learning_rate_schedule": "plateau",
+}
 
 
 @dataclass(frozen=True)
@@ -39,10 +65,12 @@ class Parameter:
     Attributes:
         values: All values; of a range a few along it.
         draw: Draws a value by an Optuna trial, under a name.
+        is_range: Whether all between the lowest and the highest value can be drawn.
     """
 
     values: tuple[Any, ...]
     draw: "Callable[[Trial, str], Any]"
+    is_range: bool = False
 
     @classmethod
     def choice(cls, values: Sequence[Choice]) -> Self:
@@ -58,22 +86,23 @@ class Parameter:
     def share(cls, most: float) -> Self:
         """A share from 0 on."""
         values = tuple(part * most for part in (0.0, 0.2, 0.4, 0.6, 1.0))
-        return cls(values, lambda trial, name: trial.suggest_float(name, 0.0, most))
+        return cls(values, lambda trial, name: trial.suggest_float(name, 0.0, most), is_range=True)
 
     @classmethod
     def rate(cls, bounds: tuple[float, float]) -> Self:
         """A number in a range, in log scale."""
-        return cls(_along(*bounds), lambda trial, name: trial.suggest_float(name, *bounds, log=True))
+        return cls(_along(*bounds), lambda trial, name: trial.suggest_float(name, *bounds, log=True), is_range=True)
 
 
-def _none(values: tuple[float, ...] | dict[str, Any]) -> bool:
+def _none(values: tuple[Any, ...] | dict[str, Any]) -> bool:
     return not values
 
 
 class SearchSpace(Frozen):
     """Ranges of the search; every model in them can be written as a `ModelSpec` and `Hyperparameters`.
 
-    Hidden layers halve from one to the next, so that a width and a number of layers describe an MLP.
+    A width, a number of layers and a shape describe an MLP: its hidden layers halve from one to the next, or are all as
+    wide as the first. Over the dense features they halve.
     """
 
     families: tuple[str, ...] = Field(
@@ -96,6 +125,17 @@ class SearchSpace(Frozen):
     )
     options: Choices = Field(
         default={}, description="Values of each option that not all families have; drawn only for those that do."
+    )
+    top_shapes: tuple[str, ...] = Field(
+        default=(), description="Shapes of the MLP above interactions; empty: its layers halve.", exclude_if=_none
+    )
+    batch_norms: tuple[bool, ...] = Field(
+        default=(), description="Whether activations are normalised; empty: they are not.", exclude_if=_none
+    )
+    learning_options: Choices = Field(
+        default={},
+        description="Values of fields of `Hyperparameters` beside the learning rates; what is not there has the usual.",
+        exclude_if=_none,
     )
     task_weights: tuple[float, ...] = Field(
         default=(),
@@ -123,9 +163,9 @@ class SearchSpace(Frozen):
     ) -> Self:
         """Ranges for the size of the data: little data cannot feed wide layers, and they only cost time.
 
-        The widest layer is the power of two next below the square root of the training rows, from 64 to 512, and the
-        embeddings grow with the rows too; both ranges hold the defaults of `ModelSpec`. The family `auto` is all of
-        `AUTO_FAMILIES`. What the user fixed is no range any more.
+        The widest layer is twice the power of two next below the square root of the training rows, from 256 to 1,024,
+        and the embeddings grow with the rows too; both ranges hold the defaults of `ModelSpec`. The family `auto` is
+        all of `AUTO_FAMILIES`. What the user fixed is no range any more.
         """
         families = AUTO_FAMILIES if family == AUTO else (family,)
         known = [FAMILIES[name] for name in families]
@@ -145,9 +185,12 @@ class SearchSpace(Frozen):
             },
             task_weights=task_weights,
             embedding_dims=known[0].dims if len(known) == 1 and known[0].dims else (middle, 2 * middle, 4 * middle),
-            top_widths=tuple(width for width in (32, 64, 128, 256, 512) if widest // 4 <= width <= widest)
+            top_widths=tuple(width for width in (32, 64, 128, 256, 512, 1024) if widest // 4 <= width <= 2 * widest)
             if has_hidden_layers
             else (),
+            top_shapes=SHAPES if has_hidden_layers else (),
+            batch_norms=(False, True) if has_hidden_layers else (),
+            learning_options=_learning_options(families),
             bottom_widths=(32, 64, 128) if dataset.features.dense and has_hidden_layers else (),
             fixed_architecture=fixed.architecture,
             fixed_learning=fixed.learning,
@@ -159,6 +202,8 @@ class SearchSpace(Frozen):
         if self.top_widths:
             found["top_width"] = Parameter.choice(self.top_widths)
             found["top_layers"] = Parameter.count(self.most_top_layers)
+            if self.top_shapes:
+                found["top_shape"] = Parameter.choice(self.top_shapes)
             found["dropout"] = Parameter.share(self.most_dropout)
         found["dense_learning_rate"] = Parameter.rate(self.dense_learning_rates)
         found["embedding_learning_rate"] = Parameter.rate(self.embedding_learning_rates)
@@ -169,6 +214,9 @@ class SearchSpace(Frozen):
         found |= {option: Parameter.choice(choices) for option, choices in options.items()}
         if self.tower_partitions:
             found["tower_partition"] = Parameter.choice(tuple(self.tower_partitions))
+        if self.batch_norms:
+            found["batch_norm"] = Parameter.choice(self.batch_norms)
+        found |= {option: Parameter.choice(choices) for option, choices in self.learning_options.items()}
         return {name: parameter for name, parameter in found.items() if name not in self._fixed}
 
     def suggest(self, trial: "Trial") -> Parameters:
@@ -189,8 +237,16 @@ class SearchSpace(Frozen):
         return {**family, **{name: parameter.values for name, parameter in self.parameters().items()}}
 
     def defaults(self) -> list[Parameters]:
-        """The points to try first: the default of each family."""
-        return [self.default(family) for family in self.families]
+        """The points to try first: the default of each family, and the one that is held back (`HELD_BACK`)."""
+        points = [self.default(family) for family in self.families]
+        if self.learning_options and self.top_widths:
+            points += [point for family in self.families if (point := self.held_back(family)) not in points]
+        return points
+
+    def held_back(self, family: str) -> Parameters:
+        """`HELD_BACK` moved into the ranges; what it leaves open is as in the family's default."""
+        point, ranges = self.default(family), self.parameters(family)
+        return {**point, **{name: _moved(HELD_BACK[name], ranges[name]) for name in HELD_BACK if name in point}}
 
     def default(self, family: str | None = None) -> Parameters:
         """The defaults of `ModelSpec` and `Hyperparameters`, moved into the ranges; of the first family or another."""
@@ -218,6 +274,11 @@ class SearchSpace(Frozen):
             parameters[option] = default if default in choices else choices[0]
         if self.tower_partitions:
             parameters["tower_partition"] = next(iter(self.tower_partitions))
+        if self.batch_norms:
+            parameters["batch_norm"] = spec.batch_norm
+        if self.top_shapes and self.top_widths:
+            parameters["top_shape"] = "flat" if len(set(spec.top_widths)) < len(spec.top_widths) else "halving"
+        parameters |= {option: getattr(hyperparameters, option) for option in self.learning_options}
         searched = {name: value for name, value in parameters.items() if name not in self._fixed}
         return {**({"family": family} if len(self.families) > 1 else {}), **searched}
 
@@ -227,15 +288,14 @@ class SearchSpace(Frozen):
         searched = {name: value for name, value in parameters.items() if name in self.parameters(family)}
         options = self._options_of(family).keys() & searched.keys()
         architecture: dict[str, Any] = {
-            **{name: searched[name] for name in ("embedding_dim", "dropout") if name in searched},
+            **{name: searched[name] for name in ("embedding_dim", "dropout", "batch_norm") if name in searched},
             **{option: _from_choice(family, option, searched[option]) for option in options},
-            "top_widths": _halving(searched.get("top_width", 0), searched.get("top_layers", 0)),
-            "bottom_widths": _halving(searched.get("bottom_width", 0), searched.get("bottom_layers", 0)),
+            "top_widths": _widths(searched, "top"),
+            "bottom_widths": _widths(searched, "bottom"),
             "tower_fields": self.tower_partitions[searched["tower_partition"]] if self.tower_partitions else (),
         }
-        learning = {
-            name: searched[name] for name in ("dense_learning_rate", "embedding_learning_rate") if name in searched
-        }
+        rates = ("dense_learning_rate", "embedding_learning_rate")
+        learning = {name: searched[name] for name in (*rates, *self.learning_options) if name in searched}
         spec = model_spec(family, **{**architecture, **self.fixed_architecture})
         usual = replace(default_hyperparameters(family), task_weights=self.task_weights)
         return spec, replace(usual, **{**learning, **self.fixed_learning})
@@ -301,8 +361,30 @@ def _from_choice(family: str, option: str, choice: Choice) -> Any:
     return tuple(int(part) if part.isdigit() else part for part in choice.split("+"))
 
 
-def _halving(width: int, layers: int) -> tuple[int, ...]:
-    return tuple(max(1, width >> depth) for depth in range(layers))
+def _widths(parameters: Parameters, mlp: str) -> tuple[int, ...]:
+    """Widths of the hidden layers of an MLP; none where they are not searched."""
+    width, layers = parameters.get(f"{mlp}_width", 0), parameters.get(f"{mlp}_layers", 0)
+    is_flat = parameters.get(f"{mlp}_shape") == "flat"
+    return tuple(width if is_flat else max(1, width >> depth) for depth in range(layers))
+
+
+def _learning_options(families: Sequence[str]) -> Choices:
+    """`LEARNING_OPTIONS`, with what is usual in the families among the choices."""
+    usual = [default_hyperparameters(family) for family in families]
+    return {
+        name: tuple(dict.fromkeys([*choices, *(getattr(rates, name) for rates in usual)]))
+        for name, choices in LEARNING_OPTIONS.items()
+    }
+
+
+def _moved(value: Any, parameter: "Parameter") -> Any:
+    """A value, or of numbers the nearest one that a parameter may be."""
+    numbers = [one for one in parameter.values if isinstance(one, int | float) and not isinstance(one, bool)]
+    if value in parameter.values or not numbers or isinstance(value, str | bool):
+        return value if value in parameter.values else parameter.values[0]
+    if parameter.is_range:
+        return _into(value, (min(numbers), max(numbers)))
+    return min(numbers, key=lambda one: abs(one - value))
 
 
 def nearest_choice(value: int, choices: tuple[int, ...]) -> int:

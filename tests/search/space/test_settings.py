@@ -14,7 +14,7 @@ from engine.fixed import Fixed, read_fixed
 from models.names import AUTO, AUTO_FAMILIES
 from models.registry import FAMILIES, build_layers, check_spec, model_spec
 from models.spec import CategoricalFeature, Features
-from search.space.settings import SearchSpace, default_hyperparameters
+from search.space.settings import LEARNING_OPTIONS, SearchSpace, default_hyperparameters
 
 
 def dataset_of(train_rows: int, dense: int = 2) -> Dataset:
@@ -76,6 +76,34 @@ def test_more_data_allows_wider_layers() -> None:
     assert max(small.embedding_dims) < max(large.embedding_dims)
 
 
+@pytest.mark.parametrize("family", AUTO_FAMILIES)
+def test_the_second_point_is_wide_and_flat_and_held_back(family: str) -> None:
+    space = SearchSpace.for_dataset(dataset_of(200_000), family)
+    _, point = space.defaults()
+    spec, rates = space.build(point)
+    assert spec.top_widths == (512, 512, 512)
+    assert (spec.batch_norm, spec.dropout, spec.embedding_dim) == (True, 0.2, 16)
+    assert (rates.embedding_l2, rates.embedding_initial_bound, rates.learning_rate_schedule) == (2e-4, 0.03, "plateau")
+    study = optuna.create_study()
+    study.enqueue_trial(point)
+    assert space.suggest(study.ask()) == point
+
+
+def test_a_search_tries_what_all_families_learn_with() -> None:
+    factors = SearchSpace.for_dataset(dataset_of(10_000), "dlrm").factors()
+    assert {"batch_norm", "top_shape", *LEARNING_OPTIONS} <= factors.keys()
+    assert max(SearchSpace.for_dataset(dataset_of(4_000_000)).top_widths) == 1024
+    without_layers = SearchSpace.for_dataset(dataset_of(10_000), "lr")
+    assert not {"batch_norm", "top_shape"} & without_layers.factors().keys()
+    assert without_layers.defaults() == [without_layers.default()]
+
+
+def test_flat_layers_are_all_as_wide_as_the_first() -> None:
+    space = SearchSpace.for_dataset(dataset_of(10_000), "dnn")
+    spec, _ = space.build({**space.default(), "top_width": 256, "top_layers": 3, "top_shape": "flat"})
+    assert spec.top_widths == (256, 256, 256)
+
+
 def test_hidden_layers_halve() -> None:
     space = SearchSpace()
     spec, _ = space.build({**space.default(), "top_width": 256, "top_layers": 3})
@@ -85,9 +113,8 @@ def test_hidden_layers_halve() -> None:
 def test_every_family_of_auto_is_tried_first_and_drawn_with_its_own_options_only() -> None:
     dataset = dataset_of(80_000)
     space = SearchSpace.for_dataset(dataset, AUTO)
-    assert [space.build(point) for point in space.defaults()] == [
-        (model_spec(family=family), Hyperparameters()) for family in AUTO_FAMILIES
-    ]
+    own = [space.build(point) for point in space.defaults()][: len(AUTO_FAMILIES)]
+    assert own == [(model_spec(family=family), Hyperparameters()) for family in AUTO_FAMILIES]
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     drawn: dict[str, set[str]] = {}
     for _ in range(150):
