@@ -74,13 +74,13 @@ def status() -> None:
             print_line(login_advice())
         if not services:
             print_line("Nothing is running: `shunter up` starts everything.")
-            return
         if night := night_ahead(services):
             print_line(night)
-        if missing := missing_services(services):
-            for name in missing:
-                print_line(f"{name}: not running, `shunter up` starts it again (log {log_of(name)})")
-            raise typer.Exit(1)
+        missing = missing_services(services)
+        for name in missing:
+            print_line(f"{name}: not running, `shunter up` starts it again (log {log_of(name)})")
+    if missing:
+        raise typer.Exit(1)
 
 
 def ui(

@@ -133,7 +133,7 @@ def _single(directory: Path) -> Model:
 def _reason(verdict: Verdict, names: Sequence[str], select_by: SelectBy) -> str:
     single = names[verdict.best_single]
     if verdict.ensemble is None or verdict.single is None:
-        return f"{single} is the result: there is nothing to combine it with."
+        return f"{single} is the result: nothing was combined with it."
     ensemble, alone = (getattr(one, select_by) for one in (verdict.ensemble, verdict.single))
     figures = (
         f"{FIGURES[select_by]} {ensemble:.4f} against {alone:.4f} of the best single, {single}, on the "

@@ -61,6 +61,7 @@ class Log:
     def request(self, number: int, **options: object) -> NightlyRequest:
         """A night that is judged on a day."""
         common = {"schema_file": str(self.folder / "schema.json"), "max_epochs": 2, "trials": 1, "ensemble_size": 1}
+        common["promote"] = "always"  # of new tastes a night learns too little to beat the base rate
         data = str(self.folder / "logs" / "clicks_{date}.parquet")
         day = FIRST + timedelta(days=number)
         return NightlyRequest.model_validate({**common, "data": data, "day": day, **options})
@@ -108,7 +109,7 @@ def story(tmp_path_factory: pytest.TempPathFactory, furnish: Callable[[Path], Pa
             nightly(log.request(3))
         failed = (aliases(), MlflowClient(tracking_uri()).search_runs(["1"], "tags.`run.kind` = 'nightly'"))
         obstacle.rmdir()
-        promoted = nightly(log.request(3, promote="always"))  # of the new tastes it knows too little to beat chance
+        promoted = nightly(log.request(3))
         again = nightly(log.request(3))
         log.write(4, turned=True)
         kept = nightly(log.request(4, margin=0.5, learn_last_day=True))
