@@ -9,7 +9,8 @@ from flows.command.environment import ensure_home
 from flows.command.options import requested, with_options
 from flows.command.start import prepare, start
 from flows.command.terminal import console, one_sentence_errors, print_json, print_line, report_undelivered
-from shunter.requests import NightlyRequest, ProfileRequest, SelectRequest, TrainRequest
+from shunter.requests import LOCAL_OFFERS, NightlyRequest, ProfileRequest, SelectRequest, TrainRequest
+from shunter.requests.groups import title_of
 
 AGAIN = "Interrupted: run the same command again to resume where it stopped."
 
@@ -28,16 +29,20 @@ def switch(name: str, option: str, description: str) -> inspect.Parameter:
 
 FRESH = switch("fresh", "--fresh", "Start anew instead of resuming an interrupted run of the same request.")
 AS_JSON = switch("as_json", "--json", "Print everything as one JSON object, errors too.")
+DRY_RUN = switch("dry_run", "--dry-run", "Choose the placement and say what would be done; nothing is trained.")
 EVERY_ROW = switch("every_row", "--every-row", "Print every placement, not only the best of each accelerator.")
 REFRESH = switch("refresh", "--refresh", "Measure again even if today's figures are there.")
 
 
-@with_options(TrainRequest, FRESH)
+@with_options(TrainRequest, FRESH, DRY_RUN)
 def train(**options: Any) -> None:
     """Train a recommender: ingest, profile, select, tune, train, ensemble, register."""
     with one_sentence_errors(AGAIN):
-        fresh = options.pop("fresh")
+        fresh, is_dry = options.pop("fresh"), options.pop("dry_run")
         request = requested(TrainRequest, options)
+        if is_dry:
+            _show_plan(request)
+            return
         # Said before anything heavy is imported, so that whoever waits knows for what.
         print_line(f"Training on {request.data}; details are in Prefect and MLflow: `shunter ui`.")
         prepare(request)
@@ -57,6 +62,40 @@ def tune(**options: Any) -> None:
 
         console.print(front_table(start("flows.tuning:tune_only", request)))
         report_undelivered()
+
+
+def _show_plan(request: TrainRequest) -> None:
+    """What a training would do: the same choice, from the same figures, and the steps after it."""
+    asked = request.flat()
+    shared = {name: asked[name] for name in asked.keys() & SelectRequest().flat().keys()}
+    choice = SelectRequest.model_validate({**shared, "offers": LOCAL_OFFERS})
+    prepare(choice)
+    from flows.command.tables import decision_table
+
+    decision = start("flows.selection:choose_placement", choice)
+    console.print(decision_table(decision, every_row=False))
+    for sentence in (decision.explanation, *decision.notes, *plan_of(request, decision.placement.label)):
+        console.print(sentence, highlight=False, markup=False)
+
+
+def plan_of(request: TrainRequest, placement: str) -> tuple[str, ...]:
+    """The steps that would follow the choice, a sentence each."""
+    from models.graph.registry import GRAPH_FAMILIES
+
+    trials, size = request.search.most_trials, request.ensemble.ensemble_size
+    limits = request.limits.model_dump(exclude_defaults=True)
+    budget = f"{trials} setting{'s' if trials != 1 else ''}" if trials else "as many settings as its budget permits"
+    result = f"an ensemble of {size} at most" if size > 1 else "the best of them alone"
+    within = ", ".join(f"{title_of(name)} {value:g}" for name, value in limits.items()) or "no limit"
+    epochs = f"for {request.training.max_epochs} epochs at most"
+    tried = f"Would try {budget} of {request.model} on {placement}, each {epochs}."
+    if request.model in GRAPH_FAMILIES:  # which are trained once
+        tried, result = f"Would train {request.model} on {placement}, {epochs}.", "its best epoch"
+    return (
+        tried,
+        f"Would keep {result}, within {within}, and register it as {request.register_as!r}.",
+        "Nothing was trained: leave out --dry-run to begin.",
+    )
 
 
 @with_options(SelectRequest, AS_JSON, EVERY_ROW)

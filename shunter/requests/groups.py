@@ -1,5 +1,6 @@
 """What all requests share: options in groups by concern, accepted in their groups or flat, and written either way."""
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -11,13 +12,30 @@ from pydantic_core import CoreSchema
 CAPITALS = {"kwh": "kWh", "auc": "AUC", "gib": "GiB", "gbit": "Gbit"}
 
 
+_OPTION = re.compile(r"--([a-z][a-z-]*[a-z])")  # as the help of the command names them
+
+
 def title_of(name: str, _: FieldInfo | None = None) -> str:
     """Title of a field in a form: `max_kwh` becomes `Max kWh`."""
     return " ".join(CAPITALS.get(word, word.capitalize()) for word in name.split("_"))
 
 
+def name_fields(form: JsonSchemaValue) -> None:
+    """Call the options in the texts of a form what the form calls them: `--max-kwh` is "Max kWh" there."""
+    for field in form.get("properties", {}).values():
+        if text := field.get("description"):
+            field["description"] = _OPTION.sub(lambda option: title_of(option[1].replace("-", "_")), text)
+
+
 class Group(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, field_title_generator=title_of):
     """Options of one concern: a folded part of the form, plain options on the command line."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """The schema of the form, whose texts name fields and not options."""
+        reference = handler(schema)
+        name_fields(handler.resolve_ref_schema(reference))
+        return reference
 
 
 class Request(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, field_title_generator=title_of):
@@ -87,6 +105,7 @@ class Request(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, field
         """The schema of the form; flat options are accepted, with the same bounds, but not shown."""
         reference = handler(schema)
         form = handler.resolve_ref_schema(reference)
+        name_fields(form)
         patterns = form.setdefault("patternProperties", {})
         for name in cls.groups().keys() - cls.unfolded:
             group = handler.resolve_ref_schema({"$ref": _reference(form["properties"][name])})

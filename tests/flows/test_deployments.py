@@ -200,3 +200,12 @@ def schedule() -> DeploymentSchedule:
     with get_client(sync_client=True) as client:
         (found,) = client.read_deployment_by_name("nightly/nightly").schedules
     return found
+
+
+@pytest.mark.parametrize("name", sorted(FLOWS))
+def test_the_texts_of_a_form_name_its_fields_and_no_options(name: str) -> None:
+    definitions = form(FLOWS[name])["definitions"]
+    fields = [field for one in definitions.values() for field in one.get("properties", {}).values()]
+    assert [field["description"] for field in fields if "--" in field.get("description", "")] == []
+    if name == "train":
+        assert "required by Max Cost" in definitions["Pricing"]["properties"]["price_per_hour"]["description"]

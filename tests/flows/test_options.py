@@ -76,3 +76,32 @@ def test_a_job_file_gives_what_the_command_line_does_not(tmp_path: Path, monkeyp
         TrainRequest(data="a.csv", trials=3, seed=0, max_hours=1),
         SelectRequest(data="a.csv", trials=3, seed=7, max_hours=2),
     ]
+
+
+def test_a_dry_run_asks_for_the_choice_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[tuple[str, Request]] = []
+
+    def start(flow: str, request: Request) -> None:
+        started.append((flow, request))
+        raise RequestError("That will do.")
+
+    monkeypatch.setattr(flow_commands, "prepare", lambda request: None)
+    monkeypatch.setattr(flow_commands, "start", start)
+    monkeypatch.setattr(cli, "prepare_environment", lambda *, debug: None)
+    command = ["train", "--dry-run", "--data", "a.csv", "--max-hours", "2", "--register-as", "shop"]
+    assert CliRunner().invoke(app, command).exit_code == 2
+    assert started == [("flows.selection:choose_placement", SelectRequest(data="a.csv", max_hours=2, offers="local"))]
+
+
+def test_the_plan_of_a_dry_run_names_what_would_be_done() -> None:
+    request = TrainRequest(trials=1, ensemble_size=1, max_epochs=4, max_hours=2, register_as="shop")
+    assert flow_commands.plan_of(request, "cpu x1") == (
+        "Would try 1 setting of dlrm on cpu x1, each for 4 epochs at most.",
+        "Would keep the best of them alone, within Max Hours 2, and register it as 'shop'.",
+        "Nothing was trained: leave out --dry-run to begin.",
+    )
+    assert "as many settings as its budget permits" in flow_commands.plan_of(TrainRequest(search_minutes=5), "")[0]
+    assert flow_commands.plan_of(TrainRequest(model="lightgcn"), "cpu x1")[0].startswith(
+        "Would train lightgcn on cpu x1"
+    )
+    assert "an ensemble of 3 at most, within no limit" in flow_commands.plan_of(TrainRequest(), "")[1]
