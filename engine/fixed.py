@@ -131,9 +131,10 @@ def _value(kind: type, name: str, text: str) -> Any:
         value = TypeAdapter(hint).validate_python(_parsed(text.strip(), hint))
     except ValidationError:
         raise RequestError(f"--set {name}={text} does not suit: give {_expected(hint)}.") from None
+    least = 1 if name == PATIENCE else 0
     for number in value if isinstance(value, tuple) else (value,):
-        if isinstance(number, int | float) and not (math.isfinite(number) and number >= 0):
-            raise RequestError(f"--set {name}={text} does not suit: give a number of at least 0.")
+        if isinstance(number, int | float) and not (math.isfinite(number) and number >= least):
+            raise RequestError(f"--set {name}={text} does not suit: give a number of at least {least}.")
     return value
 
 

@@ -66,6 +66,7 @@ def test_auto_takes_what_all_its_families_have() -> None:
         ("dcnv2", "cross_structure=side", "does not suit: give one of parallel, stacked."),
         ("dcnv2", "cross_rank=few", "does not suit: give a whole number or none."),
         ("dcnv2", "dense_learning_rate=-1", "does not suit: give a number of at least 0."),
+        ("dcnv2", "patience=0", "does not suit: give a number of at least 1."),
         ("dcnv2", "dense_learning_rate=nan", "does not suit: give a number of at least 0."),
         (
             "dnn",
