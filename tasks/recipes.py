@@ -29,7 +29,7 @@ from tasks.run_context import RunContext
 from tasks.step_clock import StepClock
 from tasks.train import train_member
 from tasks.tune import observer_of, publish_search, tune
-from tracking.ranking import ranking_metrics
+from tracking.ranking import popularity_metrics, ranking_metrics
 from tracking.registry.models import RegisteredModel
 from tracking.reports import log_training_curve
 from tracking.runs import open_run
@@ -165,7 +165,7 @@ class RankerRecipe(Recipe):
             )
             note_trainings(run.notes, [trained])
             quality = {**ranking_metrics(trained.validation), **ranking_metrics(trained.test, "test")}
-            open_run(run.run_id).log_metrics(quality)
+            open_run(run.run_id).log_metrics({**quality, **popularity_metrics(trained.popularity)})
         with clock.step("register"):
             metrics = {name: float(value) for name, value in quality.items()}
             registered = register(run.run_id, run.dataset, trained.directory, request.register_as, metrics=metrics)

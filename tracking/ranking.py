@@ -20,6 +20,13 @@ def ranking_metrics(metrics: RankingMetrics, split: Literal["validation", "test"
     return {f"{prefix}.{name}": value for name, value in asdict(metrics).items()}
 
 
+def popularity_metrics(metrics: RankingMetrics | None) -> Values:
+    """Quality of the order by popularity on the test part: `baseline.popularity.test.*`; empty where unknown."""
+    if metrics is None:
+        return {}
+    return {f"baseline.popularity.test.{name}": getattr(metrics, name) for name in ("ndcg20", "recall20")}
+
+
 def ranking_epoch_metrics(report: RankingReport) -> Values:
     """The point of the training curve after one epoch; the step of these metrics is the epoch."""
     return {

@@ -11,8 +11,10 @@ class TrainedRanker(Trained[AnyGraphSpec, RankingHyperparameters, RankingMetrics
 
     Attributes:
         test: Quality on the test part, which nothing before has seen; what a user saw in validation is not ranked.
+        popularity: The same of the same items in the order of their popularity; None where it was not judged.
         parameters: Learned numbers.
     """
 
     test: RankingMetrics
+    popularity: RankingMetrics | None = None
     parameters: int

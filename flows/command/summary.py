@@ -63,8 +63,20 @@ def _result_lines(model: str, result: EnsembleResult | TrainedRanker) -> list[tu
         left_out = f"; {test.left_out:,} positives of users or items new since training left out"
         quality = f"NDCG@20 {test.ndcg20:.4f}   recall@20 {test.recall20:.4f}   of {test.users:,} users"
         trained = f"best of {len(result.history)} epochs: {result.best_epoch}"
+        popularity = result.popularity
+        baseline = (
+            [
+                (
+                    "Baseline (test)",
+                    f"NDCG@20 {popularity.ndcg20:.4f}   recall@20 {popularity.recall20:.4f}   by popularity",
+                )
+            ]
+            if popularity
+            else []
+        )
         return [
             ("Quality (test)", quality + (left_out if test.left_out else "")),
+            *baseline,
             ("Model", f"{model}, {result.spec.layers} layers of {result.spec.embedding_dim}; {trained}"),
         ]
     return [("Quality (test)", _format_quality(result)), ("Model", f"{model}, {result.kept}: {result.reason}")]

@@ -61,6 +61,11 @@ class Ranker(nn.Module):
             torch.zeros(items, dtype=torch.int64),
         )
 
+    def by_popularity(self) -> "Ranker":
+        """The baseline of every ranking: the same order for all users, by how many chose an item."""
+        ones = torch.ones(len(self.user_vectors), 1, device=self.user_vectors.device)
+        return Ranker(ones, self.popularity().unsqueeze(1), self.user_degrees, self.item_degrees)
+
     @torch.no_grad()
     def all_scores(self, users: Tensor) -> Tensor:
         """Scores of all items for some users, `[users]` to `[users, items]`."""

@@ -52,6 +52,8 @@ def _quality(trained: TrainedRanker, figures: UserFigures) -> list[tuple[str, st
     for title, values in (("NDCG@20", figures.ndcg20), ("recall@20", figures.recall20)):
         low, high = mean_interval(values)
         rows.append((title, f"{values.mean():.4f} ({low:.4f} to {high:.4f} with 95 %, bootstrap over users)"))
+    if trained.popularity is not None:
+        rows.append(("NDCG@20 of the items by their popularity, the baseline", f"{trained.popularity.ndcg20:.4f}"))
     return [
         *rows,
         ("users judged", f"{trained.test.users:,}"),

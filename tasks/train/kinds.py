@@ -157,9 +157,11 @@ class GraphKind(Kind):
         )
         seen = self.data.seen.union(self.data.validation)
         test = read_interactions(dataset, "test")
-        self._test = evaluate_users(load_ranker(directory).ranker, test, seen, name="test")
+        kept = load_ranker(directory).ranker
+        self._test = evaluate_users(kept, test, seen, name="test")
         return {
             "test": self._test.mean(),
+            "popularity": evaluate_users(kept.by_popularity(), test, seen, name="test").mean(),
             "parameters": sum(parameter.numel() for parameter in result.model.parameters()),
         }
 

@@ -44,3 +44,10 @@ def test_an_item_that_nobody_chose_is_scored_by_its_own_vector(ranker: Ranker) -
 def test_pairs_are_scored_as_in_the_whole_matrix(ranker: Ranker) -> None:
     users, items = torch.cartesian_prod(torch.arange(9), torch.arange(7)).T
     torch.testing.assert_close(ranker(users, items), ranker.all_scores(torch.arange(9)).flatten())
+
+
+def test_the_order_by_popularity_is_the_same_for_all_and_that_of_the_counts() -> None:
+    counts = torch.tensor([0, 3, 9, 1, 5])
+    ranker = Ranker(torch.randn(12, 4), torch.randn(5, 4), torch.tensor([0] + [2] * 11), counts)
+    scores = ranker.by_popularity().all_scores(torch.arange(3))
+    assert torch.equal(scores.argsort(1, descending=True)[:, :4], torch.tensor([[2, 4, 1, 3]]).expand(3, 4))

@@ -100,6 +100,10 @@ def test_its_figures_are_in_mlflow_under_the_convention(dataset: Dataset, reques
     trained = train(dataset, tmp_path / "model", parent)
     card = Path(download_artifacts(run_id=parent, artifact_path=CARD, tracking_uri=tracking_uri())).read_text()
     assert f"| NDCG@20 | {trained.test.ndcg20:.4f} (" in card
+    assert trained.popularity is not None
+    assert f"| NDCG@20 of the items by their popularity, the baseline | {trained.popularity.ndcg20:.4f} |" in card
+    assert trained.popularity.users == trained.test.users
+    assert trained.popularity.ndcg20 < trained.test.ndcg20  # what a user likes follows from the genre alone
     assert f"| fingerprint | {dataset.fingerprint} |" in card
     assert f"| parameters | {trained.parameters:,} |" in card
     assert "genre of the item" in card
