@@ -1,0 +1,5 @@
+"""Runs the benchmark."""
+
+from benchmarks.faults.benchmark import main
+
+main()

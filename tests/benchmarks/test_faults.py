@@ -1,0 +1,115 @@
+"""The benchmark of faults: what it counts, its proxy, and that every attack it names is a test of the suite."""
+
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from benchmarks.faults.attacks import ATTACKS, Attack
+from benchmarks.faults.bad_inputs import BadInput
+from benchmarks.faults.benchmark import headline
+from benchmarks.faults.command import ROOT, Outcome
+from benchmarks.faults.kills import Kill, Training
+from benchmarks.faults.proxy import FAULTS, Proxy, does_twice, fails_to_write, stopped
+from benchmarks.faults.tracking import Spoilt
+
+OUTCOME = Outcome(("a",), {"trial-0": {"quality.ne": 0.9}}, {}, {"trial-0": {"quality.ne": 1}}, {"FINISHED": 2}, 1, ())
+
+
+@contextmanager
+def server() -> Iterator[tuple[int, list[str]]]:
+    """Answers everything, and notes what it was told to write."""
+    written: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.answer()
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            written.append(self.path)
+            self.answer()
+
+        def answer(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"ok")
+
+        def log_message(self, format: str, *args: object) -> None:
+            return
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as found:
+        threading.Thread(target=found.serve_forever, daemon=True).start()
+        yield found.server_port, written
+        found.shutdown()
+
+
+def test_the_proxy_does_what_its_fault_says_and_counts_it() -> None:
+    with server() as (port, written), Proxy(port, seed=0).running() as proxy:
+
+        def ask(data: bytes | None = None) -> bytes:
+            with urllib.request.urlopen(f"{proxy.address}/api/runs/log", data, timeout=30) as answer:
+                return answer.read()
+
+        assert ask() == ask(b"{}") == b"ok"
+        assert (proxy.calls, proxy.spoilt, len(written)) == (2, 0, 1)
+        proxy.fault = fails_to_write
+        assert ask() == b"ok"
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            ask(b"{}")
+        proxy.fault = stopped
+        with pytest.raises((urllib.error.URLError, ConnectionError)):
+            ask()
+        assert (proxy.spoilt, len(written)) == (2, 1)
+        proxy.fault = does_twice
+        for _ in range(30):
+            ask(b"{}")
+        assert len(written) - 1 == 30 + proxy.spoilt - 2 > 30
+
+
+def test_every_fault_says_what_it_does() -> None:
+    assert all((fault.__doc__ or "").strip().endswith(".") for fault in FAULTS)
+    assert len({fault.__name__ for fault in FAULTS}) == len(FAULTS)
+
+
+@pytest.mark.parametrize(("file", "test"), ATTACKS.values(), ids=[test for _, test in ATTACKS.values()])
+def test_every_attack_is_a_test_of_the_suite(file: str, test: str) -> None:
+    assert f"def {test}(" in (ROOT / file).read_text()
+
+
+def test_only_a_whole_training_with_equal_figures_counts() -> None:
+    again = Outcome(**{**vars(OUTCOME), "points": {"trial-0": {"quality.ne": 2}}})
+    other = Outcome(**{**vars(OUTCOME), "weights": ("b",)})
+    assert OUTCOME.differs_from(again) == []
+    assert OUTCOME.differs_from(again, by_points=True) == ["points"]
+    assert OUTCOME.differs_from(other) == ["weights"]
+    assert OUTCOME.is_whole
+    for change in ({"states": {"RUNNING": 1}}, {"versions": 2}, {"points": {"trial-0": {}, "trial-0#again": {}}}):
+        assert not Outcome(**{**vars(OUTCOME), **change}).is_whole
+
+
+def test_the_headline_counts_kills_by_what_became_of_their_training() -> None:
+    kill = Kill("process", 1.0, "")
+    trainings = [
+        Training([kill] * 3, is_survived=True, is_bitwise=True),
+        Training([kill] * 2, is_survived=True),
+        Training([kill]),
+    ]
+    figures = headline(
+        trainings,
+        [Spoilt("a", "b", is_survived=True), Spoilt("c", "d")],
+        [Attack("a", "b"), Attack("c", "d", came="failure")],
+        [BadInput("a", "b", "c"), BadInput("d", "e", "f", came="a traceback")],
+        ["0.0.0.0:1"],
+    )
+    assert figures == {
+        **{"kills": 6, "kills_survived": 5, "kills_bitwise": 3},
+        **{"tracking_faults": 2, "tracking_faults_survived": 1},
+        **{"attacks": 2, "attacks_refused": 1, "public_listeners": 1},
+        **{"bad_inputs": 2, "bad_inputs_clear": 1},
+    }
