@@ -6,7 +6,7 @@ from engine.data.dataset import Dataset
 from engine.fixed import read_fixed
 from hardware.types import Placement
 from search.protocol import Space
-from search.space.settings import SearchSpace, weights_of_tasks
+from search.space.settings import SearchSpace, usual_rates, weights_of_tasks
 from search.space.towers import tower_partitions
 from shunter.errors import RequestError
 from shunter.requests import SearchSpaceName, TrainRequest
@@ -21,7 +21,7 @@ def space_for(
     Args:
         dataset: The data.
         request: Which space, of which family.
-        placement: Placement where towers are learned, for a family that has them.
+        placement: Placement of the trials; towers are learned there, for a family that has them.
         directory: Folder of the search.
         parent_run_id: MLflow run of the search.
 
@@ -33,9 +33,10 @@ def space_for(
     if request.search.space == SearchSpaceName.ARCHITECTURE:
         from search.space.architecture import ArchitectureSpace
 
-        return ArchitectureSpace.for_dataset(dataset, task_weights=weights, fixed=fixed)
+        rates = usual_rates(placement.batch_size)
+        return ArchitectureSpace.for_dataset(dataset, task_weights=weights, fixed=fixed, hyperparameters=rates)
     towers = tower_partitions(dataset, request, placement, directory, open_run(parent_run_id))
-    space = SearchSpace.for_dataset(dataset, request.model, weights, fixed)
+    space = SearchSpace.for_dataset(dataset, request.model, weights, fixed).at_batch_size(placement.batch_size)
     return space.model_copy(update={"tower_partitions": towers})
 
 

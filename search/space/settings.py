@@ -28,6 +28,8 @@ TowerFields = tuple[tuple[str, ...], ...]
 TASK_OPTIONS: Choices = {"task_tower_width": (None, 32)}
 
 
+USUAL_BATCH_SIZE = 512  # for which the usual learning rates are meant
+
 # The parameters that together make a field.
 PARAMETERS_OF = {
     "top_widths": ("top_width", "top_layers", "top_shape"),
@@ -98,6 +100,32 @@ def _none(values: tuple[Any, ...] | dict[str, Any]) -> bool:
     return not values
 
 
+def _is_one(value: float) -> bool:
+    return value == 1.0
+
+
+def rate_scale(batch_size: int) -> float:
+    """By how much learning rates grow with the batch: with the root of its size (Malladi et al., NeurIPS 2022).
+
+    That is the rule for Adam; row-wise Adagrad follows it here. Below the size for which the usual rates are meant they
+    stay: on Frappe, smaller ones only learned more slowly with batches of 128.
+
+    Args:
+        batch_size: Samples a step.
+    """
+    return math.sqrt(max(1.0, batch_size / USUAL_BATCH_SIZE))
+
+
+def usual_rates(batch_size: int) -> Hyperparameters:
+    """What is learned with where no rate is searched, at this batch size."""
+    usual, scale = Hyperparameters(), rate_scale(batch_size)
+    return replace(
+        usual,
+        dense_learning_rate=scale * usual.dense_learning_rate,
+        embedding_learning_rate=scale * usual.embedding_learning_rate,
+    )
+
+
 class SearchSpace(Frozen):
     """Ranges of the search; every model in them can be written as a `ModelSpec` and `Hyperparameters`.
 
@@ -146,6 +174,12 @@ class SearchSpace(Frozen):
         default={}, description="Ways to divide the fields into towers, by name; only for the family dmt."
     )
 
+    rate_scale: float = Field(
+        default=1.0,
+        gt=0,
+        description="Multiple of the usual learning rates that the batch size asks for; the ranges hold it already.",
+        exclude_if=_is_one,
+    )
     fixed_architecture: dict[str, Any] = Field(
         default={}, description="Fields of the families that the user fixed; not searched.", exclude_if=_none
     )
@@ -194,6 +228,21 @@ class SearchSpace(Frozen):
             bottom_widths=(32, 64, 128) if dataset.features.dense and has_hidden_layers else (),
             fixed_architecture=fixed.architecture,
             fixed_learning=fixed.learning,
+        )
+
+    def at_batch_size(self, batch_size: int) -> Self:
+        """The space with the learning rates, and their ranges, that suit so many samples a step."""
+        scale = rate_scale(batch_size) / self.rate_scale
+
+        def scaled(bounds: tuple[float, float]) -> tuple[float, float]:
+            return bounds[0] * scale, bounds[1] * scale
+
+        return self.model_copy(
+            update={
+                "rate_scale": self.rate_scale * scale,
+                "dense_learning_rates": scaled(self.dense_learning_rates),
+                "embedding_learning_rates": scaled(self.embedding_learning_rates),
+            }
         )
 
     def parameters(self, family: str | None = None) -> dict[str, Parameter]:
@@ -263,8 +312,12 @@ class SearchSpace(Frozen):
                 if self.top_widths
                 else {}
             ),
-            "dense_learning_rate": _into(hyperparameters.dense_learning_rate, self.dense_learning_rates),
-            "embedding_learning_rate": _into(hyperparameters.embedding_learning_rate, self.embedding_learning_rates),
+            "dense_learning_rate": _into(
+                self.rate_scale * hyperparameters.dense_learning_rate, self.dense_learning_rates
+            ),
+            "embedding_learning_rate": _into(
+                self.rate_scale * hyperparameters.embedding_learning_rate, self.embedding_learning_rates
+            ),
         }
         if self.bottom_widths:
             parameters["bottom_width"] = nearest_choice(spec.bottom_widths[0], self.bottom_widths)

@@ -62,7 +62,7 @@ def test_settings_are_ranked_and_the_default_comes_first(dataset: Dataset, paren
     default = next(setting for setting in result.settings if setting.trial_number == 0)
     assert (default.spec, default.hyperparameters) == SMALL.build(SMALL.default())
     assert [progress.done for progress in seen] == [1, 2, 3, 4, 5]
-    assert seen[-1].best_ne == result.best.validation_ne
+    assert seen[-1].best == f"NE {result.best.validation_ne:.4f}"
     assert TuneResult.model_validate_json(result.model_dump_json()) == result
 
 

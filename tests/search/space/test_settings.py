@@ -14,7 +14,7 @@ from engine.fixed import Fixed, read_fixed
 from models.names import AUTO, AUTO_FAMILIES
 from models.registry import FAMILIES, build_layers, check_spec, model_spec
 from models.spec import CategoricalFeature, Features
-from search.space.settings import LEARNING_OPTIONS, SearchSpace, default_hyperparameters
+from search.space.settings import LEARNING_OPTIONS, SearchSpace, default_hyperparameters, rate_scale, usual_rates
 
 
 def dataset_of(train_rows: int, dense: int = 2) -> Dataset:
@@ -160,3 +160,26 @@ def test_values_that_do_not_go_with_what_is_fixed_are_not_tried() -> None:
 def test_a_space_without_anything_fixed_is_written_as_ever() -> None:
     """By its text a study is told from others: those that were begun go on."""
     assert "fixed" not in SearchSpace.for_dataset(dataset_of(10_000), fixed=Fixed()).model_dump_json()
+
+
+def test_rates_grow_with_the_root_of_the_batch_and_never_fall_below_the_usual_ones() -> None:
+    assert [rate_scale(size) for size in (64, 512, 2048, 8192)] == [1.0, 1.0, 2.0, 4.0]
+
+
+def test_space_of_a_large_batch_begins_with_larger_rates_and_searches_about_them() -> None:
+    usual = SearchSpace()
+    large = usual.at_batch_size(2048)
+    assert usual.at_batch_size(256) == usual
+    assert large.at_batch_size(2048) == large
+    assert large.at_batch_size(512) == usual
+    for field in ("dense_learning_rates", "embedding_learning_rates"):
+        assert getattr(large, field) == tuple(2 * bound for bound in getattr(usual, field))
+    (_, before), (_, after) = (space.build(space.default()) for space in (usual, large))
+    assert after.dense_learning_rate == 2 * before.dense_learning_rate
+    assert after.embedding_learning_rate == 2 * before.embedding_learning_rate
+    assert usual_rates(2048) == after
+
+
+def test_space_of_a_usual_batch_is_written_as_it_always_was() -> None:
+    assert "rate_scale" not in SearchSpace().model_dump()
+    assert SearchSpace.model_validate_json(SearchSpace().at_batch_size(4096).model_dump_json()).rate_scale > 1
