@@ -1,5 +1,8 @@
 """The main flow: from click log to registered model, every step a Prefect task, every figure in MLflow."""
 
+import math
+from datetime import UTC, datetime
+
 from prefect import flow
 from prefect.runtime import flow_run
 from pydantic import BaseModel, ConfigDict
@@ -144,6 +147,7 @@ def _train_tracked(
             outcome = recipe_of(request.model).train(run, clock)
         energy = spent.total
         _log_totals(run, energy, clock)
+        open_run(run_id).rename(run_name(dataset.name, request.model, outcome.result, datetime.now(UTC)))
         return TrainSummary(
             data_name=dataset.name,
             rows={name: split.rows for name, split in dataset.splits.items()},
@@ -183,6 +187,14 @@ def _decide(
     if cluster:
         cluster.prefer([row.candidate.placement for row in decision.table if not row.excluded_by])
     return decision
+
+
+def run_name(data: str, model: str, result: EnsembleResult | TrainedRanker, ended: datetime) -> str:
+    """What tells a finished run from others in a list: data, model, quality on the test part, date."""
+    is_ranker = isinstance(result, TrainedRanker)
+    value = result.test.ndcg20 if is_ranker else result.test.auc
+    quality = "" if math.isnan(value) else f" {'NDCG@20' if is_ranker else 'AUC'} {value:.4f}"
+    return f"{data} {model}{quality} {ended:%Y-%m-%d %H:%M}"
 
 
 def _log_totals(run: RunContext, energy: EnergyReading, clock: StepClock) -> None:

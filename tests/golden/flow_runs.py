@@ -64,8 +64,9 @@ def _names_of(client: MlflowClient, runs: list[Run]) -> dict[str, list[str]]:
 
 
 def _normalised(found: Iterable[str]) -> list[str]:
-    """Each once, with one letter for all members and trials."""
-    return sorted({re.sub(r"\b(member|trial)-\d+", r"\1-N", name) for name in found})
+    """Each once, with one letter for all members and trials, without the quality and the date in a run's name."""
+    plain = (re.sub(r" (AUC|NDCG@20) [\d.]+ [\d-]+ [\d:]+$", "", name) for name in found)
+    return sorted({re.sub(r"\b(member|trial)-\d+", r"\1-N", name) for name in plain})
 
 
 def _artifacts(client: MlflowClient, run_id: str, folder: str | None = None) -> Iterator[str]:
