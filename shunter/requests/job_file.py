@@ -75,7 +75,13 @@ def _options(group: BaseModel, indent: str) -> Iterator[str]:
 def _option(name: str, description: str | None, value: Any, indent: str = "") -> list[str]:
     import yaml
 
-    line = yaml.safe_dump({name: value}, allow_unicode=True, width=float("inf"), default_flow_style=False).rstrip("\n")
+    def written(*, allow_unicode: bool) -> str:
+        text = yaml.safe_dump({name: value}, allow_unicode=allow_unicode, width=float("inf"), default_flow_style=False)
+        return text.rstrip("\n")
+
+    line = written(allow_unicode=True)
+    if yaml.safe_load(line) != {name: value}:  # some characters end a line of YAML unless they are escaped
+        line = written(allow_unicode=False)
     return [*_comment(description, indent), f"{indent}{line}"]
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -63,6 +63,7 @@ def requests(draw: st.DrawFn) -> Request:
 
 
 @given(requests())
+@example(TrainRequest(data="day\x85one"))
 def test_what_is_written_is_read_back_as_the_same_request(
     tmp_path_factory: pytest.TempPathFactory, request_: Request
 ) -> None:
