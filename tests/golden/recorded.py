@@ -13,6 +13,7 @@ from tests.golden.numerics import fingerprint
 
 RECORDED = Path(__file__).parent / "recorded"
 NEAR = 2e-2  # relative, of figures that another processor rounds otherwise
+FARTHER = {"calibration": 0.1}  # of those that swing more with the rounding of a short training than entropy does
 LEAST = 1e-9  # absolute, for figures that are zero but for rounding
 # What tells nothing where rounding differs: hashes of figures, and which of two close figures is better.
 ONLY_WHERE_ROUNDED_ALIKE = frozenset(("weights", "every_row", "best_epoch"))
@@ -58,7 +59,7 @@ def assert_near(found: Any, expected: Any, where: str = "", tolerance: float = N
     if isinstance(expected, dict):
         assert found.keys() == expected.keys(), where
         for name in expected.keys() - ONLY_WHERE_ROUNDED_ALIKE:
-            assert_near(found[name], expected[name], f"{where} {name}", tolerance)
+            assert_near(found[name], expected[name], f"{where} {name}", FARTHER.get(name, tolerance))
     elif isinstance(expected, list):
         assert len(found) == len(expected), where
         for index, (one, other) in enumerate(zip(found, expected, strict=True)):
