@@ -197,7 +197,7 @@ def run_search(dataset: Dataset, method: str, seed: int, trials: int, home: Path
         watch = Stopwatch()
 
         def on_trial(progress: Progress) -> None:
-            curve["best_ne"].append(np.inf if progress.best_ne is None else progress.best_ne)
+            curve["best_ne"].append(np.inf if progress.best_loss is None else progress.best_loss)
             for name, seconds in watch.read().items():
                 curve[name].append(seconds)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.executors.role import Executor
-from engine.metrics import FIGURES, figure_of
+from engine.metrics import FIGURES, SelectBy, figure_of
 from search.budget import SearchBudget
 from search.protocol import Parameters, SearchMethod
 from search.study.interrupted import try_again
@@ -38,14 +38,23 @@ class Progress:
     Attributes:
         done: Trials so far.
         trials: Trials asked for; None where only time or energy ends the search.
-        best: Best validation so far by the figure that selects, in words; None before there is one.
+        best_loss: Lowest loss on validation so far, by the figure that selects; None before there is one.
+        select_by: That figure.
         share: Used share of the trials, or of the time or energy, whichever is nearest to its end; from 0 to 1.
     """
 
     done: int
     trials: int | None
-    best: str | None
+    best_loss: float | None
+    select_by: SelectBy
     share: float
+
+    @property
+    def best(self) -> str | None:
+        """Best validation so far, in words."""
+        if self.best_loss is None:
+            return None
+        return f"{FIGURES[self.select_by]} {figure_of(self.best_loss, self.select_by):.4f}"
 
 
 class Loop:
@@ -160,7 +169,12 @@ class Loop:
         if self._on_trial:
             done = len(finished_trials(self.study))
             losses = list(map(lowest_loss, trials_with_result(self.study)))
-            select_by = self.context.schedule.select_by
-            best = f"{FIGURES[select_by]} {figure_of(min(losses), select_by):.4f}" if losses else None
             shares = [self.budget.share, done / self.trials if self.trials else 0.0]
-            self._on_trial(Progress(done=done, trials=self.trials, best=best, share=min(1.0, max(shares))))
+            progress = Progress(
+                done=done,
+                trials=self.trials,
+                best_loss=min(losses, default=None),
+                select_by=self.context.schedule.select_by,
+                share=min(1.0, max(shares)),
+            )
+            self._on_trial(progress)
