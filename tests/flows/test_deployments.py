@@ -193,6 +193,7 @@ class TestRegistered:
             "data": "logs/day_{date}.parquet",
             "schema_file": "schema.yaml",
             "timezone": "Europe/Berlin",
+            "register_as": "logs-day",
         }
 
 

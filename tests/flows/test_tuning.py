@@ -55,6 +55,7 @@ def test_a_recipe_is_one_point_trained_as_it_says_and_chosen_by_what_it_says(
     recipe = {
         **{"embedding_dim": 8, "top_widths": [32, 32], "bottom_widths": [8], "dropout": 0.1, "batch_norm": True},
         **{"dense_learning_rate": 0.01, "embedding_learning_rate": 0.1, "learning_rate_schedule": "plateau"},
+        **{"embedding_l2": 1e-4, "embedding_initial_bound": 0.05, "weight_decay": 1e-5},
     }
     request = TrainRequest(data="synthetic:3000", model="dnn", trials=4, max_epochs=2, select_by="auc", set=recipe)
     result = tune_only(request)
