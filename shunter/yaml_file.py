@@ -9,6 +9,7 @@ from shunter.errors import DataError, ShunterError
 from shunter.files import open_regular
 
 LARGEST_BYTES = 4 << 20
+DEEPEST = 100  # levels of lists and keys; the reader calls itself for each
 
 
 class _Loader(yaml.SafeLoader):
@@ -18,6 +19,20 @@ class _Loader(yaml.SafeLoader):
         letter: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
         for letter, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """A node with all below it."""
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise RecursionError
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self._depth -= 1
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """The keys with their values."""

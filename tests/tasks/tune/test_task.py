@@ -46,4 +46,4 @@ def test_step_in_a_flow_shows_its_progress(tracking_root: Path, tmp_path: Path) 
             artifact_filter=ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=flow_run_ids))
         )
     assert artifact.data == 100
-    assert artifact.description == f"2 of 2 trials, lowest validation NE {result.best.validation_ne:.4f}."
+    assert artifact.description == f"2 of 2 trials, best on validation NE {result.best.validation_ne:.4f}."

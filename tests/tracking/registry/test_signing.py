@@ -21,6 +21,7 @@ from shunter.errors import TrackingError
 from shunter.requests import TrainRequest
 from shunter.settings import Settings
 from tests.golden.registered import MODELS, raw_rows
+from tracking.registry import signing
 from tracking.registry.models import load_champion, register_model
 from tracking.registry.versions import champion_of, download
 from tracking.runs import start_run_tree
@@ -119,6 +120,12 @@ def test_a_new_version_cannot_do_without_a_signature(champion: Path, registered:
     for load in (ways_to_load(champion)[0], ways_to_load(champion)[2]):
         with pytest.raises(TrackingError, match="because it is not signed"):
             load()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_said_yet() -> None:
+    """What is said once in a process was perhaps said in an earlier test."""
+    signing._say_unsigned.cache_clear()
 
 
 def test_a_model_of_former_code_is_loaded_and_said_to_be_unsigned(
