@@ -41,6 +41,7 @@ ENERGY_METRICS = {
 }
 # Quality on the validation part (`engine.metrics.Metrics`) -> its metric.
 QUALITY_METRICS = {name: f"quality.{name}" for name in ("auc", "ne", "logloss", "calibration")}
+TRIAL_OF_MEMBER = "training.trial"  # tag of a member that a trial had trained already: the name of that one
 TOTAL_SECONDS = "time.total_seconds"  # of a whole flow, earlier attempts included
 
 

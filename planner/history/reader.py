@@ -13,7 +13,7 @@ from planner.history.machines import Drift, inspect_machines
 from planner.history.quality import QualityOutlook, quality_outlook, success_chances
 from planner.history.runs import Exclusion, PastRun, admit, admit_step, is_under_way
 from shunter.errors import TrackingError
-from tracking.convention import RunKind
+from tracking.convention import TRIAL_OF_MEMBER, RunKind
 from tracking.evidence import EVIDENCE, EvidenceKind
 from tracking.history import TrackedRun, read_runs
 
@@ -208,5 +208,9 @@ def read_history(*, limit: int = NEWEST, read: ReadRuns = read_runs) -> History:
 
 
 def _teaches(run: TrackedRun) -> bool:
-    """Whether there is anything to learn: what a trial of before there was a record came to is for searches alone."""
-    return run.kind != "trial" or EVIDENCE in run.tags
+    """Whether there is anything to learn.
+
+    What a trial of before there was a record came to is for searches alone, and a member that was a trial teaches as
+    that trial.
+    """
+    return TRIAL_OF_MEMBER not in run.tags and (run.kind != "trial" or EVIDENCE in run.tags)

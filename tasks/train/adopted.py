@@ -10,7 +10,7 @@ from engine.trained_model import TrainedModel, read_finished
 from shunter.errors import CheckpointError
 from tasks.train.kinds import kind_of
 from tasks.train.member import log_result
-from tracking.convention import placement_params
+from tracking.convention import TRIAL_OF_MEMBER, placement_params
 from tracking.runs import child_run
 
 
@@ -53,7 +53,7 @@ def _taken_over(
         with child_run(parent_run_id, name, "member") as run:
             kind = kind_of(job)
             run.log_params({**kind.params(), **placement_params(trained.placement)})
-            run.set_tags({"training.trial": trained.name})
+            run.set_tags({TRIAL_OF_MEMBER: trained.name})
             for report in trained.history:
                 run.log_metrics(kind.epoch_metrics(report), step=report.epoch)
             log_result(run, member, kind)

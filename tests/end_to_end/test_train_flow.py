@@ -20,6 +20,7 @@ from shunter.errors import InfeasibleError
 from shunter.requests import Limits, TrainRequest
 from shunter.settings import Settings
 from tests.listeners import listening_sockets, public
+from tracking.convention import TRIAL_OF_MEMBER
 from tracking.history import read_children
 
 pytestmark = pytest.mark.slow
@@ -176,7 +177,7 @@ def test_training_teaches_the_prediction_beside_what_it_took(in_that_home) -> No
     own = {child.run_id for kind in ("member", "trial") for child in read_children(in_that_home.run_id, kind)}
     members = [run for run in history.runs if run.kind == "member" and run.run_id in own]
     trials = [run for run in history.runs if run.kind == "trial" and run.run_id in own]
-    taken = {child.run_id for child in read_children(in_that_home.run_id, "member") if "training.trial" in child.tags}
+    taken = {child.run_id for child in read_children(in_that_home.run_id, "member") if TRIAL_OF_MEMBER in child.tags}
     assert taken
     assert taken.isdisjoint(member.run_id for member in members)  # what its trial took is not counted twice
     assert run.epochs == pytest.approx(sum(one.epochs or 0.0 for one in members + trials))
@@ -217,7 +218,8 @@ def test_interrupted_command_says_so_and_the_next_one_resumes(
         time.sleep(0.02)
     sockets = listening_sockets(psutil.Process(first.pid))
     assert not public(address for address, _ in sockets)
-    assert [status_of(f"http://{address}:{port}/api/admin/version") for address, port in sockets] == [401]
+    statuses = [status_of(f"http://{address}:{port}/api/admin/version") for address, port in sockets]
+    assert statuses == [401], sockets
     os.killpg(first.pid, signal.SIGINT)
     _, errors = first.communicate(timeout=PATIENCE_SECONDS)
     assert first.returncode == 130, errors
