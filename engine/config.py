@@ -25,7 +25,7 @@ class Hyperparameters:
         learning_rate_schedule: what both learning rates do over the training: `plateau` multiplies them by
             `plateau_factor` after each epoch that brought no better validation, `cosine` lowers them along half a
             cosine to 0 at the end of `Schedule.max_epochs`.
-        plateau_factor: see there.
+        plateau_factor: share of both learning rates that is left after such an epoch.
         warmup_epochs: passes over the training part, such as 0.5, in which both rates first rise from 0 in a line.
     """
 

@@ -25,8 +25,7 @@ class EpochReport:
         compute_seconds: part of it that forward, backward and update took.
         other_train_loglosses: with several tasks, the same loss of each beside the main one, by name.
         is_check: whether the schedule asked for it within an epoch; `epoch` is then the one that has begun.
-        learning_rates: of the last step, by what learns with them, `dense` and `embedding`; empty where it was not
-            noted.
+        learning_rates: rates that the last step used, for `dense` and `embedding`; empty where they were not noted.
     """
 
     epoch: int

@@ -108,7 +108,7 @@ def rate_scale(batch_size: int) -> float:
     """By how much learning rates grow with the batch: with the root of its size (Malladi et al., NeurIPS 2022).
 
     That is the rule for Adam; row-wise Adagrad follows it here. Below the size for which the usual rates are meant they
-    stay: on Frappe, smaller ones only learned more slowly with batches of 128.
+    stay: tried by hand on Frappe with batches of 128, smaller ones only learned more slowly.
 
     Args:
         batch_size: Samples a step.

@@ -147,7 +147,9 @@ def test_rows_are_wide_enough_for_every_label(family: str, tasks_count: int) -> 
     features = Features(
         dense=known.dense, categorical=known.categorical, tasks=tuple(f"t{i}" for i in range(tasks_count))
     )
-    build_layers(baseline_spec(family, features), features)
+    spec = baseline_spec(family, features)
+    assert spec.embedding_dim >= features.outputs
+    build_layers(spec, features)  # refuses rows that are too narrow
 
 
 def test_trainings_stay_short_whatever_the_log(dataset: Dataset) -> None:
