@@ -130,4 +130,6 @@ def test_who_ends_a_command_is_told_so_in_one_sentence(number: signal.Signals, t
 
 
 def test_a_shell_is_told_how_to_complete() -> None:
-    assert "complete" in shunter("--show-completion").stdout
+    """From bash, for the command asks which shell called it, and a plain `sh` completes nothing."""
+    called = ["bash", "-c", '"$0" --show-completion; exit $?', str(SHUNTER)]
+    assert "complete" in subprocess.run(called, capture_output=True, text=True, check=True).stdout
