@@ -93,6 +93,7 @@ class RawBatch:
         users: uint64 [built sequences, rows], keys of the columns that their `by` names; None when there are none.
         rejected: Rows that are in none of the arrays.
         weights: float32 [rows], not negative; None when the schema names no column of weights.
+        parts: int8 [rows], the part that the log itself gives each row; None when it gives none.
     """
 
     labels: NDArray[np.float32]
@@ -101,6 +102,7 @@ class RawBatch:
     rejected: list[Rejection] = field(default_factory=list)
     users: NDArray[np.uint64] | None = None
     weights: NDArray[np.float32] | None = None
+    parts: NDArray[np.int8] | None = None
 
     @property
     def main_labels(self) -> NDArray[np.float32]:

@@ -8,10 +8,11 @@ from engine.data.dataset import SPLITS, Dataset, FieldStatistics
 from ingestion.batch import Source
 from ingestion.encoding.encoder import Encoder
 from ingestion.encoding.history import Histories
-from ingestion.encoding.split import HashSplit, Splitter, TimeSplit
+from ingestion.encoding.split import GivenSplit, HashSplit, Splitter, TimeSplit
 from ingestion.parallel import ordered_map
 from ingestion.sources.criteo import CriteoSource
 from ingestion.sources.days import DaysSource
+from ingestion.sources.parts import PartsSource
 from ingestion.sources.synthetic import SyntheticSource
 from ingestion.sources.tabular import CsvSource, ParquetSource
 from ingestion.spill import Spill, SpilledBatch
@@ -34,7 +35,7 @@ def build(source: Source, directory: Path, fingerprint: str, seed: int, max_bad_
     with Spill(directory / "rows.spill") as spill, Histories(directory, source.schema) as histories:
         found = survey(source, splitter, quarantine, spill, histories)
         quarantine.check(int(found.rows.sum()), max_bad_share)
-        found.check(source.name)
+        found.check(source.name, is_given=isinstance(splitter, GivenSplit))
         encoder, fields = _fit(source, found, spill, histories)
         encoder.save(directory / ENCODER_FOLDER)
         features = replace(encoder.features, tasks=source.schema.tasks)
@@ -58,7 +59,7 @@ def build(source: Source, directory: Path, fingerprint: str, seed: int, max_bad_
 
 
 def make_splitter(source: Source, seed: int, max_bad_share: float) -> tuple[Source, Splitter]:
-    """Split by day where days are given, by time where the schema names one (a pass over that column), else by hash.
+    """Split by the parts or days that are given, by the schema's time (a pass over that column), else by hash.
 
     Returns:
         The source, which now knows how its times are read, and the splitter.
@@ -68,9 +69,14 @@ def make_splitter(source: Source, seed: int, max_bad_share: float) -> tuple[Sour
     """
     if isinstance(source, DaysSource):
         return source, source.splitter(seed)
-    if source.schema.time is None:
-        return source, HashSplit(source.schema.split, seed)
+    by_hash = HashSplit(source.schema.split, seed)
+    if isinstance(source, PartsSource):
+        return source, GivenSplit(source.given, by_hash)
+    if source.schema.time is None and source.schema.part is None:
+        return source, by_hash
     assert isinstance(source, CsvSource | ParquetSource)
+    if source.schema.part is not None:
+        return replace(source, schema=source.schema.without_time()), GivenSplit((1, 2), by_hash)
     return split_by_time(source, max_bad_share)
 
 
@@ -82,7 +88,8 @@ def _fit(
     if isinstance(source, DaysSource):
         key_kind, base = source.key_kind, source.base
     else:
-        key_kind = "hexadecimal" if isinstance(source, CriteoSource | SyntheticSource) else "text"
+        first = source.training if isinstance(source, PartsSource) else source
+        key_kind = "hexadecimal" if isinstance(first, CriteoSource | SyntheticSource) else "text"
     numeric = found.numeric_fields(base)
     categorical = found.categorical_fields(spill, key_kind, base)
     for column, empty in zip(source.schema.built_sequences, histories.build(), strict=True):

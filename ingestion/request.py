@@ -18,5 +18,6 @@ def ingest_request(request: JobRequest) -> tuple[Dataset, IngestReport]:
     """
     settings = Settings()
     data = with_histories(request.data) if reads_positions(request.model) else request.data
-    source = open_source(data, request.source.format, request.source.schema_file, settings.downloads_directory)
+    asked = request.source
+    source = open_source(data, asked.format, asked.schema_file, settings.downloads_directory, asked.held_out)
     return ingest_source(source, settings.cache_directory, request.seed, request.source.max_bad_share)

@@ -148,6 +148,11 @@ class Schema(Options):
         description="Unit or pattern of the times, where their texts leave it open; written as `format` under `time`.",
         exclude_if=_is_default,
     )
+    part: str | None = Field(
+        default=None,
+        description="Texts that name the part of each row: train, validation or test; rows are not split otherwise.",
+        exclude_if=_is_default,
+    )
     delimiter: str | None = Field(default=None, min_length=1, max_length=1, description="Of a CSV file.")
     user: str | None = Field(default=None, description="Which of the categorical columns says who, for graph models.")
     item: str | None = Field(default=None, description="Which of them says what was chosen or not.")
@@ -218,6 +223,8 @@ class Schema(Options):
             raise ValueError("the label cannot be the time")
         if self.weight is not None and self.weight == self.time:
             raise ValueError("the weight cannot be the time")
+        if self.part is not None and self.part in (*named, *self.label_columns):
+            raise ValueError(f"the column {self.part} names the part of each row and can be nothing else")
         return self
 
     @model_validator(mode="after")
@@ -236,9 +243,15 @@ class Schema(Options):
                 raise ValueError(f"the items {sequence.items} of {sequence.column} have to be one of categorical")
             if sequence.by is not None and self.time is None:
                 raise ValueError(f"the sequence {sequence.column} is built by {sequence.by} and needs `time`")
+            if sequence.by is not None and self.part is not None:
+                raise ValueError(no_built_histories(sequence.column))
             if sequence.by in self.label_columns:
                 raise ValueError(f"the sequence {sequence.column} cannot be built by the label")
         return self
+
+    def without_time(self) -> Self:
+        """The same where rows are not split by time, which nothing else then needs."""
+        return self.model_copy(update={"time": None, "time_format": None})
 
     @property
     def stored_sequences(self) -> tuple[Sequence, ...]:
@@ -277,8 +290,16 @@ class Schema(Options):
         built = {sequence.column for sequence in self.built_sequences}
         features = [name for name in self.features if name not in built]
         users = [sequence.by for sequence in self.built_sequences if sequence.by is not None]
-        read = [name for name in (self.weight, self.time) if name]
+        read = [name for name in (self.weight, self.time, self.part) if name]
         return tuple(dict.fromkeys([*self.label_columns, *features, *users, *read]))
+
+
+def no_built_histories(column: str) -> str:
+    """Why a history cannot be built where the parts are given: it could bring later rows of one into another."""
+    return (
+        f"the sequence {column} is built by time, which given parts need not follow: give a column that holds it, or "
+        "let the rows be split by time"
+    )
 
 
 Model = TypeVar("Model", bound=Options)

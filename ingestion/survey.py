@@ -25,6 +25,8 @@ from ingestion.spill import Spill
 from ingestion.writer import Quarantine
 from shunter.errors import DataError
 
+_MORE_ROWS = "give more rows or set the shares under `split` in the schema"
+
 
 @dataclass(frozen=True)
 class Moments:
@@ -86,8 +88,12 @@ class Survey:
         self.empty_bags += part.empty_bags
         self.labels += part.labels
 
-    def check(self, name: str) -> None:
+    def check(self, name: str, *, is_given: bool = False) -> None:
         """Refuse data that no model can learn from or be tested on.
+
+        Args:
+            name: What the user calls it.
+            is_given: Whether the log itself says which row is of which part.
 
         Raises:
             DataError: No rows, one class only, or a split without rows or with one class only; the same by weight, and
@@ -104,10 +110,8 @@ class Survey:
         for split, split_rows, split_positives in zip(SPLITS, self.rows, self.positives, strict=True):
             if split_positives in {0, split_rows}:
                 what = "no row" if split_rows == 0 else f"only the label {int(split_positives > 0)}"
-                raise DataError(
-                    f"The {split} part of {name} would hold {what} ({rows} rows in all): "
-                    "give more rows or set the shares under `split` in the schema."
-                )
+                advice = f"give a {split} part with both labels" if is_given else _MORE_ROWS
+                raise DataError(f"The {split} part of {name} would hold {what} ({rows} rows in all): {advice}.")
         self.labels.check(name, self.schema)
 
     def split_statistics(self) -> dict[str, SplitStatistics]:

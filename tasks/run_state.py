@@ -28,6 +28,8 @@ KEY_ORDER = (
 
 # Options that the first version had not, with what they are where they are not given: then they are left out.
 LATER: dict[str, Any] = {
+    "validation": None,
+    "test": None,
     "batch_sizes": None,
     "grid": None,
     "prices": None,

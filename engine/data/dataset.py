@@ -92,7 +92,7 @@ class Dataset:
         fingerprint: hash of source bytes, schema and code version.
         features: the input that a model over this data takes.
         splits: statistics of `train`, `validation`, `test`.
-        split_by: `time` (later rows are validated and tested on) or `hash`.
+        split_by: `time` (later rows are validated and tested on), `hash`, `day` or `given parts`.
         fields: statistics of each field, dense ones first.
         quarantined_rows: rows rejected while reading.
         user: name of the field that says who, for graph models; None where the schema does not say.

@@ -43,7 +43,8 @@ def _check_files(request: JobRequest) -> None:
         is_fetched = is_named(request.data) and request.data.startswith(MOVIELENS)
         if not is_fetched or Path(request.data).exists():
             source = request.source
-            open_source(source.data, source.format, source.schema_file, Settings().downloads_directory)
+            downloads = Settings().downloads_directory
+            open_source(source.data, source.format, source.schema_file, downloads, source.held_out)
     if (prices := request.pricing.prices_path) is not None:
         from hardware.catalogue.prices import Prices
 

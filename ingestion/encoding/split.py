@@ -1,7 +1,7 @@
 """Which row goes to which part. 0 is train, 1 validation, 2 test, the order of `engine.data.dataset.SPLITS`."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Protocol
 
 import numpy as np
@@ -98,6 +98,29 @@ class TimeSplit:
         first = int(np.clip(wanted[0], 1, len(distinct) - 2))
         second = int(np.clip(wanted[1], first + 1, len(distinct) - 1))
         return cls(float(distinct[first]), float(distinct[second]), (extremes.first, extremes.last))
+
+
+class GivenSplit:
+    """Takes the parts as the log gives them; a part that it has not is cut from the training part by hash.
+
+    Args:
+        given: Numbers of the parts that the log has.
+        by_hash: Cuts the others.
+    """
+
+    kind = "given parts"
+
+    def __init__(self, given: Collection[int], by_hash: HashSplit) -> None:
+        self._lacking = [part for part in (1, 2) if part not in given]
+        self._by_hash = by_hash
+
+    def assign(self, batch: RawBatch) -> NDArray[np.int8]:
+        """Part of each row, int8 [rows]."""
+        assert batch.parts is not None
+        if not self._lacking:
+            return batch.parts
+        cut = self._by_hash.assign(batch)
+        return np.where((batch.parts == 0) & np.isin(cut, self._lacking), cut, batch.parts)
 
 
 class _Extremes:

@@ -72,7 +72,7 @@ def open_day(
         raise DataError(
             f"The schema {schema_file} names sequences, which are not read day by day: leave `sequences` out."
         )
-    schema = source.schema.model_copy(update={"time": None})
+    schema = source.schema.model_copy(update={"time": None, "part": None})
     left = schema.model_copy(
         update={
             "numeric": tuple(name for name in schema.numeric if name not in without),

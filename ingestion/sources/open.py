@@ -2,6 +2,7 @@
 
 import glob
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ingestion.batch import Source
@@ -10,9 +11,10 @@ from ingestion.sources.criteo import CriteoSource, criteo_schema
 from ingestion.sources.guard import check_paths, check_words
 from ingestion.sources.named import open_named
 from ingestion.sources.names import is_named
+from ingestion.sources.parts import parts_source
 from ingestion.sources.recognise import ask_for_csv, is_criteo
 from ingestion.sources.tabular import CsvSource, ParquetSource
-from shunter.errors import DataError
+from shunter.errors import DataError, RequestError
 from shunter.requests import DataFormat
 
 _SUFFIXES = {
@@ -24,7 +26,13 @@ _SUFFIXES = {
 }
 
 
-def open_source(data: str, data_format: DataFormat | None, schema_file: str | None, downloads: Path) -> Source:
+def open_source(
+    data: str,
+    data_format: DataFormat | None,
+    schema_file: str | None,
+    downloads: Path,
+    held_out: Mapping[str, str] | None = None,
+) -> Source:
     """Find the files, their format and their schema.
 
     Args:
@@ -32,18 +40,33 @@ def open_source(data: str, data_format: DataFormat | None, schema_file: str | No
         data_format: None to guess it from the name.
         schema_file: YAML or JSON; CSV and Parquet need one, elsewhere it may set the vocabulary and the split.
         downloads: Folder of fetched files.
+        held_out: Files of their own for the parts `validation` or `test`; `data` is then the training part.
 
     Raises:
         DataError: Nothing is found, the format is not known, or the schema is missing or wrong.
-        RequestError: A named data set is misspelt.
+        RequestError: A named data set is misspelt, or given with files of other parts.
     """
+    held_out = held_out or {}
     if schema_file:
         check_words(schema_file)
     if is_named(data) and not Path(data).exists():
+        if held_out:
+            raise RequestError(
+                f"{data} is a data set that Shunter brings along and splits itself: give --{next(iter(held_out))} "
+                "beside files of your own."
+            )
         options = read_schema(schema_file, Options) if schema_file else Options()
         return open_named(data, options, downloads)
     paths = find_files(data)
-    return source_of(name_of(data, paths), paths, data_format, schema_file, told=data)
+    source = source_of(name_of(data, paths), paths, data_format, schema_file, told=data)
+    if not held_out:
+        return source
+    others = {
+        part: source_of(name_of(files, found), found, data_format, schema_file, told=files)
+        for part, files in held_out.items()
+        for found in [find_files(files, f"--{part}")]
+    }
+    return parts_source(source, others)
 
 
 def source_of(
@@ -95,8 +118,12 @@ def format_of_files(paths: tuple[Path, ...], data_format: DataFormat | None, *, 
     return DataFormat.CSV
 
 
-def find_files(data: str) -> tuple[Path, ...]:
+def find_files(data: str, option: str = "--data") -> tuple[Path, ...]:
     """Files, in the order of the list, and by the numbers in their names within a folder or glob.
+
+    Args:
+        data: As the user wrote it.
+        option: After which the user wrote it, for messages.
 
     Raises:
         DataError: A part of the list matches no file.
@@ -105,7 +132,7 @@ def find_files(data: str) -> tuple[Path, ...]:
     is_one = data and "\0" not in data and Path(data).exists()
     parts = [data] if is_one else [part.strip() for part in data.split(",") if part.strip()]
     if not parts:
-        raise DataError("--data is empty: give a file, folder or named data set.")
+        raise DataError(f"{option} is empty: give a file, folder or named data set.")
     paths: list[Path] = []
     for part in parts:
         check_words(part)
@@ -121,18 +148,18 @@ def find_files(data: str) -> tuple[Path, ...]:
             )
         check_paths(found)
         paths += sorted(found, key=_natural_order)
-    _check_listed_once(paths)
+    check_listed_once(paths, option)
     return tuple(paths)
 
 
-def _check_listed_once(paths: list[Path]) -> None:
+def check_listed_once(paths: Iterable[Path], option: str = "--data") -> None:
     """Refuse a file that is given twice, under whatever names: its rows would count twice."""
     first: dict[Path, Path] = {}
     for path in paths:
         other = first.setdefault(path.resolve(), path)
         if other is not path:
             also = "" if other == path else f", the other time as {other}"
-            raise DataError(f"{path} is given twice in --data{also}: leave one out, or its rows would count twice.")
+            raise DataError(f"{path} is given twice in {option}{also}: leave one out, or its rows would count twice.")
 
 
 def _is_aside(file: Path) -> bool:

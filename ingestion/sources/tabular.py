@@ -27,6 +27,8 @@ from ingestion.sources.recognise import csv_delimiter, first_lines, header_of
 from ingestion.time_format import AS_WRITTEN, TimeReading
 from shunter.errors import DataError
 
+# What published logs call their parts, in small letters, and the number of each.
+PART_WORDS = {"train": 0, "training": 0, "validation": 1, "valid": 1, "val": 1, "dev": 1, "test": 2, "testing": 2}
 _CSV_BLOCK_BYTES = 4 << 20
 _LARGEST_BLOCK_BYTES = 32 << 20
 _USUAL_COLUMNS = 64  # of more, a block holds more bytes, or each would be a few rows of many columns
@@ -184,6 +186,7 @@ def parse_table(chunk: TableChunk, schema: Schema, reading: TimeReading) -> RawB
     if schema.time is not None:
         moments = times.moments(series[schema.time], reading)
         problems.append((np.isnan(moments), schema.time, reading.expected))
+    parts = read_parts(series[schema.part], problems) if schema.part is not None else None
     numeric = np.empty((len(schema.numeric), len(labels)), np.float32)
     for index, (values, bad) in enumerate(read.numbers_of([series[name] for name in schema.numeric])):
         with np.errstate(over="ignore"):
@@ -203,8 +206,18 @@ def parse_table(chunk: TableChunk, schema: Schema, reading: TimeReading) -> RawB
         labels, columns = labels[kept], columns.select(kept)
         moments = moments[kept] if moments is not None else None
         weights = weights[kept] if weights is not None else None
+        parts = parts[kept] if parts is not None else None
         users = [keys[kept] for keys in users]
-    return RawBatch(labels, columns, moments, rejected, users=np.stack(users) if users else None, weights=weights)
+    stacked = np.stack(users) if users else None
+    return RawBatch(labels, columns, moments, rejected, users=stacked, weights=weights, parts=parts)
+
+
+def read_parts(series: pl.Series, problems: list[tuple[read.Mask, str, str]]) -> NDArray[np.int8]:
+    """The part that a column names for each row, int8 [rows]; rows where it names none are added to `problems`."""
+    words = series.cast(pl.String, strict=False).str.strip_chars().str.to_lowercase()
+    numbers = words.replace_strict(PART_WORDS, default=None, return_dtype=pl.Int8)
+    problems.append((numbers.is_null().to_numpy(), series.name, "train, validation or test"))
+    return numbers.fill_null(0).to_numpy().astype(np.int8)
 
 
 def read_bags(series: pl.Series, field: MultiValued) -> Bag:

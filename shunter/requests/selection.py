@@ -6,6 +6,7 @@ from pydantic import Field
 
 from shunter.requests.cluster import ClusterRequest
 from shunter.requests.job import JobRequest
+from shunter.requests.source import PartsRequest
 
 LOCAL_OFFERS = "local"
 ALL_OFFERS = "all"
@@ -14,6 +15,7 @@ ALL_OFFERS = "all"
 class SelectRequest(JobRequest, frozen=True):
     """One choice of a placement, without the training; accelerators that are not here can be asked for."""
 
+    source: PartsRequest = Field(default=PartsRequest(), description="Where the rows come from.")
     nodes: ClusterRequest = Field(default=ClusterRequest(), description="What is chosen among instead of this machine.")
     offers: str = Field(
         default=ALL_OFFERS,

@@ -32,3 +32,30 @@ class DataRequest(Group, frozen=True, title="Data"):
     max_bad_share: float = Field(
         default=0.01, ge=0, le=1, description="Share of unreadable rows above which ingestion stops."
     )
+
+    @property
+    def held_out(self) -> dict[str, str]:
+        """Files of their own of the parts `validation` and `test`, as far as they are given."""
+        return {}
+
+
+class PartsRequest(DataRequest, frozen=True, title="Data"):
+    """The click log, whose parts may be files of their own, and how it is read."""
+
+    validation: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Validation part as it is published, files as for --data, which is then the training part; if "
+        "omitted, cut from --data.",
+    )
+    test: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Test part as it is published, files as for --data; if omitted, cut from --data.",
+    )
+
+    @property
+    def held_out(self) -> dict[str, str]:
+        """Files of their own of the parts `validation` and `test`, as far as they are given."""
+        files = {"validation": self.validation, "test": self.test}
+        return {part: path for part, path in files.items() if path is not None}

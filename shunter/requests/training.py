@@ -9,6 +9,7 @@ from shunter.requests.cluster import ClusterRequest
 from shunter.requests.effort import TrainingEffort
 from shunter.requests.job import JobRequest, RegisteredName
 from shunter.requests.search import SearchRequest, SearchSpaceName
+from shunter.requests.source import PartsRequest
 
 
 class Promote(StrEnum):
@@ -28,6 +29,7 @@ PROMOTE = Field(
 class TrainRequest(JobRequest, frozen=True):
     """One training, from click log to registered model."""
 
+    source: PartsRequest = Field(default=PartsRequest(), description="Where the rows come from.")
     search: SearchRequest = Field(default=SearchRequest(), description="What is tried before the training.")
     training: TrainingEffort = Field(default=TrainingEffort(), description="How the chosen settings are trained.")
     nodes: ClusterRequest = Field(default=ClusterRequest(), description="Who trains instead of this machine.")

@@ -29,6 +29,8 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "format": st.sampled_from(["criteo", "csv", "parquet", None]),
     "schema_file": text | st.none(),
     "max_bad_share": st.floats(0, 1),
+    "validation": text | st.none(),
+    "test": text | st.none(),
     "model": text,
     "objective": st.sampled_from(["time", "edp", "time=1,energy=0.5"]),
     "max_hours": positive | st.none(),
