@@ -18,6 +18,7 @@ from shunter.settings import Settings
 
 State = TypeVar("State", bound=BaseModel)
 
+FINISHED = ".finished"  # how the name of a folder ends that is being removed
 FREE_TO_CHANGE = "processes"  # any number of them can go on with an interrupted run
 KEY_ORDER = (
     *("data", "format", "schema_file", "max_bad_share", "model", "towers", "objective", "limits", "price_per_hour"),
@@ -108,8 +109,11 @@ class StateFolder:
         self.resumed = False
 
     def finish(self) -> None:
-        """The run is complete: nothing is left to resume."""
-        shutil.rmtree(self.directory)
+        """The run is complete: nothing is left to resume, also where a kill comes while its files are removed."""
+        finished = self.directory.with_name(f"{self.directory.name}{FINISHED}")
+        shutil.rmtree(finished, ignore_errors=True)  # what such a kill has left
+        self.directory.rename(finished)
+        shutil.rmtree(finished)
 
 
 class RunState(StateFolder):
@@ -145,5 +149,7 @@ def _key_text(request: TrainRequest) -> str:
 
 def unfinished_runs() -> list[Path]:
     """Folders of interrupted runs, newest first."""
-    folders = [path for path in Settings().runs_directory.glob("*") if path.is_dir()]
+    folders = [
+        path for path in Settings().runs_directory.glob("*") if path.is_dir() and not path.name.endswith(FINISHED)
+    ]
     return sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True)

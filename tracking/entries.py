@@ -1,6 +1,7 @@
 """Writes to runs as plain entries: what the outbox keeps of them, and how MLflow takes them."""
 
 import errno
+import json
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -139,7 +140,7 @@ def or_away(client: "MlflowClient", call: Callable[[], Any]) -> Any:
 
     Raises:
         StoreAwayError: The store does not answer; what it says about the call itself passes.
-        WriteFailedError: It answers, and failed inside itself.
+        WriteFailedError: It answers, and failed inside itself, or the answer makes no sense.
     """
     from mlflow.exceptions import MlflowException
 
@@ -155,6 +156,8 @@ def or_away(client: "MlflowClient", call: Callable[[], Any]) -> Any:
         if error.errno in FULL:  # of the disk that artifacts are written to
             raise WriteFailedError(error.strerror) from error
         raise
+    except json.JSONDecodeError as error:
+        raise WriteFailedError("its answer is no JSON") from error
 
 
 def _answers(client: "MlflowClient") -> bool:

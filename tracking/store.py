@@ -1,6 +1,7 @@
 """Where the runs are kept: the one place that decides on MLflow's store and opens it."""
 
 import contextlib
+import json
 import logging
 import os
 import re
@@ -14,7 +15,7 @@ from shunter.secrets import without_secrets
 from shunter.settings import Settings
 from tracking.client import TrackingClient
 from tracking.moved import follow_move
-from tracking.outbox import Delivery, Outbox
+from tracking.outbox import Delivery, Outbox, StoreAwayError
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -100,13 +101,15 @@ def experiment_id(client: "MlflowClient") -> str:
 
 @contextlib.contextmanager
 def tracking_errors() -> Iterator[None]:
-    """Turn what MLflow, its database and the file system raise into one `TrackingError`."""
+    """Turn what MLflow, its database and the file system raise, and answers without sense, into one `TrackingError`."""
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
     try:
         yield
-    except (MlflowException, SQLAlchemyError, OSError, ModuleNotFoundError) as error:  # the last: no such driver
+    except (MlflowException, SQLAlchemyError, OSError, StoreAwayError, json.JSONDecodeError) as error:
+        raise failure(error) from error
+    except ModuleNotFoundError as error:  # no such driver
         raise failure(error) from error
 
 

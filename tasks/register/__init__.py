@@ -13,16 +13,15 @@ from shunter.requests import TrainRequest
 from tasks.events import announce
 from tasks.register.promotion import doubt_of, why_not_promoted
 from tasks.register.quality import check_quality, misses
-from tasks.retries import retried
 from tracking.convention import quality_metrics
 from tracking.registry import RegisteredModel, register_model
 
 __all__ = ["doubt_of", "misses", "register", "register_result", "why_not_promoted"]
 
-REGISTER_SECONDS = 1800  # after which a store that does not answer fails the step
+REGISTER_SECONDS = 3600  # after which a store that answers now and then, and never well, fails the step
 
 
-@task(name="register", cache_policy=NO_CACHE, timeout_seconds=REGISTER_SECONDS, **retried())
+@task(name="register", cache_policy=NO_CACHE, timeout_seconds=REGISTER_SECONDS)
 def register(
     parent_run_id: str,
     dataset: Dataset,
@@ -33,7 +32,10 @@ def register(
     tags: Mapping[str, str] | None = None,
     not_promoted: str | None = None,
 ) -> RegisteredModel:
-    """Register the model, as the new champion if nothing speaks against it; a second call gets the same version."""
+    """Register the model, as the new champion if nothing speaks against it; a second call gets the same version.
+
+    A store that fails or is away is waited for, call by call.
+    """
     return register_model(
         parent_run_id, dataset, model_directory, name, metrics=metrics, tags=tags, not_promoted=not_promoted
     )

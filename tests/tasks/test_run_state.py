@@ -100,3 +100,25 @@ def test_a_full_disk_is_said_in_one_sentence_and_what_was_kept_stays(dataset: Da
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         assert state.recall("spent", Spent) == SPENT
+
+
+def test_a_kill_while_a_finished_run_is_removed_leaves_nothing_to_go_on_with(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(path: Path, **_: object) -> None:
+        (path / "identity.json").unlink(missing_ok=True)  # some files are gone
+        if path.exists():
+            raise KeyboardInterrupt
+
+    with RunState(TrainRequest(), dataset, "host") as state:
+        state.remember("identity", SPENT)
+        state.remember("spent", SPENT)
+        with monkeypatch.context() as patch:
+            patch.setattr("tasks.run_state.shutil.rmtree", killed)
+            with pytest.raises(KeyboardInterrupt):
+                state.finish()
+    assert unfinished_runs() == []
+    with RunState(TrainRequest(), dataset, "host") as state:
+        assert not state.resumed
+        state.finish()
+    assert [path for path in state.directory.parent.iterdir() if path.is_dir()] == []

@@ -54,7 +54,7 @@ def test_only_what_is_old_and_nobodys_is_found_and_removed(tracking_root: Path, 
     cache, home = Settings().cache_directory, Settings().home
     (cache / "locks").mkdir(parents=True)
     pending = RegistryClient(MlflowClient(tracking_uri()))
-    unfinished = pending.create_logged_model(start_run("one", "train"))
+    unfinished = pending.logged_model(start_run("one", "train"), "shunter")
     gone = [
         aged(written(temporary / "shunter-model-abc" / "model" / "model.safetensors", 5_000).parents[1]),
         aged(written(cache / ".0123456789abcdef.building" / "dense.npy").parent),

@@ -36,9 +36,10 @@ def filled(tracking_root: Path, tmp_path: Path) -> list[str]:
     finish(runs[0])
     registry = open_registry()
     registry.ensure_registered_model("shop", "")
-    for _ in range(3):
-        logged = registry.create_logged_model(runs[0])
-        registry.create_version("shop", logged, runs[0], {})
+    logged = registry.logged_model(runs[0], "shop")
+    registry.create_version("shop", logged, runs[0], {})
+    for _ in range(2):  # by hand, for a run registers once
+        registry.mlflow.create_model_version("shop", logged.artifact_location, runs[0], model_id=logged.model_id)
     make_champion(registry, "shop", 1)
     make_champion(registry, "shop", 2)
     registry.mlflow.delete_model_version("shop", "3")

@@ -2,7 +2,9 @@
 
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,11 +16,13 @@ from engine.ranking.storage import is_ranker
 from shunter.errors import RequestError, TrackingError
 from shunter.frozen import Frozen
 from tracking.convention import SCHEMA_VERSION
+from tracking.outbox import LOCAL, StoreAwayError
+from tracking.patience import PatientCaller
 from tracking.registry.client import RegistryClient
 from tracking.registry.signing import MODEL_COPY, checked_copy, copy_beside, sign_folder
 from tracking.registry.trusted import DATA, LOADER_MODULE, check_model_folder
 from tracking.registry.versions import CHAMPION, make_champion
-from tracking.runs import open_run
+from tracking.runs import Run, open_run
 from tracking.store import open_store, tracking_errors, tracking_uri
 
 if TYPE_CHECKING:
@@ -59,8 +63,9 @@ def register_model(
 ) -> RegisteredModel:
     """Put a model into the registry and make it the champion, unless something speaks against that.
 
-    A run registers once: for a run that already did, its version is returned. The caller registers only what meets
-    the user's limits.
+    A run registers once: for a run that already did, its version is returned. A store that fails or is away is asked
+    again, later each time, and nothing is made twice by that; what waits for it in the outbox goes first. The caller
+    registers only what meets the user's limits.
 
     Args:
         parent_run_id: Run that the model came out of.
@@ -79,19 +84,27 @@ def register_model(
     """
     if not name.strip() or any(character in name for character in "/:"):
         raise RequestError(f"The name {name!r} does not suit a registered model: use one without `/` and `:`.")
-    run = open_run(parent_run_id)
-    run_id, registry = run.client.real_id(parent_run_id), RegistryClient(run.client.mlflow)
+    run, patiently = open_run(parent_run_id), PatientCaller("the model")
+    registry = RegistryClient(run.client.mlflow)
     with tracking_errors():
-        registered = _version_of_run(registry, run_id, name)
+        run_id = patiently(lambda: _id_in_store(run))
+        registered = patiently(lambda: registry.version_of_run(name, run_id))
         if registered is None:
-            logged = _log_model(registry, run_id, dataset, model_directory, metrics=metrics, example=example)
-            registry.ensure_registered_model(name, "Scores raw rows; trained by Shunter.")
+            logged = patiently(lambda: registry.logged_model(run_id, name))
+            if logged.status != "READY":
+                with _written(logged, run_id, dataset, model_directory, example) as folder:
+                    for file, inside in _files(folder):
+                        patiently(partial(registry.upload, logged.model_id, file, inside))
+                patiently(lambda: registry.log_model_metrics(logged, run_id, metrics))
+                patiently(lambda: registry.finish_logged_model(logged.model_id))
+            patiently(lambda: registry.ensure_registered_model(name, "Scores raw rows; trained by Shunter."))
             own_tags = {"schema.version": SCHEMA_VERSION, "data.name": dataset.name}
             if not_promoted is not None:
                 own_tags[NOT_PROMOTED] = not_promoted
-            registered = registry.create_version(name, logged, run_id, {**own_tags, **(tags or {})})
+            every_tag = {**own_tags, **(tags or {})}
+            registered = patiently(lambda: registry.create_version(name, logged, run_id, every_tag))
         if not_promoted is None:
-            make_champion(registry, name, registered)
+            patiently(lambda: make_champion(registry, name, registered))
     run.set_tags({"model.registered": f"{name}/{registered}", **({NOT_PROMOTED: not_promoted} if not_promoted else {})})
     uri = f"models:/{name}/{registered}"
     return RegisteredModel(name=name, version=registered, uri=uri, not_promoted=not_promoted)
@@ -127,20 +140,28 @@ def load_champion(name: str = "shunter") -> "PyFuncModel":
         return mlflow.pyfunc.load_model(str(copy))
 
 
-def _log_model(
-    registry: RegistryClient,
-    run_id: str,
-    dataset: Dataset,
-    model_directory: Path,
-    *,
-    metrics: Mapping[str, float],
-    example: pd.DataFrame | None,
-) -> "LoggedModel":
-    """Write MLflow's model format and attach it to the run."""
+def _id_in_store(run: Run) -> str:
+    """The store's own id of a run, handed over first where it waits in the outbox.
+
+    Raises:
+        StoreAwayError: The store has not taken it yet.
+    """
+    if run.client.real_id(run.run_id).startswith(LOCAL):
+        run.client.deliver()
+    found = run.client.real_id(run.run_id)
+    if found.startswith(LOCAL):
+        raise StoreAwayError("it has not taken the run yet")
+    return found
+
+
+@contextmanager
+def _written(
+    logged: "LoggedModel", run_id: str, dataset: Dataset, model_directory: Path, example: pd.DataFrame | None
+) -> Iterator[Path]:
+    """A folder in MLflow's format, signed, for the length of the block."""
     import mlflow.pyfunc
     from mlflow.models import Model
 
-    logged = registry.create_logged_model(run_id)
     with tempfile.TemporaryDirectory(prefix=MODEL_COPY) as folder:
         data, model = Path(folder, "recommender"), Path(folder, "model")
         shutil.copytree(model_directory, data / "model", ignore=_all_but("model.json", "model.safetensors"))
@@ -158,7 +179,14 @@ def _log_model(
                 run_id=run_id, model_id=logged.model_id, artifact_path=logged.artifact_location, name="model"
             ),
         )
-        return registry.finish_logged_model(logged.model_id, run_id, model, metrics)
+        yield model
+
+
+def _files(folder: Path) -> Iterator[tuple[Path, str | None]]:
+    """The files of a folder, each with the folder within it, None for its root."""
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        inside = file.parent.relative_to(folder).as_posix()
+        yield file, None if inside == "." else inside
 
 
 def raw_signature(dataset: Dataset, output: str = "probability") -> "ModelSignature":
@@ -179,11 +207,6 @@ def _requirements() -> list[str]:
     """What Shunter needs, at the versions installed here: the model is loaded by Shunter's own code."""
     names = [line for line in requires("shunter") or [] if "extra ==" not in line]
     return [f"{name}=={version(name).partition('+')[0]}" for name in names]
-
-
-def _version_of_run(registry: RegistryClient, run_id: str, name: str) -> int | None:
-    found = registry.mlflow.search_model_versions(f"run_id = '{run_id}'")
-    return max((int(version.version) for version in found if version.name == name), default=None)
 
 
 def _all_but(*kept: str) -> Any:
