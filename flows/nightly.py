@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
+from typing import Annotated
 
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact
@@ -18,7 +19,7 @@ from retraining.nights import Night, judged, judged_later, log_night, log_plan, 
 from retraining.plan import NightPlan, yesterday
 from shunter.errors import RequestError
 from shunter.markdown import plain
-from shunter.requests import NightlyRequest
+from shunter.requests import NightlyRequest, shown
 from shunter.settings import Settings
 from tasks.challenger import Tonight, challenge
 from tasks.events import announce
@@ -50,7 +51,7 @@ class NightIdentity(BaseModel):
 
 
 @flow(name="nightly", flow_run_name="nightly-{request.register_as}", on_failure=[notify], on_crashed=[notify])
-def nightly(request: NightlyRequest = NightlyRequest()) -> Night:
+def nightly(request: Annotated[NightlyRequest, shown(NightlyRequest())] = NightlyRequest()) -> Night:
     """Learn the newest days, and put the result in the champion's place only if it is better on a day of its own.
 
     Args:

@@ -1,6 +1,7 @@
 """The flow behind `shunter profile`: the machine's figures, and where a training on it waits."""
 
 from pathlib import Path
+from typing import Annotated
 
 from prefect import flow
 from prefect.runtime import flow_run
@@ -12,7 +13,7 @@ from engine.stalls.search import check_request, choose_profile
 from hardware.types import HardwareProfile
 from reporting.pictures import draw_pictures
 from shunter.frozen import Frozen
-from shunter.requests import ProfileRequest, TrainRequest
+from shunter.requests import ProfileRequest, TrainRequest, shown
 from tasks.accelerators import hold
 from tasks.ingest import ingest
 from tasks.notify import notify
@@ -32,7 +33,9 @@ class ProfileSummary(Frozen):
 
 
 @flow(name="profile", flow_run_name="profile-{request.data}", on_failure=[notify], on_crashed=[notify])
-def profile(request: ProfileRequest = ProfileRequest(), refresh: bool = False) -> ProfileSummary:
+def profile(
+    request: Annotated[ProfileRequest, shown(ProfileRequest())] = ProfileRequest(), refresh: bool = False
+) -> ProfileSummary:
     """Measure this machine, and where a training of the model on the data waits, if both are given.
 
     Args:

@@ -1,5 +1,7 @@
 """The flow that only chooses: where a training should run, here or on what one could rent, before any training."""
 
+from typing import Annotated
+
 from prefect import flow
 from prefect.runtime import flow_run
 
@@ -7,7 +9,7 @@ from engine.executors.ray.cluster import requested_cluster
 from engine.probes.measurement import measure
 from models.names import check_model
 from planner.decide import Decision
-from shunter.requests import SelectRequest
+from shunter.requests import SelectRequest, shown
 from tasks.accelerators import free
 from tasks.evidence import keeping_evidence
 from tasks.ingest import ingest
@@ -19,7 +21,7 @@ from tracking.runs import closing, start_run_tree
 
 
 @flow(name="select", flow_run_name="select-{request.data}", on_failure=[notify], on_crashed=[notify])
-def choose_placement(request: SelectRequest = SelectRequest()) -> Decision:
+def choose_placement(request: Annotated[SelectRequest, shown(SelectRequest())] = SelectRequest()) -> Decision:
     """Choose a placement within the limits, from this machine and the catalogue, and keep why in MLflow.
 
     Args:

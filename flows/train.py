@@ -2,6 +2,7 @@
 
 import math
 from datetime import UTC, datetime
+from typing import Annotated
 
 from prefect import flow
 from prefect.runtime import flow_run
@@ -21,7 +22,7 @@ from models.names import check_model
 from planner.decide import Decision
 from reporting.card.figures import BaselineFigures
 from search.result import TuneResult
-from shunter.requests import TrainRequest
+from shunter.requests import TrainRequest, shown
 from tasks.accelerators import hold
 from tasks.evidence import keeping_evidence
 from tasks.ingest import ingest
@@ -85,7 +86,9 @@ class TrainSummary(BaseModel):
 
 
 @flow(name="train", flow_run_name="train-{request.data}", on_failure=[notify], on_crashed=[notify])
-def train(request: TrainRequest = TrainRequest(), fresh: bool = False) -> TrainSummary:
+def train(
+    request: Annotated[TrainRequest, shown(TrainRequest())] = TrainRequest(), fresh: bool = False
+) -> TrainSummary:
     """Train a recommender within the limits and register it.
 
     Args:

@@ -1,5 +1,7 @@
 """The flow that only tunes: settings tried on the chosen placement and ranked, none of them trained to the end."""
 
+from typing import Annotated
+
 from prefect import flow
 
 from engine.data.dataset import Dataset
@@ -12,7 +14,7 @@ from planner.decide import Decision
 from search.job import SearchJob
 from search.result import TuneResult
 from shunter.errors import RequestError
-from shunter.requests import Explore, TrainRequest
+from shunter.requests import Explore, TrainRequest, shown
 from tasks.accelerators import hold
 from tasks.evidence import keeping_evidence, note_search
 from tasks.ingest import ingest
@@ -29,7 +31,7 @@ from tracking.runs import open_run
 
 
 @flow(name="tune", flow_run_name="tune-{request.data}", on_failure=[notify], on_crashed=[notify])
-def tune_only(request: TrainRequest = TrainRequest()) -> TuneResult:
+def tune_only(request: Annotated[TrainRequest, shown(TrainRequest())] = TrainRequest()) -> TuneResult:
     """Search settings for a model on the data and rank them in MLflow, without training or registering any.
 
     Interrupted and given again, it goes on with the trials that are left, and with what is left of the limits.

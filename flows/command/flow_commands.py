@@ -6,11 +6,10 @@ from typing import Annotated, Any
 import typer
 
 from flows.command.environment import ensure_home
-from flows.command.options import requested, with_options
+from flows.command.options import option_name, requested, with_options
 from flows.command.start import prepare, start
 from flows.command.terminal import console, one_sentence_errors, print_json, print_line, report_undelivered
 from shunter.requests import LOCAL_OFFERS, NightlyRequest, ProfileRequest, SelectRequest, TrainRequest
-from shunter.requests.groups import title_of
 
 AGAIN = "Interrupted: run the same command again to resume where it stopped."
 
@@ -86,7 +85,7 @@ def plan_of(request: TrainRequest, placement: str) -> tuple[str, ...]:
     limits = request.limits.model_dump(exclude_defaults=True)
     budget = f"{trials} setting{'s' if trials != 1 else ''}" if trials else "as many settings as its budget permits"
     result = f"an ensemble of {size} at most" if size > 1 else "the best of them alone"
-    within = ", ".join(f"{title_of(name)} {value:g}" for name, value in limits.items()) or "no limit"
+    within = ", ".join(f"{option_name(name)} {value:g}" for name, value in limits.items()) or "no limit"
     epochs = f"for {request.training.max_epochs} epochs at most"
     tried = f"Would try {budget} of {request.model} on {placement}, each {epochs}."
     if request.model in GRAPH_FAMILIES:  # which are trained once

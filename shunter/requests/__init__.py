@@ -10,6 +10,7 @@ from shunter.requests.effort import (
     parse_baselines,
     parse_task_weights,
 )
+from shunter.requests.form import shown
 from shunter.requests.groups import Group, Request
 from shunter.requests.job import JobRequest
 from shunter.requests.job_file import JOB_FILE, job_text, read_job
@@ -70,4 +71,5 @@ __all__ = [
     "parse_baselines",
     "parse_task_weights",
     "read_job",
+    "shown",
 ]

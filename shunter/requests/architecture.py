@@ -33,6 +33,11 @@ def _checked_entries(entries: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted(f"{name.strip()}={text.strip()}" for name, _, text in parts))
 
 
+# What a form offers; `models.names` knows what they are.
+MODELS = ("dlrm", "dnn", "deepfm", "dcnv2", "finalmlp", "dhen", "dmt", "sequence", "lr", "fm", "auto")
+GRAPH_MODELS = ("lightgcn", "sage", "hetero")
+
+
 class ModelRequest(Group, frozen=True, title="Model"):
     """The model family, and what only some families have."""
 
@@ -42,6 +47,7 @@ class ModelRequest(Group, frozen=True, title="Model"):
         "logistic regression or a factorisation machine; or auto, which lets tuning choose among the first six; or, to "
         "rank items along a graph, lightgcn, sage or hetero, which is trained once, whatever --trials and "
         "--ensemble-size say.",
+        json_schema_extra={"enum": [*MODELS, *GRAPH_MODELS]},
     )
     towers: int | None = Field(
         default=None,

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from shunter.requests.groups import Group
 
 
-class ClusterRequest(Group, frozen=True, title="Cluster"):
+class ClusterRequest(Group, frozen=True, title="Advanced: cluster"):
     """Which nodes serve the request instead of this machine."""
 
     cluster: str | None = Field(

@@ -64,7 +64,7 @@ def _checked_baselines(text: str) -> str:
     return ",".join(parse_baselines(text)) or "none"
 
 
-class Effort(Group, frozen=True, title="Training"):
+class Effort(Group, frozen=True, title="Advanced: training"):
     """How long one setting is trained at most."""
 
     max_epochs: int = Field(
@@ -72,7 +72,7 @@ class Effort(Group, frozen=True, title="Training"):
     )
 
 
-class TrainingEffort(Effort, frozen=True, title="Training"):
+class TrainingEffort(Effort, frozen=True, title="Advanced: training"):
     """How long, by how many processes and with which weights the chosen settings are trained."""
 
     processes: int = Field(
@@ -93,6 +93,7 @@ class TrainingEffort(Effort, frozen=True, title="Training"):
         default=",".join(BASELINES),
         description="Baselines that are trained first and compete with the model: lr (logistic regression), fm "
         "(factorisation machine), both as lr,fm, or none.",
+        json_schema_extra={"enum": ["lr,fm", "lr", "fm", "none"]},
     )
     select_by: SelectBy = Field(
         default=SelectBy.NE,

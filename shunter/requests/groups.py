@@ -1,6 +1,5 @@
 """What all requests share: options in groups by concern, accepted in their groups or flat, and written either way."""
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -9,22 +8,7 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-CAPITALS = {"kwh": "kWh", "auc": "AUC", "gib": "GiB", "gbit": "Gbit"}
-
-
-_OPTION = re.compile(r"--([a-z][a-z-]*[a-z])")  # as the help of the command names them
-
-
-def title_of(name: str, _: FieldInfo | None = None) -> str:
-    """Title of a field in a form: `max_kwh` becomes `Max kWh`."""
-    return " ".join(CAPITALS.get(word, word.capitalize()) for word in name.split("_"))
-
-
-def name_fields(form: JsonSchemaValue) -> None:
-    """Call the options in the texts of a form what the form calls them: `--max-kwh` is "Max kWh" there."""
-    for field in form.get("properties", {}).values():
-        if text := field.get("description"):
-            field["description"] = _OPTION.sub(lambda option: title_of(option[1].replace("-", "_")), text)
+from shunter.requests.form import make_form, title_of
 
 
 class Group(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, field_title_generator=title_of):
@@ -32,9 +16,9 @@ class Group(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, field_t
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """The schema of the form, whose texts name fields and not options."""
+        """The schema of its card in the form."""
         reference = handler(schema)
-        name_fields(handler.resolve_ref_schema(reference))
+        make_form(handler.resolve_ref_schema(reference))
         return reference
 
 
@@ -105,12 +89,20 @@ class Request(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, field
         """The schema of the form; flat options are accepted, with the same bounds, but not shown."""
         reference = handler(schema)
         form = handler.resolve_ref_schema(reference)
-        name_fields(form)
         patterns = form.setdefault("patternProperties", {})
-        for name in cls.groups().keys() - cls.unfolded:
-            group = handler.resolve_ref_schema({"$ref": _reference(form["properties"][name])})
-            patterns |= {f"^{option}$": value for option, value in group["properties"].items()}
+        for name, group in cls.groups().items():
+            field = form["properties"][name]
+            field["title"] = group.model_config.get("title", name)
+            if name not in cls.unfolded:
+                options = handler.resolve_ref_schema({"$ref": _reference(field)})["properties"]
+                patterns |= {f"^{option}$": _flat(value) for option, value in options.items()}
+        make_form(form)
         return reference
+
+
+def _flat(field: JsonSchemaValue) -> JsonSchemaValue:
+    """What is accepted outside of the groups: null for what the form leaves empty."""
+    return field if "default" in field else {"anyOf": [field, {"type": "null"}]}
 
 
 def _reference(field: dict[str, Any]) -> str:

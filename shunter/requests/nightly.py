@@ -85,7 +85,7 @@ class ChallengerRequest(Group, frozen=True, title="Challenger"):
     )
 
 
-class DriftLimits(Group, frozen=True, title="Drift"):
+class DriftLimits(Group, frozen=True, title="Advanced: drift"):
     """Bounds of what is usual: a day beyond them is reported."""
 
     max_base_rate_ratio: float = Field(

@@ -4,7 +4,7 @@ import math
 from enum import StrEnum
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field, WithJsonSchema
 
 
 class Objective(StrEnum):
@@ -75,4 +75,15 @@ def _checked(text: str) -> str:
     return Weights.parse(text).text
 
 
-ObjectiveText = Annotated[str, AfterValidator(_checked)]
+ObjectiveText = Annotated[
+    str,
+    AfterValidator(_checked),
+    WithJsonSchema(  # a drop-down for one quantity, a line for several
+        {
+            "anyOf": [
+                {"title": "One quantity", "type": "string", "enum": [*map(str, Objective), *NAMED]},
+                {"title": "Weights", "type": "string", "pattern": "="},
+            ]
+        }
+    ),
+]

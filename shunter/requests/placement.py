@@ -32,7 +32,7 @@ def _checked(text: str | None) -> str | None:
     return None if text is None else ",".join(map(str, parse_batch_sizes(text)))
 
 
-class PlacementRequest(Group, frozen=True, title="Placement"):
+class PlacementRequest(Group, frozen=True, title="Advanced: placement"):
     """Which placements are open to the choice."""
 
     batch_sizes: Annotated[str | None, AfterValidator(_checked)] = Field(

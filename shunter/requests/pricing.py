@@ -18,7 +18,7 @@ class Billing(StrEnum):
     HOUR = "hour"
 
 
-class Pricing(Group, frozen=True, title="Pricing"):
+class Pricing(Group, frozen=True, title="Advanced: prices and electricity"):
     """The price of this machine, how its time is charged, and what its electricity emits."""
 
     price_per_hour: float | None = Field(

@@ -4,11 +4,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from shunter.requests.architecture import MODELS
 from shunter.requests.groups import Group, Request
 from shunter.requests.source import DataFormat
 
 
-class StallRequest(Group, frozen=True, title="Stalls"):
+class StallRequest(Group, frozen=True, title="Advanced: stalls"):
     """The training whose stalls are found."""
 
     accelerator: Literal["cpu", "cuda"] | None = Field(
@@ -28,7 +29,6 @@ class StallRequest(Group, frozen=True, title="Stalls"):
 class ProfileRequest(Request, frozen=True):
     """The machine alone, or beside it the stalls of a training of one model on one data set."""
 
-    model: str | None = Field(default=None, description="Model family whose stalls to find; requires --data.")
     data: str | None = Field(
         default=None,
         description="Click log to find stalls with: file, folder, glob, or a name that `shunter datasets` lists.",
@@ -38,6 +38,11 @@ class ProfileRequest(Request, frozen=True):
     )
     schema_file: str | None = Field(
         default=None, description="YAML or JSON file that names the label, numeric, categorical and time columns."
+    )
+    model: str | None = Field(
+        default=None,
+        description="Model family whose stalls to find; requires --data.",
+        json_schema_extra={"enum": [*MODELS]},
     )
     stalls: StallRequest = Field(default=StallRequest(), description="How the training runs whose stalls are found.")
 

@@ -1,5 +1,7 @@
 """What the Prefect UI shows as a form is the request itself: descriptions, defaults, choices and limits."""
 
+import json
+import re
 from typing import Any
 
 import pytest
@@ -8,9 +10,28 @@ from prefect.client.schemas.objects import DeploymentSchedule
 
 from flows.command.deployments import NightlySchedule, deployed_flows, register_deployments
 from flows.command.services import WORK_POOL
-from shunter.requests import Billing, Limits, Objective, TrainRequest
+from models.graph.registry import GRAPH_FAMILIES
+from models.names import AUTO
+from models.registry import FAMILIES
+from shunter.requests import (
+    Billing,
+    Limits,
+    NightlyRequest,
+    Objective,
+    ProfileRequest,
+    Request,
+    SelectRequest,
+    TrainRequest,
+)
 
 FLOWS = {flow.name: flow for flow in deployed_flows()}
+REQUESTS: dict[str, type[Request]] = {
+    "train": TrainRequest,
+    "select": SelectRequest,
+    "profile": ProfileRequest,
+    "tune": TrainRequest,
+    "nightly": NightlyRequest,
+}
 EXPECTED = ("train", "select", "profile", "tune")
 
 
@@ -36,7 +57,46 @@ def test_every_field_of_every_form_is_described_and_none_must_be_filled_in(name:
         assert definition.get("required", []) == []
         for parameter, field in definition.get("properties", {}).items():
             assert field.get("description"), f"{parameter} of {model} of {name}"
-            assert "default" in field, f"{parameter} of {model} of {name}"
+
+
+@pytest.mark.parametrize("name", sorted(FLOWS))
+def test_no_form_shows_null(name: str) -> None:
+    schema = form(FLOWS[name])
+    for definition in schema["definitions"].values():
+        shown = json.dumps([definition.get("properties", {}), definition.get("description", "")])
+        assert "null" not in shown
+    assert "null" not in json.dumps(schema["properties"])
+
+
+@pytest.mark.parametrize("name", sorted(FLOWS))
+def test_groups_come_in_the_order_of_their_use_and_bear_their_titles(name: str) -> None:
+    request = form(FLOWS[name])["properties"]["request"]["$ref"].rpartition("/")[2]
+    fields = form(FLOWS[name])["definitions"][request]["properties"].values()
+    titles = [field["title"] for field in sorted(fields, key=lambda field: field["position"])]
+    essential = [title for title in ("Data", "Model", "Limits", "Search", "Ensemble") if title in titles]
+    assert [title for title in titles if title in essential] == essential
+    is_advanced = [title.startswith("Advanced: ") for title in titles]
+    assert is_advanced == sorted(is_advanced), titles
+
+
+def test_titles_name_the_units_and_choices_are_drop_downs() -> None:
+    definitions = form(FLOWS["train"])["definitions"]
+    limits, model = definitions["Limits"]["properties"], definitions["ModelRequest"]["properties"]["model"]
+    assert limits["max_hours"]["title"] == "Max time (hours)"
+    assert limits["max_kwh"]["title"] == "Max energy (kWh)"
+    assert limits["max_watts"]["title"] == "Max power (W)"
+    assert set(model["enum"]) == {AUTO, *FAMILIES, *GRAPH_FAMILIES}
+    assert definitions["TrainingEffort"]["properties"]["baselines"]["enum"] == ["lr,fm", "lr", "fm", "none"]
+    choices, _ = definitions["TrainRequest"]["properties"]["objective"]["anyOf"]
+    assert set(Objective) < set(choices["enum"])
+
+
+def test_descriptions_call_options_by_their_titles() -> None:
+    definitions = form(FLOWS["train"])["definitions"]
+    assert '"Max search time"' in definitions["SearchRequest"]["properties"]["trials"]["description"]
+    assert '"Model" = dmt' in definitions["ModelRequest"]["properties"]["towers"]["description"]
+    cluster = definitions["ClusterRequest"]["properties"]["cluster_resource"]["description"]
+    assert cluster == 'Only nodes of "Ray cluster" that were started with this resource (`ray start --resources`).'
 
 
 def test_form_of_train_offers_choices_and_nested_limits_with_their_bounds() -> None:
@@ -46,12 +106,13 @@ def test_form_of_train_offers_choices_and_nested_limits_with_their_bounds() -> N
     source, search = (definitions[name]["properties"] for name in ("DataRequest", "SearchRequest"))
     assert request["limits"]["$ref"] == "#/definitions/Limits"
     assert request["search"]["$ref"] == "#/definitions/SearchRequest"
-    assert {"$ref": "#/definitions/DataFormat"} in source["format"]["anyOf"]
-    assert {"minimum": 1, "type": "integer"} in search["trials"]["anyOf"]
+    assert source["format"]["$ref"] == "#/definitions/DataFormat"
+    assert search["trials"].items() >= {"minimum": 1, "type": "integer"}.items()
     assert all(quantity in request["objective"]["description"] for quantity in Objective)
     limits = definitions["Limits"]["properties"]
     assert set(limits) == set(Limits.model_fields)
-    assert limits["max_hours"]["anyOf"][0] == {"exclusiveMinimum": 0, "type": "number"}
+    assert limits["max_hours"].items() >= {"exclusiveMinimum": 0, "type": "number"}.items()
+    assert "default" not in limits["max_hours"], "an empty line"
 
 
 def test_what_the_form_shows_at_first_is_the_request_of_the_command_without_options() -> None:
@@ -64,7 +125,21 @@ def test_flat_options_are_accepted_with_the_same_bounds_though_the_form_shows_gr
     accepted = definitions["TrainRequest"]["patternProperties"]
     for group in ("DataRequest", "SearchRequest", "TrainingEffort", "EnsembleRequest", "ClusterRequest", "Pricing"):
         for name, field in definitions[group]["properties"].items():
-            assert accepted[f"^{name}$"] == field
+            may_be_empty = "default" not in field
+            assert accepted[f"^{name}$"] == ({"anyOf": [field, {"type": "null"}]} if may_be_empty else field)
+
+
+@pytest.mark.parametrize("name", sorted(FLOWS))
+def test_what_is_stored_of_a_request_is_accepted_again(name: str) -> None:
+    from prefect.utilities.schema_tools.validation import validate
+
+    schema = form(FLOWS[name])
+    request = REQUESTS[name]()
+    assert name == "profile" or validate({"request": request.flat()}, schema) == []  # which is stored nowhere
+    assert validate({"request": request.model_dump(mode="json", exclude_none=True)}, schema) == []
+    if name != "profile":
+        assert validate({"request": {"limits": {"max_hours": None}}}, schema) == []
+        assert validate({"request": {"limits": {"max_hours": -1}}}, schema) != []
 
 
 @pytest.mark.slow
@@ -207,6 +282,7 @@ def schedule() -> DeploymentSchedule:
 def test_the_texts_of_a_form_name_its_fields_and_no_options(name: str) -> None:
     definitions = form(FLOWS[name])["definitions"]
     fields = [field for one in definitions.values() for field in one.get("properties", {}).values()]
-    assert [field["description"] for field in fields if "--" in field.get("description", "")] == []
+    texts = [re.sub("`[^`]*`", "", field.get("description", "")) for field in fields]  # without quoted commands
+    assert [text for text in texts if "--" in text] == []
     if name == "train":
-        assert "required by Max Cost" in definitions["Pricing"]["properties"]["price_per_hour"]["description"]
+        assert 'required by "Max cost"' in definitions["Pricing"]["properties"]["price_per_hour"]["description"]

@@ -97,7 +97,7 @@ def test_the_plan_of_a_dry_run_names_what_would_be_done() -> None:
     request = TrainRequest(trials=1, ensemble_size=1, max_epochs=4, max_hours=2, register_as="shop")
     assert flow_commands.plan_of(request, "cpu x1") == (
         "Would try 1 setting of dlrm on cpu x1, each for 4 epochs at most.",
-        "Would keep the best of them alone, within Max Hours 2, and register it as 'shop'.",
+        "Would keep the best of them alone, within --max-hours 2, and register it as 'shop'.",
         "Nothing was trained: leave out --dry-run to begin.",
     )
     assert "as many settings as its budget permits" in flow_commands.plan_of(TrainRequest(search_minutes=5), "")[0]
