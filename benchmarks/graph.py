@@ -37,7 +37,7 @@ from engine.ranking.evaluation import RankingMetrics, evaluate_ranking
 from engine.ranking.interactions import Interactions
 from engine.ranking.trainer import build_optimizer, ranking_step, step_seed
 from engine.ranking.triples import TripleBatches
-from models.graph import Graph, GraphSpec, Ranker, build_graph_model, graph_spec
+from models.graph import Graph, GraphSpec, Ranker, VectorRanker, build_graph_model, graph_spec
 from shunter.settings import PROJECT_ROOT
 
 FILE = PROJECT_ROOT.parent / "shared" / "data" / "ml-1m_ultragcn.npz"
@@ -196,7 +196,7 @@ def learn(model: str, train: Interactions, seed: int, epochs: int, threads: int)
                 built.reseed(step_seed(seed, epoch, index))
                 loss = ranking_step(built, optimizer, triples, recipe.hyperparameters)
                 total += loss.item() * triples.samples
-            yield epoch + 1, total / batches.samples, Ranker.of(built)
+            yield epoch + 1, total / batches.samples, VectorRanker.of(built)
 
 
 def read_part(part: str) -> Interactions:

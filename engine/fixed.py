@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from engine.config import Hyperparameters, Schedule
 from engine.ranking.config import RankingHyperparameters
-from models.graph import GRAPH_FAMILIES, GraphSpec, graph_spec
+from models.graph import GRAPH_FAMILIES, SOLVED, GraphSpec, graph_spec
 from models.graph.registry import check_graph_spec
 from models.names import AUTO, AUTO_FAMILIES
 from models.registry import FAMILIES, build_layers, family_of, model_spec
@@ -50,7 +50,7 @@ def read_fixed(model: str, entries: Sequence[str]) -> Fixed:
     """
     families = AUTO_FAMILIES if model == AUTO else (model,)
     classes = [_spec_class(family) for family in families]
-    learned_with = RankingHyperparameters if model in GRAPH_FAMILIES else Hyperparameters
+    learned_with = _learned_with(model)
     found = Fixed()
     for entry in entries:
         name, _, text = entry.partition("=")
@@ -60,12 +60,13 @@ def read_fixed(model: str, entries: Sequence[str]) -> Fixed:
             found = Fixed(
                 architecture=found.architecture, learning=found.learning, patience=_value(Schedule, name, text)
             )
-        elif name in _types(learned_with):
+        elif learned_with is not None and name in _types(learned_with):
             found.learning[name] = _value(learned_with, name, text)
         elif all(name in _types(one) for one in classes):
             found.architecture[name] = _value(classes[0], name, text)
         else:
-            raise _not_known(name, model, [*_types(learned_with), PATIENCE, *_shared(classes)])
+            rates = [] if learned_with is None else [*_types(learned_with)]
+            raise _not_known(name, model, [*rates, PATIENCE, *_shared(classes)])
     return found
 
 
@@ -94,6 +95,13 @@ def why_not_built(family: str, architecture: Mapping[str, Any], features: Featur
         given = ", ".join(f"{name}={value}" for name, value in architecture.items())
         return f"A model of family {family!r} cannot be built with {given} ({error}): change them."
     return None
+
+
+def _learned_with(model: str) -> type[Hyperparameters | RankingHyperparameters] | None:
+    """Of a model that is solved nothing but its architecture is chosen."""
+    if model in SOLVED:
+        return None
+    return RankingHyperparameters if model in GRAPH_FAMILIES else Hyperparameters
 
 
 def _spec_class(family: str) -> type[ModelSpec | GraphSpec]:

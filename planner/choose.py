@@ -16,7 +16,7 @@ from hardware.catalogue.prices import Prices
 from hardware.cost.grid import Grid
 from hardware.cost.residual import Residual
 from hardware.types import HardwareProfile, Placement, Workload
-from models.graph import GraphSpec
+from models.graph import SOLVED, GraphSpec
 from models.names import AUTO_FAMILIES, representative
 from models.spec import ModelSpec
 from planner.assessment import Candidate
@@ -95,7 +95,7 @@ def choose(
         job.workload,
         job.terms,
         partial(measure, dataset, job.spec),
-        seconds=probe_seconds,
+        seconds=0.0 if job.family in SOLVED else probe_seconds,  # what has no steps is estimated
         known=measured_before(job.workload, job.history.steps, profiles, datetime.now(UTC)),
     )
     probes.measure_leaders()

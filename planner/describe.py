@@ -14,7 +14,7 @@ from engine.ranking.interactions import read_graph
 from hardware.budget import JOULES_PER_KWH
 from hardware.types import Workload
 from models.counting import count_model
-from models.graph import GRAPH_FAMILIES, GraphSpec, graph_spec
+from models.graph import GRAPH_FAMILIES, SOLVED, GraphSpec, graph_spec
 from models.graph.counting import count_graph_model
 from models.registry import model_spec
 from models.spec import ModelSpec
@@ -142,7 +142,9 @@ def job_size(dataset: Dataset, request: JobRequest) -> JobSize:
     train, validation = dataset.splits["train"].rows, dataset.splits["validation"].rows
     if request.model in GRAPH_FAMILIES:  # trained once, with the settings of its family
         share = EVALUATION_SHARE * validation / train
-        return JobSize(tuning_epochs=0, final_epochs=request.training.max_epochs, evaluation_share=share)
+        solved = SOLVED.get(request.model)
+        passes = 1 if solved and not solved.is_iterative else request.training.max_epochs
+        return JobSize(tuning_epochs=0, final_epochs=passes, evaluation_share=share)
     final_epochs = members_to_train(request) * request.training.max_epochs
     evaluation_share = EVALUATION_SHARE * validation / train
     if request.search.most_trials is None:

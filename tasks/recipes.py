@@ -3,6 +3,8 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+import torch
+
 from engine.config import Schedule
 from engine.data.dataset import Dataset
 from engine.ensemble.result import EnsembleResult
@@ -10,9 +12,10 @@ from engine.execution import execution_of
 from engine.fixed import check_fixed, read_fixed
 from engine.job import TrainingJob
 from engine.ranking.config import RankingHyperparameters
-from engine.ranking.interactions import sides
+from engine.ranking.interactions import read_graph, sides
 from engine.ranking.result import TrainedRanker
-from models.graph import GRAPH_FAMILIES, graph_spec
+from engine.ranking.solver import check_solvable
+from models.graph import GRAPH_FAMILIES, SOLVED, graph_spec
 from planner.predict.observe import expect
 from reporting.card.figures import BaselineFigures
 from search.job import SearchJob
@@ -125,13 +128,16 @@ class RankerRecipe(Recipe):
     """A graph model: its family has one setting, which is trained once and scored once."""
 
     def check(self, request: TrainRequest, dataset: Dataset) -> None:
-        """Refuse processes, a cluster and an AUC.
+        """Refuse processes, a cluster, an AUC, and what is solved in more memory than there is.
 
         Raises:
-            RequestError: The request asks for one of them, or the schema names no user and item.
+            RequestError: The request asks for one of them, the schema names no user and item, or memory is short.
         """
         super().check(request, dataset)
         sides(dataset)
+        if request.model in SOLVED:
+            spec = graph_spec(request.model, **read_fixed(request.model, request.architecture.set).architecture)
+            check_solvable(spec, read_graph(dataset), torch.device("cpu"))
         asked = {
             "--processes": request.training.processes > 1,
             "--cluster": request.nodes.cluster is not None,

@@ -5,13 +5,14 @@ from typing import Literal
 
 from engine.ranking.config import RankingHyperparameters, RankingReport
 from engine.ranking.evaluation import RankingMetrics
-from models.graph import GraphSpec
+from models.graph import MODELS, GraphSpec
 from tracking.convention import TRAINING_METRICS, Values
 
 
 def graph_params(spec: GraphSpec, hyperparameters: RankingHyperparameters) -> Values:
-    """Architecture, and what it is learned with: `model.*`."""
-    return {f"model.{name}": value for name, value in {**spec.to_dict(), **hyperparameters.to_dict()}.items()}
+    """Architecture, and what it is learned with: `model.*`; what is solved has nothing but its architecture."""
+    learned_with = hyperparameters.to_dict() if spec.family in MODELS else {}
+    return {f"model.{name}": value for name, value in {**spec.to_dict(), **learned_with}.items()}
 
 
 def ranking_metrics(metrics: RankingMetrics, split: Literal["validation", "test"] = "validation") -> Values:
@@ -29,8 +30,9 @@ def popularity_metrics(metrics: RankingMetrics | None) -> Values:
 
 def ranking_epoch_metrics(report: RankingReport) -> Values:
     """The point of the training curve after one epoch; the step of these metrics is the epoch."""
+    loss = {} if report.train_loss is None else {"quality.train.bpr_loss": report.train_loss}
     return {
         **ranking_metrics(report.validation),
-        "quality.train.bpr_loss": report.train_loss,
+        **loss,
         TRAINING_METRICS["train_seconds"]: report.train_seconds,
     }

@@ -8,11 +8,12 @@ from engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
 from engine.libraries import load_libraries
 from engine.loop.interrupt import stopped_between_steps
 from engine.loop.trainer import train
+from engine.ranking.solver import solve_ranking
 from engine.ranking.trainer import train_ranking
 from engine.results import TrainingFigures, TrainResult
 from hardware.meters.meter import measure_energy
 from hardware.types import Placement
-from models.graph import GraphSpec
+from models.graph import SOLVED, GraphSpec
 
 
 class Here(Executor):
@@ -30,6 +31,8 @@ class Here(Executor):
     ) -> TrainResult[Any, Any, Any]:
         """Train a model of any kind; Ctrl-C, a cancelled flow and a time limit end it after a step, its state saved."""
         if isinstance(job.spec, GraphSpec):
+            if job.spec.family in SOLVED:
+                return stopped_between_steps(solve_ranking)(job, hooks, checkpointing)
             return stopped_between_steps(train_ranking)(job, hooks, checkpointing)
         return stopped_between_steps(train)(job, hooks, checkpointing)
 

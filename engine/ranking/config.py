@@ -6,6 +6,7 @@ from typing import Any
 from engine.ranking.evaluation import RankingMetrics
 from engine.results import TrainResult
 from models.graph.model import GraphModel
+from models.graph.ranker import Ranker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,8 @@ class RankingReport:
         epoch: passes over the edges so far, from 1; an unfinished pass counts.
         step: optimiser steps so far.
         samples_seen: positives so far.
-        train_loss: mean loss over the epoch, weight decay left out, taken while the weights were changing.
+        train_loss: mean loss over the epoch, weight decay left out, taken while the weights were changing; None of what
+            is solved without one.
         validation: quality on the validation part.
         train_seconds: wall clock so far, validation and checkpoints included.
         wait_seconds: part of it that drawing the batches took.
@@ -46,7 +48,7 @@ class RankingReport:
     epoch: int
     step: int
     samples_seen: int
-    train_loss: float
+    train_loss: float | None
     validation: RankingMetrics
     train_seconds: float
     wait_seconds: float
@@ -63,3 +65,4 @@ class RankingReport:
 
 
 RankingResult = TrainResult[GraphModel, RankingMetrics, RankingReport]
+SolvedResult = TrainResult[Ranker, RankingMetrics, RankingReport]

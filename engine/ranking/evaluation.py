@@ -131,7 +131,7 @@ def first_items(ranker: Ranker, users: np.ndarray, seen: Interactions, count: in
 
     Where fewer are left, the rest of the row is `UNKNOWN`, which is never ranked.
     """
-    scores = ranker.all_scores(torch.from_numpy(users).to(ranker.item_vectors.device)).cpu()
+    scores = ranker.all_scores(torch.from_numpy(users).to(ranker.device)).cpu()
     scores[:, UNKNOWN] = -torch.inf
     lowest, highest = np.searchsorted(seen.users, [users.min(), users.max() + 1])
     rows = np.searchsorted(users, seen.users[lowest:highest])

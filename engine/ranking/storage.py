@@ -1,21 +1,23 @@
 """Rankers as files: safetensors for the vectors, JSON for the rest; nothing that is executed when it is loaded.
 
-model.json           which fields are user and item, the architecture, checksum of the vectors
-model.safetensors    vectors and degrees
+model.json           which fields are user and item, the architecture, the kind of ranker, checksum of its tensors
+model.safetensors    vectors, or weights between items and what the users chose; degrees
 """
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from engine.checkpoint.storage import check_size, load_weights, opened, read_json, tensors_of, write_tensors, write_text
-from models.graph import GraphSpec, Ranker, graph_spec
+from models.graph import RANKERS, GraphSpec, LayeredSpec, Ranker, graph_spec
 from models.spec import Features
 from shunter.errors import CheckpointError, RequestError
 
 FORMAT = 1
 KIND = "ranker"
-FLOAT_BYTES, COUNT_BYTES = 4, 8  # of a value of a vector, and of a degree
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +26,7 @@ class StoredRanker:
 
     Attributes:
         ranker: The ranker, on the CPU.
-        spec: the architecture that its vectors come from.
+        spec: the architecture that it comes from.
         features: Features of the data that it was trained on.
         user: name of the field that holds the user.
         item: name of the field that holds the item.
@@ -45,6 +47,7 @@ def save_ranker(stored: StoredRanker, directory: Path) -> None:
         "format": FORMAT,
         "kind": KIND,
         "spec": stored.spec.to_dict(),
+        "ranker": {"kind": stored.ranker.kind, **stored.ranker.shape()},
         "features": stored.features.to_dict(),
         "user": stored.user,
         "item": stored.item,
@@ -76,11 +79,21 @@ def load_ranker(directory: Path) -> StoredRanker:
             features = Features.from_dict(description["features"])
             user, item, checksum = description["user"], description["item"], description["sha256"]
             rows = {field.name: field.rows for field in features.categorical}
-            check_size(file, weights, (rows[user] + rows[item]) * (spec.embedding_dim * FLOAT_BYTES + COUNT_BYTES))
-            ranker = Ranker.empty(rows[user], rows[item], spec.embedding_dim)
+            shape = dict(description.get("ranker") or _first_kind(spec))
+            kind = RANKERS[shape.pop("kind")]
+            with torch.device("meta"):  # takes no memory
+                tensors = kind.empty(rows[user], rows[item], **shape).state_dict().values()
+            check_size(file, weights, sum(tensor.numel() * tensor.element_size() for tensor in tensors))
+            ranker = kind.empty(rows[user], rows[item], **shape)
         except (KeyError, TypeError, ValueError, RuntimeError, RequestError) as error:
             raise CheckpointError(
                 f"The file {path} does not describe a ranker of this version ({error}): save the model again."
             ) from error
         load_weights(ranker, tensors_of(file, weights, checksum), weights)
     return StoredRanker(ranker=ranker.eval(), spec=spec, features=features, user=user, item=item)
+
+
+def _first_kind(spec: GraphSpec) -> dict[str, Any]:
+    """The ranker of a file of the first version, which knew vectors only."""
+    assert isinstance(spec, LayeredSpec)
+    return {"kind": "vectors", "width": spec.embedding_dim}

@@ -28,7 +28,7 @@ from engine.ranking.config import RankingHyperparameters, RankingReport, Ranking
 from engine.ranking.evaluation import RankingMetrics, evaluate_ranking
 from engine.ranking.interactions import Interactions, read_graph, read_interactions
 from engine.ranking.triples import TripleBatches, Triples
-from models.graph import Graph, GraphModel, GraphSpec, Ranker, build_graph_model
+from models.graph import Graph, GraphModel, GraphSpec, VectorRanker, build_graph_model
 from shunter.errors import RequestError
 
 
@@ -206,7 +206,7 @@ class _Run(TrainingRun[GraphModel, _State, RankingMetrics, RankingReport]):
 
     def _validate(self) -> RankingMetrics:
         self.losses.check(self.state.step)
-        return evaluate_ranking(Ranker.of(self.model), self.data.validation, self.seen, name="validation")
+        return evaluate_ranking(VectorRanker.of(self.model), self.data.validation, self.seen, name="validation")
 
     def _report(self, validation: RankingMetrics) -> RankingReport:
         state = self.state

@@ -77,7 +77,7 @@ def _result_lines(model: str, result: EnsembleResult | TrainedRanker) -> list[tu
         return [
             ("Quality (test)", quality + (left_out if test.left_out else "")),
             *baseline,
-            ("Model", f"{model}, {result.spec.layers} layers of {result.spec.embedding_dim}; {trained}"),
+            ("Model", f"{model}, {result.spec.in_words() or 'the order by popularity'}; {trained}"),
         ]
     return [("Quality (test)", _format_quality(result)), ("Model", f"{model}, {result.kept}: {result.reason}")]
 

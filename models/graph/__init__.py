@@ -1,21 +1,28 @@
 """Graph recommenders: users and items as nodes, what was chosen as edges.
 
-`spec` is what a model is built from, `propagation` sums over neighbours, `model` is what all have in common, and
-`lightgcn`, `sage` and `hetero` are the three; `ranker` scores with the vectors that one of them ended with.
+`spec` is what a model is built from. Some are learned step by step: `propagation` sums over neighbours, `model` is what
+these have in common, and `lightgcn`, `sage` and `hetero` are the three. Others are solved in seconds: `solved` is their
+role, and `popularity`, `itemknn`, `ease` and `ials` play it. `ranker` and `history_rankers` score with what any of them
+ended with.
 """
 
 from models.graph.model import GraphModel
-from models.graph.ranker import Ranker
-from models.graph.registry import GRAPH_FAMILIES, build_graph_model, graph_spec
-from models.graph.spec import Attribute, Graph, GraphSpec
+from models.graph.ranker import Ranker, VectorRanker
+from models.graph.registry import GRAPH_FAMILIES, MODELS, RANKERS, SOLVED, build_graph_model, graph_spec
+from models.graph.spec import Attribute, Graph, GraphSpec, LayeredSpec
 
 __all__ = [
     "GRAPH_FAMILIES",
+    "MODELS",
+    "RANKERS",
+    "SOLVED",
     "Attribute",
     "Graph",
     "GraphModel",
     "GraphSpec",
+    "LayeredSpec",
     "Ranker",
+    "VectorRanker",
     "build_graph_model",
     "graph_spec",
 ]

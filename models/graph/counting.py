@@ -6,8 +6,8 @@ The operators of a step are few and known, but sums along edges are no operator 
 
 from models.counts import MatmulCount, ModelCounts, PrecisionCounts
 from models.graph.model import LayerCounts
-from models.graph.registry import MODELS, check_graph_spec
-from models.graph.spec import Graph, GraphSpec
+from models.graph.registry import MODELS, SOLVED, check_graph_spec
+from models.graph.spec import Graph, GraphSpec, LayeredSpec
 
 FLOAT_BYTES = 4
 ID_BYTES = 8
@@ -31,6 +31,9 @@ def count_graph_model(spec: GraphSpec, graph: Graph, *, negatives: int = 1) -> M
         RequestError: The family is unknown, or a size is below one.
     """
     check_graph_spec(spec)
+    if spec.family in SOLVED:
+        return _count_solved(spec, graph)
+    assert isinstance(spec, LayeredSpec)
     layers = MODELS[spec.family].layer_counts(spec, graph)
     row_bytes = spec.embedding_dim * FLOAT_BYTES
     matrices = sum(inputs * spec.embedding_dim for _, inputs in layers.products)
@@ -62,7 +65,45 @@ def count_graph_model(spec: GraphSpec, graph: Graph, *, negatives: int = 1) -> M
     )
 
 
-def _products(spec: GraphSpec, layers: LayerCounts) -> tuple[MatmulCount, ...]:
+def count_graph_parameters(spec: GraphSpec, graph: Graph) -> int:
+    """Numbers that are learned."""
+    return count_graph_model(spec, graph).parameter_bytes // FLOAT_BYTES
+
+
+def _count_solved(spec: GraphSpec, graph: Graph) -> ModelCounts:
+    """A pass over the graph, in equal parts for each of its edges: there are no steps.
+
+    The products are counted as one of the matrix of all items with the vector of a sample, as long as the arithmetic of
+    the pass asks for.
+    """
+    counts = SOLVED[spec.family].counts(spec, graph)
+    length = max(1, round(counts.flops / (2.0 * graph.edges * graph.items)))
+    product = MatmulCount(count=1, m=1, n=graph.items, k=length, batch_axis="m", half=False)
+    demand = PrecisionCounts(
+        traffic_bytes_per_sample=counts.peak_bytes / graph.edges,
+        traffic_bytes_per_step=0.0,
+        operators_per_step=STEP_OPERATORS,
+        activation_bytes_per_sample=0.0,
+        peak_bytes_per_sample=0.0,
+        peak_bytes_per_step=float(counts.peak_bytes),
+    )
+    return ModelCounts(
+        matmul_flops_per_sample=2.0 * graph.items * length,
+        lookups_per_sample=0.0,
+        lookup_bytes_per_sample=0.0,
+        input_bytes_per_sample=2.0 * ID_BYTES,
+        parameter_bytes=counts.parameters * FLOAT_BYTES,
+        dense_parameter_bytes=counts.parameters * FLOAT_BYTES,
+        optimizer_bytes=0,
+        tables=0,
+        embedding_dim=1,
+        matmuls=(product,),
+        fp32=demand,
+        bf16=demand,
+    )
+
+
+def _products(spec: LayeredSpec, layers: LayerCounts) -> tuple[MatmulCount, ...]:
     """Each product with weights forward, and the two that its gradients take."""
     width = spec.embedding_dim
     return tuple(

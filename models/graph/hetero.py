@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from models.graph.model import INITIAL_DEVIATION, GraphModel, LayerCounts
 from models.graph.propagation import Backend, NeighbourSum, neighbour_sum
-from models.graph.spec import Graph, GraphSpec
+from models.graph.spec import Graph, LayeredSpec
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,7 @@ class RelationalLayer(nn.Module):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeteroSpec(GraphSpec):
+class HeteroSpec(LayeredSpec):
     """A relational convolution."""
 
     family: ClassVar[str] = "hetero"

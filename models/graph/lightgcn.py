@@ -8,11 +8,11 @@ from torch import Tensor
 
 from models.graph.model import GraphModel, LayerCounts
 from models.graph.propagation import Backend, neighbour_sum
-from models.graph.spec import Graph, GraphSpec
+from models.graph.spec import Graph, LayeredSpec
 
 
 @dataclass(frozen=True, kw_only=True)
-class LightGcnSpec(GraphSpec):
+class LightGcnSpec(LayeredSpec):
     """A LightGCN."""
 
     family: ClassVar[str] = "lightgcn"

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from models.graph.propagation import Backend
-from models.graph.spec import Graph, GraphSpec
+from models.graph.spec import Graph, LayeredSpec
 
-Spec = TypeVar("Spec", bound=GraphSpec)
+Spec = TypeVar("Spec", bound=LayeredSpec)
 INITIAL_DEVIATION = 0.1  # of the embeddings, as in LightGCN's own code
 
 
@@ -50,7 +50,7 @@ class GraphModel(nn.Module, ABC, Generic[Spec]):
         items: Embeddings of the items themselves, `[items, dim]`.
     """
 
-    spec_class: ClassVar[type[GraphSpec]]
+    spec_class: ClassVar[type[LayeredSpec]]
 
     def __init__(
         self, spec: Spec, graph: Graph, *, device: str | torch.device = "cpu", backend: Backend = "auto"

@@ -8,6 +8,7 @@ import importlib.util
 import os
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Literal
 
@@ -15,8 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from models.graph.spec import Graph
 from shunter.errors import RequestError
 
+ITEMS_AT_ONCE = 1_024  # whose common users with all items are counted together
 Backend = Literal["auto", "dgl", "torch"]
 
 
@@ -114,6 +117,24 @@ def neighbour_sum(
         if backend == "auto":  # for instance the processor's build of DGL, and vectors on a GPU
             return TorchSum(*edges)
         raise RequestError(f"DGL was not built for the device {device}: install another build or use torch.") from error
+
+
+def co_counts(
+    graph: Graph, device: str | torch.device = "cpu", backend: Backend = "auto"
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """How many users chose both of two items, for some items at a time.
+
+    Returns:
+        The items, int64 `[some]`, and their counts with all items, float32 `[items, some]`.
+    """
+    users, items = graph.edge_users, graph.edge_items
+    to_items = neighbour_sum(users, items, graph.users, graph.items, device=device, backend=backend)
+    for first in range(0, graph.items, ITEMS_AT_ONCE):
+        some = torch.arange(first, min(first + ITEMS_AT_ONCE, graph.items), device=device)
+        here = (items >= first) & (items < first + len(some))
+        chosen = torch.zeros(graph.users, len(some), device=device)
+        chosen[torch.from_numpy(users[here]).to(device), torch.from_numpy(items[here] - first).to(device)] = 1.0
+        yield some, to_items(chosen)
 
 
 def has_dgl() -> bool:

@@ -1,19 +1,28 @@
 """The graph models, by name."""
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
 import torch
 
+from models.graph.ease import Ease
 from models.graph.hetero import Hetero
+from models.graph.history_rankers import DenseHistoryRanker, SparseHistoryRanker
+from models.graph.ials import Ials
+from models.graph.itemknn import ItemKnn
 from models.graph.lightgcn import LightGcn
 from models.graph.model import GraphModel
+from models.graph.popularity import Popularity
 from models.graph.propagation import Backend
+from models.graph.ranker import Ranker, VectorRanker
 from models.graph.sage import Sage
-from models.graph.spec import Graph, GraphSpec
+from models.graph.solved import SolvedModel
+from models.graph.spec import Graph, GraphSpec, LayeredSpec
 from models.spec import nearest
 from shunter.errors import RequestError
 
+# Learned step by step.
 MODELS: dict[str, type[GraphModel[Any]]] = {
     model.spec_class.family: model
     for model in (
@@ -22,24 +31,40 @@ MODELS: dict[str, type[GraphModel[Any]]] = {
         Hetero,
     )
 }
-GRAPH_FAMILIES = tuple(MODELS)
+# Solved at once, in seconds.
+SOLVED: dict[str, type[SolvedModel[Any]]] = {
+    model.spec_class.family: model
+    for model in (
+        Popularity,
+        ItemKnn,
+        Ease,
+        Ials,
+    )
+}
+SPECS: Mapping[str, type[GraphSpec]] = {
+    family: model.spec_class
+    for family, model in (MODELS | SOLVED).items()  # pyright: ignore[reportOperatorIssue]
+}
+GRAPH_FAMILIES = tuple(SPECS)
+RANKERS: dict[str, type[Ranker]] = {
+    ranker.kind: ranker for ranker in (VectorRanker, DenseHistoryRanker, SparseHistoryRanker)
+}
 
 
-def graph_spec(family: str = "lightgcn", **options: int) -> GraphSpec:
+def graph_spec(family: str = "lightgcn", **options: float) -> GraphSpec:
     """The architecture of a graph model with some options, as files have them; what other models read is left out.
 
     Raises:
         RequestError: The family or an option is unknown.
     """
-    if family not in MODELS:
-        raise RequestError(f"Unknown graph model {family!r}: {nearest(family, MODELS)}.")
-    known = {option.name for model in MODELS.values() for option in fields(model.spec_class)}
+    if family not in SPECS:
+        raise RequestError(f"Unknown graph model {family!r}: {nearest(family, SPECS)}.")
+    known = {option.name for spec in SPECS.values() for option in fields(spec)}
     for name in options:
         if name not in known:
             raise RequestError(f"The graph model has no option {name!r}: {nearest(name, known)}.")
-    chosen = MODELS[family].spec_class
-    own = {option.name for option in fields(chosen)}
-    return chosen(**{name: value for name, value in options.items() if name in own})
+    own = {option.name for option in fields(SPECS[family])}
+    return SPECS[family](**{name: value for name, value in options.items() if name in own})
 
 
 def build_graph_model(
@@ -53,7 +78,7 @@ def build_graph_model(
     """Build a model with its initial weights, which are drawn on the CPU from the seed alone.
 
     Args:
-        spec: Architecture.
+        spec: Architecture of a model that is learned step by step.
         graph: Edges.
         seed: Seed of the initial weights.
         device: Device where the model shall lie.
@@ -65,6 +90,7 @@ def build_graph_model(
     """
     check_graph_spec(spec)
     graph.check()
+    assert isinstance(spec, LayeredSpec)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return MODELS[spec.family](spec, graph, device=device, backend=backend)
@@ -74,5 +100,7 @@ def check_graph_spec(spec: GraphSpec) -> None:
     """Raise a `RequestError` for a model that cannot be built."""
     for option in fields(spec):
         value = getattr(spec, option.name)
-        if value < 1:
+        if isinstance(value, int) and value < 1:
             raise RequestError(f"A graph model needs at least one of {option.name}, not {value}: raise it.")
+        if option.name in ("regularization", "unobserved_weight") and value <= 0:
+            raise RequestError(f"A graph model needs a {option.name} above 0, not {value:g}: raise it.")

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from models.graph.model import GraphModel, LayerCounts
 from models.graph.propagation import Backend, neighbour_sum
 from models.graph.sampling import neighbour_sampler
-from models.graph.spec import Graph, GraphSpec
+from models.graph.spec import Graph, LayeredSpec
 
 
 @dataclass(frozen=True, kw_only=True)
-class SageSpec(GraphSpec):
+class SageSpec(LayeredSpec):
     """A GraphSAGE.
 
     Attributes:

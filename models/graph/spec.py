@@ -12,24 +12,36 @@ Side = Literal["user", "item"]
 
 @dataclass(frozen=True, kw_only=True)
 class GraphSpec:
-    """The architecture of one graph recommender: what all have in common. Each model adds its own options in its file.
+    """The architecture of one graph recommender. Each model adds its own options in its file.
 
     `models.graph.registry.graph_spec` builds the spec of a model from its name and options, as files have them.
 
     Attributes:
         family: Name in the registry (`models.graph.registry`).
-        embedding_dim: Width of every node's vector, in every layer.
-        layers: Number of times that vectors pass along the edges.
     """
 
     family: ClassVar[str]
 
-    embedding_dim: int = 64
-    layers: int = 2
-
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return {"family": self.family, **asdict(self)}
+
+    def in_words(self) -> str:
+        """Its options, for a person: `regularization 500`."""
+        return ", ".join(f"{name} {value:g}" for name, value in asdict(self).items())
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayeredSpec(GraphSpec):
+    """What the models have in common in which vectors pass along the edges.
+
+    Attributes:
+        embedding_dim: Width of every node's vector, in every layer.
+        layers: Number of times that vectors pass along the edges.
+    """
+
+    embedding_dim: int = 64
+    layers: int = 2
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from engine.data.dataset import Dataset
 from engine.ranking.evaluation import UserFigures, mean_interval
 from engine.ranking.result import TrainedRanker
-from models.graph import Graph
+from models.graph import MODELS, Graph
 from models.graph.counting import count_graph_model
 
 MIB = 2**20
@@ -13,7 +13,8 @@ LIMITS = (
     "A score says where an item ranks among those of the same user; it is no probability, so that it has no "
     "calibration, and scores of different users do not compare.",
     "A user without a positive in training, or unknown, gets the items by their popularity.",
-    "An item that training did not know ranks last; one that nobody chose is scored by its own embedding.",
+    "An item that training did not know ranks last; one that nobody chose is scored by its own embedding, or 0 where "
+    "items are weighed against each other.",
     "What a user chose in training or validation is not ranked in these figures; nothing keeps it out of a prediction.",
 )
 
@@ -34,7 +35,7 @@ def ranking_card(trained: TrainedRanker, dataset: Dataset, graph: Graph, figures
         _table(_quality(trained, figures)),
         "## Architecture",
         _table([(name, str(value)) for name, value in trained.spec.to_dict().items()]),
-        "Score: product of the final vectors of user and item; `models/graph` holds the formula of each family.",
+        "How it scores an item for a user, the file of the family in `models/graph` says.",
         "## Demand",
         _table(_demand(trained, graph)),
         "## Training",
@@ -82,13 +83,18 @@ def _training(trained: TrainedRanker) -> list[tuple[str, str]]:
     joules = "unavailable" if energy.joules is None else f"{energy.joules:,.0f} J, {energy.method}"
     return [
         ("placement", trained.placement.label),
-        *((name, f"{value:g}") for name, value in trained.hyperparameters.to_dict().items()),
+        *((name, f"{value:g}") for name, value in _learned_with(trained).items()),
         ("epochs, the best", f"{len(trained.history)}, {trained.best_epoch}"),
         ("ended by", trained.stopped_because),
         ("seed", str(trained.schedule.seed)),
         ("wall clock, measured", f"{trained.train_seconds:.1f} s"),
         ("energy", joules),
     ]
+
+
+def _learned_with(trained: TrainedRanker) -> dict[str, float]:
+    """What is solved has nothing but its architecture."""
+    return trained.hyperparameters.to_dict() if trained.spec.family in MODELS else {}
 
 
 def _data(dataset: Dataset, graph: Graph) -> list[tuple[str, str]]:

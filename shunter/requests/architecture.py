@@ -35,7 +35,7 @@ def _checked_entries(entries: tuple[str, ...]) -> tuple[str, ...]:
 
 # What a form offers; `models.names` knows what they are.
 MODELS = ("dlrm", "dnn", "deepfm", "dcnv2", "finalmlp", "dhen", "dmt", "sequence", "lr", "fm", "auto")
-GRAPH_MODELS = ("lightgcn", "sage", "hetero")
+GRAPH_MODELS = ("lightgcn", "sage", "hetero", "popularity", "itemknn", "ease", "ials")
 
 
 class ModelRequest(Group, frozen=True, title="Model"):
@@ -45,8 +45,8 @@ class ModelRequest(Group, frozen=True, title="Model"):
         default="dlrm",
         description="Model family: dlrm, dnn, deepfm, dcnv2, finalmlp, dhen, dmt or sequence; lr or fm, a "
         "logistic regression or a factorisation machine; or auto, which lets tuning choose among the first six; or, to "
-        "rank items along a graph, lightgcn, sage or hetero, which is trained once, whatever --trials and "
-        "--ensemble-size say.",
+        "rank items along a graph: lightgcn, sage or hetero, which are trained, or popularity, itemknn, ease or ials, "
+        "which are solved in seconds; each is trained once, whatever --trials and --ensemble-size say.",
         json_schema_extra={"enum": [*MODELS, *GRAPH_MODELS]},
     )
     towers: int | None = Field(

@@ -20,7 +20,8 @@ from engine.ranking.storage import StoredRanker, load_ranker, save_ranker
 from engine.ranking.trainer import RankingData
 from engine.results import EpochReport, TrainResult
 from engine.trained_model import Trained, TrainedModel
-from models.graph import GraphSpec, Ranker
+from models.graph import MODELS, GraphModel, GraphSpec, VectorRanker
+from models.graph.counting import count_graph_parameters
 from reporting.card.ranking import ranking_card
 from tasks.train.progress import TrainingProgress
 from tracking.convention import Values, epoch_metrics, model_params, quality_metrics, schedule_params
@@ -42,6 +43,11 @@ class Kind(ABC):
 
     def __init__(self, job: TrainingJob[Any, Any, Any]) -> None:
         self.job = job
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether its steps teach what later ones take."""
+        return True
 
     def load(self) -> None:
         """Read what it is trained on, before anything is measured."""
@@ -125,6 +131,11 @@ class GraphKind(Kind):
         """The graph, and the validation part."""
         return RankingData.of(self.job.dataset)
 
+    @property
+    def has_steps(self) -> bool:
+        """What is solved has none."""
+        return self.job.spec.family in MODELS
+
     def load(self) -> None:
         """Read the graph."""
         _ = self.data
@@ -147,11 +158,11 @@ class GraphKind(Kind):
         return ranking_epoch_metrics(report)
 
     def save(self, result: TrainResult[Any, Any, Any], directory: Path) -> dict[str, Any]:
-        """Write the vectors, and score the files themselves on the test part: they are what will be registered."""
+        """Write the ranker, and score the files themselves on the test part: they are what will be registered."""
         dataset = self.job.dataset
         user, item = sides(dataset)
         with applied(self.job.execution):  # as in training: other threads would round otherwise
-            ranker = Ranker.of(result.model)
+            ranker = VectorRanker.of(result.model) if isinstance(result.model, GraphModel) else result.model
         save_ranker(
             StoredRanker(ranker=ranker, spec=self.job.spec, features=dataset.features, user=user, item=item), directory
         )
@@ -162,7 +173,7 @@ class GraphKind(Kind):
         return {
             "test": self._test.mean(),
             "popularity": evaluate_users(kept.by_popularity(), test, seen, name="test").mean(),
-            "parameters": sum(parameter.numel() for parameter in result.model.parameters()),
+            "parameters": count_graph_parameters(self.job.spec, self.data.graph),
         }
 
     def quality(self, trained: TrainedRanker) -> list[tuple[Values, int | None]]:

@@ -103,11 +103,12 @@ def train_to_the_end(
         )
         if run:
             log_result(run, trained, kind)
-            lesson.log(run, trained, learns_steps=adaptation is None or adaptation.placement == placement)
+            is_as_placed = adaptation is None or adaptation.placement == placement
+            lesson.log(run, trained, learns_steps=kind.has_steps and is_as_placed)
         if parent_run_id:
             kind.publish(trained, parent_run_id)
     trained.save()
-    shutil.rmtree(checkpoints)
+    shutil.rmtree(checkpoints, ignore_errors=True)  # what is solved has none
     energy_path.unlink(missing_ok=True)
     return trained
 

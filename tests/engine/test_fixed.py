@@ -8,7 +8,7 @@ import pytest
 from engine.config import Hyperparameters
 from engine.fixed import OWN_OPTIONS, Fixed, check_fixed, read_fixed
 from engine.ranking.config import RankingHyperparameters
-from models.graph import GRAPH_FAMILIES, graph_spec
+from models.graph import GRAPH_FAMILIES, MODELS, SOLVED, graph_spec
 from models.names import AUTO_FAMILIES
 from models.registry import FAMILIES
 from shunter.errors import RequestError
@@ -21,7 +21,7 @@ def as_text(value: object) -> str:
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-@pytest.mark.parametrize("family", [*FAMILIES, *GRAPH_FAMILIES])
+@pytest.mark.parametrize("family", [*FAMILIES, *MODELS])
 def test_every_field_can_be_given_and_comes_back_as_it_is(family: str) -> None:
     is_graph = family in GRAPH_FAMILIES
     spec = graph_spec(family) if is_graph else FAMILIES[family].spec()
@@ -32,6 +32,16 @@ def test_every_field_can_be_given_and_comes_back_as_it_is(family: str) -> None:
         part, value = (spec, "architecture") if hasattr(spec, name) else (rates, "learning")
         expected = getattr(part, name)
         assert getattr(read_fixed(family, [f"{name}={as_text(expected)}"]), value) == {name: expected}, name
+
+
+@pytest.mark.parametrize("family", SOLVED)
+def test_of_what_is_solved_only_its_own_fields_can_be_given(family: str) -> None:
+    spec = graph_spec(family)
+    for option in fields(spec):
+        expected = getattr(spec, option.name)
+        assert read_fixed(family, [f"{option.name}={expected}"]).architecture == {option.name: expected}
+    with pytest.raises(RequestError, match="no field learning_rate"):
+        read_fixed(family, ["learning_rate=0.1"])
 
 
 def test_values_are_of_the_type_of_their_field() -> None:

@@ -21,7 +21,7 @@ from engine.ranking.storage import StoredRanker, save_ranker
 from engine.ranking.trainer import RankingData, train_ranking
 from models.ensemble import Ensemble
 from models.graph import graph_spec
-from models.graph.ranker import Ranker
+from models.graph.ranker import VectorRanker
 from models.registry import model_spec
 from shunter.requests import TrainRequest
 from tests.golden.homes import at_home
@@ -108,7 +108,9 @@ def _save_ranker(dataset: Dataset, folder: Path) -> None:
     spec = graph_spec(embedding_dim=4, layers=2)
     result = train_ranking(TrainingJob(data, spec, RankingHyperparameters(), EXECUTION, SCHEDULE))
     user, item = sides(dataset)
-    stored = StoredRanker(ranker=Ranker.of(result.model), spec=spec, features=dataset.features, user=user, item=item)
+    stored = StoredRanker(
+        ranker=VectorRanker.of(result.model), spec=spec, features=dataset.features, user=user, item=item
+    )
     save_ranker(stored, folder)
 
 

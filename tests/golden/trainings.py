@@ -26,7 +26,7 @@ from engine.ranking.trainer import train_ranking
 from engine.results import TrainResult
 from hardware.types import Placement
 from models.graph import GraphSpec, graph_spec
-from models.graph.ranker import Ranker
+from models.graph.ranker import VectorRanker
 from models.registry import model_spec
 from models.spec import ModelSpec
 from tests.engine.loop.test_sequence import write_sessions
@@ -182,7 +182,7 @@ def ranking_outcome(result: RankingResult) -> dict[str, Any]:
         {"step": one.step, "train_loss": one.train_loss, "ndcg20": one.validation.ndcg20} for one in result.history
     ]
     return {
-        "weights": hash_of(dict(Ranker.of(result.model).state_dict())),
+        "weights": hash_of(dict(VectorRanker.of(result.model).state_dict())),
         "epochs": epochs,
         "best_epoch": result.best_epoch,
         "samples_seen": result.samples_seen,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from engine.ranking import evaluation
 from engine.ranking.evaluation import evaluate_ranking, first_items, mean_interval
 from engine.ranking.interactions import Interactions
-from models.graph import Ranker
+from models.graph import VectorRanker
 from shunter.errors import DataError
 
 USERS, ITEMS = 6, 30
@@ -23,10 +23,10 @@ def pairs_of(pairs: set[tuple[int, int]]) -> Interactions:
     return Interactions.of(users, items)
 
 
-def ranker_of(scores: torch.Tensor) -> Ranker:
+def ranker_of(scores: torch.Tensor) -> VectorRanker:
     """Scores any matrix: each item's vector is its column, each user's a unit vector."""
     ones = torch.ones(max(scores.shape), dtype=torch.int64)
-    return Ranker(torch.eye(len(scores)), scores.T.contiguous(), ones[: len(scores)], ones[: scores.shape[1]])
+    return VectorRanker(torch.eye(len(scores)), scores.T.contiguous(), ones[: len(scores)], ones[: scores.shape[1]])
 
 
 def oracle(scores: torch.Tensor, chosen: set[tuple[int, int]], seen: set[tuple[int, int]]) -> tuple[float, float]:

@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.graph import GRAPH_FAMILIES, Graph, GraphModel, build_graph_model, graph_spec
+from models.graph import MODELS, Graph, GraphModel, build_graph_model, graph_spec
 from models.graph.counting import count_graph_model
 from models.graph.hetero import Hetero, RelationalLayer
 from models.graph.sage import Sage
 from shunter.errors import DataError, RequestError
 from tests.models.graph.graphs import random_graph
 
-every_family = pytest.mark.parametrize("family", GRAPH_FAMILIES)
+every_family = pytest.mark.parametrize("family", MODELS)
 
 
 def adjacency(graph: Graph) -> Tensor:

@@ -20,7 +20,7 @@ from engine.ranking.result import TrainedRanker
 from engine.ranking.storage import load_ranker
 from hardware.types import Placement
 from ingestion.request import ingest_request
-from models.graph import GRAPH_FAMILIES, graph_spec
+from models.graph import MODELS, SOLVED, graph_spec
 from planner.describe import describe
 from shunter.errors import CheckpointError, DataError
 from shunter.requests import TrainRequest
@@ -158,7 +158,7 @@ def test_an_interrupted_training_goes_on_where_it_stopped(dataset: Dataset, tmp_
     assert [report.train_loss for report in resumed.history] == [report.train_loss for report in whole.history]
 
 
-@pytest.mark.parametrize("family", GRAPH_FAMILIES)
+@pytest.mark.parametrize("family", MODELS)
 def test_the_selector_is_told_what_a_step_asks_for(family: str, dataset: Dataset) -> None:
     workload = describe(dataset, graph_spec(family=family, layers=2))
     edges = len(read_interactions(dataset, "train"))
@@ -178,3 +178,22 @@ def test_a_split_by_time_without_known_users_is_said(request_of, tmp_path: Path)
     dataset, _ = ingest_request(request)
     with pytest.raises(DataError, match="leave out time in the schema"):
         train(dataset, tmp_path / "model")
+
+
+@pytest.mark.parametrize("family", SOLVED)
+def test_what_is_solved_goes_from_raw_rows_to_a_champion_too(
+    family: str, dataset: Dataset, request_of, tmp_path: Path
+) -> None:
+    parent = start_run_tree(request_of(), dataset)
+    job = TrainingJob(dataset, graph_spec(family), LEARNED_WITH, execution_of(PLACEMENT), SCHEDULE)
+    trained: TrainedRanker = train_to_the_end(job, PLACEMENT, tmp_path / "model", parent_run_id=parent)
+    assert train_to_the_end(job, PLACEMENT, tmp_path / "model") == trained
+    assert describe(dataset, job.spec).train_samples == len(read_interactions(dataset, "train"))
+    run = MlflowClient(tracking_uri()).get_run(trained.run_id or "")
+    assert run.data.metrics["quality.test.ndcg20"] == pytest.approx(trained.test.ndcg20)
+    assert "model.learning_rate" not in run.data.params
+    register_model(parent, dataset, trained.directory, family, metrics={})
+    rows = clicks().loc[lambda frame: frame["who"] != "user loner", ["who", "what", "genre"]]
+    scores = np.asarray(load_champion(family).predict(rows))
+    own = np.array([int(who[5:]) % 3 == int(genre[-1]) for who, genre in zip(rows["who"], rows["genre"], strict=True)])
+    assert family == "popularity" or scores[own].mean() > scores[~own].mean()

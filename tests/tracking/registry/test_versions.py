@@ -13,7 +13,7 @@ from engine.data.dataset import Dataset
 from engine.ranking.storage import StoredRanker, save_ranker
 from ingestion.request import ingest_request
 from models.graph import graph_spec
-from models.graph.ranker import Ranker
+from models.graph.ranker import VectorRanker
 from models.registry import build_model, model_spec
 from shunter.errors import CheckpointError, RequestError
 from shunter.requests import TrainRequest
@@ -110,7 +110,7 @@ def test_a_graph_model_is_put_back_as_well(
 ) -> None:
     request, dataset = request_and_data
     spec, rows = graph_spec("lightgcn"), dataset.features.table_rows[0]
-    ranker = Ranker.empty(rows, rows, spec.embedding_dim)
+    ranker = VectorRanker.empty(rows, rows, width=64)
     for _ in range(2):
         stored = StoredRanker(ranker=ranker, spec=spec, features=dataset.features, user="user", item="user")
         save_ranker(stored, tmp_path / "model")

@@ -1,0 +1,107 @@
+"""Implicit ALS (Hu, Koren and Volinsky, "Collaborative Filtering for Implicit Feedback Datasets", ICDM 2008).
+
+Loss and defaults follow Rendle, Krichene, Zhang and Koren, "Revisiting the Performance of iALS on Item Recommendation
+Benchmarks", RecSys 2022.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.graph.ranker import Ranker, VectorRanker
+from models.graph.solved import SolveCounts, SolvedModel
+from models.graph.spec import Graph, GraphSpec
+
+INITIAL_DEVIATION = 0.1  # of a score: each value of a vector starts with it over the root of the width
+SOLVED_AT_ONCE = 1_024  # nodes whose matrices lie in memory together
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class IalsSpec(GraphSpec):
+    """An implicit ALS.
+
+    Attributes:
+        embedding_dim: Width of the vectors.
+        regularization: Share of the squared vectors in the loss, times what each node's terms weigh together.
+        unobserved_weight: Weight of every pair in the loss, as one that was not chosen.
+    """
+
+    family: ClassVar[str] = "ials"
+
+    embedding_dim: int = 64
+    regularization: float = 0.003
+    unobserved_weight: float = 0.1
+
+
+class Ials(SolvedModel[IalsSpec]):
+    """A vector for each user and item, found by least squares, one side after the other.
+
+    The loss is `sum over chosen (u, i) of (w_u h_i - 1)^2 + a * sum over all (u, i) of (w_u h_i)^2 + regularisation`
+    (equations 1 to 4), in which the squares of a user's vector weigh `regularization * (chosen items + a * items)`, and
+    those of an item likewise (equation 5 with the exponent 1).
+    """
+
+    spec_class = IalsSpec
+    is_iterative = True
+
+    @classmethod
+    def rankers(cls, spec: IalsSpec, graph: Graph, *, seed: int, device: torch.device) -> Iterator[Ranker]:
+        """The vectors after each pass over users and items, without an end."""
+        random = torch.Generator().manual_seed(seed)
+        deviation = INITIAL_DEVIATION / spec.embedding_dim**0.5
+        items = deviation * torch.randn(graph.items, spec.embedding_dim, generator=random)
+        items[0] = 0.0  # of the unknown item nothing is known
+        items = items.to(device)
+        degrees = [torch.from_numpy(counts).to(device) for counts in (graph.user_degrees(), graph.item_degrees())]
+        of_users = _neighbours(graph.edge_users, graph.edge_items, device)
+        of_items = _neighbours(graph.edge_items, graph.edge_users, device)
+        while True:
+            users = solve_side(items, of_users, degrees[0], spec)
+            items = solve_side(users, of_items, degrees[1], spec)
+            yield VectorRanker(users, items, *degrees)
+
+    @classmethod
+    def counts(cls, spec: IalsSpec, graph: Graph) -> SolveCounts:
+        """The matrix of each node from its edges, and its factorisation."""
+        nodes, width = graph.users + graph.items, spec.embedding_dim
+        return SolveCounts(
+            flops=4.0 * graph.edges * width**2 + nodes * width**3 / 3,
+            parameters=nodes * width,
+            peak_bytes=FLOAT_BYTES * (4 * nodes * width + 3 * SOLVED_AT_ONCE * width**2) + 32 * graph.edges,
+        )
+
+
+def solve_side(others: Tensor, neighbours: Tensor, degrees: Tensor, spec: IalsSpec) -> Tensor:
+    """The vectors of one side that minimise the loss while those of the other side stay; zero without an edge.
+
+    Args:
+        others: Vectors of the other side, `[others, dim]`; those of unknown nodes are zero.
+        neighbours: The nodes of the other side that each one has an edge to, one after another, `[edges]`.
+        degrees: How many each has, `[nodes]`.
+        spec: Weights of the loss.
+    """
+    width = others.shape[1]
+    all_pairs = spec.unobserved_weight * (others.T @ others)
+    decay = spec.regularization * (degrees + spec.unobserved_weight * len(others))
+    found = others.new_zeros(len(degrees), width)
+    ends = degrees.cumsum(0).tolist()
+    known = degrees.nonzero().flatten()
+    for nodes in known.split(SOLVED_AT_ONCE):
+        matrices, right = others.new_empty(len(nodes), width, width), others.new_empty(len(nodes), width)
+        for row, node in enumerate(nodes.tolist()):
+            chosen = others[neighbours[ends[node - 1] if node else 0 : ends[node]]]
+            torch.mm(chosen.T, chosen, out=matrices[row])
+            torch.sum(chosen, 0, out=right[row])
+        matrices += all_pairs
+        matrices.diagonal(dim1=1, dim2=2).add_(decay[nodes, None])
+        found[nodes] = torch.cholesky_solve(right[:, :, None], torch.linalg.cholesky(matrices)).squeeze(2)
+    return found
+
+
+def _neighbours(own: np.ndarray, others: np.ndarray, device: torch.device) -> Tensor:
+    return torch.from_numpy(others[np.argsort(own, kind="stable")]).to(device)

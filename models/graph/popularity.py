@@ -1,0 +1,37 @@
+"""The items by how many chose them: what every other ranking has to beat."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from models.graph.ranker import Ranker, popularity_ranker
+from models.graph.solved import SolveCounts, SolvedModel
+from models.graph.spec import Graph, GraphSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class PopularitySpec(GraphSpec):
+    """The order by popularity, of which nothing is chosen."""
+
+    family: ClassVar[str] = "popularity"
+
+
+class Popularity(SolvedModel[PopularitySpec]):
+    """The same order for every user."""
+
+    spec_class = PopularitySpec
+
+    @classmethod
+    def rankers(cls, spec: PopularitySpec, graph: Graph, *, seed: int, device: torch.device) -> Iterator[Ranker]:
+        """One, from one count."""
+        degrees = (torch.from_numpy(counts).to(device) for counts in (graph.user_degrees(), graph.item_degrees()))
+        yield popularity_ranker(*degrees)
+
+    @classmethod
+    def counts(cls, spec: PopularitySpec, graph: Graph) -> SolveCounts:
+        """A count of the edges."""
+        return SolveCounts(
+            flops=float(graph.edges), parameters=graph.items, peak_bytes=16 * (graph.users + graph.items)
+        )

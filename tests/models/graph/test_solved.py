@@ -1,0 +1,151 @@
+"""Each solved model against its definition, computed in another way; and what it costs."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics.pairwise import cosine_similarity
+
+from models.graph import RANKERS, SOLVED, Graph, GraphSpec, Ranker, graph_spec, history_rankers
+from models.graph.counting import count_graph_model
+from models.graph.ials import IalsSpec, solve_side
+from models.graph.registry import check_graph_spec
+from shunter.errors import RequestError, TooLargeError
+from tests.models.graph.graphs import random_graph
+
+CPU = torch.device("cpu")
+every_family = pytest.mark.parametrize("family", SOLVED)
+
+
+def solved(spec: GraphSpec, graph: Graph) -> Ranker:
+    return next(SOLVED[spec.family].rankers(spec, graph, seed=0, device=CPU))
+
+
+def chosen(graph: Graph) -> np.ndarray:
+    """`[users, items]`, a one for each edge."""
+    matrix = np.zeros((graph.users, graph.items))
+    matrix[graph.edge_users, graph.edge_items] = 1
+    return matrix
+
+
+def known_scores(ranker: Ranker, graph: Graph) -> np.ndarray:
+    """Of users and items with an edge or without one, the unknown item left out."""
+    users = np.flatnonzero(graph.user_degrees())
+    return ranker.all_scores(torch.from_numpy(users)).numpy()[:, 1:]
+
+
+def test_ease_is_the_ridge_regression_of_each_item_on_all_others() -> None:
+    graph = random_graph(users=30, items=12, edges=120)
+    matrix, expected = chosen(graph), np.zeros((12, 12))
+    for item in range(12):
+        others = [one for one in range(12) if one != item]
+        gram = matrix[:, others].T @ matrix[:, others] + 3.0 * np.eye(11)
+        expected[others, item] = np.linalg.solve(gram, matrix[:, others].T @ matrix[:, item])
+    found = known_scores(solved(graph_spec("ease", regularization=3.0), graph), graph)
+    np.testing.assert_allclose(found, (matrix @ expected)[graph.user_degrees() > 0][:, 1:], atol=1e-5)
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+@pytest.mark.parametrize(("neighbours", "shrinkage"), [(3, 0.0), (100, 0.0), (100, 5.0)])
+def test_itemknn_adds_up_the_cosines_of_an_items_nearest_neighbours(
+    neighbours: int, shrinkage: float, is_large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history_rankers, "MOST_CELLS", 0 if is_large else 1_000)
+    graph = random_graph(users=200, items=10, edges=800)
+    matrix = chosen(graph)
+    similar = cosine_similarity(matrix.T)
+    if shrinkage:
+        norms = np.linalg.norm(matrix, axis=0)
+        similar = matrix.T @ matrix / (np.outer(norms, norms) + shrinkage)
+    np.fill_diagonal(similar, 0.0)
+    for item in range(10):
+        weakest = np.argsort(-similar[:, item])[neighbours:]
+        similar[weakest, item] = 0.0
+    found = known_scores(solved(graph_spec("itemknn", neighbours=neighbours, shrinkage=shrinkage), graph), graph)
+    np.testing.assert_allclose(found, (matrix @ similar)[graph.user_degrees() > 0][:, 1:], atol=1e-5)
+
+
+def ials_loss(users: torch.Tensor, items: torch.Tensor, graph: Graph, spec: IalsSpec) -> torch.Tensor:
+    """As the paper writes it, over all pairs of known nodes."""
+    scores, likes = users @ items.T, torch.from_numpy(chosen(graph))
+    count = torch.tensor([graph.users, graph.items])
+    decays = [
+        (squares.square().sum(1) * (likes.sum(axis) + spec.unobserved_weight * count[axis])).sum()
+        for squares, axis in ((users, 1), (items, 0))
+    ]
+    explicit = (likes * (scores - 1).square()).sum()
+    return explicit + spec.unobserved_weight * scores.square().sum() + spec.regularization * (decays[0] + decays[1])
+
+
+def test_a_side_of_ials_is_where_the_gradient_of_its_loss_is_zero() -> None:
+    graph, spec = random_graph(users=20, items=9, edges=60), IalsSpec(embedding_dim=4, unobserved_weight=0.3)
+    items = torch.randn(9, 4, dtype=torch.float64)
+    neighbours, degrees = torch.from_numpy(graph.edge_items), torch.from_numpy(graph.user_degrees())
+    users = solve_side(items, neighbours, degrees, spec).double().requires_grad_()
+    ials_loss(users, items, graph, spec).backward()
+    assert users.grad is not None
+    assert users.grad[degrees > 0].abs().max().item() < 1e-4
+    assert not users[degrees == 0].any()
+
+
+def test_each_pass_of_ials_lowers_its_loss() -> None:
+    graph, spec = random_graph(users=40, items=15, edges=200), graph_spec("ials", embedding_dim=4)
+    assert isinstance(spec, IalsSpec)
+    rankers = SOLVED["ials"].rankers(spec, graph, seed=1, device=CPU)
+    losses = []
+    for _ in range(4):
+        ranker = next(rankers)
+        losses.append(ials_loss(ranker.user_vectors, ranker.item_vectors, graph, spec).item())  # pyright: ignore
+    assert losses == sorted(losses, reverse=True)
+
+
+@every_family
+def test_pairs_are_scored_as_in_the_whole_matrix(family: str) -> None:
+    graph = random_graph(users=300, items=7, edges=700)
+    ranker = solved(graph_spec(family, embedding_dim=4), graph)
+    users, items = torch.cartesian_prod(torch.arange(300), torch.arange(7)).T
+    torch.testing.assert_close(ranker(users, items), ranker.all_scores(torch.arange(300)).flatten())
+
+
+@every_family
+def test_users_without_an_edge_get_the_order_by_popularity(family: str) -> None:
+    graph = random_graph()
+    ranker = solved(graph_spec(family, embedding_dim=4), graph)
+    expected = ranker.by_popularity().all_scores(torch.tensor([0, 1]))
+    torch.testing.assert_close(ranker.all_scores(torch.tensor([0, 1])), expected)
+
+
+@every_family
+def test_what_it_holds_can_be_made_room_for(family: str) -> None:
+    ranker = solved(graph_spec(family, embedding_dim=4), random_graph())
+    room = RANKERS[ranker.kind].empty(9, 7, **ranker.shape())
+    room.load_state_dict(ranker.state_dict())
+    users = torch.arange(9)
+    assert torch.equal(room.all_scores(users), ranker.all_scores(users))
+
+
+def test_ease_is_refused_where_it_does_not_fit_and_something_cheaper_is_named() -> None:
+    graph, ease = random_graph(), graph_spec("ease")
+    SOLVED["ease"].check_fits(ease, graph, 3 * 7 * 7 * 8)
+    with pytest.raises(TooLargeError, match=r"takes 1,176 bytes for 7 items .* 1,175 bytes .*: use itemknn"):
+        SOLVED["ease"].check_fits(ease, graph, 3 * 7 * 7 * 8 - 1)
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [("ease", {"regularization": 0.0}), ("ials", {"unobserved_weight": 0.0}), ("itemknn", {"neighbours": 0})],
+)
+def test_options_that_make_no_model_are_refused(family: str, options: dict) -> None:
+    with pytest.raises(RequestError, match=next(iter(options))):
+        check_graph_spec(graph_spec(family, **options))
+
+
+@settings(max_examples=20, deadline=None)
+@given(users=st.integers(4, 40), items=st.integers(4, 40), family=st.sampled_from(sorted(SOLVED)))
+def test_the_counts_of_all_edges_are_those_of_a_pass(users: int, items: int, family: str) -> None:
+    graph, spec = random_graph(users=users, items=items, edges=200), graph_spec(family)
+    whole, sample = SOLVED[family].counts(spec, graph), count_graph_model(spec, graph)
+    one_more = 2.0 * graph.items * graph.edges  # the length of the product is a whole number, one at least
+    assert abs(sample.matmul_flops_per_sample * graph.edges - whole.flops) <= one_more
+    assert sample.fp32.peak_bytes_per_step == whole.peak_bytes
