@@ -113,7 +113,8 @@ def check(sections: Mapping[str, Section], results: Mapping[str, Mapping[str, An
 
 
 def render(sections: Mapping[str, Section], results: Mapping[str, Mapping[str, Any]]) -> str:
-    """The page."""
+    """The page; a benchmark whose result nobody has published yet is not on it."""
+    sections = {name: section for name, section in sections.items() if name in results}
     check(sections, results)
     contents = "\n".join(f"- [{section.title}](#{_anchor(section.title)})" for section in sections.values())
     parts = (_render_section(name, section, results[name]) for name, section in sections.items())

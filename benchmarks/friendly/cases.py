@@ -154,8 +154,8 @@ def command_lines() -> Iterator[Case]:
     yield Case("--quick", "There is no option --quick in `shunter`")
 
 
-def requests() -> Iterator[Case]:
-    """Options that contradict each other, or mean nothing."""
+def objectives() -> Iterator[Case]:
+    """What should be needed least of, and what that requires."""
     yield from (
         Case("train --max-cost 3", "--max-cost requires the price of this machine: add --price-per-hour or --prices"),
         Case("train --objective cost", "add --price-per-hour or --prices"),
@@ -166,11 +166,16 @@ def requests() -> Iterator[Case]:
         Case("train --objective energy=inf", "must be positive"),
         Case("train --objective time=fast", "is not a number"),
         Case("train --objective ''", "is unknown, use one of"),
+    )
+
+
+def contradictions() -> Iterator[Case]:
+    """Options that contradict each other, or have no effect alone."""
+    yield from (
         Case("train --min-auc-probability 0.9", "has no effect without --min-auc"),
         Case("train --towers 2", "--towers 2 has no effect without --model dmt"),
         Case("train --cluster-resource gpu", "--cluster-resource gpu has no effect without --cluster"),
         Case("train --cluster auto --processes 2", "leave it out with --cluster auto"),
-        Case("train --cluster ''", "--cluster is '': give a text of at least 1 character"),
         Case("train --search-minutes 90 --max-hours 1", "--search-minutes 90 is more than --max-hours 1"),
         Case("train --search-kwh 2 --max-kwh 1", "--search-kwh 2 is more than --max-kwh 1"),
         Case(
@@ -178,13 +183,26 @@ def requests() -> Iterator[Case]:
         ),
         Case("train --search-method dnas --search-space settings", "--search-method dnas searches an architecture"),
         Case("train --search-space architecture --model dcnv2", "for --model dlrm only, not dcnv2"),
-        Case("train --search-storage postgresql://a:b@c/d", "set a variable to the address and give its name"),
+    )
+
+
+def lists() -> Iterator[Case]:
+    """Several values in one text."""
+    yield from (
         Case("train --batch-sizes big", "'big' is no list of batch sizes"),
         Case("train --batch-sizes 0", "is no list of batch sizes"),
         Case("train --batch-sizes 64,,128", "is no list of batch sizes"),
         Case("train --task-weights click", "is no weight of a label"),
         Case("train --task-weights click=-1", "is no weight of a label"),
         Case("train --task-weights a=1,a=2", "is no weight of a label"),
+    )
+
+
+def names() -> Iterator[Case]:
+    """Names of models, of what is registered, and of what is chosen among."""
+    yield from (
+        Case("train --cluster ''", "--cluster is '': give a text of at least 1 character"),
+        Case("train --search-storage postgresql://a:b@c/d", "set a variable to the address and give its name"),
         Case("train --register-as ''", "--register-as is '': give a text of at least 1 character"),
         Case("train --register-as a/b", "--register-as a/b: give a name without / and :"),
         Case("train --register-as a:b", "--register-as a:b: give a name without / and :"),
@@ -194,13 +212,23 @@ def requests() -> Iterator[Case]:
         Case("tune --model bert", "Unknown model family 'bert'"),
         Case("select --model xgboost", "Unknown model family 'xgboost'"),
         Case("nightly --model dcn", "Unknown model family 'dcn': use 'dcnv2'"),
+        Case("nightly --register-as a/b", "--register-as a/b: give a name without / and :"),
+        Case("select --offers ''", "--offers is '': give a text of at least 1 character"),
+    )
+
+
+def nights() -> Iterator[Case]:
+    """The day of a night."""
+    yield from (
         Case("nightly --day yesterday", "--day is yesterday: give a date such as 2026-03-09"),
         Case("nightly --day 2026-02-30", "--day is '2026-02-30': give a date such as 2026-03-09"),
         Case("nightly --timezone Mars/Base", "no such time zone, use a name such as Europe/Berlin or UTC"),
-        Case("nightly --register-as a/b", "--register-as a/b: give a name without / and :"),
-        Case("select --offers ''", "--offers is '': give a text of at least 1 character"),
-        Case("train --grid none.csv", "none.csv"),
-        Case("train --grid -5", "-5"),
+    )
+
+
+def price_files() -> Iterator[Case]:
+    """Files of prices."""
+    yield from (
         Case(
             "train --prices none.yaml", r"prices none.yaml cannot be read \(No such file or directory\): name another"
         ),
@@ -222,6 +250,14 @@ def requests() -> Iterator[Case]:
         ),
         Case("train --prices p.yaml", "prices p.yaml is ", {"p.yaml": b"\xff\xfe\x00"}),
         Case("train --prices p.yaml", "prices p.yaml ", {"p.yaml": "- 3"}),
+    )
+
+
+def grids() -> Iterator[Case]:
+    """Carbon intensities."""
+    yield from (
+        Case("train --grid none.csv", "none.csv"),
+        Case("train --grid -5", "-5"),
         Case("train --grid grid.csv", "grid.csv", {"grid.csv": "hour,grams\n0,1\n"}),
         Case("train --grid grid.csv", "grid.csv", {"grid.csv": "hour,grams_per_kwh\n0,much\n"}),
         Case("train --grid grid.csv", "grid.csv", {"grid.csv": "hour,grams_per_kwh\n25,3\n"}),
@@ -439,5 +475,6 @@ def surroundings() -> Iterator[Case]:
 
 def cases() -> list[Case]:
     """All of them."""
-    groups = (options, command_lines, requests, job_files, schemas, logs, models, surroundings)
+    requests = (objectives, contradictions, lists, names, nights, price_files, grids)
+    groups = (options, command_lines, *requests, job_files, schemas, logs, models, surroundings)
     return [case for group in groups for case in group()]

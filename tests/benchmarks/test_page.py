@@ -45,6 +45,23 @@ def test_a_description_without_figure_is_named() -> None:
         render({"speed": section(**figures)}, {"speed": result(fast=1.0)})
 
 
+def test_what_is_described_before_its_first_result_is_left_out() -> None:
+    figures = {"fast": Figure(what="Speed")}
+    page = render({"speed": section(**figures), "coming": section(**figures)}, {"speed": result(fast=1.0)})
+    assert "benchmarks/results/speed.json" in page
+    assert "coming" not in page
+
+
+def test_every_headline_of_the_wrong_uses_is_described() -> None:
+    """Its result is published by hand, in a quiet hour."""
+    figures = read_descriptions()["friendly"].figures
+    counted = {"cases", "clear_share", "hangs", "tracebacks", "silent_losses"}
+    assert set(figures) == {*counted, "help_seconds", "runs_seconds"}
+    assert "friendly" in render(
+        read_descriptions(), {**read_results(), "friendly": result(**dict.fromkeys(figures, 0))}
+    )
+
+
 def test_a_table_shows_unit_spread_and_comparison() -> None:
     figures = {
         "error": Figure(
