@@ -83,8 +83,10 @@ def ensure_home() -> None:
 
 
 @contextmanager
-def temporary_server_starting() -> Iterator[None]:
+def temporary_server_starting() -> "Iterator[SubprocessASGIServer | None]":
     """Start Prefect's temporary server before a flow would, while the block goes on; it answers when the block is left.
+
+    Yields the server; None where another one is used.
 
     A server of its own start also keeps Ctrl-C from it. A terminal sends that to every process it shows, and the server
     has to outlive ours long enough to record that the run was interrupted; it is stopped when this process ends, or
@@ -97,15 +99,16 @@ def temporary_server_starting() -> Iterator[None]:
 
     if url := get_current_settings().api.url:
         _check_answers(url)
-        yield
+        yield None
         return
     # Imported before the thread begins: modules that import each other must not be imported by two threads at once.
     from prefect.server.api.server import SubprocessASGIServer
 
     mark_children()
+    server = SubprocessASGIServer()
     with ThreadPoolExecutor(1) as thread:
-        started = thread.submit(_start_shielded, SubprocessASGIServer())
-        yield
+        started = thread.submit(_start_shielded, server)
+        yield server
         try:
             started.result()
         except RuntimeError as error:

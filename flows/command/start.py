@@ -6,6 +6,7 @@ from typing import Any
 
 from flows.command.environment import check_packages, ensure_home, temporary_server_starting
 from flows.command.passwords import protect_temporary_server
+from flows.command.server_watch import ServerWatch
 from shunter.errors import ShunterError, first_line
 from shunter.requests import JobRequest, NightlyRequest, ProfileRequest, Request
 from shunter.settings import Settings
@@ -58,6 +59,8 @@ def _check_files(request: JobRequest) -> None:
 def start(flow: str, request: Request, **parameters: Any) -> Any:
     """Run a flow in this process, with a temporary server unless one runs, and return its result.
 
+    A temporary server that ends in the middle is started again, and a flow that has missed it meanwhile goes on.
+
     Args:
         flow: Module and name of the flow, such as `flows.train:train`.
         request: Its request, prepared.
@@ -71,13 +74,19 @@ def start(flow: str, request: Request, **parameters: Any) -> Any:
     from prefect.exceptions import TerminationSignal
 
     module, _, name = flow.partition(":")
-    with temporary_server_starting():  # it starts in a process of its own, while this one is busy with imports
+    with temporary_server_starting() as server:  # in a process of its own, while this one is busy with imports
         function = getattr(import_module(module), name)
-    try:
-        return function(request, **parameters)
-    except TerminationSignal as signal_received:  # SIGTERM, as Prefect passes it on
-        raise KeyboardInterrupt from signal_received
-    except TransportError as error:
-        raise ShunterError(
-            f"Prefect's server went away in the middle ({first_line(error)}): give the same command again, it goes on."
-        ) from error
+    with ServerWatch(server) as watch:
+        while True:
+            try:
+                return function(request, **parameters)
+            except TerminationSignal as signal_received:  # SIGTERM, as Prefect passes it on
+                raise KeyboardInterrupt from signal_received
+            except TransportError as error:
+                if watch.is_back():
+                    parameters.pop("fresh", None)  # what was begun anew goes on
+                    continue
+                raise ShunterError(
+                    f"Prefect's server went away in the middle ({first_line(error)}): give the same command again, it "
+                    "goes on."
+                ) from error
