@@ -20,19 +20,21 @@ from hardware.types import EnergyReading, HardwareProfile
 from ingestion.findings import findings_of_dataset
 from models.names import check_model
 from planner.decide import Decision
+from planner.explore import gone_back
 from reporting.card.figures import BaselineFigures
 from search.result import TuneResult
+from shunter.errors import ExplorationEndedError, QualityMissedError
 from shunter.requests import TrainRequest, shown
-from tasks.accelerators import hold
+from tasks.accelerators import hold, tell
 from tasks.evidence import keeping_evidence
 from tasks.ingest import ingest
 from tasks.notify import notify
 from tasks.profile import profile_cluster, profile_hardware
 from tasks.recipes import recipe_of
-from tasks.run_context import RunContext
+from tasks.run_context import ExplorationEnd, RunContext
 from tasks.run_state import RunState
 from tasks.select import log_decision, select
-from tasks.spending import charged, spending
+from tasks.spending import Spent, charged, spending
 from tasks.step_clock import StepClock
 from tasks.tracked_run import tracked_run
 from tracking.registry.models import RegisteredModel
@@ -111,14 +113,46 @@ def train_on(request: TrainRequest, dataset: Dataset, clock: StepClock, *, fresh
         with clock.step("profile"):
             profiles = profile_cluster(cluster) if cluster else profile_hardware()
         with RunState(request, dataset, profiles[0].host, fresh=fresh) as state:
-            here = [] if cluster else profiles  # Ray keeps trainings off each other's nodes
-            together, chosen = trainings_together(request, profiles), state.recall("decision", Decision)
-            with hold(here, together=together, decision=chosen) as held:
-                profiles = profiles if cluster else held.of(profiles)
-                summary = _train_tracked(request, dataset, profiles, state, clock, cluster=cluster, held=held)
+            try:
+                summary = _train_held(request, dataset, profiles, state, clock, cluster=cluster)
+            except (ExplorationEndedError, QualityMissedError) as error:
+                if not _goes_back(state, error):
+                    raise
+                summary = _train_held(request, dataset, profiles, state, clock, cluster=cluster)
             recipe.publish(summary.run_id, dataset, request)  # before the end, for a kill may come meanwhile, too
             state.finish()
     return summary
+
+
+def _train_held(
+    request: TrainRequest,
+    dataset: Dataset,
+    profiles: list[HardwareProfile],
+    state: RunState,
+    clock: StepClock,
+    *,
+    cluster: Cluster | None,
+) -> TrainSummary:
+    """One training, with the accelerators that it may use kept from others."""
+    here = [] if cluster else profiles  # Ray keeps trainings off each other's nodes
+    together, chosen = trainings_together(request, profiles), state.recall("decision", Decision)
+    with hold(here, together=together, decision=chosen) as held:
+        profiles = profiles if cluster else held.of(profiles)
+        return _train_tracked(request, dataset, profiles, state, clock, cluster=cluster, held=held)
+
+
+def _goes_back(state: RunState, error: Exception) -> bool:
+    """Whether it was an exploration that came to nothing; then all but what was spent gives way to the best known."""
+    decision, spent = state.recall("decision", Decision), state.recall("spent", Spent)
+    if decision is None or decision.exploration is None:
+        return False
+    decision = gone_back(decision, str(error))
+    tell(f"{decision.placement.label} takes over, the best known: {error}")
+    state.clear()
+    state.remember("decision", decision)
+    if spent is not None:
+        state.remember("spent", spent)
+    return True
 
 
 def _train_tracked(
@@ -144,8 +178,9 @@ def _train_tracked(
         request = charged(request, decision)
         held.keep(decision.placement, trainings_together(request, profiles))
         log_decision(run_id, decision)
-        budget = spent.budget(request, decision.watched_limits_after(clock.seconds.get("select", 0.0)))
-        run = RunContext(request, dataset, profiles, decision, state.directory, run_id, budget, cluster, notes)
+        end = ExplorationEnd(decision.exploration) if decision.exploration else None
+        budget = spent.budget(request, decision.limits)
+        run = RunContext(request, dataset, profiles, decision, state.directory, run_id, budget, cluster, notes, end)
         with limited(decision.placement.accelerator, decision.placement.power_limit_watts):
             outcome = recipe_of(request.model).train(run, clock)
         energy = spent.total

@@ -76,21 +76,10 @@ class Decision(Frozen):
 
     @property
     def watched_limits(self) -> Limits:
-        """The limits at which the run is stopped: the user's, and the end of an exploration."""
-        return self.watched_limits_after(0.0)
-
-    def watched_limits_after(self, seconds: float) -> Limits:
-        """The same, where the limits count this time before the training as well.
-
-        Args:
-            seconds: Time that the choice took, which is no part of what an exploration is expected to take.
-        """
-        if self.exploration is None:
+        """The limits at which tuning and training are stopped: the user's, and the end of an exploration."""
+        if self.exploration is None or (self.limits.max_hours or math.inf) <= self.exploration.stop_hours:
             return self.limits
-        stop_hours = self.exploration.stop_hours + seconds / 3600
-        if (self.limits.max_hours or math.inf) <= stop_hours:
-            return self.limits
-        return self.limits.model_copy(update={"max_hours": stop_hours})
+        return self.limits.model_copy(update={"max_hours": self.exploration.stop_hours})
 
     @property
     def plan_seconds(self) -> float:

@@ -160,24 +160,53 @@ class _Options:
             return self.decision
         chosen = self.decision.table[index]
         others = [row for row in self.decision.table if row is not chosen]
-        table = [row.model_copy(update={"rank": rank}) for rank, row in enumerate([chosen, *others], start=1)]
         reason = (
             f"{_label(chosen)} needs the least of what past runs of this data have shown to be good enough; "
             f"{_label(others[0])} may need less, but has yet to be tried."
         )
         return self.decision.model_copy(
             update={
-                "placement": chosen.candidate.placement,
-                "prediction": chosen.candidate.prediction,
-                "hours": chosen.hours,
-                "kwh": chosen.kwh,
-                "cost": chosen.cost,
-                "memory_gib": chosen.memory_gib,
-                "table": tuple(table),
+                **_taken(chosen, others),
                 "reason": reason,
                 "explanation": f"{reason} By what is expected: {self.decision.explanation}",
             }
         )
+
+
+def gone_back(decision: Decision, because: str) -> Decision:
+    """The decision for the best known placement, after an exploration came to nothing.
+
+    Args:
+        decision: An exploration.
+        because: Why it is given up, a sentence.
+    """
+    assert decision.exploration is not None, "only an exploration goes back"
+    best_known = decision.exploration.best_known
+    chosen = next(row for row in decision.table if row.candidate.placement == best_known)
+    others = [row for row in decision.table if row is not chosen]
+    reason = f"{_label(chosen)} is the best known. {decision.placement.label} was tried first: {because}"
+    return decision.model_copy(
+        update={
+            **_taken(chosen, others),
+            "exploration": None,
+            "reason": reason,
+            "explanation": reason,
+        }
+    )
+
+
+def _taken(chosen: Assessment, others: Sequence[Assessment]) -> dict[str, object]:
+    """The fields of a decision that name what was chosen."""
+    table = [row.model_copy(update={"rank": rank}) for rank, row in enumerate([chosen, *others], start=1)]
+    return {
+        "placement": chosen.candidate.placement,
+        "prediction": chosen.candidate.prediction,
+        "hours": chosen.hours,
+        "kwh": chosen.kwh,
+        "cost": chosen.cost,
+        "memory_gib": chosen.memory_gib,
+        "table": tuple(table),
+    }
 
 
 def allowance(runs: Sequence[PastRun], best: Assessment, weights: Weights) -> float:

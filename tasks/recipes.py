@@ -97,12 +97,14 @@ class EnsembleRecipe(Recipe):
                 used_joules=run.budget.joules or 0.0,
                 observe=observer_of(run.dataset, run.profiles, run.request),
             )
-            tuned = tune(job, should_stop=run.budget.exhausted, place=run.cluster)
+            tuned = tune(job, should_stop=run.should_stop, place=run.cluster)
             note_search(run.notes, tuned)
             publish_search(run.run_id, tuned, job.directory)
+        run.check_exploration(tuned.stopped_because)
         with clock.step("train"):
             members = train_members(run, tuned)
             note_trainings(run.notes, members)
+        run.check_exploration(run.notes.stopped_because)
         with clock.step("ensemble"):
             folder = run.directory / "ensemble"
             select_by = run.request.training.select_by.value
@@ -166,10 +168,11 @@ class RankerRecipe(Recipe):
                 placement,
                 run.directory / "ranker",
                 parent_run_id=run.run_id,
-                should_stop=run.budget.exhausted,
+                should_stop=run.should_stop,
                 expected=expect(run.dataset, job.spec, placement, profile, run.decision.observations),
             )
             note_trainings(run.notes, [trained])
+            run.check_exploration(run.notes.stopped_because)
             quality = {**ranking_metrics(trained.validation), **ranking_metrics(trained.test, "test")}
             open_run(run.run_id).log_metrics({**quality, **popularity_metrics(trained.popularity)})
         with clock.step("register"):

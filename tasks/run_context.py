@@ -1,5 +1,6 @@
 """What the steps of one training share once its placement is chosen."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,9 +9,32 @@ from engine.data.dataset import Dataset
 from engine.executors.ray.cluster import Cluster
 from hardware.budget import Budget
 from hardware.types import HardwareProfile
-from planner.decide import Decision
+from planner.decide import Decision, Exploration
 from planner.history.record import FlowNotes
+from shunter.errors import ExplorationEndedError
 from shunter.requests import TrainRequest
+from tracking.evidence import EXPLORED
+
+
+class ExplorationEnd:
+    """Watches how long an exploration tunes and trains, which is all that it was expected to take.
+
+    Args:
+        exploration: What was decided.
+    """
+
+    def __init__(self, exploration: Exploration) -> None:
+        self._exploration = exploration
+        self._began: float | None = None
+
+    def reached(self) -> str | None:
+        """Why it ends, a sentence; None while it may go on. Time counts from the first call."""
+        now = time.monotonic()
+        self._began = now if self._began is None else self._began
+        if now - self._began < 3600 * self._exploration.stop_hours:
+            return None
+        multiple = self._exploration.stop_multiple
+        return f"{EXPLORED} {multiple:g} times what the best known is expected to take."
 
 
 @dataclass(frozen=True)
@@ -27,6 +51,7 @@ class RunContext:
         budget: What is left of the limits.
         cluster: Nodes that train instead of this machine.
         notes: What the run comes to, for the record that is kept of it.
+        exploration: When to give it up; None of a run that is none.
     """
 
     request: TrainRequest
@@ -38,6 +63,23 @@ class RunContext:
     budget: Budget
     cluster: Cluster | None = None
     notes: FlowNotes = field(default_factory=FlowNotes)
+    exploration: ExplorationEnd | None = None
+
+    def should_stop(self) -> str | None:
+        """What ends the search and the training: a limit that is used up, or the end of an exploration."""
+        return self.budget.exhausted() or (self.exploration.reached() if self.exploration else None)
+
+    def check_exploration(self, stopped_because: str | None) -> None:
+        """Give an exploration up whose end stopped a search or a training.
+
+        Args:
+            stopped_because: What stopped it; None where it came to its end.
+
+        Raises:
+            ExplorationEndedError: The end of the exploration did.
+        """
+        if EXPLORED in (stopped_because or ""):
+            raise ExplorationEndedError(stopped_because)
 
     @property
     def search_directory(self) -> Path:

@@ -19,5 +19,6 @@ class StepClock:
         """Time the block under `name`."""
         started = time.perf_counter()
         yield
-        self.seconds[name] = time.perf_counter() - started
-        self._console.print(f"{name:<10}{self.seconds[name]:7.1f} s", style="dim")
+        seconds = time.perf_counter() - started
+        self.seconds[name] = self.seconds.get(name, 0.0) + seconds  # a step is taken again after an exploration
+        self._console.print(f"{name:<10}{seconds:7.1f} s", style="dim")

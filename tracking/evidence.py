@@ -20,6 +20,7 @@ from tracking.runs import open_run
 EVIDENCE = "learning.evidence"
 LONGEST_REASON = 300
 STOPPED = "budget: "  # how a training begins to say that it was stopped from outside
+EXPLORED = "The exploration has taken"  # how one begins to say that it is given up
 
 EvidenceKind = Literal["train", "nightly", "tune", "select", "trial", "member"]
 Outcome = Literal["reached", "missed", "stopped", "failed"]
@@ -154,7 +155,7 @@ def ending_of(
 def limit_named(sentence: str) -> Limit | None:
     """The limit that a training names as what stopped it, or that a budget names as used up; None for no limit."""
     words: dict[str, Limit] = {f"The {name} limit of": name for name in ("time", "energy", "cost")}
-    words |= {" of the search ": "search", STOPPED: "early_stop"}
+    words |= {" of the search ": "search", EXPLORED: "early_stop", STOPPED: "early_stop"}
     return next((limit for word, limit in words.items() if word in sentence), None)
 
 

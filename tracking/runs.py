@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from engine.data.dataset import Dataset
 from hardware.types import EnergyReading
-from shunter.errors import ProcessLostError, TrackingError
+from shunter.errors import ExplorationEndedError, ProcessLostError, TrackingError
 from shunter.requests import JobRequest
 from tracking.client import TrackingClient
 from tracking.convention import (
@@ -185,8 +185,9 @@ def closing(run_id: str) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        # Only an error is a failure: Ctrl-C, a cancelled flow and the end of a process are someone's wish.
-        is_failure = isinstance(error, Exception) and not isinstance(error, ProcessLostError)
+        # Only an error is a failure: Ctrl-C, a cancelled flow and the end of a process are someone's wish, and an
+        # exploration was bounded to be given up.
+        is_failure = isinstance(error, Exception) and not isinstance(error, ProcessLostError | ExplorationEndedError)
         status = "FAILED" if is_failure else "KILLED"
         with contextlib.suppress(TrackingError):  # the first error is the one to report
             finish(run_id, status, reason=f"{type(error).__name__}: {error}")

@@ -33,7 +33,7 @@ def train_members(run: RunContext, tuned: TuneResult) -> list[TrainedModel]:
     profile = next(profile for profile in run.profiles if profile.accelerator.name == placement.accelerator)
     for position in range(request.ensemble.ensemble_size):
         setting = tuned.winners[position % len(tuned.winners)]
-        if members and run.budget.exhausted():
+        if members and run.should_stop():
             break  # the first member is trained whatever is left: without it there is no model
         fixed_threads = request.training.fixed_threads or run.cluster is not None
         expected = expect(dataset, setting.spec, placement, profile, run.decision.observations)
@@ -58,7 +58,7 @@ def train_members(run: RunContext, tuned: TuneResult) -> list[TrainedModel]:
             directory,
             name=name,
             parent_run_id=run.run_id,
-            should_stop=run.budget.exhausted,
+            should_stop=run.should_stop,
             adaptation=adaptation,
             place=run.cluster,
             expected=expected,

@@ -1,0 +1,101 @@
+"""An exploration is bounded: it is given up at its end, and the run goes on at the best known placement."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from flows import train as flow
+from hardware.types import EnergyReading
+from planner.decide import Decision, Exploration
+from planner.explore import gone_back
+from shunter.errors import ExplorationEndedError, QualityMissedError
+from shunter.requests import TrainRequest
+from tasks.run_context import ExplorationEnd
+from tasks.run_state import RunState, StateFolder
+from tasks.spending import Spent
+from tasks.step_clock import StepClock
+from tests.engine.synthetic import write_dataset
+from tests.hardware.profiles import make_profile
+from tests.planner.test_explore import after, by_plan, night
+from tracking.evidence import ending_of
+
+
+def exploration() -> Decision:
+    decision = after([night(by_plan(), number) for number in range(3)])
+    assert decision.exploration is not None
+    return decision
+
+
+def test_its_time_counts_from_the_search_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("tasks.run_context.time.monotonic", lambda: now[0])
+    best = by_plan().placement
+    end = ExplorationEnd(Exploration(best_known=best, stop_multiple=2.0, stop_hours=10 / 3600))
+    now[0] = 500.0  # baselines were trained meanwhile
+    assert end.reached() is None
+    now[0] = 509.0
+    assert end.reached() is None
+    now[0] = 511.0
+    sentence = end.reached()
+    assert sentence == "The exploration has taken 2 times what the best known is expected to take."
+    assert ending_of(error=ExplorationEndedError(sentence)).limit == "early_stop"
+    assert ending_of(stopped_because=f"budget: {sentence}").limit == "early_stop"
+
+
+def test_the_best_known_takes_over_with_the_figures_of_its_row() -> None:
+    tried = exploration()
+    decision = gone_back(tried, "It took too long.")
+    assert tried.exploration is not None
+    assert decision.placement == tried.exploration.best_known == decision.chosen.candidate.placement
+    assert decision.exploration is None
+    assert (decision.hours, decision.prediction) == (decision.chosen.hours, decision.chosen.candidate.prediction)
+    assert [row.rank for row in decision.table] == list(range(1, len(tried.table) + 1))
+    assert f"{tried.placement.label} was tried first: It took too long." in decision.reason
+
+
+@pytest.mark.parametrize(
+    "error", [ExplorationEndedError("The exploration has taken too long."), QualityMissedError("AUC .6.", 0.6)]
+)
+def test_a_run_goes_on_after_an_exploration_that_came_to_nothing(
+    error: Exception, tmp_path: Path, shunter_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decisions: list[Decision | None] = []
+    spent: list[Spent | None] = []
+
+    def train(request: TrainRequest, dataset: Any, profiles: Any, state: StateFolder, *_: Any, **__: Any) -> Any:
+        decisions.append(state.recall("decision", Decision))
+        spent.append(state.recall("spent", Spent))
+        if len(decisions) == 1:
+            state.remember("decision", exploration())
+            state.remember("spent", Spent(energy=EnergyReading.of(7.0, 5.0, "estimated", "a model")))
+            (state.directory / "tune").mkdir()
+            raise error
+        assert not (state.directory / "tune").exists()
+        return SimpleNamespace(run_id="run")
+
+    recipe = SimpleNamespace(check=lambda *_: None, publish=lambda *_: None)
+    monkeypatch.setattr(flow, "recipe_of", lambda _: recipe)
+    monkeypatch.setattr(flow, "profile_hardware", lambda: [make_profile()])
+    monkeypatch.setattr(flow, "_train_held", train)
+    flow.train_on(TrainRequest(), write_dataset(tmp_path / "data", rows=100), StepClock())
+    assert decisions[0] is None
+    assert decisions[1] is not None
+    assert decisions[1].placement == by_plan().placement
+    assert spent[1] is not None
+    assert spent[1].energy.seconds == 5.0  # what the exploration took counts against the limits
+
+
+def test_a_run_that_explored_nothing_ends_with_its_error(
+    tmp_path: Path, shunter_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(request: TrainRequest, dataset: Any, profiles: Any, state: RunState, *_: Any, **__: Any) -> Any:
+        state.remember("decision", by_plan())
+        raise QualityMissedError("AUC .6.", 0.6)
+
+    monkeypatch.setattr(flow, "recipe_of", lambda _: SimpleNamespace(check=lambda *_: None))
+    monkeypatch.setattr(flow, "profile_hardware", lambda: [make_profile()])
+    monkeypatch.setattr(flow, "_train_held", train)
+    with pytest.raises(QualityMissedError):
+        flow.train_on(TrainRequest(), write_dataset(tmp_path / "data", rows=100), StepClock())
