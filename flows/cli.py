@@ -1,5 +1,6 @@
 """The installed command starts here; `flows.command.cli` holds it."""
 
+import atexit
 import os
 import signal
 import sys
@@ -17,13 +18,43 @@ def main() -> None:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, end)
+    ending = Ending()
     try:
         from flows.command.cli import app
 
         app(prog_name="shunter")
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
-        raise SystemExit(128 + signal.SIGINT) from None
+        ending.status = 128 + signal.SIGINT
+        raise SystemExit(ending.status) from None
+    except SystemExit as ended:
+        ending.status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        raise
+
+
+class Ending:
+    """Ends the process once every exit handler has run and all is written.
+
+    The interpreter would take each object apart before, which takes seconds when torch and pandas are loaded.
+
+    Attributes:
+        status: What the process ends with; that of an unexpected error until another is known.
+    """
+
+    def __init__(self) -> None:
+        self.status = 1
+        self._process = os.getpid()
+        atexit.register(self._end)  # handlers run from the last to the first
+
+    def _end(self) -> None:
+        if os.getpid() != self._process:
+            return
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except OSError:  # whoever read is gone
+                self.status = self.status or 1
+        os._exit(self.status)
 
 
 if __name__ == "__main__":

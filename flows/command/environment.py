@@ -1,25 +1,12 @@
 """What the process needs to be told before Prefect and MLflow are imported."""
 
 import os
-import signal
 import sys
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from flows.command.orphans import end_orphans, mark_children
 from shunter.errors import ShunterError
 from shunter.files import begin_private, make_private
-from shunter.secrets import without_secrets
 from shunter.settings import PROJECT_ROOT, Settings
-
-if TYPE_CHECKING:
-    from prefect.server.api.server import SubprocessASGIServer
-
-
-PATIENCE_SECONDS = 20.0
 
 
 def prepare_environment(*, debug: bool) -> None:
@@ -30,7 +17,6 @@ def prepare_environment(*, debug: bool) -> None:
     defaults = {
         "PREFECT_HOME": str(Settings().home / "prefect"),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
         "DO_NOT_TRACK": "1",
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "MLFLOW_LOGGING_LEVEL": "WARNING",
@@ -80,59 +66,6 @@ def ensure_home() -> None:
             raise ShunterError(
                 f"The folder {folder} cannot be created ({error.strerror}): set SHUNTER_HOME to another."
             ) from error
-
-
-@contextmanager
-def temporary_server_starting() -> "Iterator[SubprocessASGIServer | None]":
-    """Start Prefect's temporary server before a flow would, while the block goes on; it answers when the block is left.
-
-    Yields the server; None where another one is used.
-
-    A server of its own start also keeps Ctrl-C from it. A terminal sends that to every process it shows, and the server
-    has to outlive ours long enough to record that the run was interrupted; it is stopped when this process ends, or
-    where a kill prevents that, by the next command. With PREFECT_API_URL set there is a server already.
-
-    Raises:
-        ShunterError: It did not start.
-    """
-    from prefect.settings import get_current_settings
-
-    if url := get_current_settings().api.url:
-        _check_answers(url)
-        yield None
-        return
-    # Imported before the thread begins: modules that import each other must not be imported by two threads at once.
-    from prefect.server.api.server import SubprocessASGIServer
-
-    mark_children()
-    server = SubprocessASGIServer()
-    with ThreadPoolExecutor(1) as thread:
-        started = thread.submit(_start_shielded, server)
-        yield server
-        try:
-            started.result()
-        except RuntimeError as error:
-            raise ShunterError(f"Prefect's temporary server did not start: {error}") from error
-
-
-def _check_answers(url: str) -> None:
-    """Refuse a server that is not there, which Prefect's client would try again and again."""
-    import httpx
-
-    try:
-        httpx.get(f"{url.rstrip('/')}/health", timeout=PATIENCE_SECONDS)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise ShunterError(
-            f"Prefect's server {without_secrets(url)} does not answer: start it, or leave out PREFECT_API_URL to use "
-            "one of this command's own."
-        ) from error
-
-
-def _start_shielded(server: "SubprocessASGIServer") -> None:
-    """Start the server from a thread that Ctrl-C passes by, as the server then does too."""
-    end_orphans()
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    server.start()
 
 
 def check_packages() -> None:

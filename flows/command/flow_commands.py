@@ -7,7 +7,7 @@ import typer
 
 from flows.command.environment import ensure_home
 from flows.command.options import option_name, requested, with_options
-from flows.command.start import prepare, start
+from flows.command.start import start
 from flows.command.terminal import console, one_sentence_errors, print_json, print_line, report_undelivered
 from shunter.requests import LOCAL_OFFERS, NightlyRequest, ProfileRequest, SelectRequest, TrainRequest
 
@@ -44,10 +44,10 @@ def train(**options: Any) -> None:
             return
         # Said before anything heavy is imported, so that whoever waits knows for what.
         print_line(f"Training on {request.data}; details are in Prefect and MLflow: `shunter ui`.")
-        prepare(request)
+        summary = start("flows.train:train", request, fresh=fresh)
         from flows.command.summary import print_summary
 
-        print_summary(console, start("flows.train:train", request, fresh=fresh))
+        print_summary(console, summary)
         report_undelivered()
 
 
@@ -56,10 +56,10 @@ def tune(**options: Any) -> None:
     """Search settings or architectures and print the best to choose from; nothing is trained to the end."""
     with one_sentence_errors(AGAIN):
         request = requested(TrainRequest, options)
-        prepare(request)
+        tuned = start("flows.tuning:tune_only", request)
         from flows.command.tables import front_table
 
-        console.print(front_table(start("flows.tuning:tune_only", request)))
+        console.print(front_table(tuned))
         report_undelivered()
 
 
@@ -68,10 +68,9 @@ def _show_plan(request: TrainRequest) -> None:
     asked = request.flat()
     shared = {name: asked[name] for name in asked.keys() & SelectRequest().flat().keys()}
     choice = SelectRequest.model_validate({**shared, "offers": LOCAL_OFFERS})
-    prepare(choice)
+    decision = start("flows.selection:choose_placement", choice)
     from flows.command.tables import decision_table
 
-    decision = start("flows.selection:choose_placement", choice)
     console.print(decision_table(decision, every_row=False))
     for sentence in (decision.explanation, *decision.notes, *plan_of(request, decision.placement.label)):
         console.print(sentence, highlight=False, markup=False)
@@ -103,11 +102,10 @@ def select(**options: Any) -> None:
     as_json, every_row = options.pop("as_json"), options.pop("every_row")
     with one_sentence_errors(as_json=as_json):
         request = requested(SelectRequest, options)
-        prepare(request)
+        decision = start("flows.selection:choose_placement", request)
         from flows.command.decision_json import decision_as_json
         from flows.command.tables import decision_table
 
-        decision = start("flows.selection:choose_placement", request)
         if as_json:
             print_json(decision_as_json(decision))
             return
@@ -122,10 +120,10 @@ def profile(**options: Any) -> None:
     with one_sentence_errors():
         refresh = options.pop("refresh")
         request = requested(ProfileRequest, options)
-        prepare(request)
+        measured = start("flows.profiling:profile", request, refresh=refresh)
         from flows.command.profile_tables import print_profile
 
-        print_profile(console, start("flows.profiling:profile", request, refresh=refresh))
+        print_profile(console, measured)
 
 
 @with_options(NightlyRequest)
@@ -133,7 +131,6 @@ def nightly(**options: Any) -> None:
     """Learn the newest days of a log, and replace the champion only by something better: once a day, or by hand."""
     with one_sentence_errors(AGAIN):
         request = requested(NightlyRequest, options)
-        prepare(request)
         night = start("flows.nightly:nightly", request)
         for sentence in (*(finding.words for finding in night.findings), night.reason):
             print_line(sentence)

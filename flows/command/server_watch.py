@@ -5,16 +5,13 @@ not notice; a call of a client that had not reached the server before fails at o
 goes on where it stopped.
 """
 
-import signal
 import threading
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
+from flows.command.temporary_server import TemporaryServer
 from flows.command.terminal import say
-
-if TYPE_CHECKING:
-    from prefect.server.api.server import SubprocessASGIServer
 
 POLL_SECONDS = 0.5
 MOST_STARTS = 5  # a server that ends again and again has a reason to
@@ -28,7 +25,7 @@ class ServerWatch:
         server: Server that this command has started; None where it uses one that was there.
     """
 
-    def __init__(self, server: "SubprocessASGIServer | None") -> None:
+    def __init__(self, server: TemporaryServer | None) -> None:
         self._server, self._starts, self._noticed = server, 0, 0
         self._lock, self._is_over = threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._watch, name="server-watch", daemon=True)
@@ -61,19 +58,17 @@ class ServerWatch:
         return False
 
     def _watch(self) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # which the server inherits, as at its first start
         while not self._is_over.wait(POLL_SECONDS):
             self._revive()
 
     def _revive(self) -> None:
         """Start the server again where its process has ended."""
         with self._lock:
-            process = self._server.server_process if self._server is not None else None
-            if self._server is None or process is None or process.poll() is None or self._starts == MOST_STARTS:
+            if self._server is None or self._server.is_running or self._starts == MOST_STARTS:
                 return
             self._starts += 1
             say("Prefect's temporary server has ended: it is started again, and the run goes on.")
-            self._server.server_process = self._server._run_uvicorn_command()  # pyright: ignore
+            self._server.start()
 
     def _answers(self) -> bool:
         import httpx

@@ -4,24 +4,61 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from flows.command.environment import check_packages, ensure_home, temporary_server_starting
+from flows.command.environment import check_packages, ensure_home
 from flows.command.passwords import protect_temporary_server
 from flows.command.server_watch import ServerWatch
+from flows.command.temporary_server import server_starting
 from shunter.errors import ShunterError, first_line
 from shunter.requests import JobRequest, NightlyRequest, ProfileRequest, Request
 from shunter.settings import Settings
 
 
-def prepare(request: Request) -> None:
-    """Refuse what cannot work before the servers are started, which takes seconds; the flow refuses it too.
+def start(flow: str, request: Request, **parameters: Any) -> Any:
+    """Run a flow in this process, with a temporary server unless one runs, and return its result.
+
+    The server starts in a process of its own, while this one imports the flow and refuses what cannot work; the flow
+    refuses it too. A temporary server that ends in the middle is started again, and a flow that has missed it meanwhile
+    goes on.
 
     Args:
-        request: What the flow is to be started with.
+        flow: Module and name of the flow, such as `flows.train:train`.
+        request: Its request.
+        parameters: Its other parameters.
 
     Raises:
-        ShunterError: The model is unknown, the home cannot be written, or the packages are not those of this project.
+        KeyboardInterrupt: The flow was told to end, by Ctrl-C or SIGTERM.
+        ShunterError: The model or a file is unknown, the home cannot be written, the packages are not those of this
+            project, or Prefect's server went away and did not come back while the flow needed it.
     """
     check_packages()
+    ensure_home()
+    protect_temporary_server()
+    with server_starting() as server:
+        _check(request)
+        module, _, name = flow.partition(":")
+        function = getattr(import_module(module), name)
+
+    from httpx import TransportError
+    from prefect.exceptions import TerminationSignal
+
+    with ServerWatch(server) as watch:
+        while True:
+            try:
+                return function(request, **parameters)
+            except TerminationSignal as signal_received:  # SIGTERM, as Prefect passes it on
+                raise KeyboardInterrupt from signal_received
+            except TransportError as error:
+                if watch.is_back():
+                    parameters.pop("fresh", None)  # what was begun anew goes on
+                    continue
+                raise ShunterError(
+                    f"Prefect's server went away in the middle ({first_line(error)}): give the same command again, it "
+                    "goes on."
+                ) from error
+
+
+def _check(request: Request) -> None:
+    """Refuse what cannot work before a flow begins."""
     if isinstance(request, JobRequest):
         from models.names import check_model
 
@@ -31,8 +68,6 @@ def prepare(request: Request) -> None:
         from engine.stalls.search import check_request
 
         check_request(request)
-    ensure_home()
-    protect_temporary_server()
 
 
 def _check_files(request: JobRequest) -> None:
@@ -54,39 +89,3 @@ def _check_files(request: JobRequest) -> None:
         from hardware.cost.grid import Grid
 
         Grid.read(request.pricing.grid)
-
-
-def start(flow: str, request: Request, **parameters: Any) -> Any:
-    """Run a flow in this process, with a temporary server unless one runs, and return its result.
-
-    A temporary server that ends in the middle is started again, and a flow that has missed it meanwhile goes on.
-
-    Args:
-        flow: Module and name of the flow, such as `flows.train:train`.
-        request: Its request, prepared.
-        parameters: Its other parameters.
-
-    Raises:
-        KeyboardInterrupt: The flow was told to end, by Ctrl-C or SIGTERM.
-        ShunterError: Prefect's server went away, and did not come back while the flow needed it.
-    """
-    from httpx import TransportError
-    from prefect.exceptions import TerminationSignal
-
-    module, _, name = flow.partition(":")
-    with temporary_server_starting() as server:  # in a process of its own, while this one is busy with imports
-        function = getattr(import_module(module), name)
-    with ServerWatch(server) as watch:
-        while True:
-            try:
-                return function(request, **parameters)
-            except TerminationSignal as signal_received:  # SIGTERM, as Prefect passes it on
-                raise KeyboardInterrupt from signal_received
-            except TransportError as error:
-                if watch.is_back():
-                    parameters.pop("fresh", None)  # what was begun anew goes on
-                    continue
-                raise ShunterError(
-                    f"Prefect's server went away in the middle ({first_line(error)}): give the same command again, it "
-                    "goes on."
-                ) from error

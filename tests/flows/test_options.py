@@ -62,11 +62,11 @@ def test_a_job_file_gives_what_the_command_line_does_not(tmp_path: Path, monkeyp
     """Through the command itself, up to where the flow would start; an option counts even with its default."""
     asked: list[Request] = []
 
-    def keep(request: Request) -> None:
+    def keep(flow: str, request: Request, **parameters: bool) -> None:
         asked.append(request)
         raise RequestError("That will do.")
 
-    monkeypatch.setattr(flow_commands, "prepare", keep)
+    monkeypatch.setattr(flow_commands, "start", keep)
     monkeypatch.setattr(cli, "prepare_environment", lambda *, debug: None)  # it is for a whole process
     (tmp_path / "job.yaml").write_text(job_text(TrainRequest(data="a.csv", trials=3, seed=7, max_hours=2), "train"))
     path = str(tmp_path / "job.yaml")
@@ -85,7 +85,6 @@ def test_a_dry_run_asks_for_the_choice_alone(monkeypatch: pytest.MonkeyPatch) ->
         started.append((flow, request))
         raise RequestError("That will do.")
 
-    monkeypatch.setattr(flow_commands, "prepare", lambda request: None)
     monkeypatch.setattr(flow_commands, "start", start)
     monkeypatch.setattr(cli, "prepare_environment", lambda *, debug: None)
     command = ["train", "--dry-run", "--data", "a.csv", "--max-hours", "2", "--register-as", "shop"]

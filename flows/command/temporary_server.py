@@ -1,0 +1,167 @@
+"""Prefect's temporary server: a process that starts while the command still imports, and ends after it.
+
+Prefect would start the same server itself, but only once the whole of its server has been imported here too, and then
+waits for it.
+"""
+
+import atexit
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+from flows.command.orphans import end_orphans, mark_children
+from flows.command.services import Service, free_port, wait_until_ready
+from shunter.errors import ShunterError
+from shunter.secrets import without_secrets
+
+ANSWER_SECONDS = 20.0  # for a server that somebody else has started
+STOP_SECONDS = 5.0
+# Variables that let Prefect read its settings from somewhere else than usual, and files that may hold some.
+ELSEWHERE = ("PREFECT_PROFILE", "PREFECT_PROFILES_PATH")
+FILES = {"prefect.toml": "", "pyproject.toml": "tool.prefect", ".env": "PREFECT_"}
+
+
+@contextmanager
+def server_starting() -> "Iterator[TemporaryServer | None]":
+    """Start the temporary server, and let the block go on meanwhile; the server answers when the block is left.
+
+    Yields the server; None where another one is used. It is told to Prefect as any other server is, by PREFECT_API_URL,
+    so Prefect must not be imported before. Where that is set already, or one of Prefect's own files names a server,
+    there is nothing to start.
+
+    Ctrl-C is kept from it. A terminal sends that to every process it shows, and the server has to outlive ours long
+    enough to record that the run was interrupted; it is stopped when this process ends, or where a kill prevents that,
+    by the next command.
+
+    Raises:
+        ShunterError: It did not start, or the one that was named does not answer.
+    """
+    if url := _named_server():
+        _check_answers(url)
+        yield None
+        return
+    mark_children()
+    end_orphans()
+    server = TemporaryServer(_service(free_port()))
+    server.start()
+    atexit.register(server.stop)  # before Prefect registers what hands over its last lines, and so after that
+    os.environ["PREFECT_API_URL"] = server.api_url
+    try:
+        yield server
+        wait_until_ready(server.service, server.process)
+    except BaseException:
+        server.stop()
+        raise
+
+
+class TemporaryServer:
+    """A server that is started, perhaps more than once, and stopped.
+
+    Attributes:
+        service: What is started.
+        process: What runs, or has run last.
+    """
+
+    process: "subprocess.Popen[bytes]"
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+
+    @property
+    def api_url(self) -> str:
+        """Address that Prefect is told."""
+        return f"{self.service.url}/api"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process lives."""
+        return self.process.poll() is None
+
+    def start(self) -> None:
+        """Start the process with Ctrl-C blocked, which it inherits from this thread."""
+        output = None if os.environ.get("SHUNTER_DEBUG") == "1" else subprocess.DEVNULL
+        environment = {**os.environ, **self.service.environment}
+        environment.pop("PREFECT_API_URL", None)  # it asks nobody, not even itself
+        earlier = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self.process = subprocess.Popen(self.service.command, env=environment, stdout=output, stderr=output)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
+
+    def stop(self) -> None:
+        """Let it finish what it writes; a second time there is nothing to do."""
+        self.process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(STOP_SECONDS)
+            return
+        self.process.kill()
+        self.process.wait()
+
+
+def _named_server() -> str | None:
+    """Address of a server that the user has named; Prefect is slow to import, and asked only where it may know."""
+    if url := os.environ.get("PREFECT_API_URL"):
+        return url
+    profiles = Path(os.environ["PREFECT_HOME"]) / "profiles.toml"
+    if not (
+        any(os.environ.get(name) for name in ELSEWHERE)
+        or _holds(profiles, "PREFECT_")
+        or any(_holds(Path(name), text) for name, text in FILES.items())
+    ):
+        return None
+    from prefect.settings import get_current_settings
+
+    return get_current_settings().api.url
+
+
+def _holds(path: Path, text: str) -> bool:
+    try:
+        return text in path.read_text(errors="replace")
+    except OSError:
+        return False
+
+
+def _check_answers(url: str) -> None:
+    """Refuse a server that is not there, which Prefect's client would try again and again."""
+    import httpx
+
+    try:
+        httpx.get(f"{url.rstrip('/')}/health", timeout=ANSWER_SECONDS)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise ShunterError(
+            f"Prefect's server {without_secrets(url)} does not answer: start it, or leave out PREFECT_API_URL to use "
+            "one of this command's own."
+        ) from error
+
+
+def _service(port: int) -> Service:
+    """The server as Prefect starts it for a process of its own (`SubprocessASGIServer` in version 3.8)."""
+    package = find_spec("prefect")
+    assert package is not None
+    assert package.origin is not None
+    folder = str(Path(package.origin).parent.parent)
+    address = ("--host", Service.host, "--port", str(port))
+    return Service(
+        name="Prefect's temporary server",
+        command=(
+            *(
+                sys.executable,
+                "-m",
+                "uvicorn",
+                "--app-dir",
+                folder,
+                "--factory",
+                "prefect.server.api.server:create_app",
+            ),
+            *(*address, "--log-level", "error", "--lifespan", "on"),
+        ),
+        environment={"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"},
+        port=port,
+        health_path="/api/health",
+    )
