@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import ParamSpec, TypeVar
 
+from hardware.devices.openmp import end_waiting_threads
+
 P = ParamSpec("P")
 R = TypeVar("R")
 PATIENCE_SECONDS = 600.0  # with a step that was told to be the last; a step that hangs ends with the process
@@ -24,6 +26,7 @@ def stopped_between_steps(training: Callable[P, R]) -> Callable[P, R]:
     thread is: amid a step that would leave weights that are no state to save. So the training runs in a thread of its
     own, the main thread waits for it and takes the signals, and what is raised there is passed on as a request to stop.
     A second signal does not wait for the step. Called from another thread, which gets no signals, nothing changes.
+    The OpenMP threads of the main thread end, so that those of the training have the cores for themselves.
 
     Args:
         training: uses `deferred_interrupt`.
@@ -48,6 +51,7 @@ def stopped_between_steps(training: Callable[P, R]) -> Callable[P, R]:
             finally:
                 ended.set()
 
+        end_waiting_threads()
         try:
             threading.Thread(target=work, name="training", daemon=True).start()
             ended.wait()
