@@ -17,7 +17,7 @@ from planner.assessment import Assessment, Candidate, Miss
 from planner.calibration import UNCALIBRATED, Calibration
 from planner.describe import JobSize
 from planner.explain.sentences import explain, explain_infeasible, reason
-from planner.explain.table import table_row
+from planner.explain.table import shown_row, table_row
 from planner.rank.ranking import rank
 from planner.rank.relaxation import Relaxation, nearest_relaxations
 from planner.rank.totals import Terms, totals_of
@@ -113,6 +113,14 @@ class Decision(Frozen):
         """The table as flat rows with units in their names, the chosen placement first."""
         weights = Weights.parse(self.objective)
         return [table_row(assessment, self.table[0], weights) for assessment in self.table]
+
+    def shown_rows(self) -> list[dict[str, str]]:
+        """The table for people: few columns, figures with units, the chosen placement first, and why an exploration."""
+        weights = Weights.parse(self.objective)
+        rows = [shown_row(assessment, self.table[0], weights) for assessment in self.table]
+        if self.exploration:
+            rows[0]["why"] = f"tried to learn from it, instead of {self.exploration.best_known.label}"
+        return rows
 
 
 class NoFeasiblePlacementError(InfeasibleError):

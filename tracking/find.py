@@ -19,7 +19,7 @@ def find_run(text: str = LATEST) -> str:
 
     Args:
         text: An id, the beginning of one (at least `SHORTEST_PREFIX` characters), the name of a run (the newest of that
-            name), or `latest` for the newest training.
+            name), or `latest` for the newest training that has come to its end.
 
     Raises:
         RequestError: no run is meant, or several; the message names the nearest.
@@ -32,7 +32,13 @@ def find_run(text: str = LATEST) -> str:
         trainings = [run for run in runs if run.data.tags.get("run.kind") == "train"]
         if not trainings:
             raise RequestError("There is no training yet in the tracking store: train first with `shunter train`.")
-        return trainings[0].info.run_id
+        finished = [run for run in trainings if run.info.status == "FINISHED"]
+        if not finished:
+            raise RequestError(
+                f"No training has come to its end yet: name one of `shunter runs`, such as "
+                f"{trainings[0].info.run_id[:12]}, instead of {LATEST}."
+            )
+        return finished[0].info.run_id
     exact = [run for run in runs if text in (run.info.run_id, run.info.run_name)]
     if exact:
         return exact[0].info.run_id

@@ -64,7 +64,11 @@ def iso(seconds: float) -> str:
 
 def report(
     run: Annotated[
-        str, typer.Argument(help="Id of a run, the unique beginning of one, or its name; or latest.")
+        str,
+        typer.Argument(
+            help="Id of a run, the unique beginning of one, or its name; or latest, the newest training that came "
+            "to its end."
+        ),
     ] = "latest",
     out: Annotated[Path | None, typer.Option(help="File to write, or a folder for it.")] = None,
 ) -> None:

@@ -54,18 +54,17 @@ def decision_table(decision: "Decision", *, every_row: bool) -> Table:
     title = f"Placements by {decision.objective}, intervals {intervals}, for {decision.job.epochs:.3g} epochs"
     table = Table(title=title, box=box.SIMPLE, padding=(0, 1, 0, 0))
     quantities = [*format_cells(decision.chosen)]
-    for title in ("placement", *quantities, "lost because"):
+    for title in ("placement", "outcome", "why", *quantities, "memory"):
         table.add_column(title, overflow="fold")
     shown: dict[str, None] = {}
-    for ranked, row in zip(decision.table, decision.table_rows(), strict=True):
+    for ranked, row in zip(decision.table, decision.shown_rows(), strict=True):
         accelerator = ranked.candidate.placement.accelerator
         if not every_row and (accelerator in shown or len(shown) >= MOST_ACCELERATORS):
             continue
         shown[accelerator] = None
         where = "" if ranked.candidate.is_here else " (not here)"
-        reason = str(row["lost_because"] or "chosen")
         cells = [format_cells(ranked).get(quantity, "unknown") for quantity in quantities]
-        table.add_row(*map(escape, (ranked.candidate.placement.label + where, *cells, reason)))
+        table.add_row(*map(escape, (row["placement"] + where, row["outcome"], row["why"], *cells, row["memory"])))
     left_out = len({ranked.candidate.placement.accelerator for ranked in decision.table}) - len(shown)
     if left_out:
         table.caption = f"and {left_out} more accelerators: --every-row or --json shows them"

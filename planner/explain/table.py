@@ -1,6 +1,7 @@
 """The table of a decision as flat rows, for whoever shows or keeps them."""
 
 from planner.assessment import Assessment, Interval
+from planner.explain.cells import format_energy, format_money, format_time
 from shunter.requests import Objective, Weights
 
 Row = dict[str, str | int | float | bool | None]
@@ -42,6 +43,23 @@ def table_row(row: Assessment, chosen: Assessment, weights: Weights) -> Row:
         "on_pareto_front": row.on_front,
         "excluded_by": "; ".join(miss.text for miss in row.excluded_by) or None,
         "lost_because": lost_because(row, chosen, weights),
+    }
+
+
+def shown_row(row: Assessment, chosen: Assessment, weights: Weights) -> dict[str, str]:
+    """One candidate for people: what it is, what became of it and why, and what the whole job would take there."""
+    prediction, candidate = row.candidate.prediction, row.candidate
+    energy = "unknown" if row.kwh is None else f"{format_energy(row.kwh)} ({prediction.energy_source})"
+    why = lost_because(row, chosen, weights)
+    return {
+        "placement": candidate.placement.label,
+        "outcome": "chosen" if why is None else "excluded" if row.excluded_by else "behind",
+        "why": why or f"least {format_objective(weights)} within the limits",
+        "time": f"{format_time(row.hours)} ({prediction.step_seconds_source})",
+        "energy": energy,
+        "cost": "unknown" if row.cost is None else f"{format_money(row.cost)} ({candidate.price_source})",
+        "memory": f"{row.memory_gib:.3g} GiB ({prediction.memory_source})",
+        "where": "this machine" if candidate.is_here else "elsewhere",
     }
 
 

@@ -27,3 +27,8 @@ def duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.3g} s"
     return f"{seconds / 60:.3g} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"
+
+
+def energy(kwh: float) -> str:
+    """Kilowatt hours, or joules where they are few."""
+    return f"{figure(kwh, 3)} kWh" if kwh >= 0.01 else f"{figure(3.6e6 * kwh, 3)} J"

@@ -68,7 +68,12 @@
       this.tip.setAttribute("role", "status");
       this.tip.hidden = true;
       this.legend(create(figure, "div", "legend"));
-      new ResizeObserver(() => this.draw()).observe(this.plot);
+      // Drawing within the observer would change what it observes, of which the browser complains.
+      new ResizeObserver(() => requestAnimationFrame(() => this.fit())).observe(this.plot);
+    }
+
+    fit() {
+      if (this.plot.clientWidth !== this.width) this.draw();
     }
 
     choice(bar, word, axes) {
@@ -100,7 +105,9 @@
       const x = this.data.x[this.x.value], y = this.data.y[this.y.value];
       const known = (point) => Number.isFinite(point.values[x.key]) && Number.isFinite(point.values[y.key]);
       const points = this.data.points.filter((point) => known(point) && !this.hidden.has(point.group));
-      const width = this.plot.clientWidth, height = Math.max(240, Math.min(420, width * 0.55));
+      const width = this.width = this.plot.clientWidth;
+      if (width <= MARGIN.left + MARGIN.right) return; // not shown
+      const height = Math.max(240, Math.min(420, width * 0.55));
       this.plot.querySelector("svg")?.remove();
       this.tip.hidden = true;
       const svg = add(this.plot, "svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img" });
@@ -147,6 +154,7 @@
     limit(svg, axis, vertical, across, up, width, height) {
       if (axis.limit === null) return;
       const at = (vertical ? across : up).place(axis.limit);
+      if (!Number.isFinite(at)) return;
       const line = vertical ? { x1: at, x2: at, y1: MARGIN.top, y2: height - MARGIN.bottom }
         : { x1: MARGIN.left, x2: width - MARGIN.right, y1: at, y2: at };
       add(svg, "line", { ...line, class: "limit" });
@@ -168,6 +176,7 @@
       const low = [point.low[x.key], point.low[y.key]], high = [point.high[x.key], point.high[y.key]];
       if (![...low, ...high].every(Number.isFinite)) return;
       const line = { x1: across.place(low[0]), y1: up.place(low[1]), x2: across.place(high[0]), y2: up.place(high[1]) };
+      if (!Object.values(line).every(Number.isFinite)) return; // 0 has no place on a logarithmic axis
       add(svg, "line", { ...line, class: "interval c" + (point.group % 8) });
     }
 
@@ -193,4 +202,12 @@
   }
 
   for (const figure of document.querySelectorAll("figure[data-chart]")) new Chart(figure);
+
+  // On paper nothing can be unfolded.
+  let closed = [];
+  addEventListener("beforeprint", () => {
+    closed = [...document.querySelectorAll("details:not([open])")];
+    for (const one of closed) one.open = true;
+  });
+  addEventListener("afterprint", () => { for (const one of closed) one.open = false; });
 })();

@@ -9,7 +9,7 @@ from typing import Any
 
 from reporting.page.features import FeatureSummary, ValueStatistics
 from reporting.page.figures import curves_chart, name_of, trained_chart
-from reporting.page.format import duration, figure, moment
+from reporting.page.format import duration, energy, figure, moment
 from reporting.page.model_card import card_section
 from reporting.page.stalls import stall_section
 from tracking.history import TrackedRun
@@ -69,6 +69,8 @@ def build_view(tree: RunTree, stalls: str | None, *, to_html: Words) -> dict[str
         "decision": _decision(tree, to_html),
         "comparison": _comparison(tree),
         "qualities": _qualities(tree),
+        "promotion": _promotion(run),
+        "popularity": _popularity(run),
         "baselines": _baselines(run),
         "ensemble": _ensemble(tree),
         "steps": _steps(run),
@@ -111,17 +113,31 @@ def _tiles(tree: RunTree) -> list[Tile]:
     if "placement.label" in params:
         tiles.append(Tile("placement", params["placement.label"], is_text=True))
     if "request.model" in params:
-        tiles.append(Tile("model", params["request.model"], _registered(run), is_text=True))
+        tiles.append(Tile("model", params["request.model"], run.tags.get("model.registered", ""), is_text=True))
     if "data.rows" in metrics:
         note = f"base rate {metrics['data.base_rate']:.4g}" if "data.base_rate" in metrics else ""
         tiles.append(Tile(f"rows of {params.get('data.name', 'the data')}", f"{metrics['data.rows']:,.0f}", note))
     return tiles
 
 
-def _registered(run: TrackedRun) -> str:
-    """Its version in the registry, and why that is no champion where it is none."""
-    reason = run.tags.get("model.not_promoted")
-    return ". ".join(part for part in (run.tags.get("model.registered", ""), reason) if part)
+def _promotion(run: TrackedRun) -> dict[str, Any] | None:
+    """The version in the registry, and whether the guard let it become the champion."""
+    version = run.tags.get("model.registered")
+    if version is None:
+        return None
+    is_asked = run.params.get("request.promote") == "always"
+    return {"version": version, "obstacle": run.tags.get("model.not_promoted", ""), "is_asked": is_asked}
+
+
+def _popularity(run: TrackedRun) -> list[dict[str, Any]]:
+    """The ranking of a graph model beside the order by popularity; empty for other models."""
+    names = ("ndcg20", "recall20")
+    rows = [("the model", "quality.test", True), ("by popularity", "baseline.popularity.test", False)]
+    lines = [
+        {"name": name, "is_result": is_result, **{one: run.metrics.get(f"{prefix}.{one}") for one in names}}
+        for name, prefix, is_result in rows
+    ]
+    return lines if lines[1]["ndcg20"] is not None else []
 
 
 def _decision(tree: RunTree, to_html: Words) -> dict[str, Any] | None:
@@ -135,8 +151,28 @@ def _decision(tree: RunTree, to_html: Words) -> dict[str, Any] | None:
         "label": params["placement.label"],
         "binds": "" if binds == "nothing" else binds,
         "words": to_html(words),
-        "rows": rows[:MOST_ROWS],
+        "rows": list(map(_shown_placement, rows[:MOST_ROWS])),
         "left_out": max(0, len(rows) - MOST_ROWS),
+    }
+
+
+def _shown_placement(row: Mapping[str, Any]) -> dict[str, str]:
+    """One candidate as `Decision.shown_rows` has it, from the figures that the run keeps."""
+
+    def sourced(text: str, source: str) -> str:
+        return f"{text} ({row[source]})" if row.get(source) else text
+
+    kwh, gib, cost = row["kwh"], row["memory_gib"], row["cost"]
+    why = row["lost_because"]
+    return {
+        "placement": str(row["placement"]),
+        "outcome": "chosen" if row["rank"] == 1 else "excluded" if row.get("excluded_by") else "behind",
+        "why": why or "",
+        "time": sourced(duration(3600 * row["hours"]), "step_source"),
+        "energy": "unknown" if kwh is None else sourced(energy(kwh), "energy_source"),
+        "cost": "unknown" if cost is None else sourced(figure(cost, 3), "price_source"),
+        "memory": "unknown" if gib is None else sourced(f"{figure(gib, 3)} GiB", "memory_source"),
+        "where": "this machine" if row["is_here"] else "elsewhere",
     }
 
 
@@ -295,7 +331,7 @@ def _value_bar(value: ValueStatistics, scale: float) -> dict[str, Any]:
 def _tables(tree: RunTree) -> list[tuple[str, list[tuple[str, str]]]]:
     """Everything that was written about the run, for whoever misses something above."""
     run = tree.parent
-    hidden = {"learning.steps"}
+    hidden = {"learning.steps", "decision.reason"}  # the latter is told above
     tags = {name: text for name, text in run.tags.items() if not name.startswith("mlflow.") and name not in hidden}
     own = {name: f"{value:.6g}" for name, value in run.metrics.items() if name not in run.params}
     tables = [("Parameters", run.params), ("Figures", own), ("Tags", tags)]
@@ -313,7 +349,8 @@ def _contents(tree: RunTree, view: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("quality", "Quality against cost", trained_chart(tree)),
         ("curves", "Curves", curves_chart(tree)),
         ("results", "Results", view["qualities"]),
-        ("baselines", "Baselines", view["baselines"]),
+        ("promotion", "Registered", view["promotion"]),
+        ("baselines", "Baselines", view["baselines"] or view["popularity"]),
         ("ensemble", "Ensemble", view["ensemble"]),
         ("time", "Time", view["steps"] or view["waits"] or view["stalls"]),
         ("energy", "Energy", view["energy"]),

@@ -21,10 +21,12 @@ def publish(decision: Decision) -> None:
 
     if flow_run.id is None:
         return
-    rows = decision.table_rows()
+    rows = [{name: plain(text) for name, text in row.items()} for row in decision.shown_rows()[:MOST_ROWS]]
     left_out = "" if decision.considered <= MOST_ROWS else f" The first {MOST_ROWS} of {decision.considered} rows."
-    create_table_artifact(table=rows[:MOST_ROWS], key=TABLE_KEY, description=f"{plain(decision.reason)}{left_out}")
-    create_markdown_artifact(markdown=as_markdown(decision), key=REASON_KEY)
+    create_markdown_artifact(
+        markdown=as_markdown(decision), key=REASON_KEY, description="Where it runs, why, and what it is to take."
+    )
+    create_table_artifact(table=rows, key=TABLE_KEY, description=f"{plain(decision.reason)}{left_out}")
 
 
 def as_markdown(decision: Decision) -> str:
@@ -39,9 +41,7 @@ def as_markdown(decision: Decision) -> str:
     lines = [
         f"# {plain(decision.placement.label)}",
         "",
-        plain(decision.reason),
-        "",
-        plain(decision.explanation),
+        plain(decision.explanation or decision.reason),
         "",
         *(f"- {plain(note)}" for note in decision.notes),
         "",

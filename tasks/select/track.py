@@ -47,7 +47,7 @@ def log_decision(parent_run_id: str, decision: Decision) -> None:
         if DECISION_TABLE not in {file.path for file in run.client.list_artifacts(parent_run_id)}:
             run.client.log_table(parent_run_id, data=columns, artifact_file=DECISION_TABLE)
         notes = "".join(f"\n- {note}" for note in decision.notes)
-        text = f"{decision.reason}\n\n{decision.explanation}\n{notes}\n"
+        text = f"{decision.explanation or decision.reason}\n{notes}\n"
         run.client.log_text(parent_run_id, text, DECISION_TEXT)
         run.client.log_figure(parent_run_id, decision_figure(decision), DECISION_FIGURE)
 

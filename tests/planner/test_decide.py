@@ -324,6 +324,22 @@ def test_table_rows_carry_units_and_origin() -> None:
     assert (rows[1]["hours_low"], rows[1]["on_pareto_front"]) == (None, False)
 
 
+def test_the_table_for_people_has_eight_columns_with_units_and_the_reason_third() -> None:
+    rows = decide([candidate(512), SLOW_FRUGAL], Terms.of(Limits(max_hours=1), Objective.TIME, TEN_EPOCHS)).shown_rows()
+    assert [*rows[0]] == ["placement", "outcome", "why", "time", "energy", "cost", "memory", "where"]
+    assert rows[0] == {
+        "placement": "cpu x1 fp32 b512",
+        "outcome": "chosen",
+        "why": "least time within the limits",
+        "time": "60 min (measured)",
+        "energy": "0.1 kWh (estimated)",
+        "cost": "1 (given)",
+        "memory": "1 GiB (estimated)",
+        "where": "this machine",
+    }
+    assert (rows[1]["outcome"], rows[1]["why"]) == ("excluded", "time 2 h over the limit of 1 h by 100 %")
+
+
 candidates_strategy = st.lists(
     st.builds(
         candidate,

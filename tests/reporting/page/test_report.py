@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from engine.job import TrainingJob
 from models.registry import model_spec
 from reporting.page.format import duration, figure
 from reporting.page.publish import build_report, log_report
+from reporting.page.render import render_page
 from shunter.errors import RequestError
 from shunter.requests import Limits, TrainRequest
 from tasks.select import log_decision
@@ -143,6 +145,35 @@ def test_run_has_the_page_and_the_features_as_artifacts(run_id: str) -> None:
     assert read_artifact(run_id, "nothing.txt") is None
 
 
+def test_the_decision_is_told_once_and_its_table_has_words_and_units(run_id: str) -> None:
+    text = build_report(run_id)
+    assert text.count("needs the least time of") == 1
+    heads = re.findall(r"<th[^>]*>([^<]*)</th>", text[text.index("<caption>Predicted") :].partition("</thead>")[0])
+    assert heads == ["placement", "outcome", "why", "time", "energy", "cost", "memory", "where"]
+    assert "<td>behind</td>" in text
+    assert re.search(r'<td class="number">[\d.]+ s \(measured\)</td>', text)
+
+
+def test_the_promotion_and_the_order_by_popularity_are_shown(run_id: str) -> None:
+    tree = read_tree(run_id)
+    assert "Registered" not in render_page(tree)
+    tags = {**tree.parent.tags, "model.registered": "shop/2", "model.not_promoted": "Not promoted: too few rows."}
+    figures = {"quality.test.ndcg20": 0.25, "baseline.popularity.test.ndcg20": 0.125}
+    parent = replace(tree.parent, tags=tags, metrics={**tree.parent.metrics, **figures})
+    text = render_page(replace(tree, parent=parent))
+    assert "<strong>shop/2</strong>, not the champion. Not promoted: too few rows." in text
+    assert text.index("by popularity") < text.index("0.1250")
+    del tags["model.not_promoted"]
+    assert "<strong>shop/2</strong>, which became the champion." in render_page(replace(tree, parent=parent))
+
+
+def test_what_is_folded_is_printed_and_words_are_not_broken(run_id: str) -> None:
+    text = build_report(run_id)
+    assert "beforeprint" in text
+    assert "details::details-content" in text
+    assert "overflow-wrap: anywhere" not in text
+
+
 def test_stalls_of_the_same_data_and_model_are_shown(run_id: str) -> None:
     assert 'title="fetch"' not in build_report(run_id)
     profile = start_run("stalls", "profile")
@@ -169,6 +200,13 @@ def test_run_is_found_by_id_prefix_name_and_as_the_latest(run_id: str) -> None:
     member = find_run("member-1")
     assert member != run_id
     assert read_tree(member).parent.run_id == run_id
+
+
+def test_the_latest_is_one_that_has_come_to_its_end(run_id: str) -> None:
+    later = start_run("later", "train")
+    assert find_run("latest") == run_id, "the later one is running"
+    finish(later, "FAILED")
+    assert find_run("latest") == run_id
 
 
 def test_run_that_is_not_there_is_told_with_the_nearest(run_id: str) -> None:
