@@ -79,8 +79,12 @@ class Outbox:
 
     def __init__(self, store: str) -> None:
         self.store = without_secrets(store)
-        key = hashlib.sha256(self.store.encode()).hexdigest()[:12]
-        self.directory = Settings().home / "outbox" / key
+        home = Settings().home
+        # A store within the home moves with it.
+        self.directory = home / "outbox" / _key(self.store.replace(str(home.resolve()), "$SHUNTER_HOME"))
+        former = home / "outbox" / _key(self.store)  # as it was called at first
+        if former != self.directory and former.exists() and not self.directory.exists():
+            former.rename(self.directory)
         self._journal = self.directory / "journal.jsonl"
         self._delivered = self.directory / "delivered"
         self._runs = self.directory / "runs.json"
@@ -271,6 +275,10 @@ class Outbox:
 
     def _lock(self) -> FileLock:
         return FileLock(self.directory / "lock")
+
+
+def _key(store: str) -> str:
+    return hashlib.sha256(store.encode()).hexdigest()[:12]
 
 
 def _entry(line: bytes) -> Entry:

@@ -195,7 +195,7 @@ def status_of(url: str) -> int:
         return error.code
 
 
-def test_interrupted_command_says_so_and_the_next_one_resumes(
+def test_interrupted_command_says_so_and_the_next_one_resumes_where_the_home_is_now(
     shunter_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C as a terminal sends it: to every process of the group, the temporary server's included.
@@ -224,6 +224,10 @@ def test_interrupted_command_says_so_and_the_next_one_resumes(
     _, errors = first.communicate(timeout=PATIENCE_SECONDS)
     assert first.returncode == 130, errors
     assert errors.strip().splitlines()[-1] == "Interrupted: run the same command again to resume where it stopped."
+    moved = shunter_home.rename(shunter_home.with_name("moved home"))
+    monkeypatch.setenv("SHUNTER_HOME", str(moved))
+    monkeypatch.setenv("PREFECT_HOME", str(moved / "prefect"))
     second = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert second.returncode == 0, second.stderr
     assert "an interrupted run of the same request was continued" in " ".join(second.stdout.split())
+    assert not shunter_home.exists()

@@ -1,5 +1,6 @@
 """A home that was moved or copied finds its own artifacts, and goes on with its own runs."""
 
+import hashlib
 import shutil
 from collections import OrderedDict
 from pathlib import Path
@@ -13,9 +14,11 @@ from shunter.settings import Settings
 from tasks.run_state import RunState
 from tasks.spending import Spent
 from tests.engine.synthetic import write_dataset
+from tracking import entries
+from tracking.outbox import Outbox
 from tracking.registry.card import log_texts
 from tracking.runs import start_run_tree
-from tracking.store import artifact_root, open_store
+from tracking.store import artifact_root, deliver, open_store, tracking_uri, undelivered
 from tracking.tree import read_artifact
 
 SPENT = Spent(energy=EnergyReading.of(7.0, 3.5, "estimated", "a test"))
@@ -58,3 +61,27 @@ def test_a_home_that_stays_is_left_alone(tracking_root: Path, dataset: Dataset) 
     run_id = start_run_tree(TrainRequest(), dataset)
     uri = open_store().mlflow.get_run(run_id).info.artifact_uri
     assert open_store().mlflow.get_run(run_id).info.artifact_uri == uri
+
+
+def test_what_waits_for_the_homes_own_store_moves_with_it(
+    tracking_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_store()
+    former, now = Settings().home, tmp_path / "new home"
+    Outbox(tracking_uri()).append({**entries.create_run("waits", {}), "run_id": "local-1"})
+    former.rename(now)
+    monkeypatch.setenv("SHUNTER_HOME", str(now))
+    assert undelivered() == 1
+    deliver()
+    assert undelivered() == 0
+    [found] = open_store().mlflow.search_runs(["1"])
+    assert found.info.run_name == "waits"
+
+
+def test_what_waits_under_the_former_name_of_its_folder_is_found(tracking_root: Path) -> None:
+    open_store()
+    outbox = Outbox(tracking_uri())
+    outbox.append(entries.create_run("waits", {}))
+    key = hashlib.sha256(outbox.store.encode()).hexdigest()[:12]
+    outbox.directory.rename(outbox.directory.with_name(key))
+    assert undelivered() == 1
