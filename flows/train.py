@@ -1,6 +1,7 @@
 """The main flow: from click log to registered model, every step a Prefect task, every figure in MLflow."""
 
 import math
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -24,6 +25,7 @@ from planner.explore import gone_back
 from reporting.card.figures import BaselineFigures
 from search.result import TuneResult
 from shunter.errors import ExplorationEndedError, QualityMissedError
+from shunter.process_age import seconds_before_run
 from shunter.requests import TrainRequest, shown
 from tasks.accelerators import hold, tell
 from tasks.evidence import keeping_evidence
@@ -37,6 +39,7 @@ from tasks.select import log_decision, select
 from tasks.spending import Spent, charged, spending
 from tasks.step_clock import StepClock
 from tasks.tracked_run import tracked_run
+from tracking.convention import account_metrics
 from tracking.registry.models import RegisteredModel
 from tracking.reports import log_config
 from tracking.runs import open_run, system_metrics
@@ -54,7 +57,8 @@ class TrainSummary(BaseModel):
         decision: The placement, the reason, and the table of all candidates.
         tuned: The settings tried, the best first; None for a graph model, which is trained once.
         result: Quality of the model that was kept, and whether it is an ensemble; for a graph model, of its ranking.
-        step_seconds: Wall clock of each step of this attempt.
+        step_seconds: Wall clock of each step of this attempt, of the process' start, and of what is in no step, which
+            together is that of the attempt.
         energy: Energy of selection, tuning, training and ensemble, interrupted attempts included.
         registered: The version in MLflow's registry.
         run_id: The parent run in MLflow.
@@ -99,7 +103,7 @@ def train(
     """
     check_model(request.model)
     read_fixed(request.model, request.architecture.set)
-    clock = StepClock()
+    clock = StepClock(seconds_before_run())
     with clock.step("ingest"):
         dataset = ingest(request)
     return train_on(request, dataset, clock, fresh=fresh)
@@ -119,9 +123,12 @@ def train_on(request: TrainRequest, dataset: Dataset, clock: StepClock, *, fresh
                 if not _goes_back(state, error):
                     raise
                 summary = _train_held(request, dataset, profiles, state, clock, cluster=cluster)
-            recipe.publish(summary.run_id, dataset, request)  # before the end, for a kill may come meanwhile, too
+            with clock.step("report"):  # before the end, for a kill may come meanwhile, too
+                recipe.publish(summary.run_id, dataset, request)
             state.finish()
-    return summary
+    account = clock.account()
+    open_run(summary.run_id).log_metrics(account_metrics(account))
+    return summary.model_copy(update={"step_seconds": account})
 
 
 def _train_held(
@@ -166,25 +173,27 @@ def _train_tracked(
     held: Reservation,
 ) -> TrainSummary:
     """The steps that are tracked in one tree of MLflow runs, resumed where an earlier attempt was interrupted."""
-    with (
-        tracked_run(request, dataset, state) as run_id,
-        system_metrics(run_id),
-        spending(state, cluster) as spent,
-        keeping_evidence(run_id, "train", request, dataset, spent) as notes,
-    ):
-        log_config(run_id, "profiles", profiles)
+    with ExitStack() as stack:
+        with clock.step("track"):
+            run_id = stack.enter_context(tracked_run(request, dataset, state))
+            stack.enter_context(system_metrics(run_id))
+            spent = stack.enter_context(spending(state, cluster))
+            notes = stack.enter_context(keeping_evidence(run_id, "train", request, dataset, spent))
+            log_config(run_id, "profiles", profiles)
         decision = _decide(request, dataset, profiles, state, clock, cluster=cluster)
         notes.decision = decision
         request = charged(request, decision)
         held.keep(decision.placement, trainings_together(request, profiles))
-        log_decision(run_id, decision)
+        with clock.step("select"):
+            log_decision(run_id, decision)
         end = ExplorationEnd(decision.exploration) if decision.exploration else None
         budget = spent.budget(request, decision.limits)
         run = RunContext(request, dataset, profiles, decision, state.directory, run_id, budget, cluster, notes, end)
         with limited(decision.placement.accelerator, decision.placement.power_limit_watts):
             outcome = recipe_of(request.model).train(run, clock)
         energy = spent.total
-        _log_totals(run, energy, clock)
+        _log_totals(run, energy)
+        open_run(run_id).log_metrics(account_metrics(clock.account()))  # as far as the report can know it
         open_run(run_id).rename(run_name(dataset.name, request.model, outcome.result, datetime.now(UTC)))
         return TrainSummary(
             data_name=dataset.name,
@@ -194,7 +203,7 @@ def _train_tracked(
             decision=decision,
             tuned=outcome.tuned,
             result=outcome.result,
-            step_seconds=clock.seconds,
+            step_seconds=clock.account(),
             energy=energy,
             registered=outcome.registered,
             run_id=run_id,
@@ -235,11 +244,10 @@ def run_name(data: str, model: str, result: EnsembleResult | TrainedRanker, ende
     return f"{data} {model}{quality} {ended:%Y-%m-%d %H:%M}"
 
 
-def _log_totals(run: RunContext, energy: EnergyReading, clock: StepClock) -> None:
+def _log_totals(run: RunContext, energy: EnergyReading) -> None:
     """Time and energy of the whole run, and where trainings were moved to."""
     log = open_run(run.run_id)
     if run.cluster:
         log.set_tags({"cluster.moves": " ".join(run.cluster.moves) or "none"})
     log.log_energy(energy)
     log.log_metrics({"time.total_seconds": energy.seconds})
-    log.log_metrics({f"time.{name}_step_seconds": seconds for name, seconds in clock.seconds.items()})

@@ -113,12 +113,12 @@ class EnsembleRecipe(Recipe):
                 run.dataset, candidates, placement, folder, parent_run_id=run.run_id, seed=seed, select_by=select_by
             )
             run.notes.auc = result.validation.auc
-        log_training_curve(run.run_id, {member.name: member.history for member in members}, select_by)
+            log_training_curve(run.run_id, {member.name: member.history for member in members}, select_by)
         with clock.step("card"):
             card = write_card(run.run_id, run.dataset, candidates, result, placement, baselines=baselines, seed=seed)
         with clock.step("register"):
             registered = register_result(run.request, run.dataset, result, run.run_id, card.quality)
-        describe_version(card, registered)
+            describe_version(card, registered)
         return Outcome(tuned=tuned, result=result, registered=registered, baselines=card.baselines)
 
     def publish(self, run_id: str, dataset: Dataset, request: TrainRequest) -> None:

@@ -1,24 +1,41 @@
-"""How long each step of a flow takes."""
+"""How long each step of a flow takes, and what is in no step."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 
+START, OTHER = "start", "other"
+
 
 class StepClock:
-    """Wall-clock seconds of each step of this attempt; reports on stderr when one is done."""
+    """Wall-clock seconds of each step of this attempt; reports on stderr when one is done.
 
-    def __init__(self) -> None:
+    Args:
+        before: Seconds that the process has spent for this run already, on its own start and its imports.
+        now: Clock in seconds.
+    """
+
+    def __init__(self, before: float = 0.0, now: Callable[[], float] = time.perf_counter) -> None:
         self.seconds: dict[str, float] = {}
+        self._now = now
+        self._began = now() - before
         self._console = Console(stderr=True, highlight=False)
+        if before:
+            self._add(START, before)
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Time the block under `name`."""
-        started = time.perf_counter()
+        """Time the block under `name`; steps do not overlap."""
+        started = self._now()
         yield
-        seconds = time.perf_counter() - started
+        self._add(name, self._now() - started)
+
+    def account(self) -> dict[str, float]:
+        """Seconds of each step, and as `other` what was in none: together the wall clock since the process began."""
+        return {**self.seconds, OTHER: self._now() - self._began - sum(self.seconds.values())}
+
+    def _add(self, name: str, seconds: float) -> None:
         self.seconds[name] = self.seconds.get(name, 0.0) + seconds  # a step is taken again after an exploration
         self._console.print(f"{name:<10}{seconds:7.1f} s", style="dim")

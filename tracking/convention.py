@@ -43,6 +43,8 @@ ENERGY_METRICS = {
 QUALITY_METRICS = {name: f"quality.{name}" for name in ("auc", "ne", "logloss", "calibration")}
 TRIAL_OF_MEMBER = "training.trial"  # tag of a member that a trial had trained already: the name of that one
 TOTAL_SECONDS = "time.total_seconds"  # of a whole flow, earlier attempts included
+WALL_SECONDS = "time.wall_seconds"  # of the last attempt, from the begin of its process to the end of its flow
+STEP_SECONDS = "time.{}_step_seconds"  # of each step, and of what is in none as `other`: together those
 
 
 def request_params(request: JobRequest) -> Values:
@@ -74,6 +76,24 @@ def data_params(dataset: Dataset) -> Values:
             "is_weighted": dataset.is_weighted or None,
         },
     )
+
+
+def account_metrics(step_seconds: Mapping[str, float]) -> dict[str, float]:
+    """Where the time of an attempt went, and its sum.
+
+    Args:
+        step_seconds: Of each step; the start of the process and what is in no step among them.
+    """
+    steps = {STEP_SECONDS.format(name): seconds for name, seconds in step_seconds.items()}
+    return {**steps, WALL_SECONDS: sum(step_seconds.values())}
+
+
+def read_account(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Seconds by step, as a run holds them; the longest first."""
+    begin, end = STEP_SECONDS.split("{}")
+    steps = {name: value for name, value in metrics.items() if name.startswith(begin) and name.endswith(end)}
+    named = {name.removeprefix(begin).removesuffix(end): value for name, value in steps.items()}
+    return dict(sorted(named.items(), key=lambda item: -item[1]))
 
 
 def model_params(spec: ModelSpec, hyperparameters: Hyperparameters | None = None) -> Values:

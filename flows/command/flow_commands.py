@@ -9,6 +9,7 @@ from flows.command.environment import ensure_home
 from flows.command.options import option_name, requested, with_options
 from flows.command.start import start
 from flows.command.terminal import console, one_sentence_errors, print_json, print_line, report_undelivered
+from shunter.process_age import process_age_seconds
 from shunter.requests import LOCAL_OFFERS, NightlyRequest, ProfileRequest, SelectRequest, TrainRequest
 
 AGAIN = "Interrupted: run the same command again to resume where it stopped."
@@ -47,7 +48,7 @@ def train(**options: Any) -> None:
         summary = start("flows.train:train", request, fresh=fresh)
         from flows.command.summary import print_summary
 
-        print_summary(console, summary)
+        print_summary(console, summary, process_age_seconds())
         report_undelivered()
 
 

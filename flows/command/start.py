@@ -9,6 +9,7 @@ from flows.command.passwords import protect_temporary_server
 from flows.command.server_watch import ServerWatch
 from flows.command.temporary_server import server_starting
 from shunter.errors import ShunterError, first_line
+from shunter.process_age import process_of_one_run
 from shunter.requests import JobRequest, NightlyRequest, ProfileRequest, Request
 from shunter.settings import Settings
 
@@ -41,7 +42,7 @@ def start(flow: str, request: Request, **parameters: Any) -> Any:
     from httpx import TransportError
     from prefect.exceptions import TerminationSignal
 
-    with ServerWatch(server) as watch:
+    with process_of_one_run(), ServerWatch(server) as watch:
         while True:
             try:
                 return function(request, **parameters)

@@ -16,12 +16,18 @@ from search.result import TuneResult
 from tracking.registry.models import RegisteredModel
 
 
-def print_summary(console: Console, summary: TrainSummary) -> None:
-    """Print the outcome as a short table, the most asked first."""
+def print_summary(console: Console, summary: TrainSummary, wall_seconds: float | None = None) -> None:
+    """Print the outcome as a short table, the most asked first.
+
+    Args:
+        console: Where to.
+        summary: The outcome.
+        wall_seconds: Age of the process that trained, where it did nothing else; what came after the flow is its end.
+    """
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    for title, text in _lines(summary):
+    for title, text in _lines(summary, wall_seconds):
         table.add_row(title, text)
     console.print()
     console.print(table)
@@ -29,7 +35,7 @@ def print_summary(console: Console, summary: TrainSummary) -> None:
         console.print(front_table(summary.tuned))
 
 
-def _lines(summary: TrainSummary) -> list[tuple[str, str]]:
+def _lines(summary: TrainSummary, wall_seconds: float | None) -> list[tuple[str, str]]:
     decision = summary.decision
     rows = " + ".join(f"{count:,} {name}" for name, count in summary.rows.items())
     bad = f"; {summary.quarantined_rows:,} unreadable rows set aside" if summary.quarantined_rows else ""
@@ -38,7 +44,7 @@ def _lines(summary: TrainSummary) -> list[tuple[str, str]]:
         *_result_lines(_format_model(summary), summary.result),
         *_baseline_lines(summary),
         ("Search", _format_search(summary.tuned) + _format_members(summary.result)),
-        ("Time", _format_time(summary.step_seconds)),
+        ("Time", format_time(summary.step_seconds, wall_seconds)),
         ("Energy", _format_energy(summary.energy)),
         ("Placement", f"{decision.placement.label}\n{decision.reason}"),
         ("Registered", _format_registered(summary.registered)),
@@ -156,9 +162,12 @@ def _family_of(member: str, tuned: TuneResult) -> str:
     return tuned.settings[int(place) % len(tuned.settings)].spec.family if place else name
 
 
-def _format_time(step_seconds: dict[str, float]) -> str:
-    parts = ", ".join(f"{name} {seconds:.1f}" for name, seconds in step_seconds.items())
-    return f"{sum(step_seconds.values()):.1f} s: {parts}"
+def format_time(step_seconds: dict[str, float], wall_seconds: float | None) -> str:
+    """The wall clock and where it went; the parts add up to it."""
+    flow_seconds = sum(step_seconds.values())
+    end = {} if wall_seconds is None else {"end": wall_seconds - flow_seconds}
+    parts = ", ".join(f"{name} {seconds:.1f}" for name, seconds in (step_seconds | end).items())
+    return f"{wall_seconds or flow_seconds:.1f} s: {parts}"
 
 
 def _format_energy(energy: EnergyReading) -> str:

@@ -12,6 +12,7 @@ from reporting.page.figures import curves_chart, name_of, trained_chart
 from reporting.page.format import duration, energy, figure, moment
 from reporting.page.model_card import card_section
 from reporting.page.stalls import stall_section
+from tracking.convention import read_account
 from tracking.history import TrackedRun
 from tracking.tree import RunTree
 
@@ -107,6 +108,9 @@ def _tiles(tree: RunTree) -> list[Tile]:
         tiles.append(Tile(f"NE, {part}", f"{metrics[f'{prefix}.ne']:.4f}", note))
     if "time.total_seconds" in metrics:
         tiles.append(Tile("time of the whole run", duration(metrics["time.total_seconds"]), "measured"))
+    if account := read_account(metrics):
+        parts = ", ".join(f"{name} {duration(seconds)}" for name, seconds in account.items())
+        tiles.append(Tile("where the last attempt's time went", parts, is_text=True))
     energy = _energy(run)
     if energy:
         tiles.append(Tile("energy", energy["joules"], f"{energy['source']}{energy['kwh']}"))

@@ -50,8 +50,10 @@ def in_that_home(trained, monkeypatch: pytest.MonkeyPatch):
 def test_summary_holds_measured_figures_of_every_step(in_that_home) -> None:
     summary = in_that_home
     assert set(summary.step_seconds) == {
-        *("ingest", "profile", "select", "baselines", "tune", "train", "ensemble", "card", "register")
+        *("ingest", "profile", "track", "select", "baselines", "tune", "train", "ensemble", "card", "register"),
+        *("report", "other"),
     }
+    assert min(summary.step_seconds.values()) >= 0
     assert 0.5 < summary.result.test.auc < 1
     assert summary.rows["test"] == summary.result.test.rows
     assert summary.energy.method in {"measured", "estimated"}
@@ -84,6 +86,8 @@ def test_printed_summary_names_quality_energy_placement_and_the_next_command(in_
 def test_every_step_is_in_one_tree_of_runs(in_that_home) -> None:
     from mlflow import MlflowClient
 
+    from tracking.convention import read_account
+
     client = MlflowClient(in_that_home.tracking_uri)
     parent = client.get_run(in_that_home.run_id)
     children = client.search_runs(
@@ -94,6 +98,8 @@ def test_every_step_is_in_one_tree_of_runs(in_that_home) -> None:
     assert parent.data.metrics["energy.joules"] == pytest.approx(in_that_home.energy.joules)
     assert parent.data.tags["energy.source"] == in_that_home.energy.method
     assert parent.data.params["placement.label"] == in_that_home.decision.placement.label
+    assert parent.data.metrics["time.wall_seconds"] == pytest.approx(sum(in_that_home.step_seconds.values()))
+    assert read_account(parent.data.metrics) == pytest.approx(in_that_home.step_seconds)
     kinds = [child.data.tags["run.kind"] for child in children]
     assert kinds.count("trial") == 2
     assert kinds.count("baseline") == 4  # each of two with two learning rates

@@ -1,0 +1,94 @@
+"""What the clock of a flow says adds up to the time that has passed, whatever its steps are."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flows.command.summary import format_time
+from shunter.process_age import WORKER_RUN, process_age_seconds, process_of_one_run, seconds_before_run
+from shunter.settings import PROJECT_ROOT
+from tasks.step_clock import OTHER, START, StepClock
+from tracking.convention import WALL_SECONDS, account_metrics, read_account
+
+SECONDS = st.floats(min_value=0, max_value=1e5)
+STEPS = st.lists(st.tuples(st.sampled_from(["ingest", "select", "train"]), SECONDS, SECONDS), max_size=6)
+
+
+class Clock:
+    """A clock that is put forward by hand."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@given(before=SECONDS, steps=STEPS)
+def test_steps_start_and_the_rest_add_up_to_the_wall_clock(
+    before: float, steps: list[tuple[str, float, float]]
+) -> None:
+    now = Clock()
+    clock = StepClock(before, now)
+    for name, between, within in steps:
+        now.seconds += between
+        with clock.step(name):
+            now.seconds += within
+    account = clock.account()
+    assert sum(account.values()) == pytest.approx(before + now.seconds - 1000.0)
+    assert account[OTHER] == pytest.approx(sum(between for _, between, _ in steps), abs=1e-6)
+    assert (START in account) == (before > 0)
+    assert clock.account() == account
+
+
+def test_a_step_that_failed_is_in_the_rest() -> None:
+    now = Clock()
+    clock = StepClock(now=now)
+
+    def fail() -> None:
+        with clock.step("train"):
+            now.seconds += 5.0
+            raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        fail()
+    assert clock.account() == {OTHER: 5.0}
+
+
+def test_the_run_holds_the_steps_and_their_sum() -> None:
+    metrics = account_metrics({START: 2.0, "train": 5.0, OTHER: 1.0})
+    assert metrics[WALL_SECONDS] == 8.0
+    assert read_account({**metrics, "time.total_seconds": 9.0, "time.compile_seconds": 3.0}) == {
+        "train": 5.0,
+        START: 2.0,
+        OTHER: 1.0,
+    }
+
+
+def test_the_summary_says_what_came_after_the_flow() -> None:
+    steps = {START: 2.04, "train": 5.0, OTHER: 1.0}
+    assert format_time(steps, 9.0) == "9.0 s: start 2.0, train 5.0, other 1.0, end 1.0"
+    assert format_time(steps, None) == "8.0 s: start 2.0, train 5.0, other 1.0"
+
+
+def test_a_process_knows_how_long_it_has_lived() -> None:
+    assert process_age_seconds() <= process_age_seconds()
+    asked = "import time; from shunter.process_age import process_age_seconds as a; age = a(); print(time.time() - age)"
+    before = time.time()
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True, cwd=PROJECT_ROOT)
+    assert before - 0.05 <= float(done.stdout) <= time.time()
+
+
+def test_only_a_process_of_one_run_counts_what_came_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(WORKER_RUN, raising=False)
+    assert seconds_before_run() == 0.0
+    with process_of_one_run():
+        assert seconds_before_run() > 0.0
+    assert seconds_before_run() == 0.0
+    monkeypatch.setitem(os.environ, WORKER_RUN, "0f0f")
+    assert seconds_before_run() > 0.0
