@@ -4,6 +4,7 @@ python -m benchmarks.page
 """
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -68,6 +69,18 @@ class Figure(Description):
     better: Literal["higher", "lower"] | None = None
     beside: Comparison | None = None
 
+    def of(self, groups: Mapping[str, str], headline: Mapping[str, Any]) -> Self:
+        """The figure of a pattern, with the groups of a match in its texts."""
+        spread = self.spread.format(**groups) if self.spread else None
+        rival = self.beside.key.format(**groups) if self.beside and self.beside.key else None
+        return self.model_copy(
+            update={
+                "what": self.what.format(**groups),
+                "spread": spread if spread in headline else None,
+                "beside": self.beside.model_copy(update={"key": rival}) if self.beside and rival in headline else None,
+            }
+        )
+
 
 class Section(Description):
     """A benchmark on the page."""
@@ -76,6 +89,22 @@ class Section(Description):
     about: str
     picture: str | None = None
     figures: dict[str, Figure]
+    patterns: dict[str, Figure] = Field(
+        default={},
+        description="Figures of tables that are made in parts, by regular expressions with named groups, which texts "
+        "and keys may name as {group}; a spread or a rival that is not there is left out.",
+    )
+
+    def filled(self, headline: Mapping[str, Any]) -> Self:
+        """The section with a description for each headline figure that a pattern matches, in the headline's order."""
+        found: dict[str, Figure] = {}
+        spreads = {figure.spread for figure in self.figures.values()}
+        for key in headline:
+            matches = ((re.fullmatch(pattern, key), figure) for pattern, figure in self.patterns.items())
+            match, figure = next(((match, figure) for match, figure in matches if match), (None, None))
+            if match and figure and key not in self.figures and key not in spreads:
+                found[key] = figure.of(match.groupdict(), headline)
+        return self.model_copy(update={"figures": {**self.figures, **found}, "patterns": {}})
 
 
 def read_descriptions() -> dict[str, Section]:
@@ -114,7 +143,9 @@ def check(sections: Mapping[str, Section], results: Mapping[str, Mapping[str, An
 
 def render(sections: Mapping[str, Section], results: Mapping[str, Mapping[str, Any]]) -> str:
     """The page; a benchmark whose result nobody has published yet is not on it."""
-    sections = {name: section for name, section in sections.items() if name in results}
+    sections = {
+        name: section.filled(results[name]["headline"]) for name, section in sections.items() if name in results
+    }
     check(sections, results)
     contents = "\n".join(f"- [{section.title}](#{_anchor(section.title)})" for section in sections.values())
     parts = (_render_section(name, section, results[name]) for name, section in sections.items())

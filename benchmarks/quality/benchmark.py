@@ -1,199 +1,160 @@
-"""Quality of every model family on two click logs, beside what is published and the gates that a release must pass.
+"""Quality that `shunter train` reaches on click logs in published parts: by the recipes, and by `--model auto` alone.
 
-Frappe_x1 is BARS' split of Frappe (96,203 logged uses of apps, two negatives drawn for each; Baltrunas et al., 2015):
-its training part is learned from; reported is the validation part, after the epoch with the highest AUC there, which is
-when BARS stops. BARS then reports the test part, which is not in the file: our figures are those of the part that chose
-the epoch, so they are flattered a little, and compare with the published ones as neighbours and not as equals.
+Each row is one run of the product's own flow, in a process and a home of its own, so that no run learns from another.
+Rows of families are the job files in `recipes/`; those of `auto` are `--model auto --search-minutes 20` with nothing
+else said. All figures are of the weights that are kept: the validation part chose them, the test part nothing has seen
+but the one scoring at the end.
 
-Recipe of BARS: Adam with 1e-3, batch 4,096, embeddings of 10 numbers with L2, MLP 400-400-400 with batch normalisation
-and dropout. Ours differs where the engine does: embeddings of 16 numbers, for FBGEMM takes multiples of 4, learned by
-row-wise Adagrad with weight decay on the rows of a batch, and 2e-3 for Adam; the layers run in bfloat16.
+Frappe_x1 is BARS' split (96,203 logged uses of apps, two negatives drawn for each; Baltrunas et al., 2015). BARS' test
+part is not in the file: every second row of its validation part takes its place, so that published figures are
+neighbours and not the same rows. MovieLens-1M as clicks follows AutoInt (Song et al., CIKM 2019), without the time.
+Criteo is 20,000 rows of the Kaggle file, split at random.
 
-MovieLens-1M as clicks follows AutoInt (Song et al., CIKM 2019), without the time (`data.write_ml1m`): reported
-is the test part, once, by the weights of the epoch with the lowest log loss on the validation part.
+    python -m benchmarks.quality [--data frappe ml1m criteo] [--families lr fm dcnv2 auto] [--seeds 0 1 2]
+        [--auto-minutes 20] [--quick]
 
-    python -m benchmarks.quality [--quick] [--data frappe ml1m] [--models dlrm ...] [--seeds 0 1 2] [--threads 2]
-
-Each training is written down as soon as it is done, in a file of its own, and is not repeated while its recipe stays as
-it is: an interrupted run goes on where it stopped, and several processes can share the work.
+Rows are merged into one file as soon as they are done, with when and how each was run; a row that is run again takes
+the place of the former one. So the table can be made in parts.
 """
 
 import argparse
 import json
-import os
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from statistics import fmean, stdev
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks import report
-from benchmarks.quality.data import write_frappe, write_ml1m
-from benchmarks.quality.recipes import STUDIES, Recipe
-from engine.config import Execution, Hyperparameters, Schedule
-from engine.data.dataset import Dataset
-from models.registry import model_spec
+from benchmarks.quality.files import LOGS
+from benchmarks.quality.row import AUTO, BASELINES, Row, families_of
 
-SEEDS = (0, 1, 2)
-BATCH_SIZE = 4096
-WRITERS = {"frappe": write_frappe, "ml1m": write_ml1m}
-FAMILIES = tuple(dict.fromkeys(family for study in STUDIES.values() for family in study.recipes))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """How much is run.
-
-    Attributes:
-        data: Names in `STUDIES`.
-        models: Families; one without a recipe for a click log is left out there.
-        seeds: Seeds of weights, dropout and order.
-        threads: Threads of each training.
-        is_quick: One epoch on a tenth of the data.
-    """
-
-    data: tuple[str, ...] = tuple(STUDIES)
-    models: tuple[str, ...] = FAMILIES
-    seeds: tuple[int, ...] = SEEDS
-    threads: int = 1
-    is_quick: bool = False
-
-    @property
-    def rows(self) -> int | None:
-        """Of the training part; None is all."""
-        return 20_000 if self.is_quick else None
+NAME = "quality"
+AUTO_MINUTES = 20.0
+# AUC on the test part by BARS' leaderboard of Frappe_x1, https://openbenchmark.github.io/BARS.
+PUBLISHED = {
+    ("frappe", "fm"): 0.9671,
+    ("frappe", "lr"): 0.9356,
+    ("frappe", "dnn"): 0.9833,
+    ("frappe", "dlrm"): 0.9840,
+    ("frappe", "deepfm"): 0.9842,
+    ("frappe", "dcnv2"): 0.9845,
+    ("frappe", "finalmlp"): 0.9861,
+}
+ALL_FAMILIES = tuple(dict.fromkeys((*BASELINES, *(name for data in LOGS for name in families_of(data)), AUTO)))
 
 
 def main() -> None:
-    """Train what is missing, judge all that is there, print and publish."""
-    plan = parse_arguments()
-    for data in plan.data:
-        train_missing(data, plan)
-    runs = known_runs(plan)
-    headline = {name: value for data in STUDIES for name, value in judge(data, runs).items()}
-    seeds = sorted({run["seed"] for run in runs})
-    report.publish("quality", headline, {"batch_size": BATCH_SIZE, "runs": runs}, seeds=seeds, quick=plan.is_quick)
-
-
-def parse_arguments() -> Plan:
-    """Read the command line."""
+    """Run what is asked for, write each row down, and publish all that is known."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--quick", action="store_true", help="one epoch on 20,000 rows, one seed")
-    parser.add_argument("--data", nargs="+", choices=STUDIES, default=list(STUDIES))
-    parser.add_argument("--models", nargs="+", choices=FAMILIES, default=list(FAMILIES))
-    parser.add_argument("--seeds", nargs="+", type=int)
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    arguments = parser.parse_args()
-    return Plan(
-        data=tuple(arguments.data),
-        models=tuple(arguments.models),
-        seeds=tuple(arguments.seeds or (SEEDS[:1] if arguments.quick else SEEDS)),
-        threads=arguments.threads,
-        is_quick=arguments.quick,
-    )
+    parser.add_argument("--quick", action="store_true", help="one epoch on 20,000 rows, searches of a tenth")
+    parser.add_argument("--data", nargs="+", choices=LOGS, default=list(LOGS))
+    parser.add_argument("--families", nargs="+", choices=ALL_FAMILIES, default=list(ALL_FAMILIES))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--auto-minutes", type=float, default=AUTO_MINUTES, help="longest search of auto")
+    given = parser.parse_args()
+    for row in planned(given.data, given.families, given.seeds, given.auto_minutes, quick=given.quick):
+        publish(merged(known_rows(quick=given.quick), measured(row)), quick=given.quick)
+    show(known_rows(quick=given.quick))
 
 
-def train_missing(data: str, plan: Plan) -> None:
-    """Every training of the plan that is not written down yet, seed by seed."""
-    recipes = STUDIES[data].recipes
-    todo = [(seed, model) for seed in plan.seeds for model in plan.models if model in recipes]
-    with TemporaryDirectory() as folder:
-        dataset: Dataset | None = None
-        for seed, model in todo:
-            if any((run["data"], run["model"], run["seed"]) == (data, model, seed) for run in known_runs(plan)):
-                continue
-            dataset = dataset or WRITERS[data](Path(folder), plan.rows)
-            run = {"data": data, "model": model, "seed": seed, **train_one(dataset, data, model, seed, plan)}
-            file = f"quality.{data}-{model}-{seed}{'.quick' if plan.is_quick else ''}.partial.json"
-            (report.RESULTS / file).write_text(json.dumps(run))
+def planned(
+    data: Sequence[str], families: Sequence[str], seeds: Sequence[int], minutes: float, *, quick: bool = False
+) -> list[Row]:
+    """The rows of some parts of the table, logistic regression and factorisation machine among the families always.
 
-
-def known_runs(plan: Plan) -> list[dict[str, Any]]:
-    """The trainings that are written down, published or not, and whose recipe is still the same; by data and family."""
-    quick = ".quick" if plan.is_quick else ""
-    published = report.RESULTS / f"quality{quick}.json"
-    runs = json.loads(published.read_text())["details"]["runs"] if published.exists() else []
-    files = [
-        path for path in report.RESULTS.glob("quality.*-*.partial.json") if (".quick." in path.name) == bool(quick)
-    ]
-    runs += [json.loads(path.read_text()) for path in files]
-    latest = {(run["data"], run["model"], run["seed"]): run for run in runs if is_current(run)}
-    return sorted(latest.values(), key=lambda run: (list(STUDIES).index(run["data"]), run["model"], run["seed"]))
-
-
-def is_current(run: dict[str, Any]) -> bool:
-    """Whether a training would be the same today; options that have come since count as their defaults."""
-    recipe = STUDIES[run["data"]].recipes.get(run["model"]) if run.get("data") in STUDIES else None
-    return recipe is not None and (
-        model_spec(**run["spec"]) == recipe.spec and Hyperparameters(**run["hyperparameters"]) == recipe.hyperparameters
-    )
-
-
-def train_one(dataset: Dataset, data: str, model: str, seed: int, plan: Plan) -> dict[str, Any]:
-    """Train one model, and its quality on the part that is reported."""
-    from engine.job import TrainingJob
-    from engine.loop.evaluation import evaluate
-    from engine.loop.trainer import train
-
-    study = STUDIES[data]
-    recipe: Recipe = study.recipes[model]
-    execution = Execution(threads=plan.threads, precision="bf16", batch_size=BATCH_SIZE)
-    schedule = Schedule(max_epochs=1 if plan.is_quick else study.max_epochs, patience=study.patience, seed=seed)
-    result = train(TrainingJob(dataset, recipe.spec, recipe.hyperparameters, execution, schedule))
-    if study.reported == "test":
-        best = evaluate(result.model, dataset, "test", execution).metrics
-    else:
-        best = max((one.validation for one in result.history), key=lambda one: one.auc)
-    print(f"{data} {model} seed {seed}: AUC {best.auc:.4f}, log loss {best.logloss:.4f}", flush=True)
-    return {
-        "auc": best.auc,
-        "logloss": best.logloss,
-        "ne": best.ne,
-        "train_seconds": result.train_seconds,
-        "threads": plan.threads,
-        "parameters": sum(parameter.numel() for parameter in result.model.layers.parameters()),
-        "epochs": [
-            {"auc": one.validation.auc, "logloss": one.validation.logloss, "train_logloss": one.train_logloss}
-            for one in result.history
-        ],
-        "spec": recipe.spec.to_dict(),
-        "hyperparameters": recipe.hyperparameters.to_dict(),
-        "schedule": {"max_epochs": schedule.max_epochs, "patience": schedule.patience, "rows": plan.rows},
-    }
-
-
-def judge(data: str, runs: Sequence[dict[str, Any]]) -> dict[str, float | bool]:
-    """Mean and spread of each family over its seeds, against gates and published figures; prints them as a table.
-
-    Returns:
-        `<data>_<model>_auc`, its standard deviation and the log loss; `frappe_gates_met` where no gate is missed.
+    `auto` comes last, and trains both by itself.
     """
-    study, headline = STUDIES[data], dict[str, float | bool]()
-    rows, is_met = [], True
-    for model, recipe in study.recipes.items():
-        own = [run for run in runs if (run["data"], run["model"]) == (data, model)]
-        if not own:
-            continue
-        auc, logloss = (round(fmean(run[name] for run in own), 4) for name in ("auc", "logloss"))
-        spread = round(stdev(run["auc"] for run in own), 5) if len(own) > 1 else 0.0
-        gate = headline.get("frappe_dcnv2_auc") if (data, model) == ("frappe", "dhen") else recipe.least_auc
-        is_met &= gate is None or auc >= gate
-        headline |= {f"{data}_{model}_auc": auc, f"{data}_{model}_auc_std": spread, f"{data}_{model}_logloss": logloss}
-        rows.append(
+    rows = []
+    for name in data:
+        own = families_of(name)
+        asked = dict.fromkeys([*(BASELINES if set(families) - {AUTO} else ()), *families])
+        chosen = [family for family in asked if family in own or family == AUTO]
+        rows += [
+            Row(name, family, seed, minutes / 10 if quick else minutes, quick)
+            for family in sorted(chosen, key=lambda one: one == AUTO)
+            for seed in seeds
+        ]
+    return rows
+
+
+def measured(row: Row) -> list[dict[str, Any]]:
+    """What a run came to, in a process of its own."""
+    options = ["--quick"] if row.is_quick else []
+    rows = report.measure("benchmarks.quality.row", row.data, row.model, str(row.seed), str(row.minutes), *options)[
+        "rows"
+    ]
+    for one in rows:
+        print(
+            f"{one['data']} {one['model']} seed {one['seed']}: test AUC {one['test']['auc']:.4f}, "
+            f"{one['minutes']:.1f} minutes",
+            flush=True,
+        )
+    return rows
+
+
+def known_rows(*, quick: bool = False) -> list[dict[str, Any]]:
+    """The rows that are written down."""
+    path = report.RESULTS / f"{NAME}{'.quick' if quick else ''}.json"
+    return json.loads(path.read_text())["details"].get("rows", []) if path.exists() else []
+
+
+def merged(known: Iterable[dict[str, Any]], new: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """All rows; of two for the same model, log and seed the later, but a recipe's stays before one that `auto` made."""
+    found: dict[tuple[str, str, int], dict[str, Any]] = {}
+    for row in (*known, *new):
+        key = (row["data"], row["model"], row["seed"])
+        is_by_the_way = row["model"] in BASELINES and "auto" in row["by"]
+        if not (is_by_the_way and key in found and "auto" not in found[key]["by"]):
+            found[key] = row
+    order = {model: place for place, model in enumerate(ALL_FAMILIES)}
+    return sorted(found.values(), key=lambda row: (list(LOGS).index(row["data"]), order[row["model"]], row["seed"]))
+
+
+def headline(rows: Sequence[dict[str, Any]]) -> dict[str, float | int]:
+    """Means over the seeds, with the spread where there are several."""
+    figures: dict[str, float | int] = {}
+    for data, model in dict.fromkeys((row["data"], row["model"]) for row in rows):
+        own = [row for row in rows if (row["data"], row["model"]) == (data, model)]
+        name = f"{data}_{model}"
+        aucs = [row["test"]["auc"] for row in own]
+        figures[f"{name}_auc"] = round(fmean(aucs), 4)
+        if len(own) > 1:
+            figures[f"{name}_auc_std"] = round(stdev(aucs), 5)
+        figures[f"{name}_logloss"] = round(fmean(row["test"]["logloss"] for row in own), 4)
+        figures[f"{name}_validation_auc"] = round(fmean(row["validation"]["auc"] for row in own), 4)
+        if all("logloss" in row["validation"] for row in own):
+            figures[f"{name}_validation_logloss"] = round(fmean(row["validation"]["logloss"] for row in own), 4)
+        if model == AUTO:
+            figures[f"{name}_minutes"] = round(fmean(row["minutes"] for row in own), 1)
+        if (data, model) in PUBLISHED:
+            figures[f"{name}_published_auc"] = PUBLISHED[data, model]
+        figures[f"{name}_seeds"] = len(own)
+    return figures
+
+
+def publish(rows: Sequence[dict[str, Any]], *, quick: bool) -> None:
+    """Write all rows and the means over them."""
+    report.publish(NAME, headline(rows), {"rows": list(rows)}, seeds=sorted({row["seed"] for row in rows}), quick=quick)
+
+
+def show(rows: Sequence[dict[str, Any]]) -> None:
+    """Print a table for each log."""
+    figures = headline(rows)
+    columns = ("model", "AUC, test", "sd", "log loss, test", "AUC, validation", "published", "minutes", "seeds")
+    for data, log in LOGS.items():
+        models = dict.fromkeys(row["model"] for row in rows if row["data"] == data)
+
+        def cell(model: str, figure: str, digits: int, of: str = data) -> str:
+            value = figures.get(f"{of}_{model}_{figure}")
+            return "-" if value is None else f"{value:.{digits}f}"
+
+        lines = [
             (
                 model,
-                f"{auc:.4f}",
-                f"{spread:.4f}",
-                f"{logloss:.4f}",
-                f"{recipe.published_auc:.4f}" if recipe.published_auc else "-",
-                "-" if gate is None else f"{gate:.4f} {'met' if auc >= gate else 'MISSED'}",
-                f"{own[0]['parameters']:,}",
-                str(len(own)),
+                *(cell(model, name, 4) for name in ("auc", "auc_std", "logloss", "validation_auc", "published_auc")),
+                cell(model, "minutes", 1),
+                cell(model, "seeds", 0),
             )
-        )
-    if rows:
-        columns = ("model", "AUC", "sd", "log loss", "BARS, test", "gate", "weights", "seeds")
-        report.table(f"{study.title}, mean of the seeds", columns, rows)
-    gates = {f"{data}_gates_met": is_met} if any(recipe.least_auc for recipe in study.recipes.values()) and rows else {}
-    return headline | gates
+            for model in models
+        ]
+        if lines:
+            report.table(f"{log.title}, mean of the seeds", columns, lines)

@@ -19,6 +19,14 @@ ML1M_FIELDS = ("gender", "age", "occupation", "zip", "year")
 SPLIT_SEED = 2018
 
 
+def read_frappe() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Ids int32 [rows, fields] and labels of the training and validation part."""
+    with np.load(SHARED_DATA / "frappe_x1_train_valid.npz") as stored:
+        ids = {part: stored[f"{name}_x"].astype(np.int32) for part, name in FRAPPE_PARTS.items()}
+        labels = {part: stored[f"{name}_y"] for part, name in FRAPPE_PARTS.items()}
+    return ids, labels
+
+
 def write_frappe(folder: Path, rows: int | None = None) -> Dataset:
     """BARS' split of Frappe, without the test part, which is not in the file; ids are counted from zero in each field.
 
@@ -26,9 +34,7 @@ def write_frappe(folder: Path, rows: int | None = None) -> Dataset:
         folder: Folder of the data set.
         rows: Rows of the training part, its first ones; None is all.
     """
-    with np.load(SHARED_DATA / "frappe_x1_train_valid.npz") as stored:
-        ids = {part: stored[f"{name}_x"].astype(np.int32) for part, name in FRAPPE_PARTS.items()}
-        labels = {part: stored[f"{name}_y"] for part, name in FRAPPE_PARTS.items()}
+    ids, labels = read_frappe()
     ids["train"], labels["train"] = ids["train"][:rows], labels["train"][:rows]
     first = np.minimum.reduce([part.min(0) for part in ids.values()])
     last = np.maximum.reduce([part.max(0) for part in ids.values()])
@@ -39,18 +45,13 @@ def write_frappe(folder: Path, rows: int | None = None) -> Dataset:
     )
 
 
-def write_ml1m(folder: Path, rows: int | None = None) -> Dataset:
-    """MovieLens-1M as clicks, by the protocol of AutoInt (Song et al., CIKM 2019): 739,012 rows.
+def read_ml1m() -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
+    """MovieLens-1M as clicks, by the protocol of AutoInt (Song et al., CIKM 2019): 739,012 rows, and those by part.
 
     A rating above 3 is a positive, one below 3 a negative, and those of 3 are left out. The fields are those of the
     protocol but for the time, which this copy of the ratings lacks: gender, age, occupation and zip code of the user,
     year and genres of the film. There are no ids of users and films among them: the 3,529 values that AutoInt lists in
-    all are fewer than the 6,040 users. Rows are split at random 8:1:1, with a fixed seed. A value that the training
-    part does not hold has id 0.
-
-    Args:
-        folder: Folder of the data set.
-        rows: Rows of the training part, its first ones; None is all.
+    all are fewer than the 6,040 users. Rows are split at random 8:1:1, with a fixed seed.
     """
     with np.load(SHARED_DATA / "ml-1m_ratings.npz") as stored:
         ratings = pd.DataFrame({name: stored[name].astype(np.int64) for name in ("user", "item", "rating")})
@@ -60,7 +61,18 @@ def write_ml1m(folder: Path, rows: int | None = None) -> Dataset:
     frame = frame.merge(films, on="item").sort_values(["user", "item"], ignore_index=True)
     shuffled = np.random.default_rng(SPLIT_SEED).permutation(len(frame))
     tenth = len(frame) // 10
-    parts = {"train": shuffled[2 * tenth :][:rows], "validation": shuffled[:tenth], "test": shuffled[tenth : 2 * tenth]}
+    return frame, {"train": shuffled[2 * tenth :], "validation": shuffled[:tenth], "test": shuffled[tenth : 2 * tenth]}
+
+
+def write_ml1m(folder: Path, rows: int | None = None) -> Dataset:
+    """MovieLens-1M as clicks, see `read_ml1m`; a value that the training part does not hold has id 0.
+
+    Args:
+        folder: Folder of the data set.
+        rows: Rows of the training part, its first ones; None is all.
+    """
+    frame, parts = read_ml1m()
+    parts["train"] = parts["train"][:rows]
     labels = {part: (frame["rating"].to_numpy()[chosen] > 3) for part, chosen in parts.items()}
     columns, counts = [], {}
     for name in ML1M_FIELDS:

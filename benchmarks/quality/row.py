@@ -1,0 +1,125 @@
+"""One row of the benchmark: a run of the product's own flow, in a home of its own that knows of no other run."""
+
+import argparse
+import json
+import os
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from benchmarks.quality.files import LOGS, write_files
+
+AUTO, BASELINES = "auto", ("lr", "fm")
+RECIPES = Path(__file__).resolve().parents[2] / "recipes"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is run.
+
+    Attributes:
+        data: Name in `LOGS`.
+        model: Family with a recipe for this log, or `auto`.
+        seed: Of the search, the weights and the order.
+        minutes: Longest search of `auto`.
+        is_quick: Whether on few rows and for one epoch.
+    """
+
+    data: str
+    model: str
+    seed: int
+    minutes: float
+    is_quick: bool = False
+
+    def options(self, files: dict[str, str]) -> dict[str, Any]:
+        """The options of `shunter train`, but for the recipe."""
+        given: dict[str, Any] = {**files, "seed": self.seed, "promote": "always"}
+        if self.model == AUTO:
+            given |= {"model": AUTO, "search_minutes": self.minutes}
+        else:
+            given["baselines"] = "none"  # each has a row of its own
+        return given | ({"max_epochs": 1} if self.is_quick else {})
+
+
+def recipe(data: str, model: str) -> Path:
+    """The job file of a family for a log."""
+    return RECIPES / data / f"{model}.yaml"
+
+
+def families_of(data: str) -> tuple[str, ...]:
+    """Families with a recipe for a log."""
+    return tuple(sorted(path.stem for path in (RECIPES / data).glob("*.yaml")))
+
+
+def run(row: Row) -> list[dict[str, Any]]:
+    """Run the flow and give the figures of the kept weights, of `auto` those of its baselines too."""
+    from flows.command.environment import prepare_environment
+    from flows.command.start import prepare, start
+    from shunter.requests import TrainRequest, read_job
+
+    with TemporaryDirectory() as folder:
+        os.environ["SHUNTER_HOME"] = f"{folder}/home"
+        options = row.options(write_files(LOGS[row.data], Path(folder), quick=row.is_quick))
+        request = (
+            TrainRequest(**options)
+            if row.model == AUTO
+            else read_job(recipe(row.data, row.model), TrainRequest, options)
+        )
+        began, processor_began = time.monotonic(), time.process_time()
+        prepare_environment(debug=False)
+        prepare(request)
+        summary = start("flows.train:train", request)
+        result = summary.result
+        common = {
+            "data": row.data,
+            "seed": row.seed,
+            "by": "shunter train --model auto" if row.model == AUTO else f"recipes/{row.data}/{row.model}.yaml",
+            "ended_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "minutes": (time.monotonic() - began) / 60,
+            "processor_minutes": (time.process_time() - processor_began) / 60,
+            "placement": summary.decision.placement.label,
+        }
+        found = {
+            **common,
+            "model": row.model,
+            "validation": result.validation.to_dict(),
+            "test": result.test.to_dict(),
+            "result": result.reason,
+        }
+        if row.model == AUTO:
+            assert summary.tuned is not None
+            tuned = summary.tuned
+            found |= {
+                "search_minutes": row.minutes,
+                "trials": {"complete": tuned.complete_trials, "stopped early": tuned.pruned_trials},
+                "best": tuned.best.model_dump(mode="json"),
+                "members": [member.model_dump(mode="json") for member in result.members],
+            }
+        return [found, *({**common, "model": one.name, **_baseline(one)} for one in summary.baselines)]
+
+
+def _baseline(one: Any) -> dict[str, Any]:
+    """Figures of a baseline that `auto` trained, and how far its result is ahead."""
+    return {
+        "validation": {"auc": one.validation_auc, "ne": one.validation_ne},
+        "test": {"auc": one.auc, "logloss": one.logloss, "ne": one.ne},
+        "saved_by_auto": [one.saving_low, one.saving, one.saving_high],
+    }
+
+
+def main() -> None:
+    """Run one row and print its figures as the last line."""
+    parser = argparse.ArgumentParser()
+    for name, kind in {"data": str, "model": str, "seed": int, "minutes": float}.items():
+        parser.add_argument(name, type=kind)
+    parser.add_argument("--quick", action="store_true")
+    given = parser.parse_args()
+    found = run(Row(given.data, given.model, given.seed, given.minutes, given.quick))
+    print(json.dumps({"rows": found}))
+
+
+if __name__ == "__main__":
+    main()
