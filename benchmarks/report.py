@@ -75,6 +75,20 @@ def publish(
         seeds: Seeds of everything drawn.
         quick: Whether the sizes were reduced.
     """
+    write_result(RESULTS / f"{name}{'.quick' if quick else ''}.json", name, headline, details, seeds=seeds, quick=quick)
+    print(json.dumps(dict(headline)))
+
+
+def write_result(
+    path: Path,
+    name: str,
+    headline: Mapping[str, float | int | str | bool | None],
+    details: Mapping[str, Any],
+    *,
+    seeds: Sequence[int],
+    quick: bool,
+) -> None:
+    """Write a file of results, as `publish` does."""
     result = {
         "benchmark": name,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -85,10 +99,8 @@ def publish(
         "headline": dict(headline),
         "details": dict(details),
     }
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}{'.quick' if quick else ''}.json"
+    path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(result, indent=1) + "\n")
-    print(json.dumps(dict(headline)))
 
 
 def measure(module: str, *arguments: str) -> dict[str, Any]:

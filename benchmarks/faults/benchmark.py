@@ -3,24 +3,29 @@
 The product's own command trains on 10,000 rows of Criteo's log, ingestion included, in homes of their own.
 
 Kills: at random moments, most of them after the data has been read, the command is killed, alone or with all that it
-has started, or one of its children is; the same command is given again, several kills to a training. `kills_survived`
-counts those of trainings that in the end finished, with every run in MLflow ended, one of each name well, and one
-version; `kills_bitwise` those whose weights, trials and figures are, bit by bit, those of the undisturbed training.
+has started, or one of its children is; the same command is given again, several kills to a training. It trains in one
+process, with trials in processes (`--parallel-trials 2`) and in several processes (`--processes 2`), in turn.
+`kills_survived` counts those of trainings that in the end finished, with every run in MLflow ended, one of each name
+well, and one version; `kills_bitwise` those whose weights, trials and figures are, bit by bit, those of the undisturbed
+training of the same kind.
 
 Tracking faults: a proxy before a real MLflow server refuses, stalls, errs, repeats, loses answers. A fault is survived
-when the training ends and, after the server is well again, all is there once, with the weights and figures of the
-undisturbed training. Attacks: tests of the suite that make them on the real thing, run once more; each counts once.
-Listeners: addresses on which the undisturbed training and the server waited for connections, and others could reach.
-Bad inputs: clear is the right exit code and a sentence that names the thing, without a traceback.
+when the command ends well, given once, and all is there once, with the weights and figures of the undisturbed training;
+a server that does not come back by itself does when the registration waits for it. Attacks: tests of the suite that
+make them on the real thing, run once more; each counts once. Listeners: addresses on which the undisturbed trainings
+waited for connections, and others could reach. Bad inputs: clear is the right exit code and a sentence that names the
+thing, without a traceback.
 
-Nothing is timed, so it may run on a busy machine; four lanes run side by side.
+Nothing is timed, so it may run on a busy machine; the parts run side by side. What is found is written after each
+finding, to `results/faults.partial.json`, so that an interruption keeps it.
 
-    python -m benchmarks.faults [--quick] [--kills 500] [--minutes 60]
+    python -m benchmarks.faults [--quick] [--kills 500] [--minutes 60] [--parts kills,tracking] [--faults errs,stopped]
 """
 
 import argparse
 import os
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,56 +36,120 @@ from typing import Any
 
 from benchmarks.faults.attacks import ATTACKS, Attack, attacks
 from benchmarks.faults.bad_inputs import BAD_INPUTS, BadInput, bad_input
-from benchmarks.faults.kills import MOST_IN_ONE_TRAINING, References, Training, as_list, killed_training
+from benchmarks.faults.command import KINDS
+from benchmarks.faults.kills import MOST_IN_ONE_TRAINING, References, Training, killed_training
+from benchmarks.faults.proxy import FAULTS
 from benchmarks.faults.tracking import Spoilt, all_spoilt
-from benchmarks.report import parse_arguments, publish, table
+from benchmarks.report import RESULTS, parse_arguments, publish, table, write_result
 
 KILLS, QUICK_KILLS = 40, 3
 QUICK = 2  # of each of the other kinds
 SEED = 0
+PARTS = ("kills", "tracking", "attacks", "inputs")
 
 
-def kill_many(home: Path, references: References, kills: int, minutes: float) -> list[Training]:
-    """Trainings until so many kills were made, or the time is over."""
-    random, deadline, found = Random(SEED), time.monotonic() + minutes * 60, list[Training]()
-    while (left := kills - sum(len(one.kills) for one in found)) > 0 and time.monotonic() < deadline:
-        trained = killed_training(home / str(len(found)), references, random, min(left, MOST_IN_ONE_TRAINING))
-        found.append(trained)
-        print(f"{len(trained.kills)} kills: {trained.came}; left {trained.left}", flush=True)
+class Findings:
+    """What was found so far, in a file after each finding; safe to use from several threads.
+
+    Args:
+        path: The file.
+        quick: Whether the sizes were reduced.
+    """
+
+    def __init__(self, path: Path, *, quick: bool) -> None:
+        self._path, self._quick, self._lock = path, quick, threading.Lock()
+        self.trainings: list[Training] = []
+        self.spoilt: list[Spoilt] = []
+        self.made: list[Attack] = []
+        self.inputs: list[BadInput] = []
+        self.listeners: set[str] = set()
+
+    def add(
+        self,
+        *,
+        trainings: Sequence[Training] = (),
+        spoilt: Sequence[Spoilt] = (),
+        made: Sequence[Attack] = (),
+        inputs: Sequence[BadInput] = (),
+        listeners: Sequence[str] = (),
+    ) -> None:
+        """Keep these, too."""
+        with self._lock:
+            self.trainings += trainings
+            self.spoilt += spoilt
+            self.made += made
+            self.inputs += inputs
+            self.listeners |= {*listeners}
+            figures, details = self.headline(), self.details()
+            write_result(self._path, "faults", figures, details, seeds=(SEED,), quick=self._quick)
+
+    def headline(self) -> dict[str, int]:
+        """The counts."""
+        return {
+            "kills": sum(len(one.kills) for one in self.trainings),
+            "kills_survived": sum(len(one.kills) for one in self.trainings if one.is_survived),
+            "kills_bitwise": sum(len(one.kills) for one in self.trainings if one.is_bitwise),
+            "tracking_faults": len(self.spoilt),
+            "tracking_faults_survived": sum(one.is_survived for one in self.spoilt),
+            "attacks": len(self.made),
+            "attacks_refused": sum(one.is_refused for one in self.made),
+            "public_listeners": len(self.listeners),
+            "bad_inputs": len(self.inputs),
+            "bad_inputs_clear": sum(one.is_clear for one in self.inputs),
+        }
+
+    def details(self) -> dict[str, Any]:
+        """Each finding."""
+        return {
+            "kills": [asdict(one) for one in self.trainings],
+            "tracking_faults": [asdict(one) for one in self.spoilt],
+            "attacks": [asdict(one) for one in self.made],
+            "public_listeners": sorted(self.listeners),
+            "bad_inputs": [asdict(one) for one in self.inputs],
+        }
+
+
+class Undisturbed:
+    """The undisturbed trainings of each kind, made when they are first asked for.
+
+    Args:
+        folder: Where they train.
+        findings: Are told on which addresses these listened to other machines.
+    """
+
+    def __init__(self, folder: Path, findings: Findings) -> None:
+        self._folder, self._findings, self._lock = folder, findings, threading.Lock()
+        self._known: dict[str, References] = {}
+
+    def of(self, kind: str) -> References:
+        """Those of a kind."""
+        with self._lock:
+            if kind not in self._known:
+                self._known[kind] = References(self._folder / kind.replace(" ", "-"), kind)
+                self._findings.add(listeners=sorted(self._known[kind].first.public_listeners))
+            return self._known[kind]
+
+
+def kill_many(home: Path, undisturbed: Undisturbed, kills: int, deadline: float, findings: Findings) -> None:
+    """Trainings of all kinds in turn until so many kills were made, or the time is over."""
+    random, kinds, made, number = Random(SEED), list(KINDS), 0, 0
+    most = min(MOST_IN_ONE_TRAINING, -(-kills // len(kinds)))
+    while made < kills and time.monotonic() < deadline:
+        kind = kinds[number % len(kinds)]
+        trained = killed_training(home / str(number), undisturbed.of(kind), random, min(kills - made, most))
+        findings.add(trainings=[trained])
+        print(f"{kind}: {len(trained.kills)} kills: {trained.came}; left {trained.left}", flush=True)
         if not trained.kills:  # whatever else is wrong, this would not end
             break
-    return found
+        made, number = made + len(trained.kills), number + 1
 
 
-def misuse(home: Path, count: int | None) -> list[BadInput]:
+def misuse(home: Path, count: int | None, findings: Findings) -> None:
     """All bad inputs, or the first few."""
-    inputs = []
     for number, what in enumerate(list(BAD_INPUTS)[:count]):
-        inputs.append(bad_input(what, home / "home", home / str(number)))
-        print(f"{what}: {inputs[-1].came}", flush=True)
-    return inputs
-
-
-def headline(
-    trainings: Sequence[Training],
-    spoilt: Sequence[Spoilt],
-    made: Sequence[Attack],
-    inputs: Sequence[BadInput],
-    listeners: Sequence[str],
-) -> dict[str, int]:
-    """The counts."""
-    return {
-        "kills": sum(len(one.kills) for one in trainings),
-        "kills_survived": sum(len(one.kills) for one in trainings if one.is_survived),
-        "kills_bitwise": sum(len(one.kills) for one in trainings if one.is_bitwise),
-        "tracking_faults": len(spoilt),
-        "tracking_faults_survived": sum(one.is_survived for one in spoilt),
-        "attacks": len(made),
-        "attacks_refused": sum(one.is_refused for one in made),
-        "public_listeners": len(listeners),
-        "bad_inputs": len(inputs),
-        "bad_inputs_clear": sum(one.is_clear for one in inputs),
-    }
+        found = bad_input(what, home / "home", home / str(number))
+        findings.add(inputs=[found])
+        print(f"{what}: {found.came}", flush=True)
 
 
 def main() -> None:
@@ -89,30 +158,49 @@ def main() -> None:
     count = QUICK if arguments.quick else None
     os.environ["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"] = "false"
     kills = QUICK_KILLS if arguments.quick else arguments.kills
-    with tempfile.TemporaryDirectory(prefix="shunter-faults-") as name, ThreadPoolExecutor(4) as lanes:
+    faults = [fault for fault in FAULTS if fault.__name__ in arguments.faults][:count]
+    deadline = time.monotonic() + arguments.minutes * 60
+    findings = Findings(RESULTS / "faults.partial.json", quick=arguments.quick)
+    with tempfile.TemporaryDirectory(prefix="shunter-faults-") as name, ThreadPoolExecutor(len(PARTS)) as lanes:
         folder = Path(name)
-        attacked = lanes.submit(attacks, list(ATTACKS)[:count])
-        misused = lanes.submit(misuse, folder / "inputs", count)
-        references = References(folder / "undisturbed")
-        killed = lanes.submit(kill_many, folder / "kills", references, kills, arguments.minutes)
-        spoilt = lanes.submit(all_spoilt, folder / "tracking", references, arguments.minutes, count=count).result()
-        trainings, made, inputs = killed.result(), attacked.result(), misused.result()
-    listeners = sorted(references.first.public_listeners)
-    figures = headline(trainings, spoilt, made, inputs, listeners)
+        undisturbed = Undisturbed(folder / "undisturbed", findings)
+        one = next(iter(KINDS))
+        work = {
+            "kills": lambda: kill_many(folder / "kills", undisturbed, kills, deadline, findings),
+            "tracking": lambda: all_spoilt(
+                folder / "tracking",
+                undisturbed.of(one),
+                faults,
+                deadline,
+                lambda found: findings.add(spoilt=[found]),
+            ),
+            "attacks": lambda: findings.add(made=attacks(list(ATTACKS)[:count])),
+            "inputs": lambda: misuse(folder / "inputs", count, findings),
+        }
+        begun = [lanes.submit(work[part]) for part in arguments.parts]
+        for part in begun:
+            part.result()
+    figures = findings.headline()
     table("Faults", ("figure", "count"), [(name, str(value)) for name, value in figures.items()])
-    details: dict[str, Any] = {
-        "kills": as_list(trainings),
-        "tracking_faults": [asdict(one) for one in spoilt],
-        "attacks": [asdict(one) for one in made],
-        "public_listeners": listeners,
-        "bad_inputs": [asdict(one) for one in inputs],
-    }
-    publish("faults", figures, details, seeds=(SEED,), quick=arguments.quick)
+    publish("faults", figures, findings.details(), seeds=(SEED,), quick=arguments.quick)
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
+    names = [fault.__name__ for fault in FAULTS]
     parser.add_argument("--kills", type=int, default=KILLS, help=f"how many kills ({KILLS})")
     parser.add_argument("--minutes", type=float, default=600.0, help="begin no kills or tracking faults after so many")
+    parser.add_argument("--parts", type=_among(PARTS), default=PARTS, help=f"those of {','.join(PARTS)} (all)")
+    parser.add_argument("--faults", type=_among(names), default=names, help=f"those of {','.join(names)} (all)")
+
+
+def _among(names: Sequence[str]) -> Any:
+    def read(text: str) -> list[str]:
+        chosen = text.split(",")
+        if unknown := sorted({*chosen} - {*names}):
+            raise argparse.ArgumentTypeError(f"{', '.join(unknown)} is none of {', '.join(names)}")
+        return chosen
+
+    return read
 
 
 if __name__ == "__main__":

@@ -17,9 +17,15 @@ ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data" / "criteo_kaggle_first10k.tsv.gz"
 # One core and one batch size, so that every attempt chooses the same placement.
 TRAIN = (
-    *("train", "--format", "criteo", "--trials", "3", "--max-epochs", "2", "--ensemble-size", "2"),
-    *("--fixed-threads", "--cold-start", "--batch-sizes", "256", "--explore", "never"),
+    *("train", "--format", "criteo", "--trials", "2", "--max-epochs", "2", "--ensemble-size", "2"),
+    *("--fixed-threads", "--cold-start", "--batch-sizes", "256", "--explore", "never", "--baselines", "none"),
 )
+# Ways to train, with what each adds to the command: those with several processes have more to be killed.
+KINDS: dict[str, tuple[str, ...]] = {
+    "one process": (),
+    "trials in processes": ("--parallel-trials", "2"),
+    "several processes": ("--processes", "2"),
+}
 LOG = "command.log"
 TAKEN = ("quality.", "training.", "learning_rate.", "model.", "ensemble.")  # metrics that do not hang on the time taken
 MODEL = "shunter"
@@ -143,7 +149,8 @@ def outcome_of(store: str, name: str = MODEL) -> Outcome:
     for run in runs:
         if run.info.status != "FINISHED":
             continue
-        kind, label = run.data.tags["run.kind"], run.data.tags["mlflow.runName"]
+        kind = run.data.tags["run.kind"]
+        label = kind if kind == "train" else run.data.tags["mlflow.runName"]  # the former's name ends with the minute
         label = f"{label}#again" if label in points else label
         taken = [key for key in run.data.metrics if key.startswith(TAKEN)]
         histories = {key: client.get_metric_history(run.info.run_id, key) for key in taken}

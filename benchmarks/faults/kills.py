@@ -4,22 +4,20 @@ import ipaddress
 import shutil
 import threading
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import psutil
 
-from benchmarks.faults.command import DATA, TRAIN, Outcome, Started, outcome_of
+from benchmarks.faults.command import DATA, KINDS, TRAIN, Outcome, Started, outcome_of
 
 WHOM = ("process", "tree", "child")  # the command alone, with all that it has started, or one of these alone
-MOST_IN_ONE_TRAINING = 6
+MOST_IN_ONE_TRAINING = 4
 EARLY_SHARE = 0.15  # of the kills that come before the command has begun to read its data
 BEGUN = "ingest "  # printed when the data has been read
 WAIT_SECONDS, POLL_SECONDS = 1800.0, 0.2
 DECISION, KEPT = "decision.json", "kept"
-ARGUMENTS = (*TRAIN, "--data", str(DATA))
 
 
 @dataclass
@@ -42,6 +40,7 @@ class Training:
     """One training with all its kills.
 
     Attributes:
+        command: The command.
         kills: Its kills, in order.
         expected: What was expected.
         came: What came instead; `as expected`.
@@ -50,6 +49,7 @@ class Training:
         left: Processes that were still there when all was done.
     """
 
+    command: str = ""
     kills: list[Kill] = field(default_factory=list)
     expected: str = "exit code 0; every run ended, once; weights, trials and figures of the undisturbed training"
     came: str = "as expected"
@@ -82,11 +82,17 @@ class References:
 
     Args:
         folder: Where they train.
+        kind: How, by its name.
+
+    Attributes:
+        arguments: What follows `shunter`.
+        first: The first of them.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kind: str) -> None:
+        self.arguments = (*TRAIN, *KINDS[kind], "--data", str(DATA))
         self._folder, self._lock = folder, threading.Lock()
-        self.first = undisturbed(folder / "first")
+        self.first = undisturbed(folder / "first", self.arguments)
         self._by_placement = {self.first.outcome.placement: self.first}
 
     def like(self, home: Path, outcome: Outcome) -> Outcome:
@@ -103,7 +109,7 @@ class References:
                 (own / "runs" / kept.name).mkdir(parents=True)
                 shutil.copy(kept / DECISION, own / "runs" / kept.name / DECISION)
                 shutil.copytree(home / "profiles", own / "profiles")
-                self._by_placement[outcome.placement] = undisturbed(own)
+                self._by_placement[outcome.placement] = undisturbed(own, self.arguments)
             return self._by_placement[outcome.placement].outcome
 
 
@@ -116,13 +122,13 @@ def keep_decision(home: Path) -> None:
             shutil.copy(path, kept / DECISION)
 
 
-def undisturbed(home: Path) -> Reference:
+def undisturbed(home: Path, arguments: tuple[str, ...]) -> Reference:
     """Train once without any kill.
 
     Raises:
         RuntimeError: The command failed.
     """
-    started = Started(ARGUMENTS, home)
+    started = Started(arguments, home)
     begun, public = None, set[str]()
     while started.wait(0.5) is None:
         public |= public_listeners(started.tree())
@@ -138,9 +144,10 @@ def killed_training(home: Path, references: References, random: Random, kills: i
     home.mkdir(parents=True)
     reference = references.first
     shutil.copytree(reference.home / "profiles", home / "profiles")  # what was measured decides about the placement
-    training, code = Training(), None
+    words = " ".join(Path(word).name if word == str(DATA) else word for word in references.arguments)
+    training, code = Training(f"shunter {words}"), None
     for attempt in range(2 * kills + 2):
-        started = Started(ARGUMENTS, home)
+        started = Started(references.arguments, home)
         if len(training.kills) < kills:
             kill = _kill(started, _moment(reference, random), random)
             training.kills += [kill] if kill else []
@@ -185,11 +192,6 @@ def public_listeners(processes: list[psutil.Process]) -> set[str]:
 def store_of(home: Path) -> str:
     """Address of the home's own MLflow."""
     return f"sqlite:///{home / 'mlflow' / 'mlflow.db'}"
-
-
-def as_list(trainings: list[Training]) -> list[dict[str, Any]]:
-    """For the result file."""
-    return [{"command": f"shunter {' '.join(ARGUMENTS[:-1])} {DATA.name}", **asdict(one)} for one in trainings]
 
 
 def _is_loopback(address: str) -> bool:

@@ -131,12 +131,12 @@ class Proxy:
 
 
 def stopped(call: Call, random: Random) -> Answer | None:
-    """Nobody answers at all."""
+    """Nobody answers at all, until nothing is left but to register."""
     return None
 
 
 def dies_in_the_middle(call: Call, random: Random) -> Answer | None:
-    """It answers at first, and then no more."""
+    """It answers at first, and then no more, until nothing is left but to register."""
     return call.forward() if call.number < 40 else None
 
 
@@ -153,7 +153,7 @@ def errs(call: Call, random: Random) -> Answer | None:
 
 
 def fails_to_write(call: Call, random: Random) -> Answer | None:
-    """Reads answer, and all that would change something fails."""
+    """Reads answer, and all that would change something fails, until nothing is left but to register."""
     return (503, [], SHORT_OF_WORK) if call.is_write else call.forward()
 
 
@@ -179,8 +179,8 @@ def does_twice(call: Call, random: Random) -> Answer | None:
 
 
 def is_out_of_order(call: Call, random: Random) -> Answer | None:
-    """Each request waits up to a second, so that those of several threads overtake each other."""
-    time.sleep(random.random())
+    """Each request waits up to 0.3 seconds, so that those of several threads overtake each other."""
+    time.sleep(0.3 * random.random())
     return call.forward()
 
 
@@ -193,3 +193,4 @@ FAULTS: tuple[Fault, ...] = (
     *(errs, fails_to_write, loses_answers, does_twice, stopped, has_a_full_disk),
     *(dies_in_the_middle, talks_nonsense, is_out_of_order, stalls),
 )
+UNTIL_WAITED_FOR: tuple[Fault, ...] = (fails_to_write, stopped, dies_in_the_middle)

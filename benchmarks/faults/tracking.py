@@ -3,16 +3,17 @@
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.faults.command import DATA, TRAIN, Outcome, Started, outcome_of, run
 from benchmarks.faults.kills import POLL_SECONDS, References, keep_decision
-from benchmarks.faults.proxy import FAULTS, Fault, Proxy
+from benchmarks.faults.proxy import UNTIL_WAITED_FOR, Fault, Proxy
 
-MOST_REPEATS = 3  # of the command, once the server is well again: a registration waits for that
+MOST_REPEATS = 2  # of a command that failed, once the server is well again: whether it goes on
+WAITS = "it is asked again until it does"  # printed by a registration that waits
 
 
 @dataclass
@@ -25,13 +26,13 @@ class Spoilt:
         expected: What was expected.
         came: What came instead; `as expected`.
         requests: Requests in all, and how many were spoilt.
-        exit_codes: Of the command, and of its repetitions once the server was well again.
+        exit_codes: Of the command, and, where it failed, of its repetitions once the server was well again.
         is_survived: Whether what was expected came.
     """
 
     fault: str
     command: str
-    expected: str = "the training ends; after `shunter sync` every run is there, ended, once, with each point once"
+    expected: str = "exit code 0 at once; after `shunter sync` every run is there, ended, once, with each point once"
     came: str = "as expected"
     requests: tuple[int, int] = (0, 0)
     exit_codes: tuple[int, ...] = ()
@@ -70,6 +71,8 @@ def spoilt_training(fault: Fault, home: Path, port: int, references: References,
         started = Started(arguments, home, environment)
         while (code := started.wait(POLL_SECONDS)) is None:
             keep_decision(home)
+            if fault in UNTIL_WAITED_FOR and started.says(WAITS):
+                proxy.fault = None
         said = started.log.read_text(errors="replace")
         codes, proxy.fault, result.requests = [code], None, (proxy.calls, proxy.spoilt)
         for _ in range(MOST_REPEATS):
@@ -91,8 +94,11 @@ def spoilt_training(fault: Fault, home: Path, port: int, references: References,
 
 def _judge(result: Spoilt, outcome: Outcome, reference: Outcome) -> None:
     differs = outcome.differs_from(reference, by_points=len(result.exit_codes) == 1)
-    result.is_survived = outcome.is_whole and not differs
-    if not result.is_survived:
+    is_once = result.exit_codes == (0,)
+    result.is_survived = is_once and outcome.is_whole and not differs
+    if outcome.is_whole and not differs and not is_once:
+        result.came = "all of it, when the same command was given again"
+    elif not result.is_survived:
         points = [run for run, counts in outcome.points.items() if counts != reference.points.get(run)]
         result.came = (
             f"runs {outcome.states}, {outcome.versions} versions, names {sorted(outcome.points)}; other "
@@ -100,13 +106,22 @@ def _judge(result: Spoilt, outcome: Outcome, reference: Outcome) -> None:
         )
 
 
-def all_spoilt(home: Path, references: References, minutes: float, *, count: int | None = None) -> list[Spoilt]:
-    """One training for each fault, or for the first few, or until the time is over."""
-    found, deadline = [], time.monotonic() + minutes * 60
+def all_spoilt(
+    home: Path, references: References, faults: Sequence[Fault], deadline: float, keep: Callable[[Spoilt], None]
+) -> None:
+    """One training for each fault, or until the time is over.
+
+    Args:
+        home: Where they train.
+        references: Undisturbed trainings.
+        faults: The faults.
+        deadline: When no further one is begun, by `time.monotonic`.
+        keep: Function that is given each result.
+    """
     with mlflow_server(home / "server") as port:
-        for seed, fault in enumerate(FAULTS[:count]):
+        for seed, fault in enumerate(faults):
             if time.monotonic() > deadline:
                 break
-            found.append(spoilt_training(fault, home / fault.__name__, port, references, seed))
-            print(f"{found[-1].fault}\n  {found[-1].came} {found[-1].requests} {found[-1].exit_codes}", flush=True)
-    return found
+            found = spoilt_training(fault, home / fault.__name__, port, references, seed)
+            print(f"{found.fault}\n  {found.came} {found.requests} {found.exit_codes}", flush=True)
+            keep(found)

@@ -1,18 +1,24 @@
 """The benchmark of faults: what it counts, its proxy, and that every attack it names is a test of the suite."""
 
+import json
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from benchmarks.faults import benchmark
 from benchmarks.faults.attacks import ATTACKS, Attack
 from benchmarks.faults.bad_inputs import BadInput
-from benchmarks.faults.benchmark import headline
-from benchmarks.faults.command import ROOT, Outcome
+from benchmarks.faults.benchmark import Findings, kill_many
+from benchmarks.faults.command import KINDS, ROOT, Outcome
 from benchmarks.faults.kills import Kill, Training
 from benchmarks.faults.proxy import FAULTS, Proxy, does_twice, fails_to_write, stopped
 from benchmarks.faults.tracking import Spoilt
@@ -93,23 +99,42 @@ def test_only_a_whole_training_with_equal_figures_counts() -> None:
         assert not Outcome(**{**vars(OUTCOME), **change}).is_whole
 
 
-def test_the_headline_counts_kills_by_what_became_of_their_training() -> None:
+def test_the_headline_counts_kills_by_what_became_of_their_training_and_is_kept(tmp_path: Path) -> None:
     kill = Kill("process", 1.0, "")
     trainings = [
-        Training([kill] * 3, is_survived=True, is_bitwise=True),
-        Training([kill] * 2, is_survived=True),
-        Training([kill]),
+        Training(kills=[kill] * 3, is_survived=True, is_bitwise=True),
+        Training(kills=[kill] * 2, is_survived=True),
+        Training(kills=[kill]),
     ]
-    figures = headline(
-        trainings,
-        [Spoilt("a", "b", is_survived=True), Spoilt("c", "d")],
-        [Attack("a", "b"), Attack("c", "d", came="failure")],
-        [BadInput("a", "b", "c"), BadInput("d", "e", "f", came="a traceback")],
-        ["0.0.0.0:1"],
-    )
-    assert figures == {
+    findings = Findings(tmp_path / "partial.json", quick=True)
+    findings.add(trainings=trainings, listeners=["0.0.0.0:1"])
+    findings.add(spoilt=[Spoilt("a", "b", is_survived=True), Spoilt("c", "d")])
+    findings.add(made=[Attack("a", "b"), Attack("c", "d", came="failure")])
+    findings.add(inputs=[BadInput("a", "b", "c"), BadInput("d", "e", "f", came="a traceback")])
+    kept = json.loads((tmp_path / "partial.json").read_text())
+    assert kept["details"]["kills"][1]["kills"][0]["whom"] == "process"
+    assert kept["headline"] == findings.headline()
+    assert findings.headline() == {
         **{"kills": 6, "kills_survived": 5, "kills_bitwise": 3},
         **{"tracking_faults": 2, "tracking_faults_survived": 1},
         **{"attacks": 2, "attacks_refused": 1, "public_listeners": 1},
         **{"bad_inputs": 2, "bad_inputs_clear": 1},
     }
+
+
+def test_kills_are_spread_over_all_kinds_of_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained: list[tuple[str, int]] = []
+
+    def killed(home: Path, references: str, random: object, kills: int) -> Training:
+        trained.append((references, kills))
+        return Training(kills=[Kill("child", 1.0, "")] * kills)
+
+    monkeypatch.setattr(benchmark, "killed_training", killed)
+    undisturbed: Any = SimpleNamespace(of=lambda kind: kind)
+    findings = Findings(tmp_path / "partial.json", quick=True)
+    kill_many(tmp_path, undisturbed, 7, time.monotonic() + 600, findings)
+    assert [kind for kind, _ in trained] == list(KINDS)
+    assert sum(kills for _, kills in trained) == findings.headline()["kills"] == 7
+    trained.clear()
+    kill_many(tmp_path, undisturbed, 7, time.monotonic() - 1, findings)
+    assert trained == []
