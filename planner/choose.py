@@ -28,6 +28,7 @@ from planner.explain.elsewhere import better_elsewhere
 from planner.explore import PastJob, explored
 from planner.history import History, data_key
 from planner.predict.core_scaling import CoreScaling
+from planner.predict.in_training import InTraining
 from planner.predict.observe import measured_before, probe_observations
 from planner.predict.power import PowerLimits, device_power_limits
 from planner.predict.predicted import absent_candidates, predicted_candidates, with_quality, with_work
@@ -87,7 +88,8 @@ def choose(
     here = priced(local_offers(profiles, request.pricing.price_per_hour), prices)
     absent = priced(catalogue_offers(offers, profiles), prices)
     check_limits(request, [*here, *absent])
-    residual = Residual.fit(job.history.unlimited_steps[-MOST_OBSERVATIONS:])
+    in_training = InTraining.of(job.history.unlimited_steps, profiles)
+    residual = Residual.fit(in_training.as_probed(job.history.unlimited_steps[-MOST_OBSERVATIONS:]))
     watts = observed_watts(job.history)
     predicted = predicted_candidates(job.workload, here, residual, job.batch_sizes)
     probes = Probes(
@@ -97,6 +99,7 @@ def choose(
         partial(measure, dataset, job.spec),
         seconds=0.0 if job.family in SOLVED else probe_seconds,  # what has no steps is estimated
         known=measured_before(job.workload, job.history.steps, profiles, datetime.now(UTC)),
+        in_training=in_training,
     )
     probes.measure_leaders()
     if job.past.runs():
@@ -111,7 +114,7 @@ def choose(
         sizes = sorted({leader.candidate.placement.batch_size, max(job.batch_sizes)})
         not_here = job.learned(absent_candidates(job.workload, unasked, job.history, sizes, scaling))
         mentioned = better_elsewhere(leader, not_here, job.terms)
-    notes = [*job.notes(), *_price_notes(here, absent)]
+    notes = [*job.notes(), *_price_notes(here, absent), *in_training.notes()]
 
     def decided() -> Decision:
         candidates = [*probes.candidates(), *elsewhere]

@@ -58,7 +58,8 @@ def inspect_machines(
     for own in machines.values():
         found = inspect(
             [math.log(step.measured_seconds / step.predicted_seconds) for _, step in own],
-            [(step.workload.model_dump_json(), step.placement) for _, step in own],
+            # A training has more in its way than a probe, so that the two are not compared.
+            [(step.workload.model_dump_json(), step.placement, step.steps is None) for _, step in own],
             [step.measured_at[:DAY] for _, step in own],
         )
         if found.levels[-1].start:

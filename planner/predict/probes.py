@@ -9,6 +9,7 @@ from hardware.types import Placement, Workload
 from planner.assessment import Candidate
 from planner.candidates.placements import kind
 from planner.predict.correct import MeasurePlacement, corrected
+from planner.predict.in_training import InTraining
 from planner.predict.power import PowerLimits, limit_steps, power_limited, wants_power_limits
 from planner.predict.probe_order import PILOTS, next_to_probe, probe_steps
 from planner.rank.ranking import rank
@@ -32,6 +33,7 @@ class Probes:
         measure: Measurement of a number of steps at a placement; gives None when the memory did not suffice.
         seconds: Time after which no further measurement begins, but for the first few; with 0 nothing is measured.
         known: Measurements of past runs, which are not repeated.
+        in_training: What trainings take beyond probes; if None, nothing is known of that.
     """
 
     def __init__(
@@ -43,18 +45,23 @@ class Probes:
         *,
         seconds: float,
         known: Mapping[Placement, Measurement] | None = None,
+        in_training: InTraining | None = None,
     ) -> None:
         self.found: dict[Placement, Measurement | None] = dict(known or {})
         self.new: list[Placement] = []
         self._candidates, self._workload, self._terms, self._measure = list(candidates), workload, terms, measure
+        self._in_training = in_training or InTraining({})
         self._is_allowed, self._deadline = seconds > 0, time.monotonic() + seconds
 
     def candidates(self) -> list[Candidate]:
-        """All candidates, set right by what was found so far, and those at lower power limits."""
+        """All candidates as a training would take them, by what was found so far, and those at lower power limits."""
         unlimited = {where: what for where, what in self.found.items() if where.power_limit_watts is None}
         found = corrected(self._candidates, unlimited, self._workload)
         limits = {where: what for where, what in self.found.items() if where.power_limit_watts is not None}
-        return [*found, *power_limited(found, limits, self._workload)]
+        return [
+            one.model_copy(update={"prediction": self._in_training.correct(one.placement, one.prediction)})
+            for one in [*found, *power_limited(found, limits, self._workload)]
+        ]
 
     def newly_found(self) -> dict[Placement, Measurement | None]:
         """What was measured now, in order."""
