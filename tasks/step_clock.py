@@ -6,6 +6,8 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
+from shunter.quiet import is_quiet
+
 START, OTHER = "start", "other"
 
 
@@ -21,7 +23,7 @@ class StepClock:
         self.seconds: dict[str, float] = {}
         self._now = now
         self._began = now() - before
-        self._console = Console(stderr=True, highlight=False)
+        self._console = Console(stderr=True, highlight=False, quiet=is_quiet())
         if before:
             self._add(START, before)
 

@@ -9,6 +9,7 @@ from flows.command.check import check
 from flows.command.environment import prepare_environment
 from flows.command.flow_commands import nightly, profile, rollback, select, train, tune
 from flows.command.model_commands import export, predict
+from flows.command.output_options import with_output_options
 from flows.command.run_commands import clean, datasets, deliver, models, report, runs, sync
 from flows.command.service_commands import down, status, ui, up
 from flows.command.usage import Commands
@@ -68,5 +69,5 @@ for command in (
     status,
     ui,
 ):
-    app.command()(command)
-app.command(hidden=True)(deliver)
+    app.command()(with_output_options(command))
+app.command(hidden=True)(with_output_options(deliver))

@@ -1,7 +1,6 @@
 """What the process needs to be told before Prefect and MLflow are imported."""
 
 import os
-import sys
 from pathlib import Path
 
 from shunter.errors import ShunterError
@@ -86,8 +85,3 @@ def check_packages() -> None:
                 f"The package {package.__name__!r} was imported from {found} instead of {PROJECT_ROOT}: "
                 "start shunter from another folder, or take that folder off PYTHONPATH."
             )
-
-
-def is_interactive() -> bool:
-    """Whether a person is likely to watch: only then are progress bars drawn."""
-    return sys.stderr.isatty()

@@ -34,46 +34,62 @@ EVERY_ROW = switch("every_row", "--every-row", "Print every placement, not only 
 REFRESH = switch("refresh", "--refresh", "Measure again even if today's figures are there.")
 
 
-@with_options(TrainRequest, FRESH, DRY_RUN)
+@with_options(TrainRequest, FRESH, DRY_RUN, AS_JSON)
 def train(**options: Any) -> None:
     """Train a recommender: ingest, profile, select, tune, train, ensemble, register."""
-    with one_sentence_errors(AGAIN):
-        fresh, is_dry = options.pop("fresh"), options.pop("dry_run")
+    fresh, is_dry, as_json = options.pop("fresh"), options.pop("dry_run"), options.pop("as_json")
+    with one_sentence_errors(AGAIN, as_json=as_json):
         request = requested(TrainRequest, options)
         if is_dry:
-            _show_plan(request)
+            _show_plan(request, as_json=as_json)
             return
-        # Said before anything heavy is imported, so that whoever waits knows for what.
-        print_line(f"Training on {request.data}; details are in Prefect and MLflow: `shunter ui`.")
+        if not as_json:  # said before anything heavy is imported, so that whoever waits knows for what
+            print_line(f"Training on {request.data}; details are in Prefect and MLflow: `shunter ui`.")
         summary = start("flows.train:train", request, fresh=fresh)
-        from flows.command.summary import print_summary
+        if as_json:
+            from flows.command.summary_json import summary_as_json
 
-        print_summary(console, summary, process_age_seconds())
+            print_json(summary_as_json(summary))
+        else:
+            from flows.command.summary import print_summary
+
+            print_summary(console, summary, process_age_seconds())
         report_undelivered()
 
 
-@with_options(TrainRequest)
+@with_options(TrainRequest, AS_JSON)
 def tune(**options: Any) -> None:
     """Search settings or architectures and print the best to choose from; nothing is trained to the end."""
-    with one_sentence_errors(AGAIN):
+    as_json = options.pop("as_json")
+    with one_sentence_errors(AGAIN, as_json=as_json):
         request = requested(TrainRequest, options)
         tuned = start("flows.tuning:tune_only", request)
         from flows.command.tables import front_table
 
-        console.print(front_table(tuned))
+        if as_json:
+            from flows.command.summary_json import search_as_json
+
+            print_json(search_as_json(tuned))
+        else:
+            console.print(front_table(tuned))
         report_undelivered()
 
 
-def _show_plan(request: TrainRequest) -> None:
+def _show_plan(request: TrainRequest, *, as_json: bool) -> None:
     """What a training would do: the same choice, from the same figures, and the steps after it."""
     asked = request.flat()
     shared = {name: asked[name] for name in asked.keys() & SelectRequest().flat().keys()}
     choice = SelectRequest.model_validate({**shared, "offers": LOCAL_OFFERS})
     decision = start("flows.selection:choose_placement", choice)
+    from flows.command.decision_json import decision_as_json
     from flows.command.tables import decision_table
 
+    plan = plan_of(request, decision.placement.label)
+    if as_json:
+        print_json({**decision_as_json(decision), "plan": list(plan)})
+        return
     console.print(decision_table(decision, every_row=False))
-    for sentence in (decision.explanation, *decision.notes, *plan_of(request, decision.placement.label)):
+    for sentence in (decision.explanation, *decision.notes, *plan):
         console.print(sentence, highlight=False, markup=False)
 
 
@@ -115,24 +131,35 @@ def select(**options: Any) -> None:
             console.print(paragraph, highlight=False, markup=False)
 
 
-@with_options(ProfileRequest, REFRESH)
+@with_options(ProfileRequest, REFRESH, AS_JSON)
 def profile(**options: Any) -> None:
     """Measure this machine, kept for a day; with --data also where a training on it waits, and what to change."""
-    with one_sentence_errors():
-        refresh = options.pop("refresh")
+    refresh, as_json = options.pop("refresh"), options.pop("as_json")
+    with one_sentence_errors(as_json=as_json):
         request = requested(ProfileRequest, options)
-        measured = start("flows.profiling:profile", request, refresh=refresh)
+        summary = start("flows.profiling:profile", request, refresh=refresh)
+        if as_json:
+            from flows.command.summary_json import defined
+
+            print_json(defined(summary.model_dump(mode="json")))
+            return
         from flows.command.profile_tables import print_profile
 
-        print_profile(console, measured)
+        print_profile(console, summary)
 
 
-@with_options(NightlyRequest)
+@with_options(NightlyRequest, AS_JSON)
 def nightly(**options: Any) -> None:
     """Learn the newest days of a log, and replace the champion only by something better: once a day, or by hand."""
-    with one_sentence_errors(AGAIN):
+    as_json = options.pop("as_json")
+    with one_sentence_errors(AGAIN, as_json=as_json):
         request = requested(NightlyRequest, options)
         night = start("flows.nightly:nightly", request)
+        if as_json:
+            from flows.command.summary_json import defined
+
+            print_json(defined(night.model_dump(mode="json")))
+            return
         for sentence in (*(finding.words for finding in night.findings), night.reason):
             print_line(sentence)
 

@@ -94,27 +94,29 @@ def clean(
     days: Annotated[
         float, typer.Option(min=0.0, max=100_000.0, help="Leave what was written in the last so many days.")
     ] = 1.0,
+    as_json: AsJson = False,
 ) -> None:
     """List what killed runs have left behind and nobody needs any longer, with its age and size."""
-    with one_sentence_errors():
+    with one_sentence_errors(as_json=as_json):
         from flows.command.listings import leftovers_table
         from tracking.leftovers import DAY_SECONDS, find_leftovers
         from tracking.store import tracking_errors
 
         found = find_leftovers(days * DAY_SECONDS)
-        if not found:
-            print_line("Nothing is left behind.")
-            return
-        console.print(leftovers_table(found))
-        size = f"{sum(leftover.size_bytes for leftover in found) / 2**20:,.1f} MiB"
-        count = "1 leftover" if len(found) == 1 else f"{len(found):,} leftovers"
-        if not remove:
-            print_line(f"{count}, {size}: `shunter clean --remove` makes room.")
-            return
-        with tracking_errors():
-            for leftover in found:
-                leftover.remove()
-        print_line(f"{count} removed, {size}.")
+        if not as_json:
+            console.print(leftovers_table(found) if found else "Nothing is left behind.")
+        if remove:
+            with tracking_errors():
+                for leftover in found:
+                    leftover.remove()
+        if as_json:
+            rows = ("what", "name", "age_seconds", "size_bytes")
+            print_json([{**{name: getattr(one, name) for name in rows}, "removed": remove} for one in found])
+        elif found:
+            size = f"{sum(leftover.size_bytes for leftover in found) / 2**20:,.1f} MiB"
+            count = "1 leftover" if len(found) == 1 else f"{len(found):,} leftovers"
+            end = f" removed, {size}." if remove else f", {size}: `shunter clean --remove` makes room."
+            print_line(f"{count}{end}")
 
 
 def deliver() -> None:

@@ -7,7 +7,7 @@ import typer
 
 from flows.command.environment import check_packages, ensure_home
 from flows.command.passwords import login_advice
-from flows.command.terminal import one_sentence_errors, print_line
+from flows.command.terminal import one_sentence_errors, print_json, print_line
 
 
 def up(
@@ -61,24 +61,30 @@ def down() -> None:
         stop_all(print_line)
 
 
-def status() -> None:
+def status(
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object, errors too.")] = False,
+) -> None:
     """Show what `shunter up` has started, and when the next night is; exit code 1 if something has ended by itself."""
-    with one_sentence_errors():
+    with one_sentence_errors(as_json=as_json):
         from flows.command.daemons import log_of
         from flows.command.operation import missing_services, night_ahead, running_services
 
         services = running_services()
-        for daemon in services:
-            print_line(f"{daemon.name}: {daemon.url} (process {daemon.pid}, log {daemon.log})")
-        if any(daemon.name == "Prefect" for daemon in services):
-            print_line(login_advice())
-        if not services:
-            print_line("Nothing is running: `shunter up` starts everything.")
-        if night := night_ahead(services):
-            print_line(night)
-        missing = missing_services(services)
-        for name in missing:
-            print_line(f"{name}: not running, `shunter up` starts it again (log {log_of(name)})")
+        missing, night = missing_services(services), night_ahead(services)
+        if as_json:
+            running = [one.model_dump(mode="json", include={"name", "pid", "url", "log"}) for one in services]
+            print_json({"running": running, "missing": missing, "next_night": night})
+        else:
+            for daemon in services:
+                print_line(f"{daemon.name}: {daemon.url} (process {daemon.pid}, log {daemon.log})")
+            if any(daemon.name == "Prefect" for daemon in services):
+                print_line(login_advice())
+            if not services:
+                print_line("Nothing is running: `shunter up` starts everything.")
+            if night:
+                print_line(night)
+            for name in missing:
+                print_line(f"{name}: not running, `shunter up` starts it again (log {log_of(name)})")
     if missing:
         raise typer.Exit(1)
 

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from engine.results import EpochReport
+from shunter.quiet import is_quiet
 
 UPDATE_SECONDS = 0.1
 
@@ -37,7 +38,8 @@ class TrainingProgress:
 
     def say(self, sentence: str) -> None:
         """Print above the bar, on a terminal or not."""
-        self._progress.console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+        if not is_quiet():
+            self._progress.console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager
@@ -57,5 +59,5 @@ def training_progress(name: str, console: Console | None = None) -> Iterator[Tra
         TimeRemainingColumn(),
         TextColumn("{task.fields[quality]}"),
     )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal or is_quiet()) as progress:
         yield TrainingProgress(progress, name)

@@ -1,0 +1,76 @@
+"""The outcome of a training as plain values, for a script that reads `shunter train --json`."""
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+from engine.ranking.result import TrainedRanker
+from flows.train import TrainSummary
+from search.result import TuneResult
+
+
+def summary_as_json(summary: TrainSummary) -> dict[str, Any]:
+    """What `shunter train` prints; an undefined figure is null."""
+    result, decision = summary.result, summary.decision
+    is_ranker = isinstance(result, TrainedRanker)
+    popularity = result.popularity if is_ranker else None
+    return defined(
+        {
+            "data": {"name": summary.data_name, "rows": summary.rows, "quarantined_rows": summary.quarantined_rows},
+            "model": summary.model,
+            "kept": None if is_ranker else result.kept,
+            "quality": {"validation": asdict(result.validation), "test": asdict(result.test)},
+            "baselines": [one.model_dump(mode="json") for one in summary.baselines],
+            "popularity": asdict(popularity) if popularity else None,
+            "trials": _trials(summary),
+            "placement": {
+                "label": decision.placement.label,
+                "reason": decision.reason,
+                **decision.placement.model_dump(mode="json"),
+            },
+            "step_seconds": summary.step_seconds,
+            "energy": {
+                "joules": summary.energy.joules,
+                "method": summary.energy.method,
+                "source": summary.energy.source,
+            },
+            "registered": summary.registered.model_dump(mode="json"),
+            "run": {"id": summary.run_id, "tracking_uri": summary.tracking_uri, "flow_run": summary.flow_run_name},
+            "resumed": summary.resumed,
+            "stopped_because": summary.stopped_because,
+            "findings": list(summary.findings),
+            "notes": list(decision.notes),
+        }
+    )
+
+
+def _trials(summary: TrainSummary) -> dict[str, Any] | None:
+    return None if summary.tuned is None else _counts(summary.tuned)
+
+
+def search_as_json(tuned: TuneResult) -> dict[str, Any]:
+    """What a search tried, the best first, and where it ended."""
+    from search.front import all_rows
+
+    return defined(
+        {
+            "trials": _counts(tuned),
+            "select_by": tuned.select_by,
+            "settings": all_rows(tuned),
+            "stopped_because": tuned.stopped_because,
+        }
+    )
+
+
+def _counts(tuned: TuneResult) -> dict[str, Any]:
+    counts = {"complete": tuned.complete_trials, "stopped_early": tuned.pruned_trials, "failed": tuned.failed_trials}
+    return {**counts, "seconds": tuned.seconds, "joules": tuned.joules}
+
+
+def defined(value: Any) -> Any:
+    """The same with null where a figure is not defined: JSON knows no NaN."""
+    if isinstance(value, dict):
+        return {name: defined(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [defined(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
