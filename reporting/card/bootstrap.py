@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from engine.metrics import binary_entropy
 
@@ -63,9 +64,10 @@ def bootstrap(
     units = np.unique(units[chosen], return_inverse=True)[1]
     part = _SortedRows(labels[chosen], logits[chosen], weights[chosen])
     centre = part.statistics(np.ones(len(units)))
-    drawn = np.array(
-        [part.statistics(random.poisson(1.0, units.max() + 1)[units].astype(np.float64)) for _ in range(resamples)]
-    )
+    with threadpool_limits(1, user_api="blas"):  # sums of some thousands: threads take longer to wake than to add
+        drawn = np.array(
+            [part.statistics(random.poisson(1.0, units.max() + 1)[units].astype(np.float64)) for _ in range(resamples)]
+        )
     intervals = {}
     for position, name in enumerate(STATISTICS):
         defined = drawn[:, position][np.isfinite(drawn[:, position])]

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import log_loss, roc_auc_score
+from threadpoolctl import threadpool_info
 
 from engine.metrics import compute_metrics
-from reporting.card.bootstrap import STATISTICS, bootstrap
+from reporting.card.bootstrap import STATISTICS, _SortedRows, bootstrap
 
 
 def binormal(rows: int, distance: float, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -28,6 +29,20 @@ def test_figures_are_those_of_the_engine_with_ties_and_single_classes(data: st.D
     expected = compute_metrics(labels, logits)
     for name in STATISTICS:
         assert found[name].value == pytest.approx(getattr(expected, name), rel=1e-9, nan_ok=True)
+
+
+def test_resamples_do_not_wake_threads_for_their_short_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With two threads of a busy machine 400 resamples of 20,000 rows took 5.5 s of processor time, with one 0.35 s."""
+    threads: list[int] = []
+    count = _SortedRows.statistics
+
+    def noted(rows: _SortedRows, counts: np.ndarray) -> tuple[float, float, float, float]:
+        threads.append(max(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"))
+        return count(rows, counts)
+
+    monkeypatch.setattr(_SortedRows, "statistics", noted)
+    bootstrap(*binormal(20, 1.0, np.random.default_rng(0)), resamples=3)
+    assert threads[2:] == [1, 1, 1], "after that of all rows and that of the part"
 
 
 def test_resamples_are_those_of_a_direct_computation() -> None:
