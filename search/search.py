@@ -12,8 +12,8 @@ from search.context import SearchContext
 from search.job import SearchJob
 from search.meta.past import begin_from_past
 from search.meters import check_energy_can_be_measured, open_meters
-from search.methods.registry import build_method
-from search.protocol import SearchMethod, Space
+from search.methods.registry import build_method, race_of
+from search.protocol import Space
 from search.result import Setting, TuneResult, Usage, ranked, summarise
 from search.space.choose import check_not_empty, space_for
 from search.study.address import storage_address
@@ -72,6 +72,7 @@ def search(
         meters = stack.enter_context(open_meters(executors, place))
         budget = SearchBudget.of(options, job.directory, meters.joules)
         loop = Loop(study, budget, options.most_trials, should_stop=should_stop or (lambda: None), on_trial=on_trial)
+        context = _method_context(job, space, study, loop)
         trials = TrialContext(
             dataset=job.dataset,
             space=space,
@@ -84,9 +85,10 @@ def search(
             study=study,
             kept=KeptModels(job.directory, job.keep, job.cost) if job.keep and place is None else None,
             observe=job.observe,
+            race=race_of(options.search_method, context),
         )
         with regularly(budget.save):
-            loop.run(_method(job, trials), trials, executors)
+            loop.run(build_method(options.search_method, context), trials, executors)
         _check_has_result(study, loop.stopped_because)
         settings = ranked(study, space, job.cost)
         _check_feasible(settings, job.request.limits.min_auc)
@@ -110,15 +112,15 @@ def _open_study(job: SearchJob, space: Space, address: str) -> "Study":
     return open_study(address, space, cost=job.cost, belongs_to=belongs_to, is_shared=is_shared, select_by=select_by)
 
 
-def _method(job: SearchJob, trials: TrialContext) -> SearchMethod:
-    """The method that the request names, which begins from the past unless the request says otherwise."""
+def _method_context(job: SearchJob, space: Space, study: "Study", loop: Loop) -> SearchContext:
+    """What the method may know; it begins from the past unless the request says otherwise."""
     options = job.request.search
-    context = SearchContext(
-        space=trials.space,
-        study=trials.study,
+    return SearchContext(
+        space=space,
+        study=study,
         dataset=job.dataset,
         execution=execution_of(job.placement),
-        schedule=trials.schedule,
+        schedule=job.schedule,
         directory=job.directory / "method",
         cost=job.cost,
         seed=job.request.seed,
@@ -126,9 +128,8 @@ def _method(job: SearchJob, trials: TrialContext) -> SearchMethod:
         past=begin_from_past(job.dataset, job.directory, job.parent_run_id, is_cold=options.cold_start),
         limits=job.request.limits,
         run_id=job.parent_run_id,
-        should_stop=trials.should_stop,
+        should_stop=loop.ended,
     )
-    return build_method(options.search_method, context)
 
 
 def _check_has_result(study: "Study", stopped_because: str | None) -> None:

@@ -10,11 +10,13 @@ from search.methods.dnas import Dnas
 from search.methods.samplers import Sampled, random_sampler, tpe_sampler
 from search.protocol import SearchMethod
 from search.reinforce.build import controller_for
+from search.study.families import FamilyRace
 from shunter.errors import RequestError
 
 
 def _tpe(context: SearchContext) -> SearchMethod:
-    return Sampled(context, tpe_sampler, first_points(context.space, near(context.past), context.cost))
+    first = first_points(context.space, near(context.past), context.cost)
+    return Sampled(context, tpe_sampler, first, race_of("tpe", context))
 
 
 def _random(context: SearchContext) -> SearchMethod:
@@ -28,6 +30,13 @@ METHODS: dict[str, Callable[[SearchContext], SearchMethod]] = {
     "rl": controller_for,
     "transfer": Transfer,
 }
+
+
+def race_of(name: str, context: SearchContext) -> FamilyRace | None:
+    """The race of several families; none where another method proposes, or the past of like data names good points."""
+    if name != "tpe" or near(context.past):
+        return None
+    return FamilyRace.of(context.space, context.dataset.splits["train"].rows, context.schedule, context.trials)
 
 
 def build_method(name: str, context: SearchContext) -> SearchMethod:

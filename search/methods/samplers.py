@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from search.context import SearchContext
 from search.protocol import BudgetLeft, Cost, Outcome, Parameters
+from search.study.families import FamilyRace
 from search.study.storage import begun_trials, outcome_of
 
 if TYPE_CHECKING:
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
     SamplerOf = Callable[[int, int | None], BaseSampler]  # of a seed and the budget in trials
+
+MOST_DRAWS = 20  # until one is of a family that is still in the race
 
 
 class Sampled:
@@ -26,11 +29,17 @@ class Sampled:
         context: Context of the search; the points are drawn from its study.
         sampler_of: Makes the sampler of one draw from its seed and the budget in trials.
         first: Points to try first; None are the space's own.
+        race: The race of several families, which takes the place of those points.
     """
 
     def __init__(
-        self, context: SearchContext, sampler_of: "SamplerOf", first: Sequence[Parameters] | None = None
+        self,
+        context: SearchContext,
+        sampler_of: "SamplerOf",
+        first: Sequence[Parameters] | None = None,
+        race: FamilyRace | None = None,
     ) -> None:
+        self._race = race
         self._context, self._sampler_of = context, sampler_of
         self._first = context.space.defaults() if first is None else first
 
@@ -38,18 +47,37 @@ class Sampled:
         """The first of the points to try first that the study does not have, or else a drawn one."""
         context = self._context
         begun = begun_trials(context.study)
+        if self._race is not None:
+            if (point := self._race.next(begun)) is not None:
+                return point
+            return self._drawn_of(self._race.finalists(begun), begun)
         tried = [trial.params for trial in begun]
         for point in self._first:
             if point not in tried:
                 return point
         if tried and not context.space.factors():
             return None  # all is fixed: there is one point
-        scratch = _in_memory(context.study, begun, context.cost)
-        scratch.sampler = self._sampler_of((context.seed * 1_000_003 + len(begun)) % 2**32, context.trials)
-        return context.space.suggest(scratch.ask())
+        return context.space.suggest(self._scratch(begun).ask())
 
     def tell(self, parameters: Parameters, outcome: Outcome) -> None:
         """Nothing to do: the study knows."""
+
+    def _drawn_of(self, families: Sequence[str], begun: "Sequence[FrozenTrial]") -> Parameters:
+        """A draw of one of some families: the first that the sampler gives, or else of the first family."""
+        scratch = self._scratch(begun)
+        for _ in range(MOST_DRAWS):
+            point = self._context.space.suggest(scratch.ask())
+            if point["family"] in families:
+                return point
+        scratch.enqueue_trial({"family": families[0]})
+        return self._context.space.suggest(scratch.ask())
+
+    def _scratch(self, begun: "Sequence[FrozenTrial]") -> "Study":
+        """A study to draw from, which knows what has begun."""
+        context = self._context
+        scratch = _in_memory(context.study, begun, context.cost)
+        scratch.sampler = self._sampler_of((context.seed * 1_000_003 + len(begun)) % 2**32, context.trials)
+        return scratch
 
 
 def tpe_sampler(seed: int, trials: int | None) -> "BaseSampler":

@@ -21,10 +21,11 @@ from models.spec import ModelSpec
 from search.constraints import FinalTraining, Measured, format_violations, violations_of
 from search.meta.past import trial_tags
 from search.protocol import Cost, Outcome, Parameters, Space
+from search.study.families import FamilyRace
 from search.study.halving import Halving
 from search.study.interrupted import FAILURE, may_try_again
 from search.study.kept import KeptModels
-from search.study.storage import outcome_of, trials_with_result
+from search.study.storage import begun_trials, outcome_of, trials_with_result
 from shunter.errors import ProcessLostError, TooLargeError, TrackingError, TrainingError
 from shunter.requests import Limits
 from tracking.convention import (
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 FEWEST_STEPS = 20  # below which the first, slow ones make up too much of their mean
 NOT_METERED = EnergyReading(joules=None, seconds=0.0, mean_watts=None, method="unavailable", source="not begun")
 BEATEN = Ending(outcome="stopped", limit="early_stop", reason="Others were better where it stood.")
+LOOKED_AT = Ending(outcome="stopped", limit="early_stop", reason="It was a brief look at its family.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +66,7 @@ class TrialContext:
         study: Record of all trials, by which a training that is worse than others is stopped early.
         kept: Where the models of the best are kept; None keeps none.
         observe: As of `search.job.SearchJob`.
+        race: The race of several families: looks at them end early, and what comes out of them ends by itself.
     """
 
     dataset: Dataset
@@ -77,6 +80,7 @@ class TrialContext:
     study: "Study"
     kept: KeptModels | None = None
     observe: Callable[[ModelSpec, Placement, float], StepObservation | None] | None = None
+    race: FamilyRace | None = None
 
 
 def run_trial(trial: "Trial", parameters: Parameters, context: TrialContext, executor: Executor) -> Outcome:
@@ -116,6 +120,7 @@ class _Attempt:
         self.parameters = parameters
         self.spec, self.hyperparameters = context.space.build(parameters)
         self.halving = Halving(context.study, context.schedule.checks, context.schedule.max_epochs)
+        self.is_look, self.is_final = self._role(context.race)
         self.reports: list[EpochReport] = []
         execution = execution_of(executor.placement)
         self.job = TrainingJob(context.dataset, self.spec, self.hyperparameters, execution, context.schedule)
@@ -184,8 +189,19 @@ class _Attempt:
         else:
             self.run.log_metrics(epoch_metrics(report), step=report.epoch)
         cost = self._costs(report, self._reading).get(self.context.cost) if self.context.cost else None
-        if self.halving.is_beaten(self.trial, self._passes(report), self._loss(report), cost):
+        is_beaten = self.halving.is_beaten(self.trial, self._passes(report), self._loss(report), cost)
+        if self.context.race is not None and self.is_look:
+            is_beaten = self._passes(report) >= self.context.race.passes
+        if is_beaten and not self.is_final:
             raise _stopped()
+
+    def _role(self, race: FamilyRace | None) -> tuple[bool, bool]:
+        """Whether this is a look at a family, and whether it is trained to its end in any case."""
+        if race is None:
+            return False, False
+        begun = begun_trials(self.context.study)
+        number = self.trial.number
+        return race.is_look(number, self.parameters, begun), race.is_final(number, self.parameters, begun)
 
     def _loss(self, report: EpochReport) -> float:
         return report.validation.loss_by(self.context.schedule.select_by)
@@ -252,7 +268,8 @@ class _Attempt:
         if not outcome.is_feasible:
             tags["search.violations"] = format_violations(outcome.violations)
         run.set_tags(tags)
-        ending = ending_of(stopped_because=figures.stopped_because) if figures else BEATEN
+        stopped = LOOKED_AT if self.is_look else BEATEN
+        ending = ending_of(stopped_because=figures.stopped_because) if figures else stopped
         self.keep_evidence(ending, figures)
         self._keep_step_time()
 

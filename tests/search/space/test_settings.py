@@ -77,9 +77,12 @@ def test_more_data_allows_wider_layers() -> None:
 
 
 @pytest.mark.parametrize("family", AUTO_FAMILIES)
-def test_the_second_point_is_wide_and_flat_and_held_back(family: str) -> None:
+def test_large_logs_begin_wide_and_flat_and_held_back_and_small_ones_with_the_default(family: str) -> None:
     space = SearchSpace.for_dataset(dataset_of(200_000), family)
-    _, point = space.defaults()
+    point, default = space.defaults()
+    assert default == space.default()
+    small = SearchSpace.for_dataset(dataset_of(20_000), family)
+    assert small.defaults() == [small.default(), small.held_back(family)]
     spec, rates = space.build(point)
     assert spec.top_widths == (512, 512, 512)
     assert (spec.batch_norm, spec.dropout, spec.embedding_dim) == (True, 0.2, 16)
@@ -111,7 +114,7 @@ def test_hidden_layers_halve() -> None:
 
 
 def test_every_family_of_auto_is_tried_first_and_drawn_with_its_own_options_only() -> None:
-    dataset = dataset_of(80_000)
+    dataset = dataset_of(40_000)
     space = SearchSpace.for_dataset(dataset, AUTO)
     own = [space.build(point) for point in space.defaults()][: len(AUTO_FAMILIES)]
     assert own == [(model_spec(family=family), Hyperparameters()) for family in AUTO_FAMILIES]

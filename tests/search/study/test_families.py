@@ -1,0 +1,124 @@
+"""Several families: a brief look at each, then the budget for the best two."""
+
+from pathlib import Path
+
+import pytest
+from optuna import create_study
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from engine.config import Schedule
+from engine.data.dataset import Dataset
+from hardware.types import Placement
+from search.job import SearchJob
+from search.protocol import Parameters
+from search.search import search
+from search.space.settings import SearchSpace
+from search.study import families
+from search.study.families import FamilyRace
+from shunter.requests import TrainRequest
+
+SPACE = SearchSpace(
+    families=("dlrm", "dnn", "deepfm", "dcnv2"),
+    embedding_dims=(4,),
+    top_widths=(8, 16),
+    most_top_layers=2,
+    learning_options={"learning_rate_schedule": ("constant", "plateau")},
+)
+RACE = FamilyRace(SPACE, 1)
+
+
+def trial(number: int, point: Parameters, loss: float | None, state: TrialState = TrialState.PRUNED) -> FrozenTrial:
+    study = create_study()
+    study.enqueue_trial(point)
+    drawn = study.ask()
+    SPACE.suggest(drawn)
+    found = create_trial(
+        state=TrialState.FAIL if loss is None else state,
+        value=loss if state == TrialState.COMPLETE else None,
+        params=drawn.params,
+        distributions=drawn.distributions,
+        user_attrs={} if loss is None else {"validation_ne": loss},
+    )
+    found.number = number
+    return found
+
+
+def looks(**losses: float | None) -> list[FrozenTrial]:
+    return [trial(place, SPACE.default(family), loss) for place, (family, loss) in enumerate(losses.items())]
+
+
+def test_each_family_is_looked_at_once_before_anything_else() -> None:
+    begun: list[FrozenTrial] = []
+    for place, family in enumerate(SPACE.families):
+        assert RACE.next(begun) == SPACE.default(family)
+        begun.append(trial(place, SPACE.default(family), 0.9 - place / 10))
+        assert RACE.is_look(place, SPACE.default(family), begun)
+
+
+def test_the_best_two_go_on_with_their_own_points_the_better_one_first() -> None:
+    begun = looks(dlrm=0.9, dnn=0.7, deepfm=None, dcnv2=0.8)
+    assert RACE.finalists(begun) == ["dnn", "dcnv2"]
+    expected = [
+        SPACE.default("dnn"),
+        SPACE.default("dcnv2"),
+        SPACE.held_back("dnn"),
+        SPACE.held_back("dcnv2"),
+    ]
+    for place, point in enumerate(expected, start=len(begun)):
+        assert RACE.next(begun) == point
+        begun.append(trial(place, point, 0.6, TrialState.COMPLETE))
+        assert not RACE.is_look(place, point, begun)
+        assert RACE.is_final(place, point, begun)
+    assert RACE.next(begun) is None
+    assert not RACE.is_final(8, {**expected[0], "dropout": 0.25}, begun)
+
+
+def test_large_logs_begin_with_the_point_that_is_held_back() -> None:
+    race = FamilyRace(SPACE.model_copy(update={"begins_held_back": True}), 1)
+    begun = looks(dlrm=0.9, dnn=0.7, deepfm=0.95, dcnv2=0.8)
+    assert race.next(begun) == SPACE.held_back("dnn")
+
+
+@pytest.mark.parametrize(
+    ("rows", "trials", "schedule", "passes"),
+    [
+        (200_000, None, Schedule(max_epochs=9), 1),
+        (80_000, 9, Schedule(max_epochs=9), 2),
+        (2_000_000, None, Schedule(max_epochs=9, checks=(1 / 9, 1 / 3)), 1 / 9),
+        (200_000, 6, Schedule(max_epochs=9), None),  # too few would be left
+        (5_000, None, Schedule(max_epochs=9), None),  # a whole training is as short as a look
+    ],
+)
+def test_a_look_is_of_equal_samples_where_that_saves_anything(
+    rows: int, trials: int | None, schedule: Schedule, passes: float | None
+) -> None:
+    race = FamilyRace.of(SPACE, rows, schedule, trials)
+    assert (race.passes if race else None) == passes
+    alone = SPACE.model_copy(update={"families": ("dlrm",)})
+    assert FamilyRace.of(alone, rows, schedule, trials) is None
+
+
+def test_a_search_looks_at_all_and_draws_of_two(
+    dataset: Dataset, parent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(families, "LEAST_SAMPLES", dataset.splits["train"].rows)
+    request = TrainRequest(trials=9, max_epochs=3, cold_start=True)
+    placement = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
+    result = search(
+        SearchJob(
+            dataset=dataset,
+            request=request,
+            placement=placement,
+            directory=tmp_path,
+            parent_run_id=parent,
+            space=SPACE,
+        )
+    )
+    by_trial = {setting.trial_number: setting for setting in result.settings}
+    assert [by_trial[number].spec.family for number in range(4)] == list(SPACE.families)
+    assert all(by_trial[number].is_pruned for number in range(4))
+    best = sorted(range(4), key=lambda number: by_trial[number].validation_ne)[:2]
+    kept = [by_trial[number].spec.family for number in best]
+    assert [by_trial[number].spec.family for number in (4, 5, 6, 7)] == kept * 2
+    assert not any(by_trial[number].is_pruned for number in (4, 5, 6, 7))
+    assert by_trial[8].spec.family in kept
