@@ -57,7 +57,7 @@ def families_of(data: str) -> tuple[str, ...]:
 def run(row: Row) -> list[dict[str, Any]]:
     """Run the flow and give the figures of the kept weights, of `auto` those of its baselines too."""
     from flows.command.environment import prepare_environment
-    from flows.command.start import prepare, start
+    from flows.command.start import start
     from shunter.requests import TrainRequest, read_job
 
     with TemporaryDirectory() as folder:
@@ -70,7 +70,6 @@ def run(row: Row) -> list[dict[str, Any]]:
         )
         began, processor_began = time.monotonic(), time.process_time()
         prepare_environment(debug=False)
-        prepare(request)
         summary = start("flows.train:train", request)
         result = summary.result
         common = {
