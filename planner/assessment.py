@@ -34,6 +34,11 @@ class Candidate(Frozen):
     work_log_deviation: float | None = Field(
         default=None, description="Standard deviation of the logarithm of `work_share`; None where it is the plan's."
     )
+    searched_share: float = Field(
+        default=1.0,
+        gt=0,
+        description="Time of an epoch of the architectures that the search tries, over that of the default's.",
+    )
     expected_runs: float = Field(
         default=1.0, ge=1, description="Runs until one is good enough, as past runs of this data lead to expect."
     )

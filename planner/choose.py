@@ -56,6 +56,7 @@ def choose(
     history: History | None = None,
     measure: MeasureTraining = measure,
     power_limits: PowerLimits = device_power_limits,
+    searched: Sequence[Workload] = (),
 ) -> Decision:
     """Choose where and how the training runs.
 
@@ -77,6 +78,7 @@ def choose(
         history: Past runs, which teach about times, work and quality; None knows of none.
         measure: Measurement of the training at a placement for some steps.
         power_limits: Power limits of an accelerator that are worth trying.
+        searched: Demand of architectures that the search tries; without any, all are taken to be as the default.
 
     Raises:
         NoFeasiblePlacementError: no placement keeps the limits.
@@ -91,7 +93,7 @@ def choose(
     in_training = InTraining.of(job.history.unlimited_steps, profiles)
     residual = Residual.fit(in_training.as_probed(job.history.unlimited_steps[-MOST_OBSERVATIONS:]))
     watts = observed_watts(job.history)
-    predicted = predicted_candidates(job.workload, here, residual, job.batch_sizes)
+    predicted = predicted_candidates(job.workload, here, residual, job.batch_sizes, searched)
     probes = Probes(
         job.learned(with_learned_watts(predicted, job.workload, profiles, watts)),
         job.workload,
@@ -106,13 +108,17 @@ def choose(
         probes.measure_further(FURTHER_SIZES)
     probes.measure_power_limits(power_limits)
     scaling = CoreScaling.of(probes.candidates())
-    elsewhere = job.learned(absent_candidates(job.workload, absent, job.history, job.batch_sizes, scaling))
+    elsewhere = job.learned(
+        absent_candidates(job.workload, absent, job.history, job.batch_sizes, scaling=scaling, searched=searched)
+    )
     mentioned: list[str] = []
     if offers == LOCAL_OFFERS:
         unasked = priced(catalogue_offers(ALL_OFFERS, profiles), prices)
         leader = rank(probes.candidates(), job.terms).table[0]
         sizes = sorted({leader.candidate.placement.batch_size, max(job.batch_sizes)})
-        not_here = job.learned(absent_candidates(job.workload, unasked, job.history, sizes, scaling))
+        not_here = job.learned(
+            absent_candidates(job.workload, unasked, job.history, sizes, scaling=scaling, searched=searched)
+        )
         mentioned = better_elsewhere(leader, not_here, job.terms)
     notes = [*job.notes(), *_price_notes(here, absent), *in_training.notes()]
 

@@ -11,6 +11,7 @@ from planner.rank.totals import Terms
 from shunter.requests import Objective, Weights
 
 NEAREST_SHOWN = 3
+TOLD_SHARE = 0.05  # of an epoch
 
 
 def reason(ranking: Ranking, terms: Terms, binds: str | None) -> str:
@@ -31,8 +32,8 @@ def reason(ranking: Ranking, terms: Terms, binds: str | None) -> str:
     quality = "" if limits.min_auc is None else f", and the least AUC of {limits.min_auc:g} is checked after training"
     return (
         f"{best.candidate.placement.label} needs the least {format_objective(weights)} of {feasible} placement(s)"
-        f"{within}{runner_up}: {' and '.join(amounts)} for an upper estimate of {terms.job.epochs:.3g} epochs; "
-        f"{binding}{quality}."
+        f"{within}{runner_up}: {' and '.join(amounts)} for an upper estimate of {terms.job.epochs:.3g} epochs"
+        f"{_searched(best)}; {binding}{quality}."
     )
 
 
@@ -217,6 +218,12 @@ def _amount(row: Assessment, quantity: Objective) -> str:
     if quantity is Objective.CARBON:
         return "unknown emissions" if row.carbon_grams is None else format_carbon(row.carbon_grams)
     return "an unknown energy" if row.kwh is None else f"{format_energy(row.kwh)} (power {prediction.energy_source})"
+
+
+def _searched(row: Assessment) -> str:
+    """What the architectures of the search take, where that differs from the default's."""
+    share = row.candidate.searched_share
+    return "" if abs(share - 1) < TOLD_SHARE else f" of settings that take {share:.2g} times what the default does"
 
 
 def _listed(items: Sequence[str]) -> str:

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Sequence
+from statistics import fmean
 
 from engine.memory import process_bytes
 from hardware.catalogue.rows import load_catalogue
 from hardware.cost.cost_model import CostModel
 from hardware.cost.residual import Residual
-from hardware.types import Placement, Prediction, Workload
+from hardware.types import HardwareProfile, Placement, Prediction, Workload
 from planner.assessment import Candidate
 from planner.candidates.offers import Offer
 from planner.candidates.placements import placements
@@ -19,7 +20,11 @@ COUNTS = (1, 2, 4, 8)  # of one accelerator, rented together in one machine
 
 
 def predicted_candidates(
-    workload: Workload, offers: Sequence[Offer], residual: Residual | None = None, sizes: Sequence[int] | None = None
+    workload: Workload,
+    offers: Sequence[Offer],
+    residual: Residual | None = None,
+    sizes: Sequence[int] | None = None,
+    searched: Sequence[Workload] = (),
 ) -> list[Candidate]:
     """Every placement with the cost model's prediction, corrected by what past runs teach.
 
@@ -28,6 +33,7 @@ def predicted_candidates(
         offers: Accelerators.
         residual: Errors of the cost model; if None, nothing is known of them.
         sizes: Batch sizes; if None, those that suit the number of samples.
+        searched: Demand of architectures that the search tries; none where it is that of the workload.
     """
     held_bytes = process_bytes()
     found: list[tuple[Offer, Placement]] = []
@@ -48,9 +54,28 @@ def predicted_candidates(
             machines=1 if offer.is_here else placement.processes,
             price_per_hour=offer.price_per_hour,
             price_source=offer.price_source,
+            searched_share=searched_share(workload, searched, offer.profile, placement),
         )
         for (offer, placement), prediction in zip(found, right, strict=True)
     ]
+
+
+def searched_share(
+    workload: Workload, searched: Sequence[Workload], profile: HardwareProfile, placement: Placement
+) -> float:
+    """Mean step of the architectures that a search tries, over that of the one that is predicted; 1 without any.
+
+    Args:
+        workload: Demand of the one that is predicted.
+        searched: Demand of the others.
+        profile: Profile of the accelerator.
+        placement: Placement on it.
+    """
+    if not searched:
+        return 1.0
+    model = CostModel(profile)
+    steps = [model.predict(one, placement, 0).step_seconds for one in (workload, *searched)]
+    return fmean(steps[1:]) / steps[0]
 
 
 def absent_candidates(
@@ -58,7 +83,9 @@ def absent_candidates(
     offers: Sequence[Offer],
     history: History,
     sizes: Sequence[int] | None = None,
+    *,
     scaling: CoreScaling = CoreScaling(),  # noqa: B008 - frozen
+    searched: Sequence[Workload] = (),
 ) -> list[Candidate]:
     """Every placement on accelerators that are not here, set right by what was measured on them elsewhere.
 
@@ -68,8 +95,9 @@ def absent_candidates(
         history: Past runs.
         sizes: Batch sizes; if None, those that suit the number of samples.
         scaling: What processors gain from their cores.
+        searched: Demand of architectures that the search tries; none where it is that of the workload.
     """
-    promised = predicted_candidates(workload, offers, sizes=sizes)
+    promised = predicted_candidates(workload, offers, sizes=sizes, searched=searched)
     if not promised:
         return []
     processors = {offer.name for offer in offers if offer.profile.accelerator.kind == "cpu"}

@@ -93,14 +93,14 @@ class Totals:
 def totals_of(candidates: Sequence[Candidate], terms: Terms) -> Totals:
     """The columns of these candidates."""
     raw = np.array([_raw(candidate) for candidate in candidates], dtype=np.float64).T
-    step, epoch_seconds, epoch_joules, memory, accelerator, price, machines, quality, threads, low, high, oom = raw[:-4]
-    work, expected_runs, here, metered = raw[-4:]
+    step, epoch_seconds, epoch_joules, memory, accelerator, price, machines, quality, threads, low, high, oom = raw[:-5]
+    work, searched, expected_runs, here, metered = raw[-5:]
     calibration = terms.calibration
     is_here, is_metered = here.astype(bool), here.astype(bool) & metered.astype(bool)
     with np.errstate(divide="ignore", invalid="ignore"):
         watts = epoch_joules / epoch_seconds
     searching = _search_seconds(terms.job, watts)
-    epochs = terms.job.epochs * work
+    epochs = terms.job.epochs * work * searched  # as if all were of the default architecture
     seconds = (epoch_seconds * epochs + searching) * calibration.seconds.centre
     price = price * machines
 
@@ -191,6 +191,7 @@ def _raw(candidate: Candidate) -> tuple[float | None, ...]:
         high,
         candidate.out_of_memory,
         candidate.work_share,
+        candidate.searched_share,
         candidate.expected_runs,
         candidate.is_here,
         prediction.energy_source == "measured",

@@ -13,6 +13,7 @@ from planner.decide import Decision
 from planner.history import read_history
 from shunter.requests import LOCAL_OFFERS, JobRequest
 from tasks.select.report import publish
+from tasks.select.searched import searched_workloads
 from tasks.select.track import log_decision
 
 __all__ = ["log_decision", "select"]
@@ -37,6 +38,7 @@ def select(
         probe_seconds=probe_seconds,
         history=read_history(),
         measure=measure,
+        searched=searched_workloads(dataset, request),
     )
     publish(decision)
     return decision

@@ -70,7 +70,7 @@ def test_server_is_no_faster_than_its_core_where_threads_gain_nothing_here() -> 
 
     def seconds(gain: float) -> float:
         scaling = CoreScaling.of([here(1, 1.0), here(2, 1 / gain)])
-        found = absent_candidates(workload, offers, History(), [512], scaling)
+        found = absent_candidates(workload, offers, History(), [512], scaling=scaling)
         return next(one.prediction.step_seconds for one in found if one.placement.precision == "fp32")
 
     cores = offers[0].profile.accelerator.cores
