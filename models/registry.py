@@ -21,7 +21,7 @@ from models.families.family import Family
 from models.families.finalmlp import FINALMLP
 from models.families.fm import FM
 from models.families.lr import LR
-from models.families.sequence import SEQUENCE
+from models.families.sequence import SEQUENCE, RecurrentLayer
 from models.graph.registry import GRAPH_FAMILIES
 from models.layers import initialise_linear
 from models.positions import Positions
@@ -158,6 +158,9 @@ def assemble_model(
         for module in model.layers.modules():
             if isinstance(module, nn.Linear):
                 initialise_linear(module.weight, module.bias)
+        for module in model.layers.modules():
+            if isinstance(module, RecurrentLayer):
+                module.initialise()
     embeddings.initialise(torch.Generator().manual_seed(seed))
     model.layers.to(device)
     return model

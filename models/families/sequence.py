@@ -71,6 +71,9 @@ class RecurrentLayer(nn.Module, ABC):
 
     state_vectors: int
 
+    def initialise(self) -> None:
+        """Draw what is to begin otherwise than the weights of an MLP; nothing but for an LSTM."""
+
     @abstractmethod
     def step(self, from_input: Tensor, from_state: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """One position: both parts of the gates, `[batch, gates * hidden]`, and the states, `[batch, hidden]` each."""
@@ -95,6 +98,19 @@ class LstmLayer(RecurrentLayer):
 
     gates = 4
     state_vectors = 2
+
+    def initialise(self) -> None:
+        """Recurrence that keeps lengths, a block for each gate, and a cell that keeps what it holds.
+
+        Orthogonal blocks (Saxe et al., ICLR 2014) and a bias of 1 at the forget gate (Jozefowicz et al., ICML 2015).
+        Drawn as the weights of an MLP, some seeds never learn what stood early in a history.
+        """
+        for block in self.state_gates.weight.detach().chunk(self.gates):
+            nn.init.orthogonal_(block)
+        biases = [gates.bias.detach().view(self.gates, self.hidden) for gates in (self.input_gates, self.state_gates)]
+        for bias, forget in zip(biases, (1.0, 0.0), strict=True):
+            bias.zero_()
+            bias[1] = forget
 
     def step(self, from_input: Tensor, from_state: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """One position."""

@@ -1,5 +1,6 @@
 """Sequence models through the engine: what order is worth, resuming, compiling, several processes."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,12 @@ def test_the_order_of_the_last_items_is_learned_and_pooled_items_do_not_show_it(
         auc[spec.family] = evaluate(model, sessions, "test", EXECUTION).metrics.auc
     assert auc["sequence"] > BEST_AUC - 0.03
     assert auc["dnn"] < 0.6
+
+
+def test_an_lstm_is_stuck_with_no_seed(sessions: Dataset) -> None:
+    schedule = Schedule(max_epochs=8, patience=3, seed=2)  # one that was stuck at .50 with the weights of an MLP
+    model = train(TrainingJob(sessions, replace(SPEC, encoder="lstm"), RATES, EXECUTION, schedule)).model
+    assert evaluate(model, sessions, "test", EXECUTION).metrics.auc > BEST_AUC - 0.03
 
 
 def test_interrupted_and_resumed_the_result_is_bitwise_the_same(sessions: Dataset, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from models.counting import count_model
 from models.embeddings.request import EmbeddingCache
-from models.families.sequence import HistoryEncoder, RecurrentLayer, SequenceLayers, SequenceSpec
+from models.families.sequence import HistoryEncoder, LstmLayer, RecurrentLayer, SequenceLayers, SequenceSpec
 from models.positions import Positions
 from models.registry import build_model, model_spec
 from models.spec import CategoricalFeature, Features
@@ -71,6 +71,16 @@ def copy_weights(source: RecurrentLayer, target: nn.RNNCellBase) -> None:
         target.bias_ih.copy_(source.input_gates.bias)
         target.weight_hh.copy_(source.state_gates.weight)
         target.bias_hh.copy_(source.state_gates.bias)
+
+
+def test_an_lstm_begins_with_orthogonal_recurrence_and_an_open_forget_gate() -> None:
+    spec = SequenceSpec(embedding_dim=4, encoder_widths=(6,), encoder="lstm")
+    layers = build_model(spec, FEATURES, seed=3).layers
+    layer = next(module for module in layers.modules() if isinstance(module, LstmLayer))
+    for block in layer.state_gates.weight.chunk(4):
+        torch.testing.assert_close(block @ block.T, torch.eye(6), rtol=0, atol=1e-5)
+    expected = torch.tensor([0.0, 1.0, 0.0, 0.0]).repeat_interleave(6)
+    assert torch.equal(layer.input_gates.bias + layer.state_gates.bias, expected)
 
 
 @pytest.mark.parametrize("encoder", ["gru", "lstm"])
