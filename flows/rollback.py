@@ -14,19 +14,21 @@ class Rollback(Frozen):
 
     Attributes:
         name: Name of the registered model.
-        replaced: Version that was the champion.
+        replaced: Version that was the champion; None where there was none.
         champion: Version that is the champion now.
         run_id: Run in MLflow.
     """
 
     name: str
-    replaced: int
+    replaced: int | None
     champion: int
     run_id: str
 
     @property
     def explanation(self) -> str:
         """One sentence for the user."""
+        if self.replaced is None:
+            return f"Version {self.champion} of {self.name!r} is the champion now; there was none before."
         return f"Version {self.champion} of {self.name!r} is the champion again, in place of version {self.replaced}."
 
 
@@ -41,15 +43,18 @@ def rollback(name: str = "shunter", to: int | None = None) -> Rollback:
     run_id = start_run(f"{name} rollback", "rollback", flow_run_id=flow_run.get_id())
     with closing(run_id):
         replaced, champion = roll_back(name, to)
-        done = Rollback(name=name, replaced=replaced.version, champion=champion.version, run_id=run_id)
+        done = Rollback(
+            name=name, replaced=replaced.version if replaced else None, champion=champion.version, run_id=run_id
+        )
         open_run(run_id).set_tags(
             {
                 "rollback.model": name,
-                "rollback.from": str(done.replaced),
+                "rollback.from": str(done.replaced or "none"),
                 "rollback.to": str(done.champion),
                 "rollback.reason": done.explanation,
             }
         )
-        tag_version(replaced, {"rollback.run": run_id})
+        if replaced is not None:
+            tag_version(replaced, {"rollback.run": run_id})
         announce("rolled-back", name, done.champion, done.explanation)
     return done

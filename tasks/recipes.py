@@ -26,10 +26,11 @@ from tasks.baselines import candidates_of, train_baselines
 from tasks.card import describe_version, write_card
 from tasks.ensemble import build_ensemble, scoring_placement, train_members
 from tasks.evidence import note_search, note_trainings
-from tasks.register import register, register_result
+from tasks.register import register_ranker, register_result
 from tasks.report import report
 from tasks.run_context import RunContext
 from tasks.step_clock import StepClock
+from tasks.story import tell_outcome
 from tasks.train import train_member
 from tasks.tune import observer_of, publish_search, tune
 from tracking.ranking import popularity_metrics, ranking_metrics
@@ -119,6 +120,7 @@ class EnsembleRecipe(Recipe):
         with clock.step("register"):
             registered = register_result(run.request, run.dataset, result, run.run_id, card.quality)
             describe_version(card, registered)
+        tell_outcome(result, registered, run.run_id, card.baselines)
         return Outcome(tuned=tuned, result=result, registered=registered, baselines=card.baselines)
 
     def publish(self, run_id: str, dataset: Dataset, request: TrainRequest) -> None:
@@ -176,8 +178,8 @@ class RankerRecipe(Recipe):
             quality = {**ranking_metrics(trained.validation), **ranking_metrics(trained.test, "test")}
             open_run(run.run_id).log_metrics({**quality, **popularity_metrics(trained.popularity)})
         with clock.step("register"):
-            metrics = {name: float(value) for name, value in quality.items()}
-            registered = register(run.run_id, run.dataset, trained.directory, request.register_as, metrics=metrics)
+            registered = register_ranker(request, run.dataset, trained, run.run_id)
+        tell_outcome(trained, registered, run.run_id)
         return Outcome(tuned=None, result=trained, registered=registered)
 
 

@@ -166,9 +166,11 @@ def nightly(**options: Any) -> None:
 
 def rollback(
     model: Annotated[str, typer.Option(help="Name of the registered model.")] = "shunter",
-    to: Annotated[int | None, typer.Option(min=1, help="Version to put back; if omitted, the former champion.")] = None,
+    to: Annotated[
+        int | None, typer.Option(min=1, help="Version to put back, or to promote; if omitted, the former champion.")
+    ] = None,
 ) -> None:
-    """Put the former champion back; run again, the one before that."""
+    """Put the former champion back; run again, the one before that. With --to, promote a version that was refused."""
     with one_sentence_errors():
         ensure_home()
         from flows.rollback import rollback as rollback_flow

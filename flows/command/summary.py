@@ -13,6 +13,7 @@ from flows.train import TrainSummary
 from hardware.types import EnergyReading
 from models.names import AUTO
 from search.result import TuneResult
+from tracking.links import runs_link
 from tracking.registry.models import RegisteredModel
 
 
@@ -49,7 +50,7 @@ def _lines(summary: TrainSummary, wall_seconds: float | None) -> list[tuple[str,
         ("Placement", f"{decision.placement.label}\n{decision.reason}"),
         ("Registered", _format_registered(summary.registered)),
         ("Run", f"{summary.run_id} in {summary.tracking_uri}"),
-        ("Look at it", "shunter ui"),
+        ("Look at it", f"shunter ui, then {runs_link()}"),
     ]
     if decision.notes:
         lines.insert(-3, ("Of note", "\n".join(decision.notes)))

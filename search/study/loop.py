@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from engine.executors.role import Executor
 from engine.metrics import FIGURES, SelectBy, figure_of
 from search.budget import SearchBudget
-from search.protocol import Parameters, SearchMethod
+from search.protocol import Outcome, Parameters, SearchMethod
 from search.study.interrupted import try_again
 from search.study.storage import (
     begun_trials,
@@ -41,6 +41,7 @@ class Progress:
         best_loss: Lowest loss on validation so far, by the figure that selects; None before there is one.
         select_by: That figure.
         share: Used share of the trials, or of the time or energy, whichever is nearest to its end; from 0 to 1.
+        last: What came of the trial, in words.
     """
 
     done: int
@@ -48,6 +49,7 @@ class Progress:
     best_loss: float | None
     select_by: SelectBy
     share: float
+    last: str = ""
 
     @property
     def best(self) -> str | None:
@@ -128,7 +130,7 @@ class Loop:
                 tell(self.study, trial, outcome, self.context.cost)
                 self._tell_method()
                 self.budget.save()
-                self._report()
+                self._report(in_words(trial.number, outcome, self.context.schedule.select_by))
 
     def _begin(self) -> "tuple[Trial, Parameters] | None":
         """The next trial; None when the search has ended."""
@@ -165,7 +167,7 @@ class Loop:
                 self._told.add(trial.number)
                 self.method.tell(dict(trial.params), outcome_of(trial))
 
-    def _report(self) -> None:
+    def _report(self, last: str) -> None:
         if self._on_trial:
             done = len(finished_trials(self.study))
             losses = list(map(lowest_loss, trials_with_result(self.study)))
@@ -176,5 +178,17 @@ class Loop:
                 best_loss=min(losses, default=None),
                 select_by=self.context.schedule.select_by,
                 share=min(1.0, max(shares)),
+                last=last,
             )
             self._on_trial(progress)
+
+
+def in_words(number: int, outcome: Outcome, select_by: SelectBy) -> str:
+    """What came of a trial: its quality on validation, its time, and why it is out where it is."""
+    if outcome.loss is None:
+        return f"Trial {number} failed after {outcome.seconds:.1f} s."
+    figure = f"{FIGURES[select_by]} {figure_of(outcome.loss, select_by):.4f} on validation in {outcome.seconds:.1f} s"
+    end = "; stopped early, for others were better where it stood" if outcome.state == "pruned" else ""
+    broken = [name for name, value in outcome.violations.items() if value > 0]
+    beyond = f"; breaks {', '.join(broken)}" if broken else ""
+    return f"Trial {number}: {figure}{end}{beyond}."

@@ -13,10 +13,34 @@ def why_not_promoted(promote: Promote, quality: Sequence[TaskQuality]) -> str | 
         promote: What was asked for.
         quality: Quality of each label on the test part with its intervals, the main one first.
     """
-    doubt = None if promote == Promote.ALWAYS else doubt_of(quality)
-    if doubt is None:
+    return _refusal(promote, doubt_of(quality))
+
+
+def why_ranker_not_promoted(promote: Promote, gain: tuple[float, float] | None) -> str | None:
+    """The same of a graph model.
+
+    Args:
+        promote: What was asked for.
+        gain: Interval of 95 % of its NDCG@20 on the test part less that of the order by popularity.
+    """
+    doubt = None
+    if gain is None:
+        doubt = "it was not compared with the order by popularity"
+    elif gain[0] <= 0:
+        doubt = (
+            f"its NDCG@20 on the test part less that of the order by popularity lies between {gain[0]:.4f} and "
+            f"{gain[1]:.4f} with 95 % confidence, so that it may be no better"
+        )
+    return _refusal(promote, doubt)
+
+
+def _refusal(promote: Promote, doubt: str | None) -> str | None:
+    if doubt is None or promote == Promote.ALWAYS:
         return None
-    return f"Not promoted: {doubt}; give more data, or promote whatever comes of it with --promote always."
+    return (
+        f"Not promoted: {doubt}; give more data, promote whatever comes of it with --promote always, or this version "
+        "with `shunter rollback --to VERSION`."
+    )
 
 
 def doubt_of(quality: Sequence[TaskQuality]) -> str | None:

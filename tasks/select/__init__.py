@@ -15,6 +15,7 @@ from shunter.requests import LOCAL_OFFERS, JobRequest
 from tasks.select.report import publish
 from tasks.select.searched import searched_workloads
 from tasks.select.track import log_decision
+from tasks.story import tell
 
 __all__ = ["log_decision", "select"]
 
@@ -41,4 +42,5 @@ def select(
         searched=searched_workloads(dataset, request),
     )
     publish(decision)
+    tell(decision.reason)
     return decision

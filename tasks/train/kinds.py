@@ -13,7 +13,7 @@ from engine.executors.role import Executor
 from engine.job import ClickJob, TrainingJob
 from engine.loop.step import applied
 from engine.ranking.config import RankingHyperparameters, RankingReport
-from engine.ranking.evaluation import UserFigures, evaluate_users
+from engine.ranking.evaluation import UserFigures, evaluate_users, mean_interval
 from engine.ranking.interactions import read_interactions, sides
 from engine.ranking.result import TrainedRanker
 from engine.ranking.storage import StoredRanker, load_ranker, save_ranker
@@ -170,9 +170,11 @@ class GraphKind(Kind):
         test = read_interactions(dataset, "test")
         kept = load_ranker(directory).ranker
         self._test = evaluate_users(kept, test, seen, name="test")
+        popularity = evaluate_users(kept.by_popularity(), test, seen, name="test")
         return {
             "test": self._test.mean(),
-            "popularity": evaluate_users(kept.by_popularity(), test, seen, name="test").mean(),
+            "popularity": popularity.mean(),
+            "gain": mean_interval(self._test.ndcg20 - popularity.ndcg20, seed=self.job.schedule.seed),
             "parameters": count_graph_parameters(self.job.spec, self.data.graph),
         }
 

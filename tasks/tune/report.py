@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from search.result import TuneResult
 from search.study.address import FILE
+from tasks.story import tell
 from tasks.tune.front_report import publish_front
 from tracking.reports import log_files
 from tracking.runs import open_run
@@ -29,6 +30,7 @@ def trial_progress() -> Iterator["Callable[[Progress], None] | None"]:
     artifact = create_progress_artifact(0.0, key=KEY, description="Trials of the search.")
 
     def on_trial(progress: "Progress") -> None:
+        tell(progress.last)
         best = "" if progress.best is None else f", best on validation {progress.best}"
         update_progress_artifact(
             artifact,  # pyright: ignore[reportArgumentType] - typed as a coroutine too, which it is only in async code

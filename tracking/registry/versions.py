@@ -178,8 +178,8 @@ def tag_version(version: Version, tags: Mapping[str, str], note: str | None = No
             registry.describe_version(version.name, version.version, plain(note))
 
 
-def roll_back(name: str, to: int | None = None) -> tuple[Version, Version]:
-    """Put a former champion back, after a look whether it loads.
+def roll_back(name: str, to: int | None = None) -> tuple[Version | None, Version]:
+    """Put a former champion back, or a version that was refused, after a look whether it loads.
 
     Without `to` it is the version that `previous` is on; `previous` then moves to the champion before that, so that a
     second rollback goes one step further back. With `to` it is that version, and `previous` is on the one replaced, so
@@ -190,7 +190,7 @@ def roll_back(name: str, to: int | None = None) -> tuple[Version, Version]:
         to: Version to put back.
 
     Returns:
-        The champion until now, and the champion from now on.
+        The champion until now, None where there was none, and the champion from now on.
 
     Raises:
         RequestError: there is nothing to roll back to, or no such version.
@@ -201,9 +201,14 @@ def roll_back(name: str, to: int | None = None) -> tuple[Version, Version]:
     client = registry.mlflow
     with tracking_errors():
         now = _by_alias(client, name, CHAMPION)
-        if now is None:
-            raise RequestError(f"There is no champion of a registered model {name!r}: train and register one first.")
         back = _by_alias(client, name, PREVIOUS) if to is None else _by_number(client, name, to)
+    if now is None:
+        if back is None:
+            raise RequestError(_no_champion(client, name))
+        _check_loads(back)
+        with tracking_errors():
+            registry.set_alias(name, CHAMPION, back.version)
+        return None, back
     if back is None:
         raise RequestError(
             f"There is nothing to roll {name!r} back to, for no champion was before version {now.version}: name a "
@@ -221,6 +226,15 @@ def roll_back(name: str, to: int | None = None) -> tuple[Version, Version]:
         else:
             registry.set_alias(name, PREVIOUS, before.version)
     return now, back
+
+
+def _no_champion(client: "MlflowClient", name: str) -> str:
+    """Why nothing can be rolled back, and which versions could be named."""
+    told = f"There is no champion of a registered model {name!r}"
+    there = sorted(int(one.version) for one in client.search_model_versions(f"name = '{name.replace(chr(39), '')}'"))
+    if not there:
+        return f"{told}: train and register one first."
+    return f"{told}, and no version was one before: name one of {', '.join(map(str, there))} with --to to promote it."
 
 
 def _check_loads(version: Version) -> None:

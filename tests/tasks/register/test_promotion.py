@@ -14,6 +14,7 @@ from reporting.card.figures import TaskQuality
 from reporting.card.quality import judge_quality
 from shunter.requests import NightlyRequest, Promote, TrainRequest
 from tasks.register import why_not_promoted
+from tasks.register.promotion import why_ranker_not_promoted
 from tasks.run_state import RunState
 from tests.engine.synthetic import write_dataset
 from tracking.registry.models import register_model
@@ -64,6 +65,16 @@ def test_without_an_interval_nothing_is_promoted(dataset: Dataset) -> None:
     assert reason is not None
     assert "too few rows of one class" in reason
     assert why_not_promoted(Promote.CONFIDENT, ()) is not None
+
+
+@pytest.mark.parametrize(("gain", "doubt"), [(None, "was not compared"), ((-0.01, 0.04), "between -0.0100 and 0.0400")])
+def test_a_graph_model_has_to_beat_the_order_by_popularity(gain: tuple[float, float] | None, doubt: str) -> None:
+    reason = why_ranker_not_promoted(Promote.CONFIDENT, gain)
+    assert reason is not None
+    assert doubt in reason
+    assert "shunter rollback --to VERSION" in reason
+    assert why_ranker_not_promoted(Promote.ALWAYS, gain) is None
+    assert why_ranker_not_promoted(Promote.CONFIDENT, (0.001, 0.04)) is None
 
 
 def test_a_version_that_is_not_promoted_is_registered_and_leaves_the_champion_alone(

@@ -103,6 +103,8 @@ def test_its_figures_are_in_mlflow_under_the_convention(dataset: Dataset, reques
     assert trained.popularity is not None
     assert f"| NDCG@20 of the items by their popularity, the baseline | {trained.popularity.ndcg20:.4f} |" in card
     assert trained.popularity.users == trained.test.users
+    assert trained.gain is not None
+    assert 0 < trained.gain[0] < trained.test.ndcg20 - trained.popularity.ndcg20 < trained.gain[1]
     assert trained.popularity.ndcg20 < trained.test.ndcg20  # what a user likes follows from the genre alone
     assert f"| fingerprint | {dataset.fingerprint} |" in card
     assert f"| parameters | {trained.parameters:,} |" in card

@@ -42,10 +42,10 @@ def request_and_data(tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainReq
 def register(tracking_root: Path, request_and_data: tuple[TrainRequest, Dataset], tmp_path: Path):
     request, dataset = request_and_data
 
-    def register(name: str = "shunter") -> int:
+    def register(name: str = "shunter", refused: str | None = None) -> int:
         run = start_run_tree(request, dataset)
         save_model(build_model(SPEC, dataset.features), tmp_path / "model")
-        return register_model(run, dataset, tmp_path / "model", name, metrics={}).version
+        return register_model(run, dataset, tmp_path / "model", name, metrics={}, not_promoted=refused).version
 
     return register
 
@@ -65,9 +65,9 @@ def test_registering_keeps_the_former_champion_at_hand(register) -> None:
 def test_rollbacks_go_back_step_by_step_until_the_first_champion(register) -> None:
     for _ in range(3):
         register()
-    assert [version.version for version in roll_back("shunter")] == [3, 2]
+    assert [version.version for version in roll_back("shunter") if version] == [3, 2]
     assert aliases() == {"champion": 2, "previous": 1}
-    assert [version.version for version in roll_back("shunter")] == [2, 1]
+    assert [version.version for version in roll_back("shunter") if version] == [2, 1]
     assert aliases() == {"champion": 1}
     with pytest.raises(RequestError, match=r"nothing to roll .shunter. back to.*version 1"):
         roll_back("shunter")
@@ -91,6 +91,19 @@ def test_promotion_after_a_rollback_steps_back_to_the_version_it_replaced(regist
     assert aliases() == {"champion": 4, "previous": 1}
     roll_back("shunter")
     assert aliases() == {"champion": 1}
+
+
+def test_what_was_refused_is_promoted_by_its_number(register) -> None:
+    register(refused="Not promoted: too few rows.")
+    register(refused="Not promoted: too few rows.")
+    with pytest.raises(RequestError, match="no version was one before: name one of 1, 2 with --to to promote it"):
+        roll_back("shunter")
+    former, champion = roll_back("shunter", to=1)
+    assert (former, champion.version) == (None, 1)
+    assert aliases() == {"champion": 1}
+    former, champion = roll_back("shunter", to=2)
+    assert former is not None
+    assert (former.version, champion.version) == (1, 2)
 
 
 def test_mistakes_are_said_and_change_nothing(register) -> None:

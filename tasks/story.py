@@ -1,0 +1,77 @@
+"""What a run's log in Prefect tells: each trial, the decision, how good the model is beside others, where to look."""
+
+import contextlib
+from collections.abc import Sequence
+
+from engine.ensemble.result import EnsembleResult
+from engine.ranking.result import TrainedRanker
+from reporting.card.figures import BaselineFigures
+from shunter.errors import TrackingError
+from tracking.links import run_link
+from tracking.registry.models import RegisteredModel
+from tracking.registry.rival import rival_of
+
+
+def tell(sentence: str) -> None:
+    """Write a sentence to the log of the running flow or task; outside of one do nothing."""
+    from prefect import get_run_logger
+    from prefect.exceptions import MissingContextError
+
+    try:
+        get_run_logger().info("%s", sentence)
+    except MissingContextError:
+        return
+
+
+def tell_outcome(
+    result: EnsembleResult | TrainedRanker,
+    registered: RegisteredModel,
+    run_id: str,
+    baselines: Sequence[BaselineFigures] = (),
+) -> None:
+    """What the training came to, beside baselines and the champion; where it is, and where to see more.
+
+    Args:
+        result: What was trained.
+        registered: Its version.
+        run_id: Parent run in MLflow.
+        baselines: What costs seconds, on the same test part.
+    """
+    for sentence in outcome_sentences(result, registered, run_id, baselines):
+        tell(sentence)
+
+
+def outcome_sentences(
+    result: EnsembleResult | TrainedRanker,
+    registered: RegisteredModel,
+    run_id: str,
+    baselines: Sequence[BaselineFigures] = (),
+) -> list[str]:
+    """The sentences of `tell_outcome`."""
+    if isinstance(result, TrainedRanker):
+        told = [f"On the test part: NDCG@20 {result.test.ndcg20:.4f}, recall@20 {result.test.recall20:.4f}."]
+        if result.popularity:
+            told.append(f"The order by popularity has NDCG@20 {result.popularity.ndcg20:.4f} there.")
+    else:
+        told = [
+            result.reason,
+            f"On the test part: AUC {result.test.auc:.4f}, NE {result.test.ne:.4f} (the base rate: 0.5 and 1).",
+        ]
+        told += [one.verdict for one in baselines]
+    version = f"{registered.name} version {registered.version}"
+    champion = "now its champion" if registered.not_promoted is None else f"not its champion. {registered.not_promoted}"
+    told.append(f"Registered as {version}, {champion}")
+    with contextlib.suppress(TrackingError):  # the log is for people; what must be kept is kept elsewhere
+        told += [*_champion_sentence(registered, result.data_fingerprint), f"In MLflow: {run_link(run_id)}"]
+    return [f"{sentence.rstrip('.')}." if "://" not in sentence else sentence for sentence in told]
+
+
+def _champion_sentence(registered: RegisteredModel, fingerprint: str) -> list[str]:
+    """The other model that was or is the champion, with its figures on its own test part."""
+    rival = rival_of(registered.name, registered.version)
+    if rival is None:
+        return []
+    figures = ", ".join(f"{name} {value:.4f}" for name, value in rival.figures.items()) or "no figures"
+    data = "the same data" if rival.fingerprint == fingerprint else "other data"
+    which = "The champion before it" if registered.not_promoted is None else "The champion"
+    return [f"{which}, version {rival.version}, has {figures} on the test part of {data}."]
