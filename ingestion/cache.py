@@ -68,6 +68,7 @@ def ingest_source(source: Source, cache: Path, seed: int, max_bad_share: float) 
     with FileLock(cache / "locks" / f"{directory.name}.lock"):
         reused = (directory / "dataset.json").exists()
         if reused:
+            os.utime(directory)  # tells when it was last asked for
             dataset = replace(Dataset.load(directory), name=source.name)
             _check_bad_share(dataset, max_bad_share)
             Budget.of_settings().take_rows(dataset.rows + dataset.quarantined_rows, source.name)

@@ -19,6 +19,7 @@ from shunter.settings import Settings
 State = TypeVar("State", bound=BaseModel)
 
 FINISHED = ".finished"  # how the name of a folder ends that is being removed
+DATA = "dataset"  # file with the name of the folder in the cache that the run reads
 FREE_TO_CHANGE = "processes"  # any number of them can go on with an interrupted run
 KEY_ORDER = (
     *("data", "format", "schema_file", "max_bad_share", "model", "towers", "objective", "limits", "price_per_hour"),

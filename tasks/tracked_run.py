@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from engine.checkpoint.storage import write_text
 from engine.data.dataset import Dataset
 from shunter.requests import JOB_FILE, JobRequest, job_text
-from tasks.run_state import StateFolder
+from tasks.run_state import DATA, StateFolder
 from tracking.reports import log_request
 from tracking.runs import RunKind, closing, start_run_tree
 
@@ -40,6 +40,7 @@ def tracked_run(request: JobRequest, dataset: Dataset, state: StateFolder, *, ki
     )
     state.remember("identity", RunIdentity(parent_run_id=run_id))
     write_text(state.directory / JOB_FILE, job_text(request, kind))
+    write_text(state.directory / DATA, dataset.directory.name)
     with closing(run_id):
         log_request(run_id, request, kind)
         yield run_id

@@ -1,4 +1,4 @@
-"""What is done every night beside the training: logs of the servers begin anew, what killed runs have left goes."""
+"""What is done every night beside the training: logs of the servers begin anew, and what nobody needs goes."""
 
 import logging
 import os
@@ -9,18 +9,21 @@ from shunter.errors import ShunterError
 from shunter.settings import Settings
 
 LARGEST_LOG_BYTES = 16 << 20
-LEFTOVER_AGE_SECONDS = 7 * 86_400.0  # older than anybody may still be at work on it
+DAY_SECONDS = 86_400.0
+LEFTOVER_AGE_SECONDS = 7 * DAY_SECONDS  # older than anybody may still be at work on it
 log = logging.getLogger(__name__)
 
 
 def tidy() -> None:
     """Do it all; what cannot be done is said, and ends nothing."""
+    from tasks.retention import find_unused
     from tracking.leftovers import find_leftovers
+    from tracking.retention import UNUSED_DAYS
 
     try:
         for path in Settings().services_directory.glob("*.log"):
             rotate(path)
-        for leftover in find_leftovers(LEFTOVER_AGE_SECONDS):
+        for leftover in [*find_leftovers(LEFTOVER_AGE_SECONDS), *find_unused(UNUSED_DAYS * DAY_SECONDS)]:
             leftover.remove()
     except (ShunterError, OSError) as error:
         log.warning("Nothing more was tidied up this night: %s", error)

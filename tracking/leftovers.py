@@ -57,7 +57,7 @@ def find_leftovers(min_age_seconds: float = DAY_SECONDS) -> list[Leftover]:
 def _model_copies() -> Iterator[Leftover]:
     for folder in Path(tempfile.gettempdir()).glob(f"{MODEL_COPY}*"):
         if not folder.is_symlink() and folder.is_dir() and folder.stat().st_uid == os.getuid():
-            yield _on_disk("temporary copy of a model", folder)
+            yield on_disk("temporary copy of a model", folder)
 
 
 def _half_built() -> Iterator[Leftover]:
@@ -70,7 +70,7 @@ def _half_built() -> Iterator[Leftover]:
                 pass
         except Timeout:
             continue
-        yield _on_disk("half of a data set", folder, lock)
+        yield on_disk("half of a data set", folder, lock)
 
 
 def _half_written() -> Iterator[Leftover]:
@@ -78,7 +78,7 @@ def _half_written() -> Iterator[Leftover]:
     for file in Settings().home.rglob("*"):
         match = _HALF_WRITTEN.search(file.name)
         if match and file.is_file() and not file.is_symlink() and not _is_alive(int(match[1])):
-            yield _on_disk("file that was not finished", file)
+            yield on_disk("file that was not finished", file)
 
 
 def _pending_models() -> Iterator[Leftover]:
@@ -103,7 +103,15 @@ def _pending_models() -> Iterator[Leftover]:
                 return
 
 
-def _on_disk(what: str, path: Path, lock: FileLock | None = None) -> Leftover:
+def on_disk(what: str, path: Path, lock: FileLock | None = None) -> Leftover:
+    """A file or folder that could go.
+
+    Args:
+        what: What it is, in words.
+        path: Where it is.
+        lock: Lock to be held while it is removed.
+    """
+
     def remove() -> None:
         if lock is not None:
             lock.acquire()

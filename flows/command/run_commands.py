@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from flows.command.environment import ensure_home
 from flows.command.terminal import console, one_sentence_errors, print_json, print_line, say
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print everything as JSON, errors too.")]
@@ -94,15 +95,23 @@ def clean(
     days: Annotated[
         float, typer.Option(min=0.0, max=100_000.0, help="Leave what was written in the last so many days.")
     ] = 1.0,
+    unused_days: Annotated[
+        float,
+        typer.Option(
+            min=1.0, max=100_000.0, help="Leave data sets, interrupted runs and rows used in the last so many days."
+        ),
+    ] = 90.0,
     as_json: AsJson = False,
 ) -> None:
-    """List what killed runs have left behind and nobody needs any longer, with its age and size."""
+    """List what killed runs have left behind, and what was not used for long, with its age and size."""
     with one_sentence_errors(as_json=as_json):
         from flows.command.listings import leftovers_table
+        from tasks.retention import find_unused
         from tracking.leftovers import DAY_SECONDS, find_leftovers
         from tracking.store import tracking_errors
 
-        found = find_leftovers(days * DAY_SECONDS)
+        ensure_home()
+        found = [*find_leftovers(days * DAY_SECONDS), *find_unused(unused_days * DAY_SECONDS)]
         if not as_json:
             console.print(leftovers_table(found) if found else "Nothing is left behind.")
         if remove:

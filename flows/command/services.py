@@ -21,6 +21,7 @@ from shunter.settings import Settings
 PATIENCE_SECONDS = 120  # with a server that starts and does nothing: a slow machine may take as long as it needs
 PROGRESS_SECONDS = 0.5  # of processor time within that; a server that only waits needs less
 WORK_POOL = "shunter"
+FLOW_RUN_SECONDS = 90 * 86_400  # after which Prefect forgets a run that is over; MLflow keeps what it came to
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +70,8 @@ def prefect_service(port: int) -> Service:
             "PREFECT_SERVER_API_AUTH_STRING": prefect_login(),
             "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": where.origins(port),
             "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
+            "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
+            "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": str(FLOW_RUN_SECONDS),
         },
         port=port,
         health_path="/api/health",

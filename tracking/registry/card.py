@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from tracking.patience import PatientCaller
 from tracking.registry.client import open_registry
 from tracking.registry.models import RegisteredModel
 from tracking.runs import open_run
@@ -21,23 +22,26 @@ def log_texts(run_id: str, files: Mapping[str, str]) -> None:
 
 
 def artifact_link(run_id: str, path: str) -> str:
-    """Where MLflow's UI shows an artifact, from any of its own pages.
+    """Where MLflow's UI shows an artifact, from any of its own pages; a store that fails is asked again.
 
     Raises:
         TrackingError: the store cannot be read.
     """
     client = open_store()
+    real = client.real_id(run_id)
     with tracking_errors():
-        experiment = client.mlflow.get_run(client.real_id(run_id)).info.experiment_id
-    return f"#/experiments/{experiment}/runs/{run_id}/artifacts/{path}"
+        run = PatientCaller("a question")(lambda: client.mlflow.get_run(real))
+    return f"#/experiments/{run.info.experiment_id}/runs/{real}/artifacts/{path}"
 
 
 def describe_model(model: RegisteredModel, markdown: str) -> None:
-    """Let the registry's page of a version show a text.
+    """Let the registry's page of a version show a text; a store that fails is asked again.
 
     Raises:
         TrackingError: the store cannot be written, or holds no such version.
     """
     registry = open_registry()
     with tracking_errors():
-        registry.describe_version(model.name, model.version, markdown)
+        PatientCaller("the description of the model")(
+            lambda: registry.describe_version(model.name, model.version, markdown)
+        )

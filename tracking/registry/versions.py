@@ -8,6 +8,7 @@ import difflib
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlparse
@@ -16,6 +17,7 @@ from engine.checkpoint.storage import load_model
 from engine.ranking.storage import is_ranker, load_ranker
 from shunter.errors import RequestError, TrackingError
 from shunter.markdown import plain
+from tracking.patience import PatientCaller
 from tracking.registry.client import RegistryClient, open_registry
 from tracking.registry.signing import MODEL_COPY, checked_copy
 from tracking.registry.trusted import DATA
@@ -165,17 +167,17 @@ def make_champion(registry: RegistryClient, name: str, version: int) -> None:
 
 
 def tag_version(version: Version, tags: Mapping[str, str], note: str | None = None) -> None:
-    """Write tags of a version, and a note that MLflow shows on its page.
+    """Write tags of a version, and a note that MLflow shows on its page; a store that fails is asked again.
 
     Raises:
         TrackingError: the store fails.
     """
-    registry = open_registry()
+    registry, patiently = open_registry(), PatientCaller("the tags of the model")
     with tracking_errors():
         for key, text in tags.items():
-            registry.set_version_tag(version.name, version.version, key, text)
+            patiently(partial(registry.set_version_tag, version.name, version.version, key, text))
         if note is not None:
-            registry.describe_version(version.name, version.version, plain(note))
+            patiently(partial(registry.describe_version, version.name, version.version, plain(note)))
 
 
 def roll_back(name: str, to: int | None = None) -> tuple[Version | None, Version]:

@@ -17,7 +17,8 @@ from shunter.requests import TrainRequest
 from tests.engine.synthetic import write_dataset
 from tracking import patience
 from tracking.client import TrackingClient
-from tracking.registry import models
+from tracking.registry import card, models, versions
+from tracking.registry.client import RegistryClient
 from tracking.registry.models import RegisteredModel, register_model
 from tracking.runs import Run, start_run_tree
 from tracking.store import experiment_id, open_store, tracking_uri
@@ -246,3 +247,22 @@ def test_a_version_made_by_hand_is_no_second_one(parent: str, dataset: Dataset, 
     client.create_model_version("shunter", str(version.source), parent, model_id=version.model_id)
     assert register(parent, dataset, tmp_path) == first
     assert len(client.search_model_versions(f"run_id = '{parent}'")) == 2
+
+
+def test_what_a_version_is_described_by_waits_for_the_store_too(
+    parent: str, dataset: Dataset, tmp_path: Path, spoil: Callable[[Fault], Spoilt], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = register(parent, dataset, tmp_path)
+    spoilt = spoil(errs(Random(1)))
+    client = TrackingClient(tracking_uri(), experiment_id)
+    client.mlflow = spoilt  # type: ignore[assignment]
+    monkeypatch.setattr(card, "open_store", lambda: client)
+    monkeypatch.setattr(card, "open_registry", lambda: RegistryClient(spoilt))  # type: ignore[arg-type]
+    monkeypatch.setattr(versions, "open_registry", lambda: RegistryClient(spoilt))  # type: ignore[arg-type]
+    for number in range(8):
+        assert f"/runs/{parent}/" in card.artifact_link(parent, "page.html")
+        card.describe_model(version, f"text {number}")
+        versions.tag_version(versions.Version("shunter", 1, parent, {}), {"turn": str(number)}, "a note")
+    found = MlflowClient(tracking_uri()).get_model_version("shunter", "1")
+    assert (found.description, found.tags["turn"]) == ("a note", "7")
+    assert spoilt.calls > 8 * 4

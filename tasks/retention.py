@@ -1,0 +1,113 @@
+"""What nobody has used for long, in all that a home holds: data sets, interrupted runs, rows of MLflow and Prefect.
+
+Registered versions, the history of runs, and what a younger interrupted run goes on with stay.
+"""
+
+import asyncio
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from shunter.errors import ShunterError, first_line
+from shunter.settings import Settings
+from tasks.run_state import DATA, FINISHED, unfinished_runs
+from tracking.leftovers import Leftover, on_disk
+from tracking.retention import LOCK_SECONDS, count_of_runs, shrink, unused_datasets, unused_rows
+
+_OLD = "state_type IN ('COMPLETED', 'FAILED', 'CANCELLED', 'CRASHED') AND parent_task_run_id IS NULL AND end_time < ?"
+
+
+def find_unused(min_age_seconds: float) -> list[Leftover]:
+    """Everything of that kind that was last used so long ago, the largest first.
+
+    Args:
+        min_age_seconds: Time since its last use.
+
+    Raises:
+        ShunterError: A database cannot be read.
+    """
+    runs = list(_given_up(min_age_seconds))
+    gone = {run.name for run in runs}
+    needed = [_data_of(run) for run in unfinished_runs() if str(run) not in gone]
+    found = [*runs, *unused_datasets(min_age_seconds, needed), *unused_rows(min_age_seconds)]
+    found += _flow_runs(min_age_seconds)
+    return sorted(found, key=lambda leftover: -leftover.size_bytes)
+
+
+def _given_up(min_age_seconds: float) -> Iterator[Leftover]:
+    """Interrupted runs that nobody went on with, and finished ones of which a kill has left something."""
+    finished = Settings().runs_directory.glob(f"*{FINISHED}")
+    for folder in (*unfinished_runs(), *finished):
+        lock = FileLock(folder.with_name(f"{folder.name.removesuffix(FINISHED)}.lock"), timeout=0)
+        try:
+            with lock:
+                found = on_disk("interrupted run that nobody went on with", folder, lock)
+        except Timeout:
+            continue
+        if found.age_seconds >= min_age_seconds:
+            yield found
+
+
+def _data_of(run: Path) -> str:
+    """Name of the folder of the data that an interrupted run goes on with."""
+    try:
+        return (run / DATA).read_text()
+    except FileNotFoundError:
+        return ""
+
+
+def _flow_runs(min_age_seconds: float) -> Iterator[Leftover]:
+    """Runs in Prefect's own database that ended so long ago; MLflow knows of each training what it came to."""
+    database = Path(os.environ.get("PREFECT_HOME", "")) / "prefect.db"
+    if not database.is_file() or os.environ.get("PREFECT_API_DATABASE_CONNECTION_URL"):
+        return
+    before = datetime.now(UTC) - timedelta(seconds=min_age_seconds)
+    ids = f"SELECT id FROM flow_run WHERE {_OLD}"
+    with closing(sqlite3.connect(database, timeout=LOCK_SECONDS)) as tables:
+        try:
+            moment = before.strftime("%Y-%m-%d %H:%M:%S.%f")  # as Prefect writes it
+            count, oldest = tables.execute(f"SELECT count(*), min(end_time) FROM ({_ended(ids)})", (moment,)).fetchone()
+            said = f"SELECT coalesce(sum(length(message)), 0) FROM log WHERE flow_run_id IN ({ids})"
+            size = tables.execute(said, (moment,)).fetchone()[0]
+        except sqlite3.OperationalError as error:
+            if "no such table" in str(error):
+                return  # nothing was ever run
+            raise _unreadable(database, error) from error
+    if count:
+        age_seconds = time.time() - datetime.fromisoformat(oldest).replace(tzinfo=UTC).timestamp()
+        what = "flow runs that are over, with logs, in Prefect"
+        remove = partial(_vacuum, database, min_age_seconds)
+        yield Leftover(what, count_of_runs(count), age_seconds, int(size), remove)
+
+
+def _unreadable(database: Path, error: Exception) -> ShunterError:
+    return ShunterError(
+        f"Prefect's database {database} cannot be tidied up ({first_line(error)}): try again when nothing writes to it."
+    )
+
+
+def _ended(ids: str) -> str:
+    return ids.replace("SELECT id", "SELECT end_time")
+
+
+def _vacuum(database: Path, min_age_seconds: float) -> None:
+    """By Prefect's own service, which its server runs once an hour where `shunter up` has started it."""
+    from prefect.server.database import provide_database_interface
+    from prefect.server.services.db_vacuum import vacuum_old_flow_runs
+    from prefect.settings import PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD, temporary_settings
+    from sqlalchemy.exc import SQLAlchemyError
+
+    period = timedelta(seconds=max(min_age_seconds, 3601.0))  # of which Prefect asks more than an hour
+    with temporary_settings({PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD: period}):
+        try:
+            asyncio.run(vacuum_old_flow_runs(db=provide_database_interface()))
+        except SQLAlchemyError as error:
+            raise _unreadable(database, error) from error
+    shrink(database)

@@ -1,0 +1,127 @@
+"""What nobody has used for long, beside what killed processes have left: data sets of the cache, and rows of MLflow.
+
+The history stays: the planner learns from every run. What goes are data sets that are read again from their logs when
+they are asked for, runs that somebody has deleted in MLflow, and the samples of processor and memory use, most of the
+rows, that explain nothing once a run is long over. A store on a server is its operator's to tidy up.
+"""
+
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from shunter.errors import TrackingError
+from shunter.settings import Settings
+from tracking.leftovers import Leftover, on_disk
+from tracking.store import artifact_root, is_file_store, tracking_errors, tracking_uri
+
+UNUSED_DAYS = 90.0
+LOCK_SECONDS = 30.0  # that a database of ours may be busy
+_OLD_RUNS = "SELECT run_uuid FROM runs WHERE status != 'RUNNING' AND end_time < ?"
+_SAMPLES = f"FROM metrics WHERE key LIKE 'system/%' AND run_uuid IN ({_OLD_RUNS})"
+_DELETED = (
+    "SELECT run_uuid FROM runs WHERE lifecycle_stage = 'deleted' AND deleted_time < ?"
+    " AND run_uuid NOT IN (SELECT run_id FROM model_versions WHERE run_id IS NOT NULL)"
+)
+
+
+def unused_datasets(min_age_seconds: float, needed: Sequence[str] = ()) -> Iterator[Leftover]:
+    """Data sets of the cache that no command has asked for in that time.
+
+    Args:
+        min_age_seconds: Time since the last command that asked for it.
+        needed: Names of folders that interrupted runs go on with.
+    """
+    cache = Settings().cache_directory
+    for description in sorted(cache.glob("*/dataset.json")):
+        folder = description.parent
+        lock = FileLock(cache / "locks" / f"{folder.name}.lock", timeout=0)
+        try:
+            with lock:
+                found = on_disk("data set that nobody asks for", folder, lock)
+        except Timeout:
+            continue
+        if folder.name not in needed and found.age_seconds >= min_age_seconds:
+            yield found
+
+
+def unused_rows(min_age_seconds: float) -> Iterator[Leftover]:
+    """Samples of runs that are long over, and runs that were deleted in MLflow; where the store is the home's own.
+
+    Raises:
+        TrackingError: The store cannot be read.
+    """
+    database = Path(artifact_root()).with_name("mlflow.db")
+    if not is_file_store() or not database.exists():
+        return
+    before = int((time.time() - min_age_seconds) * 1000)
+    with tracking_errors(), closing(_opened(database)) as tables:
+        try:
+            rows, size, oldest = tables.execute(
+                f"SELECT count(*), sum(length(key) + length(run_uuid) + 32), min(timestamp) {_SAMPLES}", (before,)
+            ).fetchone()
+            deleted = [run for (run,) in tables.execute(_DELETED, (before,))]
+            first = tables.execute(f"SELECT min(deleted_time) FROM runs WHERE run_uuid IN ({_DELETED})", (before,))
+            deleted_since = first.fetchone()[0]
+        except sqlite3.OperationalError as error:
+            raise TrackingError(
+                f"The tables of {database} cannot be read ({error}): run `shunter clean` again when nothing writes."
+            ) from error
+    if rows:
+        yield Leftover(
+            "samples of the machine's use, in MLflow",
+            f"{rows:,} rows of runs that are over",
+            time.time() - oldest / 1000,
+            int(size),
+            partial(_remove_samples, database, before),
+        )
+    if deleted:
+        folders = [folder for run in deleted for folder in Path(artifact_root()).glob(run)]
+        yield Leftover(
+            "runs that were deleted in MLflow",
+            count_of_runs(len(deleted)),
+            time.time() - deleted_since / 1000,
+            sum(on_disk("", folder).size_bytes for folder in folders),
+            partial(_remove_runs, deleted),
+        )
+
+
+def count_of_runs(count: int) -> str:
+    """A number of runs, in words."""
+    return "1 run" if count == 1 else f"{count:,} runs"
+
+
+def shrink(database: Path) -> None:
+    """Give the room of removed rows back to the disk; a database that is in use keeps it for its next rows."""
+    try:
+        with closing(_opened(database)) as tables:
+            tables.execute("VACUUM")
+    except sqlite3.OperationalError:
+        return
+
+
+def _opened(database: Path) -> sqlite3.Connection:
+    return sqlite3.connect(database, timeout=LOCK_SECONDS)
+
+
+def _remove_samples(database: Path, before: int) -> None:
+    with closing(_opened(database)) as tables, tables:
+        tables.execute(f"DELETE {_SAMPLES}", (before,))
+    shrink(database)
+
+
+def _remove_runs(runs: Sequence[str]) -> None:
+    """By MLflow's own collector, which knows what belongs to a run."""
+    store = ("--backend-store-uri", tracking_uri(), "--tracking-uri", tracking_uri())
+    command = [sys.executable, "-m", "mlflow", "gc", *store, "--run-ids", ",".join(runs)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise TrackingError(
+            f"MLflow did not remove {len(runs)} deleted runs ({done.stderr.strip()[-200:]}): try `mlflow gc` by hand."
+        )
