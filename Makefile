@@ -7,7 +7,7 @@ BIN      := .venv/bin
 READY    := .venv/.ready-$(PLATFORM)
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup test test-fast test-e2e lint format lock clean
+.PHONY: help run setup test test-fast test-gpu test-e2e lint format lock clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,11 @@ test: setup  ## run the tests, the dearest first
 
 test-fast: setup  ## run the tests that take a moment each, for the daily loop
 	@$(BIN)/python -m pytest -m "not browser and not slow" --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 10
+
+test-gpu: setup  ## run the tests that need a CUDA device
+	@$(BIN)/python -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' || \
+		{ echo "torch sees no CUDA device here: run this on a machine with an NVIDIA GPU and its driver."; exit 1; }
+	@$(BIN)/python -m pytest -m gpu
 
 test-e2e: setup  ## run the tests in a browser, which needs Chromium; pictures go to test-output/
 	@$(BIN)/python -m pytest -m browser tests/end_to_end

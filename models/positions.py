@@ -9,6 +9,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
+from models.constant import Constant
 from models.spec import Features
 
 
@@ -33,9 +34,10 @@ class Positions:
         self.widths = tuple(field.length or 1 for field in features.categorical)
         tables = zip(features.table_of, self.widths, strict=True)
         self.table_of = tuple(table for table, width in tables for _ in range(width))
-        self._is_history = [field.length is not None for field in features.categorical]
-        self._histories = [place for place, is_history in enumerate(self._is_history) if is_history]
-        self._first_bag = [0, *accumulate(self.widths)][:-1]
+        is_history = [field.length is not None for field in features.categorical]
+        self._is_history = Constant(is_history)
+        self._histories = Constant([place for place, found in enumerate(is_history) if found])
+        self._first_bag = Constant([0, *accumulate(self.widths)][:-1])
 
     def __call__(self, values: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Lay out a batch; without a shape that depends on the ids, so that a GPU does not wait for the host.
@@ -50,12 +52,12 @@ class Positions:
         device, fields = values.device, len(self.widths)
         lengths = offsets.diff().long()
         batch = len(lengths) // fields
-        is_history = torch.tensor(self._is_history, device=device)
-        first_bag = torch.tensor(self._first_bag, device=device)
+        is_history = self._is_history.on(device)
+        first_bag = self._first_bag.on(device)
         bag = torch.repeat_interleave(lengths, output_size=len(values))
         rank = torch.arange(len(values), device=device) - offsets[bag]
         field = bag // batch
-        position = torch.where(is_history[field], rank, 0)
+        position = torch.where(is_history[field] > 0, rank, 0)
         new_bag = (first_bag[field] + position) * batch + bag % batch
         new_lengths = torch.zeros(len(self.table_of) * batch, dtype=torch.int64, device=device)
         new_lengths.index_add_(0, new_bag, torch.ones_like(new_bag))
@@ -63,4 +65,4 @@ class Positions:
         new_offsets[1:] = new_lengths.cumsum(0)
         place = new_offsets[new_bag] + (rank - position)
         new_values = torch.empty_like(values).scatter_(0, place, values)
-        return new_values, new_offsets, lengths.view(fields, batch)[self._histories].t()
+        return new_values, new_offsets, lengths.view(fields, batch).index_select(0, self._histories.on(device)).t()

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.checkpoint.optimizer_state import optimizer_tensors, restore_optimizer
+from engine.checkpoint.random_state import random_tensors, restore_random
 from engine.checkpoint.storage import check_file, load_weights, read_json, read_tensors, write_tensors, write_text
 from models.embeddings.role import EmbeddingTables
 from shunter.errors import CheckpointError, TrainingError
@@ -151,11 +152,7 @@ def _collect(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Te
     for place, tables in _embedding_tables(model):
         tensors |= {f"{place}.{name}": tensor for name, tensor in tables.optimizer_tensors().items()}
     tensors |= optimizer_tensors(optimizer)
-    tensors["random.cpu"] = torch.get_rng_state()
-    device = next(model.parameters()).device
-    if device.type == "cuda":
-        tensors["random.cuda"] = torch.cuda.get_rng_state(device)
-    return tensors
+    return tensors | random_tensors(next(model.parameters()).device)
 
 
 def _distribute(tensors: dict[str, Tensor], model: nn.Module, optimizer: torch.optim.Optimizer, path: Path) -> None:
@@ -166,9 +163,7 @@ def _distribute(tensors: dict[str, Tensor], model: nn.Module, optimizer: torch.o
     try:
         for place, tables in _embedding_tables(model):
             tables.load_optimizer_tensors({name: tensors[f"{place}.{name}"] for name in tables.optimizer_tensors()})
-        torch.set_rng_state(tensors["random.cpu"])
-        if device.type == "cuda":
-            torch.cuda.set_rng_state(tensors["random.cuda"], device)
+        restore_random(tensors, device)
     except KeyError as error:
         raise CheckpointError(
             f"The checkpoint {path} lacks {error}: it was written on another kind of device."

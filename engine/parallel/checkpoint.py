@@ -24,6 +24,7 @@ from torch import distributed as dist
 
 from engine.checkpoint.directory import CheckpointDirectory
 from engine.checkpoint.optimizer_state import optimizer_tensors, restore_optimizer, state_tensors
+from engine.checkpoint.random_state import random_tensors, restore_random
 from engine.checkpoint.storage import (
     check_file,
     load_weights,
@@ -105,7 +106,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         own = self._own_blocks(model)
         dense = {**_dense_weights(model), **_full_state(optimizer)}
         self._check_finite({**own, **dense}, state["step"])
-        own["random.cpu"] = torch.get_rng_state()
+        own |= random_tensors(next(model.parameters()).device)
         latest = latest_checkpoint(self.directory)
         name = f"checkpoint-{(_number(latest) + 1 if latest else 0):06d}"
         values = {"identity": self._identity, "state": state, "best": self._best_name}
@@ -136,7 +137,13 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         restore_optimizer(optimizer, dense, **whole)
         if index["processes"] == self.processes:
             path = folder / _file_of(self.rank)
-            torch.set_rng_state(read_tensors(path, index["files"][path.name]["sha256"])["random.cpu"])
+            own = read_tensors(path, index["files"][path.name]["sha256"])
+            try:
+                restore_random(own, next(model.parameters()).device)
+            except KeyError as error:
+                raise CheckpointError(
+                    f"The checkpoint {path} lacks {error}: it was written on another kind of device."
+                ) from error
         else:
             torch.manual_seed(torch.initial_seed() + state["step"])
         return state

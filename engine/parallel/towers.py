@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from engine.parallel.hosts import Hosts, Members, exchange
+from models.constant import Constant
 from models.embeddings.initial_weights import draw_tables
 from models.embeddings.pooled import build_embeddings
 from models.embeddings.request import Kernel
@@ -93,6 +94,12 @@ class TowerEmbeddings(EmbeddingTables):
         super().__init__(rows, dim, learning_rate)
         self.hosts, self.layout, self.device = hosts, layout, device
         self.own = layout.owned[hosts.rank]
+        first = hosts.host * hosts.processes_per_host
+        self._owned_here = layout.owned[first : first + hosts.processes_per_host]
+        fields = layout.fields[hosts.host]
+        self._by_tower = _order([field for tower in layout.fields for field in tower])
+        self._by_process = _order([field for own in layout.owned for field in own])
+        self._within_host = _order([fields.index(field) for own in self._owned_here for field in own])
         own_rows = [rows[table] for table in self.own]
         # Not part of the module tree: what lies here is a part of the model, which checkpoints put together.
         self._tables = (
@@ -110,14 +117,14 @@ class TowerEmbeddings(EmbeddingTables):
         """All fields of the own samples by the transform, `[batch, fields, dim]`."""
         counts = [len(fields) for fields in self.layout.fields]
         together = self.to_samples(self.to_towers(values, offsets), counts)
-        return _reordered(together, [field for fields in self.layout.fields for field in fields])
+        return _reordered(together, self._by_tower)
 
     def lookup_flat(self, values: Tensor, offsets: Tensor) -> Tensor:
         """The same by one exchange among all processes, to compare with; `[batch, fields, dim]`."""
         pooled = self._lookup_own(values, offsets)
         counts = [len(own) for own in self.layout.owned]
         received = _exchange_rows(pooled, self.hosts.everyone, len(pooled) // len(counts), counts)
-        return _reordered(received, [field for own in self.layout.owned for field in own])
+        return _reordered(received, self._by_process)
 
     def to_towers(self, values: Tensor, offsets: Tensor) -> Tensor:
         """Steps 1 to 4: the host's fields, of the samples of all peers.
@@ -132,12 +139,9 @@ class TowerEmbeddings(EmbeddingTables):
         pooled = self._lookup_own(values, offsets)
         hosts, each = self.hosts, len(pooled) // len(self.layout.owned)
         by_place = pooled.view(hosts.count, hosts.processes_per_host, each, len(self.own), self.dim).transpose(0, 1)
-        first = hosts.host * hosts.processes_per_host
-        owned = self.layout.owned[first : first + hosts.processes_per_host]
-        counts = [len(own) for own in owned]
+        counts = [len(own) for own in self._owned_here]
         received = _exchange_rows(by_place.flatten(0, 2), hosts.here, hosts.count * each, counts)
-        fields = self.layout.fields[hosts.host]
-        return _reordered(received, [fields.index(field) for own in owned for field in own])
+        return _reordered(received, self._within_host)
 
     def to_samples(self, vectors: Tensor, counts: Sequence[int]) -> Tensor:
         """Step 5: from what this host has of the samples of all peers to what all hosts have of the own samples.
@@ -242,9 +246,12 @@ def _exchange_rows(rows: Tensor, members: Members, samples: int, counts: Sequenc
     return torch.cat([part.view(samples, count, width) for part, count in parts], dim=1)
 
 
-def _reordered(vectors: Tensor, positions: Sequence[int]) -> Tensor:
-    """Vectors that stand at `positions` of the wanted order, in that order."""
+def _order(positions: Sequence[int]) -> Constant | None:
+    """Where to take each vector from, of vectors that stand at `positions` of the wanted order; None if they are so."""
     order = sorted(range(len(positions)), key=positions.__getitem__)
-    if order == list(range(len(order))):
-        return vectors
-    return vectors.index_select(1, torch.tensor(order, device=vectors.device))
+    return None if order == list(range(len(order))) else Constant(order)
+
+
+def _reordered(vectors: Tensor, order: Constant | None) -> Tensor:
+    """Vectors `[batch, vectors, dim]` in that order."""
+    return vectors if order is None else vectors.index_select(1, order.on(vectors.device))

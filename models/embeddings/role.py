@@ -7,11 +7,13 @@ A new kind is a file with a class of this role, and a line in `models.embeddings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from models.constant import Constant
 from models.embeddings.initial_weights import draw_tables
 from models.embeddings.shards import Shard
 from models.spec import TableShape
@@ -95,6 +97,8 @@ class EmbeddingTables(nn.Module, ABC):
         self.table_of = tuple(range(len(rows)) if table_of is None else table_of)
         assert sorted(set(self.table_of)) == list(range(len(rows))), "every table has a bag"
         assert list(self.table_of) == sorted(self.table_of), "the bags of a table lie next to each other"
+        first_rows = [0, *accumulate(self.rows)]
+        self._first_row_of_bag = Constant([first_rows[table] for table in self.table_of])
 
     @property
     def tables(self) -> tuple[Tensor, ...]:
@@ -195,8 +199,7 @@ class EmbeddingTables(nn.Module, ABC):
         lengths = offsets.diff()
         bags, device = len(lengths), values.device
         bag = torch.repeat_interleave(lengths, output_size=len(values))
-        starts = torch.tensor((0, *self.rows[:-1]), device=device).cumsum(0)
-        starts = starts[torch.tensor(self.table_of, device=device)]
+        starts = self._first_row_of_bag.on(device)
         rows = values.long() + starts[bag // (bags // len(self.table_of))]
         ordered, order = rows.sort()
         slot = torch.zeros_like(order)
