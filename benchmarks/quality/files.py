@@ -70,7 +70,15 @@ def _criteo() -> Frames:
 _AS_GIVEN = {"min_count": 1}  # published ids: every value of the training part has its own
 LOGS = {
     "frappe": Log(
-        "Frappe_x1", _frappe, {"label": "label", "categorical": list(FRAPPE_FIELDS), "vocabulary": _AS_GIVEN}
+        "Frappe_x1",
+        _frappe,
+        {
+            "label": "label",
+            "categorical": list(FRAPPE_FIELDS),
+            "user": "user",
+            "item": "item",
+            "vocabulary": _AS_GIVEN,
+        },
     ),
     "ml1m": Log(
         "MovieLens-1M as clicks",

@@ -1,5 +1,6 @@
 """The search space: every point is a model that can be built, and the default is one of them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import optuna
@@ -99,6 +100,24 @@ def test_a_search_tries_what_all_families_learn_with() -> None:
     without_layers = SearchSpace.for_dataset(dataset_of(10_000), "lr")
     assert not {"batch_norm", "top_shape"} & without_layers.factors().keys()
     assert without_layers.defaults() == [without_layers.default()]
+
+
+def test_the_streams_of_finalmlp_are_gated_by_who_and_what_where_the_schema_says_which_these_are() -> None:
+    fields = ("7", "shown")
+    features = Features(dense=(), categorical=tuple(CategoricalFeature(name=name, rows=10) for name in fields))
+    dataset = replace(dataset_of(20_000), features=features, user="7", item="shown")
+    space = SearchSpace.for_dataset(dataset, "finalmlp")
+
+    plain, held_back = (space.build(point)[0] for point in space.defaults())
+
+    assert (plain.first_gate, plain.second_gate) == ((), ())  # type: ignore[attr-defined]
+    assert (held_back.first_gate, held_back.second_gate) == (("7",), ("shown",))  # type: ignore[attr-defined]
+    with torch.device("meta"):
+        build_layers(held_back, features)
+    assert "first_gate" not in SearchSpace.for_dataset(dataset, "dcnv2").factors()
+    assert "first_gate" not in SearchSpace.for_dataset(replace(dataset, item=None), AUTO).factors()
+    fixed = SearchSpace.for_dataset(dataset, "finalmlp", fixed=Fixed(architecture={"first_gate": ("shown",)}))
+    assert fixed.build(fixed.default())[0].first_gate == ("shown",)  # type: ignore[attr-defined]
 
 
 def test_flat_layers_are_all_as_wide_as_the_first() -> None:
