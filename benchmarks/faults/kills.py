@@ -10,7 +10,7 @@ from random import Random
 
 import psutil
 
-from benchmarks.faults.command import DATA, KINDS, TRAIN, Outcome, Started, outcome_of
+from benchmarks.faults.command import DATA, KINDS, MODEL, TRAIN, Outcome, Started, outcome_of
 
 WHOM = ("process", "tree", "child")  # the command alone, with all that it has started, or one of these alone
 MOST_IN_ONE_TRAINING = 4
@@ -95,12 +95,13 @@ class References:
         self.first = undisturbed(folder / "first", self.arguments)
         self._by_placement = {self.first.outcome.placement: self.first}
 
-    def like(self, home: Path, outcome: Outcome) -> Outcome:
+    def like(self, home: Path, outcome: Outcome, name: str = MODEL) -> Outcome:
         """What an undisturbed training comes to at the placement of another one.
 
         Args:
             home: Home of the other, with its decision.
             outcome: What that came to.
+            name: What it registered its model as; a run of another name does not go on with its decision.
         """
         with self._lock:
             if outcome.placement not in self._by_placement:
@@ -109,7 +110,8 @@ class References:
                 (own / "runs" / kept.name).mkdir(parents=True)
                 shutil.copy(kept / DECISION, own / "runs" / kept.name / DECISION)
                 shutil.copytree(home / "profiles", own / "profiles")
-                self._by_placement[outcome.placement] = undisturbed(own, self.arguments)
+                arguments = self.arguments if name == MODEL else (*self.arguments, "--register-as", name)
+                self._by_placement[outcome.placement] = undisturbed(own, arguments, name)
             return self._by_placement[outcome.placement].outcome
 
 
@@ -122,7 +124,7 @@ def keep_decision(home: Path) -> None:
             shutil.copy(path, kept / DECISION)
 
 
-def undisturbed(home: Path, arguments: tuple[str, ...]) -> Reference:
+def undisturbed(home: Path, arguments: tuple[str, ...], name: str = MODEL) -> Reference:
     """Train once without any kill.
 
     Raises:
@@ -136,7 +138,7 @@ def undisturbed(home: Path, arguments: tuple[str, ...]) -> Reference:
     seconds = started.seconds
     if started.process.returncode:
         raise RuntimeError(f"The undisturbed training failed:\n{started.log.read_text()}")
-    return Reference(home, outcome_of(store_of(home)), begun or seconds / 2, seconds, frozenset(public))
+    return Reference(home, outcome_of(store_of(home), name), begun or seconds / 2, seconds, frozenset(public))
 
 
 def killed_training(home: Path, references: References, random: Random, kills: int) -> Training:

@@ -88,7 +88,7 @@ def spoilt_training(fault: Fault, home: Path, port: int, references: References,
             result.came = f"shunter sync ended with {synced}: {words.strip()[-300:]}"
         else:
             outcome = outcome_of(f"http://127.0.0.1:{port}", name)
-            _judge(result, outcome, references.like(home, outcome))
+            _judge(result, outcome, references.like(home, outcome, name))
     return result
 
 
