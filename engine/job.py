@@ -26,6 +26,8 @@ class TrainingJob(Generic[Data, Spec, Rates]):
         execution: Device, threads, precision and batch size.
         schedule: Longest duration, patience and seed.
         warm_start: A trained model to go on from, where one process trains; None starts from random weights.
+        learn_validation: Whether a graph model learns from the validation part too, once there is nothing left to
+            choose: then nothing is judged on it, and the last epoch is kept.
     """
 
     dataset: Data
@@ -34,6 +36,7 @@ class TrainingJob(Generic[Data, Spec, Rates]):
     execution: Execution
     schedule: Schedule
     warm_start: WarmStart | None = None
+    learn_validation: bool = False
 
 
 ClickJob = TrainingJob[Dataset, ModelSpec, Hyperparameters]

@@ -23,6 +23,7 @@ from models.names import check_model
 from planner.decide import Decision
 from planner.explore import gone_back
 from reporting.card.figures import BaselineFigures
+from reporting.card.ranking_baselines import RankingBaseline
 from search.result import TuneResult
 from shunter.errors import ExplorationEndedError, QualityMissedError
 from shunter.process_age import seconds_before_run
@@ -55,7 +56,7 @@ class TrainSummary(BaseModel):
         quarantined_rows: Rows that could not be read.
         model: Model family.
         decision: The placement, the reason, and the table of all candidates.
-        tuned: The settings tried, the best first; None for a graph model, which is trained once.
+        tuned: The settings tried, the best first; None for a graph model, see `tried`.
         result: Quality of the model that was kept, and whether it is an ensemble; for a graph model, of its ranking.
         step_seconds: Wall clock of each step of this attempt, of the process' start, and of what is in no step, which
             together is that of the attempt.
@@ -68,6 +69,8 @@ class TrainSummary(BaseModel):
         stopped_because: The limit that ended the search early, None if none did.
         findings: What stands out in the data.
         baselines: What was trained first, beside the result.
+        tried: Settings of a graph model that were tried, each trained.
+        reason: Why a graph model was kept.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -88,7 +91,9 @@ class TrainSummary(BaseModel):
     resumed: bool
     stopped_because: str | None
     findings: tuple[str, ...] = ()
-    baselines: tuple[BaselineFigures, ...] = ()
+    baselines: tuple[BaselineFigures | RankingBaseline, ...] = ()
+    tried: tuple[TrainedRanker, ...] = ()
+    reason: str = ""
 
 
 @flow(name="train", flow_run_name="train-{request.data}", on_failure=[notify], on_crashed=[notify])
@@ -212,6 +217,8 @@ def _train_tracked(
             resumed=state.resumed,
             stopped_because=outcome.tuned.stopped_because if outcome.tuned else None,
             baselines=outcome.baselines,
+            tried=outcome.tried,
+            reason=outcome.reason,
             findings=tuple(finding.words for finding in findings_of_dataset(dataset)),
         )
 
@@ -241,6 +248,7 @@ def run_name(data: str, model: str, result: EnsembleResult | TrainedRanker, ende
     is_ranker = isinstance(result, TrainedRanker)
     value = result.test.ndcg20 if is_ranker else result.test.auc
     quality = "" if math.isnan(value) else f" {'NDCG@20' if is_ranker else 'AUC'} {value:.4f}"
+    model = result.spec.family if isinstance(result, TrainedRanker) else model
     return f"{data} {model}{quality} {ended:%Y-%m-%d %H:%M}"
 
 

@@ -140,11 +140,18 @@ def job_size(dataset: Dataset, request: JobRequest) -> JobSize:
     it may use: it uses them wherever it runs.
     """
     train, validation = dataset.splits["train"].rows, dataset.splits["validation"].rows
-    if request.model in GRAPH_FAMILIES:  # trained once, with the settings of its family
+    if request.model in GRAPH_FAMILIES:  # all trials as if each came to its end, and what is kept learned again
         share = EVALUATION_SHARE * validation / train
         solved = SOLVED.get(request.model)
         passes = 1 if solved and not solved.is_iterative else request.training.max_epochs
-        return JobSize(tuning_epochs=0, final_epochs=passes, evaluation_share=share)
+        trials = request.search.most_trials
+        return JobSize(
+            tuning_epochs=(trials or 0) * passes,
+            final_epochs=passes,
+            evaluation_share=share,
+            tuning_seconds=_search_seconds(request) if trials is None else None,
+            tuning_joules=_search_joules(request) if trials is None else None,
+        )
     final_epochs = members_to_train(request) * request.training.max_epochs
     evaluation_share = EVALUATION_SHARE * validation / train
     if request.search.most_trials is None:
@@ -152,14 +159,24 @@ def job_size(dataset: Dataset, request: JobRequest) -> JobSize:
             tuning_epochs=0,
             final_epochs=final_epochs,
             evaluation_share=evaluation_share,
-            tuning_seconds=None if request.search.search_minutes is None else request.search.search_minutes * 60,
-            tuning_joules=None if request.search.search_kwh is None else request.search.search_kwh * JOULES_PER_KWH,
+            tuning_seconds=_search_seconds(request),
+            tuning_joules=_search_joules(request),
         )
     return JobSize(
         tuning_epochs=hyperband_epochs(request.search.most_trials, request.training.max_epochs),
         final_epochs=final_epochs,
         evaluation_share=evaluation_share,
     )
+
+
+def _search_seconds(request: JobRequest) -> float | None:
+    minutes = request.search.search_minutes
+    return None if minutes is None else 60 * minutes
+
+
+def _search_joules(request: JobRequest) -> float | None:
+    kwh = request.search.search_kwh
+    return None if kwh is None else kwh * JOULES_PER_KWH
 
 
 def members_to_train(request: JobRequest) -> int:

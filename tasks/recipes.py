@@ -1,44 +1,39 @@
 """What is trained for a request once its placement is chosen: the flow calls the same steps, whatever the model is."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
-from engine.config import Schedule
 from engine.data.dataset import Dataset
 from engine.ensemble.result import EnsembleResult
-from engine.execution import execution_of
 from engine.fixed import check_fixed, read_fixed
-from engine.job import TrainingJob
-from engine.ranking.config import RankingHyperparameters
 from engine.ranking.interactions import read_graph, sides
 from engine.ranking.result import TrainedRanker
 from engine.ranking.solver import check_solvable
 from models.graph import GRAPH_FAMILIES, SOLVED, graph_spec
-from planner.predict.observe import expect
 from reporting.card.figures import BaselineFigures
+from reporting.card.ranking_baselines import RankedBaseline, RankingBaseline
 from search.job import SearchJob
 from search.result import TuneResult
 from shunter.errors import RequestError
 from shunter.requests import TrainRequest
 from tasks.baselines import candidates_of, train_baselines
-from tasks.card import describe_version, write_card
+from tasks.card import describe_version, write_card, write_ranking_card
 from tasks.ensemble import build_ensemble, scoring_placement, train_members
 from tasks.evidence import note_search, note_trainings
+from tasks.rankers import WHOLE, Tried, best_of, learn_again, train_rankers, try_settings
 from tasks.register import register_ranker, register_result
 from tasks.report import report
 from tasks.run_context import RunContext
 from tasks.step_clock import StepClock
 from tasks.story import tell_outcome
-from tasks.train import train_member
 from tasks.tune import observer_of, publish_search, tune
-from tracking.ranking import popularity_metrics, ranking_metrics
 from tracking.registry.models import RegisteredModel
 from tracking.reports import log_training_curve
-from tracking.runs import open_run
 
-RANKING_PATIENCE = 3  # epochs without a better NDCG@20 on validation
+RANKER = "ranker"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,16 +41,20 @@ class Outcome:
     """What a recipe comes to.
 
     Attributes:
-        tuned: What was tried; None where nothing is searched.
+        tuned: What was tried; None of a graph model.
         result: What was kept.
         registered: Its version.
         baselines: What was trained first, beside the result.
+        tried: Settings of a graph model that were tried.
+        reason: Why a graph model was kept.
     """
 
     tuned: TuneResult | None
     result: EnsembleResult | TrainedRanker
     registered: RegisteredModel
-    baselines: tuple[BaselineFigures, ...] = ()
+    baselines: tuple[BaselineFigures | RankingBaseline, ...] = ()
+    tried: tuple[TrainedRanker, ...] = ()
+    reason: str = ""
 
 
 class Recipe(ABC):
@@ -129,7 +128,7 @@ class EnsembleRecipe(Recipe):
 
 
 class RankerRecipe(Recipe):
-    """A graph model: its family has one setting, which is trained once and scored once."""
+    """A graph model: its settings are tried, and what ranks best is learned again with the validation part."""
 
     def check(self, request: TrainRequest, dataset: Dataset) -> None:
         """Refuse processes, a cluster, an AUC, and what is solved in more memory than there is.
@@ -156,31 +155,49 @@ class RankerRecipe(Recipe):
                 )
 
     def train(self, run: RunContext, clock: StepClock) -> Outcome:
-        """Train the one setting, put its quality on the run, and register it."""
-        request, placement = run.request, run.decision.placement
-        fixed = read_fixed(request.model, request.architecture.set)
-        patience = fixed.patience or RANKING_PATIENCE
-        schedule = Schedule(max_epochs=request.training.max_epochs, patience=patience, seed=request.seed)
-        spec, learned_with = graph_spec(request.model, **fixed.architecture), RankingHyperparameters(**fixed.learning)
-        job = TrainingJob(run.dataset, spec, learned_with, execution_of(placement), schedule)
-        profile = next(profile for profile in run.profiles if profile.accelerator.name == placement.accelerator)
+        """Train the baselines, try settings, keep what ranks validation best, learn it again, and register it."""
+        request = run.request
+        with clock.step("baselines"):
+            baselines = train_rankers(run)
+        with clock.step("tune"):
+            tried = try_settings(run)
+            best = best_of([tried.best, *(baseline.model for baseline in baselines)])
         with clock.step("train"):
-            trained: TrainedRanker = train_member(
-                job,
-                placement,
-                run.directory / "ranker",
-                parent_run_id=run.run_id,
-                should_stop=run.should_stop,
-                expected=expect(run.dataset, job.spec, placement, profile, run.decision.observations),
-            )
-            note_trainings(run.notes, [trained])
+            again = learn_again(run, best, kind="member", name=RANKER) if best is tried.best else best
+            note_trainings(run.notes, [*tried.trained, *([again] if again is not best else [])])
             run.check_exploration(run.notes.stopped_because)
-            quality = {**ranking_metrics(trained.validation), **ranking_metrics(trained.test, "test")}
-            open_run(run.run_id).log_metrics({**quality, **popularity_metrics(trained.popularity)})
+        reason = _why_kept(best, tried, baselines, learned_again=not (again is best and best is tried.best))
+        with clock.step("card"):
+            learned_validation = again.name.endswith(WHOLE)
+            compared = write_ranking_card(
+                run.run_id,
+                run.dataset,
+                again,
+                baselines=baselines,
+                reason=reason,
+                learned_validation=learned_validation,
+            )
         with clock.step("register"):
-            registered = register_ranker(request, run.dataset, trained, run.run_id)
-        tell_outcome(trained, registered, run.run_id)
-        return Outcome(tuned=None, result=trained, registered=registered)
+            registered = register_ranker(request, run.dataset, again, run.run_id)
+        tell_outcome(again, registered, run.run_id, compared)
+        return Outcome(
+            tuned=None,
+            tried=tuple(tried.trained),
+            result=again,
+            registered=registered,
+            baselines=compared,
+            reason=reason,
+        )
+
+
+def _why_kept(best: TrainedRanker, tried: Tried, baselines: Sequence[RankedBaseline], *, learned_again: bool) -> str:
+    """In one sentence."""
+    count, others = len(tried.trained), len(baselines)
+    among = f"{count} setting{'s' if count > 1 else ''}" + (f" and {others} baselines" if others else "")
+    again = "; then learned again from the training and validation parts together" if learned_again else ""
+    return (
+        f"{best.spec.family} ranks the validation part best of {among} (NDCG@20 {best.validation.ndcg20:.4f}){again}."
+    )
 
 
 def recipe_of(model: str) -> Recipe:

@@ -37,7 +37,7 @@ LATER: dict[str, Any] = {
     "prices": None,
     "select_by": "ne",
     "set": [],
-    "baselines": "lr,fm",
+    "baselines": None,
     "promote": "confident",
 }
 

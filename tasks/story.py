@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from engine.ensemble.result import EnsembleResult
 from engine.ranking.result import TrainedRanker
 from reporting.card.figures import BaselineFigures
+from reporting.card.ranking_baselines import RankingBaseline
 from shunter.errors import TrackingError
 from tracking.links import run_link
 from tracking.registry.models import RegisteredModel
@@ -27,7 +28,7 @@ def tell_outcome(
     result: EnsembleResult | TrainedRanker,
     registered: RegisteredModel,
     run_id: str,
-    baselines: Sequence[BaselineFigures] = (),
+    baselines: Sequence[BaselineFigures | RankingBaseline] = (),
 ) -> None:
     """What the training came to, beside baselines and the champion; where it is, and where to see more.
 
@@ -45,12 +46,14 @@ def outcome_sentences(
     result: EnsembleResult | TrainedRanker,
     registered: RegisteredModel,
     run_id: str,
-    baselines: Sequence[BaselineFigures] = (),
+    baselines: Sequence[BaselineFigures | RankingBaseline] = (),
 ) -> list[str]:
     """The sentences of `tell_outcome`."""
     if isinstance(result, TrainedRanker):
         told = [f"On the test part: NDCG@20 {result.test.ndcg20:.4f}, recall@20 {result.test.recall20:.4f}."]
-        if result.popularity:
+        if baselines:
+            told += [one.verdict for one in baselines]
+        elif result.popularity:
             told.append(f"The order by popularity has NDCG@20 {result.popularity.ndcg20:.4f} there.")
     else:
         told = [

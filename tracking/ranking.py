@@ -32,7 +32,7 @@ def ranking_epoch_metrics(report: RankingReport) -> Values:
     """The point of the training curve after one epoch; the step of these metrics is the epoch."""
     loss = {} if report.train_loss is None else {"quality.train.bpr_loss": report.train_loss}
     return {
-        **ranking_metrics(report.validation),
+        **(ranking_metrics(report.validation) if report.validation.users else {}),
         **loss,
         TRAINING_METRICS["train_seconds"]: report.train_seconds,
     }

@@ -1,12 +1,13 @@
 """What a graph model is learned with, and what a training reports."""
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from engine.ranking.evaluation import RankingMetrics
 from engine.results import TrainResult
 from models.graph.model import GraphModel
 from models.graph.ranker import Ranker
+from models.graph.spec import Range, Searched
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +19,14 @@ class RankingHyperparameters:
         weight_decay: share of half the squared embeddings of a sample (user, positive and negatives) that is added to
             its loss; only their own, not what came along the edges.
         negatives: drawn for each positive.
+        searched: What a search tries of them.
     """
+
+    searched: ClassVar[Searched] = {
+        "learning_rate": Range(0.003, 0.1),
+        "weight_decay": Range(1e-5, 1e-2),
+        "negatives": (1, 4, 8),
+    }
 
     learning_rate: float = 0.01
     weight_decay: float = 1e-3

@@ -9,7 +9,6 @@ from engine.loop.interrupt import deferred_interrupt
 from engine.loop.step import applied, peak_memory_bytes, reset_peak_memory
 from engine.memory import available_memory_bytes
 from engine.ranking.config import RankingReport, SolvedResult
-from engine.ranking.evaluation import evaluate_ranking
 from engine.ranking.trainer import GraphJob
 from models.graph import SOLVED, Graph, GraphSpec, Ranker
 from models.graph.registry import check_graph_spec
@@ -50,13 +49,14 @@ def solve_ranking(job: GraphJob, hooks: Hooks = Hooks(), _: Checkpointing | None
                 step=len(history) + 1,
                 samples_seen=(len(history) + 1) * data.graph.edges,
                 train_loss=None,
-                validation=evaluate_ranking(ranker, data.validation, data.seen, name="validation"),
+                validation=data.judge(ranker),
                 train_seconds=time.perf_counter() - started,
                 wait_seconds=0.0,
                 compute_seconds=computed,
             )
             history.append(report)
-            if best_report is None or report.validation.ndcg20 > best_report.validation.ndcg20:
+            is_last = data.learns_validation
+            if best_report is None or is_last or report.validation.ndcg20 > best_report.validation.ndcg20:
                 best, best_report = ranker, report
             if hooks.on_epoch:
                 hooks.on_epoch(report)

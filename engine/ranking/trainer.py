@@ -10,7 +10,7 @@ UAI 2009), with LightGCN's weight decay (SIGIR 2020, equation 15):
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from engine.ranking.config import RankingHyperparameters, RankingReport, Ranking
 from engine.ranking.evaluation import RankingMetrics, evaluate_ranking
 from engine.ranking.interactions import Interactions, read_graph, read_interactions
 from engine.ranking.triples import TripleBatches, Triples
-from models.graph import Graph, GraphModel, GraphSpec, VectorRanker, build_graph_model
+from models.graph import Graph, GraphModel, GraphSpec, Ranker, VectorRanker, build_graph_model
 from shunter.errors import RequestError
 
 
@@ -40,21 +40,34 @@ class RankingData:
         graph: the edges, which are learned from.
         validation: decides when to stop.
         fingerprint: Fingerprint of the data, so that no checkpoint meets another.
+        learns_validation: Whether the validation part is among the edges, so that nothing can be judged on it.
     """
 
     graph: Graph
     validation: Interactions
     fingerprint: str
+    learns_validation: bool = False
 
     @classmethod
-    def of(cls, dataset: Dataset) -> "RankingData":
-        """The clicks of a data set as a graph.
+    def of(cls, dataset: Dataset, *, learn_validation: bool = False) -> "RankingData":
+        """The clicks of a data set as a graph: those of the training part, and if asked for of validation too.
 
         Raises:
             DataError: The schema names no user and item, or no user of the graph can be validated on.
         """
-        validation = read_interactions(dataset, "validation")
-        return cls(graph=read_graph(dataset), validation=validation, fingerprint=dataset.fingerprint)
+        graph, validation = read_graph(dataset), read_interactions(dataset, "validation")
+        if learn_validation:
+            both = Interactions.of(graph.edge_users, graph.edge_items).union(validation)
+            graph = replace(graph, edge_users=both.users, edge_items=both.items)
+        return cls(
+            graph=graph, validation=validation, fingerprint=dataset.fingerprint, learns_validation=learn_validation
+        )
+
+    def judge(self, ranker: Ranker) -> RankingMetrics:
+        """Quality on the validation part, of 0 users where it is learned from."""
+        if self.learns_validation:
+            return RankingMetrics(recall20=0.0, ndcg20=0.0, users=0)
+        return evaluate_ranking(ranker, self.validation, self.seen, name="validation")
 
     @property
     def seen(self) -> Interactions:
@@ -206,7 +219,7 @@ class _Run(TrainingRun[GraphModel, _State, RankingMetrics, RankingReport]):
 
     def _validate(self) -> RankingMetrics:
         self.losses.check(self.state.step)
-        return evaluate_ranking(VectorRanker.of(self.model), self.data.validation, self.seen, name="validation")
+        return self.data.judge(VectorRanker.of(self.model))
 
     def _report(self, validation: RankingMetrics) -> RankingReport:
         state = self.state
@@ -225,7 +238,7 @@ class _Run(TrainingRun[GraphModel, _State, RankingMetrics, RankingReport]):
     def _enter(self, report: RankingReport) -> bool:
         state = self.state
         state.history.append(report)
-        is_best = report.validation.ndcg20 > state.best_ndcg
+        is_best = self.data.learns_validation or report.validation.ndcg20 > state.best_ndcg
         if is_best:
             state.best_ndcg, state.best_epoch, state.best_step = report.validation.ndcg20, report.epoch, report.step
         return is_best
@@ -255,6 +268,7 @@ def _check(job: GraphJob) -> None:
 def _identity(job: GraphJob) -> dict[str, Any]:
     """What must be equal for a checkpoint to be of the same training."""
     return {
+        **({"parts": "training and validation"} if job.dataset.learns_validation else {}),
         "data fingerprint": job.dataset.fingerprint,
         "architecture": job.spec.to_dict(),
         "hyperparameters": job.hyperparameters.to_dict(),

@@ -104,8 +104,8 @@ def plan_of(request: TrainRequest, placement: str) -> tuple[str, ...]:
     within = ", ".join(f"{option_name(name)} {value:g}" for name, value in limits.items()) or "no limit"
     epochs = f"for {request.training.max_epochs} epochs at most"
     tried = f"Would try {budget} of {request.model} on {placement}, each {epochs}."
-    if request.model in GRAPH_FAMILIES:  # which are trained once
-        tried, result = f"Would train {request.model} on {placement}, {epochs}.", "its best epoch"
+    if request.model in GRAPH_FAMILIES:
+        result = "what ranks the validation part best, baselines included, learned again together with that part"
     return (
         tried,
         f"Would keep {result}, within {within}, and register it as {request.register_as!r}.",

@@ -12,6 +12,8 @@ from flows.command.tables import front_table
 from flows.train import TrainSummary
 from hardware.types import EnergyReading
 from models.names import AUTO
+from reporting.card.figures import BaselineFigures
+from reporting.card.ranking_baselines import RankingBaseline
 from search.result import TuneResult
 from tracking.links import runs_link
 from tracking.registry.models import RegisteredModel
@@ -42,9 +44,9 @@ def _lines(summary: TrainSummary, wall_seconds: float | None) -> list[tuple[str,
     bad = f"; {summary.quarantined_rows:,} unreadable rows set aside" if summary.quarantined_rows else ""
     lines = [
         ("Data", f"{summary.data_name}: {rows} rows{bad}"),
-        *_result_lines(_format_model(summary), summary.result),
+        *_result_lines(_format_model(summary), summary.result, summary.reason, is_compared=bool(summary.baselines)),
         *_baseline_lines(summary),
-        ("Search", _format_search(summary.tuned) + _format_members(summary.result)),
+        ("Search", _format_search(summary) + _format_members(summary.result)),
         ("Time", format_time(summary.step_seconds, wall_seconds)),
         ("Energy", _format_energy(summary.energy)),
         ("Placement", f"{decision.placement.label}\n{decision.reason}"),
@@ -63,7 +65,9 @@ def _lines(summary: TrainSummary, wall_seconds: float | None) -> list[tuple[str,
     return lines
 
 
-def _result_lines(model: str, result: EnsembleResult | TrainedRanker) -> list[tuple[str, str]]:
+def _result_lines(
+    model: str, result: EnsembleResult | TrainedRanker, reason: str = "", *, is_compared: bool = False
+) -> list[tuple[str, str]]:
     """Quality on the test part, and what the model is."""
     if isinstance(result, TrainedRanker):
         test = result.test
@@ -78,13 +82,13 @@ def _result_lines(model: str, result: EnsembleResult | TrainedRanker) -> list[tu
                     f"NDCG@20 {popularity.ndcg20:.4f}   recall@20 {popularity.recall20:.4f}   by popularity",
                 )
             ]
-            if popularity
+            if popularity and not is_compared
             else []
         )
         return [
             ("Quality (test)", quality + (left_out if test.left_out else "")),
             *baseline,
-            ("Model", f"{model}, {result.spec.in_words() or 'the order by popularity'}; {trained}"),
+            ("Model", f"{model}; {trained}" + (f"\n{reason}" if reason else "")),
         ]
     return [("Quality (test)", _format_quality(result)), ("Model", f"{model}, {result.kept}: {result.reason}")]
 
@@ -100,13 +104,23 @@ def _baseline_lines(summary: TrainSummary) -> list[tuple[str, str]]:
     """What costs seconds on the same test part, and how the result compares with it."""
     if not summary.baselines:
         return []
+    ranked = [one for one in summary.baselines if isinstance(one, RankingBaseline)]
+    if ranked:
+        return [("Baselines (test)", "\n".join([*map(_ranked_line, ranked), *(one.verdict for one in ranked)]))]
     lines = ["base rate  AUC 0.5000   NE 1.0000"]
     for one in summary.baselines:
+        assert isinstance(one, BaselineFigures)
         figures = (("AUC", one.auc), ("NE", one.ne))
         quality = "   ".join(f"{name} {value:.4f}" for name, value in figures if value is not None)
         joules = "" if one.joules is None else f", {one.joules:,.0f} J"
         lines.append(f"{one.name:<9}  {quality}   in {one.train_seconds:.1f} s{joules}")
     return [("Baselines (test)", "\n".join([*lines, *(one.verdict for one in summary.baselines)]))]
+
+
+def _ranked_line(one: RankingBaseline) -> str:
+    joules = "" if one.joules is None else f", {one.joules:,.0f} J"
+    quality = f"NDCG@20 {one.ndcg20:.4f}   recall@20 {one.recall20:.4f}"
+    return f"{one.name:<10}  {quality}   in {one.train_seconds:.1f} s{joules}"
 
 
 def _format_quality(result: EnsembleResult) -> str:
@@ -129,9 +143,13 @@ def _format_metrics(metrics: Metrics) -> str:
     return f"{ranked}log loss {metrics.logloss:.4f}   {entropy}{calibration}".rstrip()
 
 
-def _format_search(tuned: TuneResult | None) -> str:
+def _format_search(summary: TrainSummary) -> str:
+    tuned = summary.tuned
     if tuned is None:
-        return "none: a graph model is trained once, with the settings of its family"
+        seconds = sum(one.train_seconds for one in summary.tried)
+        best = max((one.validation.ndcg20 for one in summary.tried), default=0.0)
+        count = f"{len(summary.tried)} setting{'s' if len(summary.tried) != 1 else ''} of {summary.model}"
+        return f"{count}, in {seconds / 60:.1f} minutes: NDCG@20 on validation {best:.4f} at best"
     tried = f"{tuned.complete_trials} complete, {tuned.pruned_trials} stopped early, {tuned.failed_trials} failed"
     minutes = "" if tuned.seconds is None else f", in {tuned.seconds / 60:.1f} minutes"
     return f"{tuned.complete_trials + tuned.pruned_trials + tuned.failed_trials} settings: {tried}{minutes}"
@@ -146,7 +164,10 @@ def _format_members(result: EnsembleResult | TrainedRanker) -> str:
 
 
 def _format_model(summary: TrainSummary) -> str:
-    """What was asked for, and where tuning chose the families what it chose."""
+    """What was asked for, and where tuning or a comparison chose what it chose."""
+    if isinstance(summary.result, TrainedRanker):
+        spec = summary.result.spec
+        return f"{spec.family} {spec.in_words()}".rstrip()
     if summary.model != AUTO or summary.tuned is None or not isinstance(summary.result, EnsembleResult):
         return summary.model
     kept = [

@@ -1,6 +1,6 @@
 """EASE (Steck, "Embarrassingly Shallow Autoencoders for Sparse Data", WWW 2019)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,7 +10,7 @@ from models.graph.history_rankers import DenseHistoryRanker, Histories
 from models.graph.propagation import co_counts
 from models.graph.ranker import Ranker
 from models.graph.solved import SolveCounts, SolvedModel
-from models.graph.spec import Graph, GraphSpec
+from models.graph.spec import Graph, GraphSpec, Range, Searched
 
 BYTES = 8  # of a number while it is solved: the sums of many users are far from the regularisation
 
@@ -24,6 +24,8 @@ class EaseSpec(GraphSpec):
     """
 
     family: ClassVar[str] = "ease"
+    searched: ClassVar[Searched] = {"regularization": Range(10.0, 10_000.0)}
+    points: ClassVar[tuple[Mapping[str, float], ...]] = ({"regularization": 150.0}, {"regularization": 1_500.0})
 
     regularization: float = 500.0
 

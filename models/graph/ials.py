@@ -4,7 +4,7 @@ Loss and defaults follow Rendle, Krichene, Zhang and Koren, "Revisiting the Perf
 Benchmarks", RecSys 2022.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from models.graph.ranker import Ranker, VectorRanker
 from models.graph.solved import SolveCounts, SolvedModel
-from models.graph.spec import Graph, GraphSpec
+from models.graph.spec import Graph, GraphSpec, Range, Searched
 
 INITIAL_DEVIATION = 0.1  # of a score: each value of a vector starts with it over the root of the width
 SOLVED_AT_ONCE = 1_024  # nodes whose matrices lie in memory together
@@ -32,6 +32,15 @@ class IalsSpec(GraphSpec):
     """
 
     family: ClassVar[str] = "ials"
+    searched: ClassVar[Searched] = {
+        "embedding_dim": (32, 64, 128),
+        "regularization": Range(0.0003, 0.1),
+        "unobserved_weight": Range(0.03, 3.0),
+    }
+    points: ClassVar[tuple[Mapping[str, float], ...]] = (
+        {"regularization": 0.01, "unobserved_weight": 0.3},
+        {"regularization": 0.03, "unobserved_weight": 0.3},
+    )
 
     embedding_dim: int = 64
     regularization: float = 0.003

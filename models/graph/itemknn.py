@@ -1,6 +1,6 @@
 """Neighbours among items (Deshpande and Karypis, "Item-Based Top-N Recommendation Algorithms", TOIS 2004)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,7 +10,7 @@ from models.graph.history_rankers import Histories, SparseHistoryRanker
 from models.graph.propagation import ITEMS_AT_ONCE, co_counts
 from models.graph.ranker import Ranker
 from models.graph.solved import SolveCounts, SolvedModel
-from models.graph.spec import Graph, GraphSpec
+from models.graph.spec import Graph, GraphSpec, Searched
 
 FLOAT_BYTES, ID_BYTES = 4, 8
 
@@ -25,6 +25,8 @@ class ItemKnnSpec(GraphSpec):
     """
 
     family: ClassVar[str] = "itemknn"
+    searched: ClassVar[Searched] = {"neighbours": (20, 50, 100, 200, 400), "shrinkage": (0.0, 10.0, 50.0, 200.0)}
+    points: ClassVar[tuple[Mapping[str, float], ...]] = ({"neighbours": 400}, {"shrinkage": 50.0})
 
     neighbours: int = 100
     shrinkage: float = 0.0

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from models.graph.model import GraphModel, LayerCounts
 from models.graph.propagation import Backend, neighbour_sum
 from models.graph.sampling import neighbour_sampler
-from models.graph.spec import Graph, LayeredSpec
+from models.graph.spec import Graph, LayeredSpec, Searched
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +22,7 @@ class SageSpec(LayeredSpec):
     """
 
     family: ClassVar[str] = "sage"
+    searched: ClassVar[Searched] = {**LayeredSpec.searched, "neighbours": (5, 10, 20)}
 
     neighbours: int = 10
 

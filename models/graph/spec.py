@@ -1,5 +1,6 @@
 """What a graph recommender is built from: its architecture, and the graph of who chose what."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
@@ -10,6 +11,17 @@ from shunter.errors import DataError
 Side = Literal["user", "item"]
 
 
+@dataclass(frozen=True)
+class Range:
+    """Every number between two, tried along its logarithm."""
+
+    low: float
+    high: float
+
+
+Searched = Mapping[str, Range | tuple[float, ...]]  # of each option a range, or its values
+
+
 @dataclass(frozen=True, kw_only=True)
 class GraphSpec:
     """The architecture of one graph recommender. Each model adds its own options in its file.
@@ -18,9 +30,13 @@ class GraphSpec:
 
     Attributes:
         family: Name in the registry (`models.graph.registry`).
+        searched: What a search tries of its options.
+        points: Options that a search tries first, after the defaults, and a baseline alone.
     """
 
     family: ClassVar[str]
+    searched: ClassVar[Searched] = {}
+    points: ClassVar[tuple[Mapping[str, float], ...]] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -39,6 +55,8 @@ class LayeredSpec(GraphSpec):
         embedding_dim: Width of every node's vector, in every layer.
         layers: Number of times that vectors pass along the edges.
     """
+
+    searched: ClassVar[Searched] = {"embedding_dim": (32, 64, 128), "layers": (1, 2, 3)}
 
     embedding_dim: int = 64
     layers: int = 2

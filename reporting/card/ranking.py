@@ -7,6 +7,7 @@ from engine.ranking.evaluation import UserFigures, mean_interval
 from engine.ranking.result import TrainedRanker
 from models.graph import MODELS, Graph
 from models.graph.counting import count_graph_model
+from reporting.card.ranking_baselines import RankingBaseline
 
 MIB = 2**20
 LIMITS = (
@@ -19,20 +20,32 @@ LIMITS = (
 )
 
 
-def ranking_card(trained: TrainedRanker, dataset: Dataset, graph: Graph, figures: UserFigures) -> str:
+def ranking_card(
+    trained: TrainedRanker,
+    dataset: Dataset,
+    graph: Graph,
+    figures: UserFigures,
+    *,
+    baselines: Sequence[RankingBaseline] = (),
+    reason: str = "",
+) -> str:
     """The whole card.
 
     Args:
         trained: The model.
         dataset: Data set it was trained on.
-        graph: Graph of the training part.
+        graph: Graph that it learned from.
         figures: Figures of each user on the test part.
+        baselines: What it was compared with.
+        reason: Why it was kept.
     """
     title = f"# Model card: {trained.spec.family} on {dataset.name}"
     parts = [
         title,
+        *([reason] if reason else []),
         "## Quality on the test part",
         _table(_quality(trained, figures)),
+        *(["## Baselines", _baselines(baselines)] if baselines else []),
         "## Architecture",
         _table([(name, str(value)) for name, value in trained.spec.to_dict().items()]),
         "How it scores an item for a user, the file of the family in `models/graph` says.",
@@ -61,6 +74,16 @@ def _quality(trained: TrainedRanker, figures: UserFigures) -> list[tuple[str, st
         ("positives left out, of users or items new since training", f"{trained.test.left_out:,}"),
         ("NDCG@20 on validation, which chose the epoch", f"{trained.validation.ndcg20:.4f}"),
     ]
+
+
+def _baselines(baselines: Sequence[RankingBaseline]) -> str:
+    head = "| baseline | NDCG@20 | recall@20 | NDCG@20 on validation | seconds | J |\n|---|---|---|---|---|---|"
+    rows = [
+        f"| {one.name} {one.options} | {one.ndcg20:.4f} | {one.recall20:.4f} | {one.validation_ndcg20:.4f} | "
+        f"{one.train_seconds:.1f} | {'-' if one.joules is None else f'{one.joules:,.0f}'} |"
+        for one in baselines
+    ]
+    return "\n".join([head, *rows, "", *(f"- {one.verdict}" for one in baselines)])
 
 
 def _demand(trained: TrainedRanker, graph: Graph) -> list[tuple[str, str]]:

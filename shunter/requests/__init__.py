@@ -30,7 +30,7 @@ from shunter.requests.search import (
 )
 from shunter.requests.selection import ALL_OFFERS, LOCAL_OFFERS, SelectRequest
 from shunter.requests.source import DataFormat, DataRequest
-from shunter.requests.training import Promote, TrainRequest
+from shunter.requests.training import Promote, TrainRequest, baselines_of
 
 __all__ = [
     "ALL_OFFERS",
@@ -67,6 +67,7 @@ __all__ = [
     "TrainRequest",
     "TrainingEffort",
     "Weights",
+    "baselines_of",
     "job_text",
     "parse_baselines",
     "parse_task_weights",

@@ -46,7 +46,7 @@ class ModelRequest(Group, frozen=True, title="Model"):
         description="Model family: dlrm, dnn, deepfm, dcnv2, finalmlp, dhen, dmt or sequence; lr or fm, a "
         "logistic regression or a factorisation machine; or auto, which lets tuning choose among the first six; or, to "
         "rank items along a graph: lightgcn, sage or hetero, which are trained, or popularity, itemknn, ease or ials, "
-        "which are solved in seconds; each is trained once, whatever --trials and --ensemble-size say.",
+        "which are solved in seconds; the one that ranks best is kept, whatever --ensemble-size says.",
         json_schema_extra={"enum": [*MODELS, *GRAPH_MODELS]},
     )
     towers: int | None = Field(

@@ -17,7 +17,10 @@ class SelectBy(StrEnum):
     LOGLOSS = "logloss"
 
 
-BASELINES = ("lr", "fm")  # families that cost seconds, and that a model has to beat
+# Families that cost seconds, and that a model has to beat: models of clicks, and of rankings.
+CLICK_BASELINES = ("lr", "fm")
+RANKING_BASELINES = ("popularity", "itemknn", "ease", "ials")
+BASELINES = (*CLICK_BASELINES, *RANKING_BASELINES)
 
 
 def parse_task_weights(text: str) -> dict[str, float]:
@@ -46,7 +49,7 @@ def _checked_task_weights(text: str | None) -> str | None:
 
 
 def parse_baselines(text: str) -> tuple[str, ...]:
-    """From `lr,fm`, or from `none`.
+    """From `lr,fm`, from `ease,ials`, or from `none`.
 
     Raises:
         ValueError: A part is no baseline.
@@ -56,12 +59,12 @@ def parse_baselines(text: str) -> tuple[str, ...]:
         return ()
     for name in names:
         if name not in BASELINES:
-            raise ValueError(f"{name!r} is no baseline: use {' or '.join(BASELINES)}, both with a comma, or none")
+            raise ValueError(f"{name!r} is no baseline: use {', '.join(BASELINES)}, several with commas, or none")
     return tuple(dict.fromkeys(names))
 
 
-def _checked_baselines(text: str) -> str:
-    return ",".join(parse_baselines(text)) or "none"
+def _checked_baselines(text: str | None) -> str | None:
+    return None if text is None else ",".join(parse_baselines(text)) or "none"
 
 
 class Effort(Group, frozen=True, title="Advanced: training"):
@@ -89,11 +92,12 @@ class TrainingEffort(Effort, frozen=True, title="Advanced: training"):
         description="Weights of several labels in the loss, such as click=1,conversion=0.5; 1 for each that is not "
         "named.",
     )
-    baselines: Annotated[str, AfterValidator(_checked_baselines)] = Field(
-        default=",".join(BASELINES),
-        description="Baselines that are trained first and compete with the model: lr (logistic regression), fm "
-        "(factorisation machine), both as lr,fm, or none.",
-        json_schema_extra={"enum": ["lr,fm", "lr", "fm", "none"]},
+    baselines: Annotated[str | None, AfterValidator(_checked_baselines)] = Field(
+        default=None,
+        description="Baselines that are trained first and compete with the model, with commas between them, or none: "
+        "lr (logistic regression) and fm (factorisation machine), or of a graph model popularity, itemknn, ease and "
+        "ials; if omitted, all that suit the model.",
+        json_schema_extra={"enum": ["none", *map(",".join, (CLICK_BASELINES, RANKING_BASELINES)), *BASELINES]},
     )
     select_by: SelectBy = Field(
         default=SelectBy.NE,

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import Field, model_validator
 
+from shunter.requests.architecture import GRAPH_MODELS
 from shunter.requests.cluster import ClusterRequest
-from shunter.requests.effort import TrainingEffort
+from shunter.requests.effort import CLICK_BASELINES, RANKING_BASELINES, TrainingEffort, parse_baselines
 from shunter.requests.job import JobRequest, RegisteredName
 from shunter.requests.search import SearchRequest, SearchSpaceName
 from shunter.requests.source import PartsRequest
@@ -50,6 +51,16 @@ class TrainRequest(JobRequest, frozen=True):
         return self
 
     @model_validator(mode="after")
+    def _check_baselines(self) -> Self:
+        unsuited = [name for name in baselines_of(self) if name not in _suited(self.model)]
+        if unsuited:
+            raise ValueError(
+                f"the baseline {unsuited[0]} cannot be compared with --model {self.model}: use "
+                f"{', '.join(_suited(self.model))}, several with commas, or none"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_processes(self) -> Self:
         if self.nodes.cluster is not None and self.training.processes > 1:
             raise ValueError(
@@ -57,3 +68,13 @@ class TrainRequest(JobRequest, frozen=True):
                 f"{self.nodes.cluster}"
             )
         return self
+
+
+def baselines_of(request: TrainRequest) -> tuple[str, ...]:
+    """Baselines that a request asks for; if it does not say, all that suit its model."""
+    asked = request.training.baselines
+    return _suited(request.model) if asked is None else parse_baselines(asked)
+
+
+def _suited(model: str) -> tuple[str, ...]:
+    return RANKING_BASELINES if model in GRAPH_MODELS else CLICK_BASELINES

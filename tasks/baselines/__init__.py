@@ -12,7 +12,7 @@ from models.registry import model_spec
 from models.spec import Features, ModelSpec
 from reporting.card.baselines import TrainedBaseline
 from search.space.settings import default_hyperparameters, weights_of_tasks
-from shunter.requests import TrainRequest, parse_baselines
+from shunter.requests import TrainRequest, baselines_of
 from tasks.run_context import RunContext
 from tasks.train import train_member
 
@@ -31,7 +31,7 @@ def train_baselines(run: RunContext) -> list[TrainedBaseline]:
     A baseline of the model's own family is left out, for the model's search covers it. What a limit leaves no room for
     is left out too.
     """
-    families = [name for name in parse_baselines(run.request.training.baselines) if name != run.request.model]
+    families = [name for name in baselines_of(run.request) if name != run.request.model]
     found = []
     for family in families:
         trained: list[TrainedModel] = []

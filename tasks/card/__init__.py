@@ -14,9 +14,18 @@ from reporting.card.baselines import TrainedBaseline, baseline_metrics, compare_
 from reporting.card.facts import gather
 from reporting.card.figures import ModelCard
 from tasks.card.publish import CARD_MARKDOWN, CARD_PAGE, describe_version, publish_card
+from tasks.card.ranking import CARD, write_ranking_card
 from tracking.runs import open_run
 
-__all__ = ["CARD_MARKDOWN", "CARD_PAGE", "describe_version", "publish_card", "write_card"]
+__all__ = [
+    "CARD",
+    "CARD_MARKDOWN",
+    "CARD_PAGE",
+    "describe_version",
+    "publish_card",
+    "write_card",
+    "write_ranking_card",
+]
 
 
 @task(name="card", cache_policy=NO_CACHE)

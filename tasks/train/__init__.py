@@ -35,6 +35,7 @@ def train_member(
     checkpoint_seconds: float = 300.0,
     place: Place | None = None,
     expected: Expectation | None = None,
+    watch: Callable[[Any], None] | None = None,
 ) -> Any:
     """Train one model to the end, or on from where it stopped; a finished one is returned at once.
 
@@ -53,4 +54,5 @@ def train_member(
         checkpoint_seconds=checkpoint_seconds,
         place=place,
         expected=expected,
+        watch=watch,
     )

@@ -13,7 +13,7 @@ from engine.executors.role import Executor
 from engine.job import ClickJob, TrainingJob
 from engine.loop.step import applied
 from engine.ranking.config import RankingHyperparameters, RankingReport
-from engine.ranking.evaluation import UserFigures, evaluate_users, mean_interval
+from engine.ranking.evaluation import evaluate_users, mean_interval
 from engine.ranking.interactions import read_interactions, sides
 from engine.ranking.result import TrainedRanker
 from engine.ranking.storage import StoredRanker, load_ranker, save_ranker
@@ -22,14 +22,10 @@ from engine.results import EpochReport, TrainResult
 from engine.trained_model import Trained, TrainedModel
 from models.graph import MODELS, GraphModel, GraphSpec, VectorRanker
 from models.graph.counting import count_graph_parameters
-from reporting.card.ranking import ranking_card
 from tasks.train.progress import TrainingProgress
 from tracking.convention import Values, epoch_metrics, model_params, quality_metrics, schedule_params
 from tracking.ranking import graph_params, ranking_epoch_metrics, ranking_metrics
-from tracking.registry.card import log_texts
 from tracking.runs import Run
-
-CARD = "model_card/model_card.md"
 
 
 class Kind(ABC):
@@ -77,10 +73,6 @@ class Kind(ABC):
     def quality(self, trained: Any) -> list[tuple[Values, int | None]]:
         """Metrics of the weights that were kept, each group with the step that it is logged at."""
 
-    def publish(self, trained: Any, run_id: str) -> None:
-        """Put what only this kind has on the run above its own."""
-        return
-
 
 class ClickKind(Kind):
     """A model of clicks: one member of an ensemble, whose test part is scored with the others."""
@@ -124,12 +116,11 @@ class GraphKind(Kind):
 
     job: TrainingJob[Dataset, GraphSpec, RankingHyperparameters]
     trained = TrainedRanker
-    _test: UserFigures
 
     @cached_property
     def data(self) -> RankingData:
         """The graph, and the validation part."""
-        return RankingData.of(self.job.dataset)
+        return RankingData.of(self.job.dataset, learn_validation=self.job.learn_validation)
 
     @property
     def has_steps(self) -> bool:
@@ -149,8 +140,10 @@ class GraphKind(Kind):
         return replace(self.job, dataset=self.data)
 
     def show(self, report: RankingReport, progress: TrainingProgress) -> None:
-        """Show NDCG and recall."""
+        """Show NDCG and recall, where validation is not learned from."""
         quality = report.validation
+        if not quality.users:
+            return
         progress.show(f"epoch {report.epoch}: NDCG@20 {quality.ndcg20:.4f}, recall@20 {quality.recall20:.4f}")
 
     def epoch_metrics(self, report: RankingReport) -> Values:
@@ -169,25 +162,21 @@ class GraphKind(Kind):
         seen = self.data.seen.union(self.data.validation)
         test = read_interactions(dataset, "test")
         kept = load_ranker(directory).ranker
-        self._test = evaluate_users(kept, test, seen, name="test")
+        figures = evaluate_users(kept, test, seen, name="test")
         popularity = evaluate_users(kept.by_popularity(), test, seen, name="test")
         return {
-            "test": self._test.mean(),
+            "test": figures.mean(),
             "popularity": popularity.mean(),
-            "gain": mean_interval(self._test.ndcg20 - popularity.ndcg20, seed=self.job.schedule.seed),
+            "gain": mean_interval(figures.ndcg20 - popularity.ndcg20, seed=self.job.schedule.seed),
             "parameters": count_graph_parameters(self.job.spec, self.data.graph),
         }
 
     def quality(self, trained: TrainedRanker) -> list[tuple[Values, int | None]]:
         """NDCG, recall and so on, on validation and test."""
         return [
-            (ranking_metrics(trained.validation), len(trained.history)),
+            (ranking_metrics(trained.validation) if trained.validation.users else {}, len(trained.history)),
             (ranking_metrics(trained.test, "test"), None),
         ]
-
-    def publish(self, trained: TrainedRanker, run_id: str) -> None:
-        """Put the card on the run above."""
-        log_texts(run_id, {CARD: ranking_card(trained, self.job.dataset, self.data.graph, self._test)})
 
 
 def kind_of(job: TrainingJob[Any, Any, Any]) -> Kind:

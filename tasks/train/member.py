@@ -37,6 +37,7 @@ def train_to_the_end(
     checkpoint_seconds: float = 300.0,
     place: Place | None = None,
     expected: Expectation | None = None,
+    watch: Callable[[Any], None] | None = None,
 ) -> Any:
     """Train one model, or go on with it; a finished one is returned at once.
 
@@ -53,6 +54,7 @@ def train_to_the_end(
         checkpoint_seconds: Longest time between two checkpoints.
         place: Machines that train instead of this one.
         expected: What it is expected to take, kept beside what it takes; None where nobody can say.
+        watch: Called with the report of each epoch.
 
     Returns:
         A `TrainedModel`, or of a graph model a `TrainedRanker`.
@@ -80,6 +82,8 @@ def train_to_the_end(
         prepared = kind.prepared(executor, checkpoints, run)
         lesson = Lesson(job, placement, energy, expected, compiled=prepared.execution.compiled)
         hooks = _hooks(kind, run, progress, lesson, should_stop)
+        if watch is not None:
+            hooks = replace(hooks, on_epoch=_both(hooks.on_epoch, watch))
         if adaptation is not None and not prepared.execution.compiled and executor.eager_because is None:
             adaptation.on_change = partial(_log_change, run, progress)
             hooks = replace(hooks, adapt=adaptation.after_step)
@@ -105,8 +109,6 @@ def train_to_the_end(
             log_result(run, trained, kind)
             is_as_placed = adaptation is None or adaptation.placement == placement
             lesson.log(run, trained, learns_steps=kind.has_steps and is_as_placed)
-        if parent_run_id:
-            kind.publish(trained, parent_run_id)
     trained.save()
     shutil.rmtree(checkpoints, ignore_errors=True)  # what is solved has none
     energy_path.unlink(missing_ok=True)
@@ -127,6 +129,15 @@ def _hooks(
             run.log_metrics(kind.epoch_metrics(report), step=report.epoch)
 
     return Hooks(on_epoch=on_epoch, on_step=progress.on_step, should_stop=should_stop)
+
+
+def _both(first: Callable[[Any], None] | None, second: Callable[[Any], None]) -> Callable[[Any], None]:
+    def call(report: Any) -> None:
+        if first is not None:
+            first(report)
+        second(report)
+
+    return call
 
 
 @contextmanager

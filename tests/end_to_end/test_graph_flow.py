@@ -36,8 +36,10 @@ def test_a_graph_model_goes_from_click_log_to_champion(
     from flows.train import train
     from tracking.registry.models import load_champion
 
-    summary = train(request_for(tmp_path))
+    summary = train(request_for(tmp_path, trials=2))
     assert summary.tuned is None
+    assert [one.spec.family for one in summary.tried] == ["hetero", "hetero"]
+    assert [one.name for one in summary.baselines] == ["popularity", "itemknn", "ease", "ials"]
     assert summary.decision.placement.precision == "fp32"
     assert isinstance(summary.result, TrainedRanker)
     assert summary.result.test.ndcg20 > 0.5
@@ -47,7 +49,11 @@ def test_a_graph_model_goes_from_click_log_to_champion(
     assert parent.data.tags["model.registered"] == "shunter/1"
     console = Console(width=100, record=True)
     print_summary(console, summary)
-    assert "NDCG@20" in console.export_text()
+    shown = console.export_text()
+    assert "ranks the validation part best of 2 settings and 4 baselines" in " ".join(shown.split())
+    assert "itemknn     NDCG@20" in shown
+    assert parent.data.metrics["baseline.ease.test.ndcg20"] > 0.4
+    assert "baseline.ials.verdict" in parent.data.tags
     rows = pd.DataFrame({"who": [1, 1, 999], "what": [1, 2, 1], "genre": [1, 2, 1]})
     liked, other, of_stranger = load_champion().predict(rows)
     assert liked > other

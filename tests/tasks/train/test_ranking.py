@@ -1,6 +1,7 @@
 """A graph model from raw rows to the registry: trained, tracked, tested once, and scoring raw rows again."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,12 +25,12 @@ from models.graph import MODELS, SOLVED, graph_spec
 from planner.describe import describe
 from shunter.errors import CheckpointError, DataError
 from shunter.requests import TrainRequest
+from tasks.card import CARD, write_ranking_card
 from tasks.train import train_to_the_end
 from tracking.registry.models import load_champion, register_model
 from tracking.runs import start_run_tree
 from tracking.store import tracking_uri
 
-CARD = "model_card/model_card.md"
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
 SCHEDULE = Schedule(max_epochs=8, patience=8)
 SPEC = graph_spec(embedding_dim=8, layers=2)
@@ -98,6 +99,7 @@ def test_from_raw_rows_to_a_champion_that_scores_them(dataset: Dataset, request_
 def test_its_figures_are_in_mlflow_under_the_convention(dataset: Dataset, request_of, tmp_path: Path) -> None:
     parent = start_run_tree(request_of(), dataset)
     trained = train(dataset, tmp_path / "model", parent)
+    write_ranking_card(parent, dataset, trained, reason="The first.")
     card = Path(download_artifacts(run_id=parent, artifact_path=CARD, tracking_uri=tracking_uri())).read_text()
     assert f"| NDCG@20 | {trained.test.ndcg20:.4f} (" in card
     assert trained.popularity is not None
@@ -106,6 +108,7 @@ def test_its_figures_are_in_mlflow_under_the_convention(dataset: Dataset, reques
     assert trained.gain is not None
     assert 0 < trained.gain[0] < trained.test.ndcg20 - trained.popularity.ndcg20 < trained.gain[1]
     assert trained.popularity.ndcg20 < trained.test.ndcg20  # what a user likes follows from the genre alone
+    assert "\nThe first.\n" in card
     assert f"| fingerprint | {dataset.fingerprint} |" in card
     assert f"| parameters | {trained.parameters:,} |" in card
     assert "genre of the item" in card
@@ -199,3 +202,18 @@ def test_what_is_solved_goes_from_raw_rows_to_a_champion_too(
     scores = np.asarray(load_champion(family).predict(rows))
     own = np.array([int(who[5:]) % 3 == int(genre[-1]) for who, genre in zip(rows["who"], rows["genre"], strict=True)])
     assert family == "popularity" or scores[own].mean() > scores[~own].mean()
+
+
+@pytest.mark.parametrize("family", ["lightgcn", "ease"])
+def test_what_is_learned_again_has_the_validation_part_among_its_edges(
+    family: str, dataset: Dataset, tmp_path: Path
+) -> None:
+    job = TrainingJob(dataset, graph_spec(family, embedding_dim=8), LEARNED_WITH, execution_of(PLACEMENT), SCHEDULE)
+    whole = replace(job, schedule=Schedule(max_epochs=2, patience=2), learn_validation=True)
+    trained: TrainedRanker = train_to_the_end(whole, PLACEMENT, tmp_path / "whole")
+    assert trained.best_epoch == len(trained.history) == (2 if family == "lightgcn" else 1)
+    assert trained.validation.users == 0
+    ranker = load_ranker(tmp_path / "whole").ranker
+    both = read_interactions(dataset, "train").union(read_interactions(dataset, "validation"))
+    assert ranker.user_degrees.sum().item() == len(both) > len(read_interactions(dataset, "train"))
+    assert trained.test == evaluate_ranking(ranker, read_interactions(dataset, "test"), both, name="test")

@@ -1,0 +1,110 @@
+"""Baselines of a graph model: what they rank on the same test part, and whether the result is ahead of them."""
+
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from engine.data.dataset import Dataset
+from engine.ranking.evaluation import UserFigures, evaluate_users, mean_interval
+from engine.ranking.interactions import read_interactions
+from engine.ranking.result import TrainedRanker
+from engine.ranking.storage import load_ranker
+from shunter.frozen import Frozen
+
+
+class RankedBaseline(Frozen):
+    """A baseline, and what it took to find it."""
+
+    model: TrainedRanker = Field(description="The best of its settings, under the name of its family.")
+    tried: int = Field(description="Settings that were tried.")
+    train_seconds: float = Field(description="Of all its trainings.")
+    joules: float | None = Field(description="Likewise; None where nothing can count them.")
+
+
+class RankingBaseline(Frozen):
+    """A baseline beside the result of the run."""
+
+    name: str
+    options: str = Field(description="Its options, in words.")
+    validation_ndcg20: float = Field(description="On the validation part, before that was learned from.")
+    ndcg20: float = Field(description="On the test part, as are the following.")
+    recall20: float
+    train_seconds: float
+    joules: float | None
+    gain: float = Field(description="NDCG@20 by which the result is ahead.")
+    gain_low: float = Field(description="Lower bound of it with 95 % confidence.")
+    gain_high: float
+    is_result: bool = Field(default=False, description="Whether it is the result itself.")
+
+    @property
+    def verdict(self) -> str:
+        """How the result compares with it, in one sentence."""
+        if self.is_result:
+            return f"The baseline {self.name} is the result: nothing ranks the validation part better."
+        by = f"{self.gain:+.4f} NDCG@20, {self.gain_low:+.4f} to {self.gain_high:+.4f} with 95 % confidence"
+        if self.gain_low > 0:
+            return f"The result beats the baseline {self.name}, by {by}."
+        if self.gain_high < 0:
+            return f"The baseline {self.name} is ahead of the result, which gains {by}."
+        return f"The result is level with the baseline {self.name}: it gains {by}."
+
+
+def figures_on_test(dataset: Dataset, trained: TrainedRanker) -> UserFigures:
+    """What a stored model ranks for each user of the test part, of what they saw in neither other part."""
+    seen = read_interactions(dataset, "train").union(read_interactions(dataset, "validation"))
+    ranker = load_ranker(trained.directory).ranker
+    return evaluate_users(ranker, read_interactions(dataset, "test"), seen, name="test")
+
+
+def compare_rankings(
+    dataset: Dataset, baselines: Sequence[RankedBaseline], result: TrainedRanker, figures: UserFigures
+) -> tuple[RankingBaseline, ...]:
+    """Set each baseline beside the result, user by user; nothing is chosen by it.
+
+    Args:
+        dataset: The data that all were trained on.
+        baselines: The baselines.
+        result: The model of the run.
+        figures: What it ranks on the test part.
+
+    Raises:
+        CheckpointError: A file of a model is damaged.
+    """
+    found = []
+    for baseline in baselines:
+        model = baseline.model
+        gains = figures.ndcg20 - figures_on_test(dataset, model).ndcg20
+        low, high = mean_interval(gains)
+        found.append(
+            RankingBaseline(
+                name=model.spec.family,
+                options=model.spec.in_words(),
+                validation_ndcg20=model.validation.ndcg20,
+                ndcg20=model.test.ndcg20,
+                recall20=model.test.recall20,
+                train_seconds=baseline.train_seconds,
+                joules=baseline.joules,
+                gain=float(gains.mean()),
+                gain_low=low,
+                gain_high=high,
+                is_result=model.directory == result.directory,
+            )
+        )
+    return tuple(found)
+
+
+def ranking_baseline_metrics(baselines: Sequence[RankingBaseline]) -> dict[str, float]:
+    """What MLflow shows of them: `baseline.*`."""
+    values: dict[str, float | None] = {}
+    for one in baselines:
+        values |= {
+            f"baseline.{one.name}.ndcg20": one.validation_ndcg20,
+            f"baseline.{one.name}.test.ndcg20": one.ndcg20,
+            f"baseline.{one.name}.test.recall20": one.recall20,
+            f"baseline.{one.name}.train_seconds": one.train_seconds,
+            f"baseline.{one.name}.joules": one.joules,
+            f"baseline.{one.name}.gain": one.gain,
+            f"baseline.{one.name}.gain_low": one.gain_low,
+            f"baseline.{one.name}.gain_high": one.gain_high,
+        }
+    return {name: value for name, value in values.items() if value is not None}

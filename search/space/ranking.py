@@ -1,0 +1,66 @@
+"""What is searched of a graph model: the options that stand beside its family, and what it is learned with."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from engine.fixed import Fixed
+from engine.ranking.config import RankingHyperparameters
+from models.graph import MODELS, GraphSpec, graph_spec
+from models.graph.spec import Range, Searched
+from search.protocol import Parameters
+from search.space.settings import Parameter
+
+if TYPE_CHECKING:
+    from optuna import Trial
+
+
+@dataclass(frozen=True)
+class RankingSpace:
+    """The settings of a graph model that may be tried.
+
+    Attributes:
+        family: Name of the model.
+        fixed: What the user fixed, which is not searched.
+    """
+
+    family: str
+    fixed: Fixed = field(default_factory=Fixed)
+
+    @property
+    def searched(self) -> Searched:
+        """Every option with what is tried of it; what is solved is learned with nothing."""
+        rates = RankingHyperparameters.searched if self.family in MODELS else {}
+        own = {**type(graph_spec(self.family)).searched, **rates}
+        return {name: values for name, values in own.items() if name not in self._fixed}
+
+    @property
+    def _fixed(self) -> Mapping[str, object]:
+        return {**self.fixed.architecture, **self.fixed.learning}
+
+    def first(self) -> list[Parameters]:
+        """The points to try first: the defaults, which follow the literature, and those beside the family."""
+        spec, rates = graph_spec(self.family), RankingHyperparameters()
+        default = {name: getattr(spec if hasattr(spec, name) else rates, name) for name in self.searched}
+        found = [default]
+        for point in type(spec).points:
+            varied = {**default, **{name: value for name, value in point.items() if name in default}}
+            if varied not in found:
+                found.append(varied)
+        return found
+
+    def suggest(self, trial: "Trial") -> Parameters:
+        """Draw a point by an Optuna trial."""
+        return {name: _parameter(values).draw(trial, name) for name, values in self.searched.items()}
+
+    def build(self, point: Parameters) -> tuple[GraphSpec, RankingHyperparameters]:
+        """The architecture, and what it is learned with, at a point."""
+        rates = RankingHyperparameters().to_dict()
+        own = {name: value for name, value in point.items() if name not in rates}
+        learning = {name: value for name, value in point.items() if name in rates}
+        spec = graph_spec(self.family, **{**own, **self.fixed.architecture})
+        return spec, RankingHyperparameters(**{**learning, **self.fixed.learning})
+
+
+def _parameter(values: Range | tuple[float, ...]) -> Parameter:
+    return Parameter.rate((values.low, values.high)) if isinstance(values, Range) else Parameter.choice(values)

@@ -1,0 +1,61 @@
+"""The card of a graph model, with its baselines: beside the run, and as figures in MLflow."""
+
+from collections.abc import Sequence
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from engine.data.dataset import Dataset
+from engine.ranking.result import TrainedRanker
+from engine.ranking.trainer import RankingData
+from reporting.card.ranking import ranking_card
+from reporting.card.ranking_baselines import (
+    RankedBaseline,
+    RankingBaseline,
+    compare_rankings,
+    figures_on_test,
+    ranking_baseline_metrics,
+)
+from tracking.ranking import popularity_metrics, ranking_metrics
+from tracking.registry.card import log_texts
+from tracking.runs import open_run
+
+CARD = "model_card/model_card.md"
+
+
+@task(name="card", cache_policy=NO_CACHE)
+def write_ranking_card(
+    parent_run_id: str,
+    dataset: Dataset,
+    result: TrainedRanker,
+    *,
+    baselines: Sequence[RankedBaseline] = (),
+    reason: str = "",
+    learned_validation: bool = False,
+) -> tuple[RankingBaseline, ...]:
+    """Compare the result with its baselines, and keep figures, verdicts and card with the run.
+
+    Args:
+        parent_run_id: Run that shows them.
+        dataset: The data.
+        result: What is registered.
+        baselines: What it was compared with.
+        reason: Why it was kept, in one sentence.
+        learned_validation: Whether the result has learned from the validation part too.
+    """
+    figures = figures_on_test(dataset, result)
+    compared = compare_rankings(dataset, baselines, result, figures)
+    run = open_run(parent_run_id)
+    run.log_metrics(
+        {
+            **popularity_metrics(result.popularity),
+            **ranking_baseline_metrics(compared),
+            **ranking_metrics(result.validation),
+            **ranking_metrics(result.test, "test"),
+        }
+    )
+    run.set_tags({**{f"baseline.{one.name}.verdict": one.verdict for one in compared}, "ranking.reason": reason})
+    graph = RankingData.of(dataset, learn_validation=learned_validation).graph
+    card = ranking_card(result, dataset, graph, figures, baselines=compared, reason=reason)
+    log_texts(parent_run_id, {CARD: card})
+    return compared

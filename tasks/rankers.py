@@ -1,0 +1,197 @@
+"""Settings of a graph model, tried one after another; each is trained as any model is, so that it can be gone on with.
+
+What an interrupted run has trained lies in its folders: begun again, the search proposes the same points and finds them
+done (`search.ranking`).
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from engine.config import Schedule
+from engine.execution import execution_of
+from engine.fixed import read_fixed
+from engine.job import TrainingJob
+from engine.ranking.interactions import read_graph
+from engine.ranking.result import TrainedRanker
+from engine.ranking.solver import check_solvable
+from models.graph import SOLVED
+from planner.predict.observe import expect
+from reporting.card.ranking_baselines import RankedBaseline
+from search.ranking import RankingSearch
+from search.space.ranking import RankingSpace
+from shunter.errors import TooLargeError, TrainingError
+from shunter.requests import baselines_of
+from tasks.run_context import RunContext
+from tasks.train import train_member
+from tracking.convention import RunKind
+
+log = logging.getLogger(__name__)
+
+WHOLE = "-whole"  # ends the name of what has learned from the validation part too
+PATIENCE = 3  # epochs without a better NDCG@20 on validation
+
+
+@dataclass
+class Tried:
+    """What came of the settings of one family.
+
+    Attributes:
+        trained: Those that came to a result.
+        stopped_because: What ended the search before all were made; None if nothing did.
+    """
+
+    trained: list[TrainedRanker] = field(default_factory=list)
+    stopped_because: str | None = None
+
+    @property
+    def best(self) -> TrainedRanker:
+        """The one that ranks the validation part best."""
+        return best_of(self.trained)
+
+
+def best_of(trained: list[TrainedRanker]) -> TrainedRanker:
+    """The one that ranks the validation part best; of equals the first."""
+    return max(trained, key=lambda one: one.validation.ndcg20)
+
+
+def try_settings(run: RunContext) -> Tried:
+    """The search of the model that was asked for, within its trials, minutes and kilowatt hours."""
+    request = run.request
+    space = RankingSpace(request.model, read_fixed(request.model, request.architecture.set))
+    options, started = request.search, time.monotonic()
+
+    def ended(tried: Tried) -> str | None:
+        seconds, minutes = time.monotonic() - started, options.search_minutes
+        if minutes is not None and seconds >= 60 * minutes:
+            return f"The search's {minutes:g} minutes are used up."
+        joules = sum(one.energy.joules or 0.0 for one in tried.trained)
+        if options.search_kwh is not None and joules >= 3.6e6 * options.search_kwh:
+            return f"The search's {options.search_kwh:g} kWh are used up."
+        return run.should_stop()
+
+    return _try(run, space, options.most_trials, kind="trial", name="trial", ended=ended)
+
+
+def train_rankers(run: RunContext) -> list[RankedBaseline]:
+    """The baselines: of each family the points that are tried first, of which the best is kept.
+
+    What does not fit into memory, or into the limits of the run, is left out.
+    """
+    found = []
+    for family in baselines_of(run.request):
+        if family == run.request.model or run.should_stop():
+            continue
+        space = RankingSpace(family)
+        spec = space.build(space.first()[0])[0]
+        try:
+            check_solvable(spec, read_graph(run.dataset), torch.device("cpu"))
+        except TooLargeError as error:
+            log.warning("The baseline %s is left out: %s", family, error)
+            continue
+        points = len(space.first())
+        tried = _try(run, space, points, kind="baseline", name=family, ended=lambda _: run.should_stop())
+        kept = learn_again(run, tried.best, kind="baseline", name=family)
+        trained = [*tried.trained, kept] if kept is not tried.best else tried.trained
+        joules = [one.energy.joules for one in trained if one.energy.joules is not None]
+        found.append(
+            RankedBaseline(
+                model=kept,
+                tried=len(tried.trained),
+                train_seconds=sum(one.train_seconds for one in trained),
+                joules=sum(joules) if len(joules) == len(trained) else None,
+            )
+        )
+    return found
+
+
+def learn_again(run: RunContext, chosen: TrainedRanker, *, kind: RunKind, name: str) -> TrainedRanker:
+    """The same setting, learned from the training and validation parts together for as many epochs as were best.
+
+    Nothing is left to choose, and what users did last counts too. Where a limit is used up already, or ends it, what
+    was chosen stays as it is.
+    """
+    if run.should_stop():
+        return chosen
+    schedule = replace(chosen.schedule, max_epochs=chosen.best_epoch, patience=chosen.best_epoch)
+    again = _train(run, chosen.spec, chosen.hyperparameters, schedule, kind=kind, name=f"{name}{WHOLE}", whole=True)
+    if again.stopped_because.startswith("budget"):
+        return chosen
+    return again.model_copy(update={"validation": chosen.validation})
+
+
+def _try(
+    run: RunContext,
+    space: RankingSpace,
+    trials: int | None,
+    *,
+    kind: RunKind,
+    name: str,
+    ended: Callable[[Tried], str | None],
+) -> Tried:
+    """Train points until there are enough, or something ends the search; the first is trained in any case."""
+    request = run.request
+    fixed = space.fixed.patience
+    schedule = Schedule(max_epochs=request.training.max_epochs, patience=fixed or PATIENCE, seed=request.seed)
+    search, tried = RankingSearch(space, trials, seed=request.seed), Tried()
+    failure: Exception | None = None
+    for number in range(trials or 10**6):
+        tried.stopped_because = ended(tried) if tried.trained else None
+        point = None if tried.stopped_because else search.ask()
+        if point is None:
+            break
+        spec, rates = space.build(point)
+        qualities: list[float] = []
+
+        def note(report: Any, qualities: list[float] = qualities) -> None:
+            qualities.append(report.validation.ndcg20)
+
+        def stop(qualities: list[float] = qualities) -> str | None:
+            return "others were better by this epoch" if search.is_beaten(qualities) else ended(tried)
+
+        try:
+            trained = _train(
+                run, spec, rates, schedule, kind=kind, name=f"{name}-{number}", watch=note, should_stop=stop
+            )
+        except (TrainingError, TooLargeError) as error:
+            failure = error
+            search.tell([0.0])
+            continue
+        search.tell([report.validation.ndcg20 for report in trained.history])
+        tried.trained.append(trained)
+    if not tried.trained:
+        raise failure or TrainingError("No setting was tried: raise the limits.")
+    return tried
+
+
+def _train(
+    run: RunContext,
+    spec: Any,
+    rates: Any,
+    schedule: Schedule,
+    *,
+    kind: RunKind,
+    name: str,
+    whole: bool = False,
+    watch: Callable[[Any], None] | None = None,
+    should_stop: Callable[[], str | None] | None = None,
+) -> TrainedRanker:
+    placement = run.decision.placement
+    job = TrainingJob(run.dataset, spec, rates, execution_of(placement), schedule, learn_validation=whole)
+    profile = next(profile for profile in run.profiles if profile.accelerator.name == placement.accelerator)
+    has_steps = spec.family not in SOLVED
+    return train_member(
+        job,
+        placement,
+        run.directory / "rankers" / name,
+        name=name,
+        parent_run_id=run.run_id,
+        run_kind=kind,
+        should_stop=should_stop or run.should_stop,
+        expected=expect(run.dataset, spec, placement, profile, run.decision.observations) if has_steps else None,
+        watch=watch,
+    )

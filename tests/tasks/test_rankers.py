@@ -1,0 +1,134 @@
+"""Baselines and settings of a graph model: tried, the best chosen by validation alone, learned again, gone on with."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from engine.data.dataset import Dataset
+from engine.ranking import solver
+from engine.ranking.interactions import read_interactions
+from engine.ranking.result import TrainedRanker
+from engine.ranking.storage import load_ranker
+from hardware.types import Placement
+from reporting.card.ranking_baselines import compare_rankings, figures_on_test, ranking_baseline_metrics
+from shunter.requests import TrainRequest
+from tasks import rankers
+from tasks.rankers import best_of, learn_again, train_rankers, try_settings
+from tasks.train import train_to_the_end
+from tests.engine.ranking.data import write_clicks
+
+PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    return write_clicks(tmp_path / "clicks")
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of what is trained, without Prefect and MLflow."""
+    names: list[str] = []
+
+    def train(job: Any, placement: Placement, directory: Path, **options: Any) -> TrainedRanker:
+        names.append(options["name"])
+        kept = ("name", "should_stop", "watch")
+        return train_to_the_end(job, placement, directory, **{name: options[name] for name in kept})
+
+    monkeypatch.setattr(rankers, "train_member", train)
+    monkeypatch.setattr(rankers, "expect", lambda *_: None)
+    return names
+
+
+def run_of(dataset: Dataset, folder: Path, *, exhausted: str | None = None, **options: Any) -> Any:
+    return SimpleNamespace(
+        request=TrainRequest(max_epochs=2, **{"model": "ials", **options}),
+        dataset=dataset,
+        profiles=[SimpleNamespace(accelerator=SimpleNamespace(name="cpu"))],
+        decision=SimpleNamespace(placement=PLACEMENT, observations=()),
+        directory=folder / "run",
+        run_id=None,
+        should_stop=lambda: exhausted,
+    )
+
+
+def test_each_baseline_is_the_best_of_its_settings_and_learned_again(
+    dataset: Dataset, trained: list[str], tmp_path: Path
+) -> None:
+    found = train_rankers(run_of(dataset, tmp_path))
+    assert [one.model.spec.family for one in found] == ["popularity", "itemknn", "ease"]  # the model's own is left out
+    assert trained[-4:] == ["ease-0", "ease-1", "ease-2", "ease-whole"]
+    ease = found[-1]
+    assert ease.tried == 3
+    both = read_interactions(dataset, "train").union(read_interactions(dataset, "validation"))
+    assert load_ranker(ease.model.directory).ranker.user_degrees.sum().item() == len(both)
+    assert ease.model.validation.users > 0  # of the setting as it was chosen
+    assert found[0].model.validation.ndcg20 < ease.model.validation.ndcg20
+
+
+def test_baselines_that_are_not_asked_for_are_left_out(dataset: Dataset, trained: list[str], tmp_path: Path) -> None:
+    assert train_rankers(run_of(dataset, tmp_path, baselines="none")) == []
+    (one,) = train_rankers(run_of(dataset, tmp_path, baselines="popularity"))
+    assert one.model.spec.family == "popularity"
+
+
+def test_a_baseline_that_does_not_fit_into_memory_is_left_out(
+    dataset: Dataset, trained: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog
+) -> None:
+    monkeypatch.setattr(solver, "available_memory_bytes", lambda device: 14_000)
+    assert train_rankers(run_of(dataset, tmp_path, baselines="ease")) == []
+    assert "ease is left out" in caplog.text
+
+
+def test_settings_are_tried_and_the_best_by_validation_is_kept(
+    dataset: Dataset, trained: list[str], tmp_path: Path
+) -> None:
+    run = run_of(dataset, tmp_path, model="ease", trials=5)
+    tried = try_settings(run)
+    assert trained == [f"trial-{number}" for number in range(5)]
+    assert len({one.spec for one in tried.trained}) == 5
+    assert tried.best.validation.ndcg20 == max(one.validation.ndcg20 for one in tried.trained)
+    assert best_of([tried.trained[0], *tried.trained]) is best_of(tried.trained)
+    again = try_settings(run)  # as after an interruption
+    assert again.trained == tried.trained
+
+
+def test_a_limit_that_is_used_up_leaves_the_first_setting_as_it_is(
+    dataset: Dataset, trained: list[str], tmp_path: Path
+) -> None:
+    run = run_of(dataset, tmp_path, model="ease", exhausted="The time limit is used up.")
+    tried = try_settings(run)
+    assert trained == ["trial-0"]
+    assert tried.stopped_because == "The time limit is used up."
+    assert learn_again(run, tried.best, kind="member", name="ranker") is tried.best
+    assert train_rankers(run) == []
+
+
+def test_a_trained_model_goes_on_for_as_many_epochs_as_were_best(
+    dataset: Dataset, trained: list[str], tmp_path: Path
+) -> None:
+    run = run_of(dataset, tmp_path, model="lightgcn", trials=1, set=["embedding_dim=8"])
+    best = try_settings(run).best
+    again = learn_again(run, best, kind="member", name="ranker")
+    assert (len(again.history), again.validation) == (best.best_epoch, best.validation)
+    assert again.directory.name == "ranker-whole"
+
+
+def test_baselines_are_compared_user_by_user_on_the_same_test_part(
+    dataset: Dataset, trained: list[str], tmp_path: Path
+) -> None:
+    baselines = train_rankers(run_of(dataset, tmp_path))
+    result = baselines[-1].model
+    compared = compare_rankings(dataset, baselines, result, figures_on_test(dataset, result))
+    by_name = {one.name: one for one in compared}
+    assert by_name["ease"].is_result
+    assert by_name["ease"].gain == 0.0
+    popularity = by_name["popularity"]
+    assert popularity.gain == pytest.approx(result.test.ndcg20 - popularity.ndcg20)
+    assert 0 < popularity.gain_low < popularity.gain < popularity.gain_high
+    assert popularity.verdict.startswith("The result beats the baseline popularity")
+    metrics = ranking_baseline_metrics(compared)
+    assert metrics["baseline.ease.test.ndcg20"] == result.test.ndcg20
+    assert metrics["baseline.itemknn.train_seconds"] == baselines[1].train_seconds
