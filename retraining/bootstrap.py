@@ -1,8 +1,11 @@
 """Whether a challenger is better than the champion by more than a margin: a paired bootstrap over the same rows."""
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.metrics import binary_entropy
 from shunter.errors import DataError, TrainingError
 from shunter.frozen import Frozen
 
@@ -35,6 +38,15 @@ class Judgement(Frozen):
     needed: float
     confidence: float
     is_better: bool
+
+    def champion_ne(self, base_rate: float) -> float:
+        """Normalised entropy of the champion; from 1 on it is no better than always predicting the base rate.
+
+        Args:
+            base_rate: Share of positives among the rows.
+        """
+        entropy = binary_entropy(base_rate)
+        return self.champion_logloss / entropy if entropy else math.inf
 
     def explain(self) -> str:
         """Why, in one sentence."""

@@ -140,7 +140,10 @@ def _contest(tonight: Tonight, champion: Champion, days: Sequence[date]) -> tupl
         metrics=_figures(trained, judgement),
         tags=version_tags(learned, origin.hyperparameters),
     )
-    reason = f"Version {registered.version} replaces version {champion.version.version}: {judgement.explain()}"
+    overtaken = "" if judgement.is_better else " The champion was no better than the base rate of the day any more."
+    reason = (
+        f"Version {registered.version} replaces version {champion.version.version}: {judgement.explain()}{overtaken}"
+    )
     version = _note(tonight, registered, tonight.run_id, reason)
     night = tonight.ends("promoted", reason, registered.version, judgement=judgement, registered=registered.version)
     return night, Champion(version, files, frozenset(learned)), dataset
@@ -151,7 +154,7 @@ def _obstacle(
 ) -> str | None:
     """Why the challenger does not take the champion's place, in one sentence; None where it does."""
     number, limits = champion.version.version, tonight.request.limits
-    if not judgement.is_better:
+    if not judgement.is_better and not _has_overtaken(tonight, judgement, trained, dataset):
         return f"Version {number} stays the champion: {judgement.explain()}"
     if misses(limits, trained.validation.auc):
         return (
@@ -172,6 +175,18 @@ def _obstacle(
             f"({'none' if now is None else f'version {now.version}'}), which stays."
         )
     return None
+
+
+def _has_overtaken(tonight: Tonight, judgement: Judgement, trained: TrainedModel, dataset: Dataset) -> bool:
+    """Whether the champion is no better than the base rate of the day any more, while the challenger is.
+
+    After a drift the saving may be too small, or too unsure, for the margin; but nothing speaks for a champion that a
+    constant beats.
+    """
+    if judgement.saving <= 0 or judgement.champion_ne(dataset.splits["test"].base_rate) < 1:
+        return False
+    execution = execution_of(trained.placement)
+    return doubt_of(quality_of_files(trained.directory, dataset, execution, seed=tonight.request.seed)) is None
 
 
 def _doubt(tonight: Tonight, trained: TrainedModel, dataset: Dataset) -> str | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from search.result import TuneResult
 from search.study.address import FILE
+from tasks.share_progress import share_progress
 from tasks.story import tell
 from tasks.tune.front_report import publish_front
 from tracking.reports import log_files
@@ -20,7 +21,7 @@ KEY = "tune"
 
 @contextlib.contextmanager
 def trial_progress() -> Iterator["Callable[[Progress], None] | None"]:
-    """A progress bar among the artifacts of the running flow; None outside of a flow."""
+    """A bar in the running flow and on a terminal, and a line of the log for each trial; None outside of a flow."""
     from prefect.artifacts import create_progress_artifact, update_progress_artifact
     from prefect.runtime import flow_run
 
@@ -32,13 +33,16 @@ def trial_progress() -> Iterator["Callable[[Progress], None] | None"]:
     def on_trial(progress: "Progress") -> None:
         tell(progress.last)
         best = "" if progress.best is None else f", best on validation {progress.best}"
+        words = f"{progress.done}{_of(progress.trials)} trials{best}"
+        move(progress.share, words)
         update_progress_artifact(
             artifact,  # pyright: ignore[reportArgumentType] - typed as a coroutine too, which it is only in async code
             progress=100.0 * progress.share,
-            description=f"{progress.done}{_of(progress.trials)} trials{best}.",
+            description=f"{words}.",
         )
 
-    yield on_trial
+    with share_progress("tune") as move:
+        yield on_trial
 
 
 def _of(trials: int | None) -> str:

@@ -68,3 +68,12 @@ def test_log_losses_are_those_of_the_definition_without_overflow() -> None:
     labels, logits = np.array([0, 1, 1, 0]), np.array([0.3, -2.0, 800.0, 800.0])
     expected = [-np.log(1 - expit(0.3)), -np.log(expit(-2.0)), 0.0, 800.0]
     np.testing.assert_allclose(log_losses(labels, logits), expected, atol=1e-12)
+
+
+def test_a_champion_that_predicts_the_base_rate_has_an_entropy_of_one() -> None:
+    labels = (np.arange(1_000) < 300).astype(float)
+    constant = log_losses(labels, np.full(1_000, np.log(0.3 / 0.7)))
+    judgement = judge(constant, 0.9 * constant, margin=0.0, confidence=0.95, seed=0)
+    assert judgement.champion_ne(0.3) == pytest.approx(1.0)
+    assert judgement.champion_ne(0.5) < 1
+    assert judgement.champion_ne(0.0) == float("inf")

@@ -1,0 +1,55 @@
+"""When a champion that a constant beats makes room, though the challenger's saving is too unsure for the margin."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reporting.card.figures import QualityFigure, TaskQuality
+from retraining.bootstrap import Judgement, judge, log_losses
+from tasks import challenger
+from tests.tracking.test_convention import PLACEMENT
+
+LABELS = (np.arange(400) < 120).astype(float)
+DATASET: Any = SimpleNamespace(splits={"test": SimpleNamespace(base_rate=0.3)})
+TONIGHT: Any = SimpleNamespace(request=SimpleNamespace(seed=0))
+TRAINED: Any = SimpleNamespace(placement=PLACEMENT, directory=None)
+
+
+def judgement(champion_logit: float, challenger_logit: float) -> Judgement:
+    """Of two constants, with a margin that neither reaches."""
+    champion, challenger = (log_losses(LABELS, np.full(400, logit)) for logit in (champion_logit, challenger_logit))
+    return judge(champion, challenger, margin=0.9, confidence=0.95, seed=0)
+
+
+def quality(low: float, high: float) -> tuple[TaskQuality, ...]:
+    ne = QualityFigure(task="", name="ne", value=(low + high) / 2, low=low, high=high)
+    return (TaskQuality(task="", figures=(ne,), reliability=(), calibration_error=0.0, rows=400, positives=120),)
+
+
+@pytest.mark.parametrize(
+    ("champion_logit", "challenger_logit", "challenger_ne", "expected"),
+    [
+        (1.0, -0.85, (0.9, 0.99), True),
+        (1.0, -0.85, (0.9, 1.01), False),  # the challenger may be no better than the base rate either
+        (1.0, 1.5, (0.9, 0.99), False),  # and this one is worse
+    ],
+)
+def test_a_champion_beaten_by_the_base_rate_makes_room(
+    monkeypatch: pytest.MonkeyPatch,
+    champion_logit: float,
+    challenger_logit: float,
+    challenger_ne: tuple[float, float],
+    expected: bool,
+) -> None:
+    monkeypatch.setattr(challenger, "quality_of_files", lambda *_, **__: quality(*challenger_ne))
+    found = judgement(champion_logit, challenger_logit)
+    assert not found.is_better
+    assert challenger._has_overtaken(TONIGHT, found, TRAINED, DATASET) is expected
+
+
+def test_a_champion_that_beats_the_base_rate_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(challenger, "quality_of_files", lambda *_, **__: quality(0.8, 0.9))
+    useful = judgement(1.0, -0.85).model_copy(update={"champion_logloss": 0.6})
+    assert not challenger._has_overtaken(TONIGHT, useful, TRAINED, DATASET)
