@@ -1,7 +1,7 @@
 """Where a process and all that it has started take connections, and which of these addresses others reach."""
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 import psutil
@@ -15,11 +15,25 @@ def listening(process: psutil.Process) -> set[str]:
 def listening_sockets(process: psutil.Process) -> set[tuple[str, int]]:
     """Address and port of each."""
     found = set()
-    for each in [process, *process.children(recursive=True)]:
+    for each in [process, *_descendants(process)]:
         with suppress(psutil.NoSuchProcess):
             sockets = each.net_connections("inet")
             found |= {(at.laddr.ip, at.laddr.port) for at in sockets if at.status == psutil.CONN_LISTEN}
     return found
+
+
+def started_with(words: str, by: psutil.Process) -> Iterator[psutil.Process]:
+    """What a process has started whose command has these words; one that ends while it is looked at is passed over."""
+    for process in _descendants(by):
+        with suppress(psutil.NoSuchProcess):
+            if words in " ".join(process.cmdline()):
+                yield process
+
+
+def _descendants(process: psutil.Process) -> list[psutil.Process]:
+    with suppress(psutil.NoSuchProcess):
+        return process.children(recursive=True)
+    return []
 
 
 def public(addresses: Iterable[str]) -> set[str]:

@@ -22,7 +22,7 @@ from hardware.types import Placement
 from models.registry import model_spec
 from shunter.errors import RequestError
 from tests.engine.synthetic import write_dataset
-from tests.listeners import listening, public
+from tests.listeners import listening, public, started_with
 
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=128)
 RATES = Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate=0.1)
@@ -189,9 +189,8 @@ def test_nobody_listens_to_other_machines(
     addresses: set[str] = set()
 
     def look(report: EpochReport) -> None:
-        for process in psutil.Process().children(recursive=True):
-            if "engine.executors" in " ".join(process.cmdline()):
-                addresses.update(listening(process))
+        for process in started_with("engine.executors", by=psutil.Process()):
+            addresses.update(listening(process))
 
     executor.figures(job_of(dataset), Hooks(on_epoch=look))
     assert not public(addresses)
