@@ -102,18 +102,18 @@ def test_a_search_tries_what_all_families_learn_with() -> None:
     assert without_layers.defaults() == [without_layers.default()]
 
 
-def test_the_streams_of_finalmlp_are_gated_by_who_and_what_where_the_schema_says_which_these_are() -> None:
+def test_the_streams_of_finalmlp_may_be_gated_by_who_and_what_where_the_schema_says_which_these_are() -> None:
     fields = ("7", "shown")
     features = Features(dense=(), categorical=tuple(CategoricalFeature(name=name, rows=10) for name in fields))
     dataset = replace(dataset_of(20_000), features=features, user="7", item="shown")
     space = SearchSpace.for_dataset(dataset, "finalmlp")
 
-    plain, held_back = (space.build(point)[0] for point in space.defaults())
-
-    assert (plain.first_gate, plain.second_gate) == ((), ())  # type: ignore[attr-defined]
-    assert (held_back.first_gate, held_back.second_gate) == (("7",), ("shown",))  # type: ignore[attr-defined]
+    plain, _ = space.build(space.default())
+    assert (plain.first_gate, space.factors()["second_gate"]) == ((), ("shown", ""))  # type: ignore[attr-defined]
+    gated, _ = space.build({**space.default(), "first_gate": "7", "second_gate": "shown"})
+    assert (gated.first_gate, gated.second_gate) == (("7",), ("shown",))  # type: ignore[attr-defined]
     with torch.device("meta"):
-        build_layers(held_back, features)
+        build_layers(gated, features)
     assert "first_gate" not in SearchSpace.for_dataset(dataset, "dcnv2").factors()
     assert "first_gate" not in SearchSpace.for_dataset(replace(dataset, item=None), AUTO).factors()
     fixed = SearchSpace.for_dataset(dataset, "finalmlp", fixed=Fixed(architecture={"first_gate": ("shown",)}))
