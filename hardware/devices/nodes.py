@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 # A node that has to start a Python process first answers in seconds, a dead one never.
 ANSWER_SECONDS = 120.0
 CONNECT_SECONDS = 10.0
+STARTS_ONE = {"", "local"}  # addresses at which Ray starts a cluster of its own
 
 
 class ClusterNode(Frozen):
@@ -88,7 +89,12 @@ def cluster_nodes(address: str, resource: str | None = None) -> list[ClusterNode
 
 
 def _check_answers(address: str) -> None:
-    """Knock at the door first: where nobody is, Ray tries for minutes."""
+    """Knock at the door first: where nobody is, Ray tries for minutes, or starts a cluster that anybody may reach."""
+    if address.strip() in STARTS_ONE:
+        raise HardwareError(
+            f"The Ray cluster {address!r} is none that runs, and Shunter starts none, for it would listen on every "
+            "network: leave out --cluster to train on this machine, or give the address that `ray start --head` prints."
+        )
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not port.isdigit():
         return

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from hardware.devices.discovery import local_accelerators
-from hardware.devices.nodes import cluster_nodes
+from hardware.devices.nodes import cluster_nodes, connected
 from shunter.errors import HardwareError
 
 pytestmark = pytest.mark.slow
@@ -39,3 +39,15 @@ def test_every_node_tells_what_it_has(cluster: str) -> None:
 def test_where_no_cluster_answers_the_error_says_what_to_do() -> None:
     with pytest.raises(HardwareError, match=r"No Ray cluster answers at 127.0.0.1:1 .*ray start --head"):
         cluster_nodes("127.0.0.1:1")
+
+
+@pytest.mark.parametrize("address", ["local", ""])
+def test_no_ray_that_others_could_reach_is_started(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    def start(**_: object) -> None:
+        raise AssertionError("Ray was started")
+
+    monkeypatch.setattr(ray, "init", start)
+    with pytest.raises(HardwareError, match="starts none"), connected(address):
+        pass
