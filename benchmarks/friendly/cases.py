@@ -417,7 +417,7 @@ def models() -> Iterator[Case]:
     yield Case("predict model log.csv", "could run code", {"model/MLmodel": "flavors: {sklearn: {}}"})
     yield Case("predict model log.csv", "cannot be read and could run code", {"model/MLmodel": "a: b: c"})
     yield Case("rollback", "There is no champion of a registered model 'shunter': train and register one first")
-    yield Case("rollback --model shop --to 3", "There is no champion of a registered model 'shop'")
+    yield Case("rollback --model shop --to 3", "There is no registered model 'shop'")
     yield Case("report", "no run")
     yield Case("report zzz", "no run")
 
