@@ -8,11 +8,9 @@ import typer
 from flows.command.environment import ensure_home
 from flows.command.options import option_name, requested, with_options
 from flows.command.start import start
-from flows.command.terminal import console, one_sentence_errors, print_json, print_line, report_undelivered
+from flows.command.terminal import AGAIN, console, one_sentence_errors, print_json, print_line, report_undelivered
 from shunter.process_age import process_age_seconds
 from shunter.requests import LOCAL_OFFERS, NightlyRequest, ProfileRequest, SelectRequest, TrainRequest
-
-AGAIN = "Interrupted: run the same command again to resume where it stopped."
 
 
 def switch(name: str, option: str, description: str) -> inspect.Parameter:

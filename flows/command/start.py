@@ -1,13 +1,21 @@
 """The one place where a command starts a flow."""
 
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from flows.command.environment import check_packages, ensure_home
 from flows.command.passwords import protect_temporary_server
 from flows.command.server_watch import ServerWatch
 from flows.command.temporary_server import server_starting
+from flows.command.terminal import AGAIN, INTERRUPTED
 from shunter.errors import ShunterError, first_line
 from shunter.process_age import process_of_one_run
 from shunter.requests import JobRequest, NightlyRequest, ProfileRequest, Request
@@ -31,13 +39,16 @@ def start(flow: str, request: Request, **parameters: Any) -> Any:
         ShunterError: The model or a file is unknown, the home cannot be written, the packages are not those of this
             project, or Prefect's server went away and did not come back while the flow needed it.
     """
-    check_packages()
-    ensure_home()
-    protect_temporary_server()
-    with server_starting() as server:
-        _check(request)
-        module, _, name = flow.partition(":")
-        function = getattr(import_module(module), name)
+    with _ended_at_once() as before_the_end:
+        check_packages()
+        ensure_home()
+        protect_temporary_server()
+        with server_starting() as server:
+            if server is not None:
+                before_the_end.append(server.stop)
+            _check(request)
+            module, _, name = flow.partition(":")
+            function = getattr(import_module(module), name)
 
     from httpx import TransportError
     from prefect.exceptions import TerminationSignal
@@ -56,6 +67,38 @@ def start(flow: str, request: Request, **parameters: Any) -> Any:
                     f"Prefect's server went away in the middle ({first_line(error)}): give the same command again, it "
                     "goes on."
                 ) from error
+
+
+@contextmanager
+def _ended_at_once() -> Iterator[list[Callable[[], None]]]:
+    """Let Ctrl-C and SIGTERM end the process within the block, where there is nothing to save yet.
+
+    Raised amid an import, KeyboardInterrupt may get lost in a callback of the import system and leave its lock taken:
+    the command would go on, and hang as soon as another thread imports something.
+
+    Yields:
+        What is called before the end; to be added to.
+    """
+    before_the_end: list[Callable[[], None]] = []
+
+    def end(number: int, frame: FrameType | None) -> None:
+        os.write(sys.stderr.fileno(), f"{AGAIN}\n".encode())
+        for action in before_the_end:
+            action()
+        os._exit(INTERRUPTED)
+
+    if threading.current_thread() is not threading.main_thread():  # which alone takes signals
+        yield before_the_end
+        return
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number, handler in handlers.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, end)
+    try:
+        yield before_the_end
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def _check(request: Request) -> None:

@@ -12,6 +12,7 @@ from rich.console import Console
 from shunter.errors import ShunterError
 from shunter.secrets import without_secrets
 
+AGAIN = "Interrupted: run the same command again to resume where it stopped."
 INTERRUPTED = 130  # what a shell reports for Ctrl-C
 BROKEN_PIPE = 141  # and for a reader that went away
 

@@ -10,6 +10,7 @@ from search.methods.dnas import Dnas
 from search.methods.samplers import Sampled, random_sampler, tpe_sampler
 from search.protocol import SearchMethod
 from search.reinforce.build import controller_for
+from search.space.settings import SearchSpace
 from search.study.families import FamilyRace
 from shunter.errors import RequestError
 
@@ -34,7 +35,7 @@ METHODS: dict[str, Callable[[SearchContext], SearchMethod]] = {
 
 def race_of(name: str, context: SearchContext) -> FamilyRace | None:
     """The race of several families; none where another method proposes, or the past of like data names good points."""
-    if name != "tpe" or near(context.past):
+    if name != "tpe" or not isinstance(context.space, SearchSpace) or near(context.past):
         return None
     return FamilyRace.of(context.space, context.dataset.splits["train"].rows, context.schedule, context.trials)
 

@@ -36,7 +36,7 @@ class FamilyRace:
     passes: float
 
     @classmethod
-    def of(cls, space: object, rows: int, schedule: Schedule, trials: int | None) -> "FamilyRace | None":
+    def of(cls, space: SearchSpace, rows: int, schedule: Schedule, trials: int | None) -> "FamilyRace | None":
         """The race of a search; None where it would save nothing.
 
         Args:
@@ -45,7 +45,7 @@ class FamilyRace:
             schedule: Longest training, and where it is validated within the first pass.
             trials: Budget in trials; None sets none.
         """
-        if not isinstance(space, SearchSpace) or len(space.families) <= FINALISTS:
+        if len(space.families) <= FINALISTS:
             return None
         wanted = LEAST_SAMPLES / max(1, rows)
         passes = min((share for share in schedule.checks if share >= wanted), default=math.ceil(wanted))

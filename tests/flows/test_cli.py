@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -117,12 +118,14 @@ def test_the_version_and_a_short_help() -> None:
         assert "Usage: shunter" in done.stdout
 
 
+@pytest.mark.parametrize("seconds", [0.0, 0.7])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_who_ends_a_command_is_told_so_in_one_sentence(number: signal.Signals, tmp_path: Path) -> None:
+def test_who_ends_a_command_is_told_so_in_one_sentence(number: signal.Signals, seconds: float) -> None:
     program = [sys.executable, "-m", "flows.cli", "train", "--data", "synthetic:2000"]
     with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         process.stdout.readline()  # it has begun, and imports what it needs
+        time.sleep(seconds)
         process.send_signal(number)
         _, errors = process.communicate()
     assert process.returncode != 0

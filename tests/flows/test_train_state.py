@@ -27,9 +27,12 @@ def test_a_kill_while_the_page_of_a_run_is_written_leaves_the_run_to_go_on_with(
     recipe = SimpleNamespace(check=lambda *_: None, publish=publish)
     held = SimpleNamespace(of=lambda profiles: profiles)
     monkeypatch.setattr(flow, "recipe_of", lambda _: recipe)
+    monkeypatch.setattr(flow, "open_run", lambda _: SimpleNamespace(log_metrics=lambda _: None))
     monkeypatch.setattr(flow, "profile_hardware", lambda: [make_profile()])
     monkeypatch.setattr(flow, "hold", lambda *_, **__: nullcontext(held))
-    monkeypatch.setattr(flow, "_train_tracked", lambda *_, **__: SimpleNamespace(run_id="run"))
+    monkeypatch.setattr(
+        flow, "_train_tracked", lambda *_, **__: SimpleNamespace(run_id="run", model_copy=lambda **_: None)
+    )
     dataset = write_dataset(tmp_path / "data", rows=100)
     with pytest.raises(KeyboardInterrupt):
         flow.train_on(TrainRequest(), dataset, StepClock())

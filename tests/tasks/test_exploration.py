@@ -73,10 +73,11 @@ def test_a_run_goes_on_after_an_exploration_that_came_to_nothing(
             (state.directory / "tune").mkdir()
             raise error
         assert not (state.directory / "tune").exists()
-        return SimpleNamespace(run_id="run")
+        return SimpleNamespace(run_id="run", model_copy=lambda **_: None)
 
     recipe = SimpleNamespace(check=lambda *_: None, publish=lambda *_: None)
     monkeypatch.setattr(flow, "recipe_of", lambda _: recipe)
+    monkeypatch.setattr(flow, "open_run", lambda _: SimpleNamespace(log_metrics=lambda _: None))
     monkeypatch.setattr(flow, "profile_hardware", lambda: [make_profile()])
     monkeypatch.setattr(flow, "_train_held", train)
     flow.train_on(TrainRequest(), write_dataset(tmp_path / "data", rows=100), StepClock())

@@ -14,12 +14,13 @@ import tasks.baselines
 from engine.config import Execution
 from engine.data.dataset import Dataset, SplitStatistics
 from hardware.types import Placement
+from models.graph import SOLVED
 from models.registry import FAMILIES, build_layers
 from models.spec import Features
 from reporting.card.baselines import baseline_metrics, compare_baselines, relative_saving
 from reporting.card.figures import BaselineFigures
 from shunter.requests import TrainRequest, parse_baselines
-from shunter.requests.effort import BASELINES
+from shunter.requests.effort import CLICK_BASELINES, RANKING_BASELINES
 from tasks.baselines import baseline_epochs, baseline_spec, candidates_of, train_baselines
 from tasks.ensemble import combine_members
 from tasks.run_state import RunState
@@ -141,7 +142,7 @@ def test_rows_of_one_user_count_together_and_weights_are_heeded() -> None:
 
 
 @pytest.mark.parametrize("tasks_count", [0, 2, 5, 17])
-@pytest.mark.parametrize("family", BASELINES)
+@pytest.mark.parametrize("family", CLICK_BASELINES)
 def test_rows_are_wide_enough_for_every_label(family: str, tasks_count: int) -> None:
     known = features_of(1, 2)
     features = Features(
@@ -160,15 +161,13 @@ def test_trainings_stay_short_whatever_the_log(dataset: Dataset) -> None:
     assert [baseline_epochs(of(rows), 9) for rows in (1_000, 1_000_000, 50_000_000)] == [9, 5, 1]
 
 
-def test_the_option_names_families_and_leaves_the_key_of_a_run_as_it_was(dataset: Dataset) -> None:
-    assert set(BASELINES) <= set(FAMILIES)
+def test_the_option_names_families_and_tells_runs_apart(dataset: Dataset) -> None:
+    assert set(CLICK_BASELINES) <= set(FAMILIES)
+    assert set(RANKING_BASELINES) <= set(SOLVED)
     assert parse_baselines("fm, lr") == ("fm", "lr")
     assert TrainRequest(baselines="none").training.baselines == "none"
     for text in ("dlrm", "", "lr,none"):
-        with pytest.raises(ValidationError, match="is no baseline: use lr or fm"):
+        with pytest.raises(ValidationError, match="is no baseline: use lr, fm"):
             TrainRequest(baselines=text)
-    folders = {
-        text: RunState(TrainRequest(baselines=text), dataset, "host").directory for text in ("lr,fm", "none", "lr")
-    }
-    assert folders["lr,fm"] == RunState(TrainRequest(), dataset, "host").directory
-    assert len(set(folders.values())) == 3
+    requests = [TrainRequest(), *(TrainRequest(baselines=text) for text in ("none", "lr"))]
+    assert len({RunState(request, dataset, "host").directory for request in requests}) == 3
