@@ -9,6 +9,10 @@ sixth to the tenth; both are of the whole flow as MLflow has it. `*_without_prof
 which the first run alone does. `never_*` is the same job with `--explore never`, which takes what is expected to be
 least and makes no trial.
 
+`first_over_promise` and `later_over_promise` set the seconds of tuning and training against what the decision said of
+them, of the first run and as the median of the later half; `promises_kept` counts the intervals with a probability
+that held, and `promises_due` adds up these probabilities.
+
     python -m benchmarks.learning
 """
 
@@ -27,7 +31,7 @@ from tracking.history import TrackedRun, read_runs
 
 RUNS, QUICK_RUNS = 10, 3
 JOB = ("--trials", "3", "--ensemble-size", "1", "--max-epochs", "6", "--min-auc", "0.69")
-STEPS = ("ingest", "profile", "select", "tune", "train", "register")
+STEPS = ("ingest", "profile", "select", "baselines", "tune", "train", "register")
 
 
 def recurring(data: str, runs: int, *options: str) -> list[dict[str, Any]]:
@@ -54,16 +58,26 @@ def recurring(data: str, runs: int, *options: str) -> list[dict[str, Any]]:
             )
             print(f"run {number + 1}: exit status {done.returncode}", flush=True)
         os.environ["SHUNTER_HOME"] = home
-        return [_figures(run) for run in sorted(read_runs(("train",)), key=lambda run: run.started_at)]
+        tracked = sorted(read_runs(("train",)), key=lambda run: run.started_at)
+        return [
+            _figures([run for run in tracked if run.params["request.seed"] == str(number)]) for number in range(runs)
+        ]
 
 
-def _figures(run: TrackedRun) -> dict[str, Any]:
+def _figures(attempts: list[TrackedRun]) -> dict[str, Any]:
+    """Of one command: where an exploration was given up, the last run counts all."""
+    run = attempts[-1]
     evidence = read_evidence(run.tags)
     assert evidence is not None, f"run {run.run_id} left no record"
     return {
         "placement": run.params.get("placement.label"),
         "batch_size": evidence.placement.batch_size if evidence.placement else None,
-        "is_exploration": "decision.exploration" in run.tags,
+        "is_exploration": any("decision.exploration" in one.tags for one in attempts),
+        "gave_up": len(attempts) > 1,
+        "promised_seconds": run.metrics.get("prediction.job_seconds"),
+        "promised_low": run.metrics.get("prediction.job_seconds_low"),
+        "promised_high": run.metrics.get("prediction.job_seconds_high"),
+        "promised_level": run.metrics.get("prediction.interval_level"),
         "outcome": evidence.outcome,
         "auc": evidence.auc,
         "total_seconds": evidence.total_seconds,
@@ -82,6 +96,22 @@ def headline(runs: list[dict[str, Any]]) -> dict[str, float]:
         "tenth_over_first_without_profile": known[-1] / known[0],
         "later_over_first": statistics.mean(whole[len(whole) // 2 :]) / whole[0],
         "later_over_first_without_profile": statistics.mean(known[len(known) // 2 :]) / known[0],
+        **kept_promises(runs),
+    }
+
+
+def kept_promises(runs: list[dict[str, Any]]) -> dict[str, float]:
+    """What tuning and training took, over what the decision had said of it; explorations promise nothing."""
+    said = [(run["work_seconds"], run) for run in runs if run["work_seconds"] and not run["is_exploration"]]
+    over = [seconds / run["promised_seconds"] for seconds, run in said]
+    inside = [run["promised_low"] <= seconds <= run["promised_high"] for seconds, run in said if run["promised_level"]]
+    levels = [run["promised_level"] for _, run in said if run["promised_level"]]
+    return {
+        "first_over_promise": over[0],
+        "later_over_promise": statistics.median(over[len(over) // 2 :]),
+        "promises": len(inside),
+        "promises_kept": sum(inside),
+        "promises_due": sum(levels),
     }
 
 
@@ -93,7 +123,7 @@ def main() -> None:
     never = recurring(arguments.data, count, "--explore", "never")
     table(
         "One job, again and again",
-        ("run", "placement", "outcome", "AUC", "seconds", "select", "work"),
+        ("run", "placement", "outcome", "AUC", "seconds", "select", "work", "promised"),
         [
             (
                 f"{number}{' (explores)' if run['is_exploration'] else ''}",
@@ -103,6 +133,7 @@ def main() -> None:
                 f"{run['total_seconds']:.1f}",
                 f"{run['select_seconds'] or 0:.1f}",
                 f"{run['work_seconds'] or 0:.1f}",
+                f"{run['promised_seconds']:.1f}",
             )
             for number, run in enumerate(runs, start=1)
         ],
