@@ -37,10 +37,7 @@ class IalsSpec(GraphSpec):
         "regularization": Range(0.0003, 0.1),
         "unobserved_weight": Range(0.03, 3.0),
     }
-    points: ClassVar[tuple[Mapping[str, float], ...]] = (
-        {"regularization": 0.01, "unobserved_weight": 0.3},
-        {"regularization": 0.03, "unobserved_weight": 0.3},
-    )
+    points: ClassVar[tuple[Mapping[str, float], ...]] = ({"regularization": 0.01, "unobserved_weight": 0.3},)
 
     embedding_dim: int = 64
     regularization: float = 0.003
