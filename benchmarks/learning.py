@@ -5,9 +5,9 @@ home that is empty before the first. Nothing is said to the later runs but by wh
 objective is time; a run that misses the asked AUC counts with what it took.
 
 `tenth_over_first` sets the seconds of the tenth run against those of the first, `later_over_first` the mean of the
-sixth to the tenth; both are of the whole flow as MLflow has it. `*_without_profile` leaves out profiling the machine,
-which the first run alone does. `never_*` is the same job with `--explore never`, which takes what is expected to be
-least and makes no trial.
+sixth to the tenth; both count from the choice on, so that profiling the machine, which the first run alone does, is in
+none of them, and neither is ingestion. `never_*` is the same job with `--explore never`, which takes what is expected
+to be least and makes no trial.
 
 `first_over_promise` and `later_over_promise` set the seconds of tuning and training against what the decision said of
 them, of the first run and as the median of the later half; `promises_kept` counts the intervals with a probability
@@ -90,12 +90,9 @@ def _figures(attempts: list[TrackedRun]) -> dict[str, Any]:
 def headline(runs: list[dict[str, Any]]) -> dict[str, float]:
     """The ratios of later runs to the first."""
     whole = [run["total_seconds"] for run in runs]
-    known = [run["total_seconds"] - (run["profile_seconds"] or 0.0) for run in runs]
     return {
         "tenth_over_first": whole[-1] / whole[0],
-        "tenth_over_first_without_profile": known[-1] / known[0],
         "later_over_first": statistics.mean(whole[len(whole) // 2 :]) / whole[0],
-        "later_over_first_without_profile": statistics.mean(known[len(known) // 2 :]) / known[0],
         **kept_promises(runs),
     }
 
