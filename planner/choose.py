@@ -85,17 +85,12 @@ def choose(
         RequestError: the model family is unknown or cannot take this data, an accelerator is unknown, or no accelerator
             at all can keep a limit.
     """
-    job = _Job.of(dataset, request, history or History(), profiles)
-    prices = None if request.pricing.prices_path is None else Prices.read(request.pricing.prices_path)
-    here = priced(local_offers(profiles, request.pricing.price_per_hour), prices)
-    absent = priced(catalogue_offers(offers, profiles), prices)
-    check_limits(request, [*here, *absent])
+    job = _Job.of(dataset, request, history or History(), profiles, searched)
+    offered = _Offered.of(request, offers, profiles)
     in_training = InTraining.of(job.history.unlimited_steps, profiles)
-    residual = Residual.fit(in_training.as_probed(job.history.unlimited_steps[-MOST_OBSERVATIONS:]))
     watts = observed_watts(job.history)
-    predicted = predicted_candidates(job.workload, here, residual, job.batch_sizes, searched)
     probes = Probes(
-        job.learned(with_learned_watts(predicted, job.workload, profiles, watts)),
+        job.learned(with_learned_watts(_predicted(job, offered, in_training), job.workload, profiles, watts)),
         job.workload,
         job.terms,
         partial(measure, dataset, job.spec),
@@ -107,32 +102,18 @@ def choose(
     if job.past.runs():
         probes.measure_further(FURTHER_SIZES)
     probes.measure_power_limits(power_limits)
-    scaling = CoreScaling.of(probes.candidates())
-    elsewhere = job.learned(
-        absent_candidates(job.workload, absent, job.history, job.batch_sizes, scaling=scaling, searched=searched)
-    )
-    mentioned: list[str] = []
-    if offers == LOCAL_OFFERS:
-        unasked = priced(catalogue_offers(ALL_OFFERS, profiles), prices)
-        leader = rank(probes.candidates(), job.terms).table[0]
-        sizes = sorted({leader.candidate.placement.batch_size, max(job.batch_sizes)})
-        not_here = job.learned(
-            absent_candidates(job.workload, unasked, job.history, sizes, scaling=scaling, searched=searched)
-        )
-        mentioned = better_elsewhere(leader, not_here, job.terms)
-    notes = [*job.notes(), *_price_notes(here, absent), *in_training.notes()]
+    elsewhere, mentioned = _elsewhere(job, offered, probes)
+    notes = [*job.notes(), *offered.notes(), *in_training.notes()]
 
     def decided() -> Decision:
-        candidates = [*probes.candidates(), *elsewhere]
         observations = probe_observations(probes.newly_found(), job.workload, profiles)
         of_power = power_notes(profiles, [*watts, *observations])
-        said = [*notes, *of_power, *mentioned, *job.history.notes()]
         try:
             return decide(
-                candidates,
+                [*probes.candidates(), *elsewhere],
                 job.terms,
                 workload=job.workload,
-                notes=said,
+                notes=[*notes, *of_power, *mentioned, *job.history.notes()],
                 observations=observations,
                 too_large=probes.too_large(),
             )
@@ -142,15 +123,60 @@ def choose(
     # What a step takes is measured in seconds, so no whole run is spent on that: only work is left to be tried.
     while True:
         decision = decided()
-        if offers == LOCAL_OFFERS:
+        if offered.is_local:
             decision = explored(decision, job.past, request.placement.explore)
         if not (decision.chosen.candidate.is_here and probes.measure_candidate(decision.chosen.candidate)):
             return decision
 
 
 @dataclass(frozen=True)
+class _Offered:
+    """Accelerators to choose from, with their prices.
+
+    Attributes:
+        here: Those of this machine.
+        absent: Those of the catalogue that were asked for.
+        mentioned: All others of the catalogue where none was asked for: a better one is only told of.
+        is_local: Whether none was asked for.
+    """
+
+    here: Sequence[Offer]
+    absent: Sequence[Offer]
+    mentioned: Sequence[Offer]
+    is_local: bool
+
+    @classmethod
+    def of(cls, request: JobRequest, offers: str, profiles: Sequence[HardwareProfile]) -> "_Offered":
+        prices = None if request.pricing.prices_path is None else Prices.read(request.pricing.prices_path)
+        is_local = offers == LOCAL_OFFERS
+        found = cls(
+            here=priced(local_offers(profiles, request.pricing.price_per_hour), prices),
+            absent=priced(catalogue_offers(offers, profiles), prices),
+            mentioned=priced(catalogue_offers(ALL_OFFERS, profiles), prices) if is_local else (),
+            is_local=is_local,
+        )
+        check_limits(request, [*found.here, *found.absent])
+        return found
+
+    def notes(self) -> list[str]:
+        """What is doubtful about prices, a sentence each."""
+        notes = []
+        if self.absent and any(offer.price_per_hour is None for offer in self.here):
+            notes.append(
+                "The price of this machine is unknown, so it has no cost here: give --price-per-hour in US dollars."
+            )
+        elif self.absent:
+            notes.append("Prices from the catalogue are in US dollars, and --price-per-hour is taken to be as well.")
+        doubtful = [offer.note for offer in self.absent if offer.note is not None]
+        if doubtful:
+            more = f" (and {len(doubtful) - 1} more such rows)" if len(doubtful) > 1 else ""
+            notes.append(f"In the catalogue {doubtful[0]}{more}.")
+        return notes
+
+
+@dataclass(frozen=True)
 class _Job:
-    """What is to be trained, and what past runs of it teach."""
+    """What is to be trained, what is searched around it, and what past runs of it teach."""
 
     request: JobRequest
     family: str
@@ -159,9 +185,17 @@ class _Job:
     terms: Terms
     past: PastJob
     batch_sizes: Sequence[int]
+    searched: Sequence[Workload]
 
     @classmethod
-    def of(cls, dataset: Dataset, request: JobRequest, history: History, profiles: Sequence[HardwareProfile]) -> "_Job":
+    def of(
+        cls,
+        dataset: Dataset,
+        request: JobRequest,
+        history: History,
+        profiles: Sequence[HardwareProfile],
+        searched: Sequence[Workload],
+    ) -> "_Job":
         family = representative(request.model, dataset.features)
         fixed = read_fixed(request.model, request.architecture.set)
         spec = spec_of(family, request.architecture.towers, fixed.architecture)
@@ -178,6 +212,7 @@ class _Job:
             terms=_terms(dataset, request, past, [profile.machine for profile in profiles]),
             past=past,
             batch_sizes=request.placement.sizes or batch_sizes(workload.train_samples, largest),
+            searched=searched,
         )
 
     @property
@@ -208,17 +243,27 @@ def _terms(dataset: Dataset, request: JobRequest, past: PastJob, machines: Seque
     return Terms.of(request.limits, request.objective, job, pricing.billing, grid=grid, calibration=calibration)
 
 
-def _price_notes(here: Sequence[Offer], absent: Sequence[Offer]) -> list[str]:
-    """What is doubtful about prices, a sentence each."""
-    notes = []
-    if absent and any(offer.price_per_hour is None for offer in here):
-        notes.append(
-            "The price of this machine is unknown, so it has no cost here: give --price-per-hour in US dollars."
+def _predicted(job: _Job, offered: _Offered, in_training: InTraining) -> list[Candidate]:
+    """What each placement here is expected to take, set right by the newest observations."""
+    newest = job.history.unlimited_steps[-MOST_OBSERVATIONS:]
+    residual = Residual.fit(in_training.as_probed(newest))
+    return predicted_candidates(job.workload, offered.here, residual, job.batch_sizes, job.searched)
+
+
+def _elsewhere(job: _Job, offered: _Offered, probes: Probes) -> tuple[list[Candidate], list[str]]:
+    """Candidates that are not here, and sentences about better ones that nobody asked for."""
+    here = probes.candidates()
+    scaling = CoreScaling.of(here)
+
+    def absent(offers: Sequence[Offer], batch_sizes: Sequence[int]) -> list[Candidate]:
+        found = absent_candidates(
+            job.workload, offers, job.history, batch_sizes, scaling=scaling, searched=job.searched
         )
-    elif absent:
-        notes.append("Prices from the catalogue are in US dollars, and --price-per-hour is taken to be as well.")
-    doubtful = [offer.note for offer in absent if offer.note is not None]
-    if doubtful:
-        more = f" (and {len(doubtful) - 1} more such rows)" if len(doubtful) > 1 else ""
-        notes.append(f"In the catalogue {doubtful[0]}{more}.")
-    return notes
+        return job.learned(found)
+
+    mentioned: list[str] = []
+    if offered.mentioned:
+        leader = rank(here, job.terms).table[0]
+        sizes = sorted({leader.candidate.placement.batch_size, max(job.batch_sizes)})
+        mentioned = better_elsewhere(leader, absent(offered.mentioned, sizes), job.terms)
+    return absent(offered.absent, job.batch_sizes), mentioned

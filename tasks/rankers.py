@@ -16,10 +16,11 @@ from engine.config import Schedule
 from engine.execution import execution_of
 from engine.fixed import read_fixed
 from engine.job import TrainingJob
+from engine.ranking.config import RankingHyperparameters
 from engine.ranking.interactions import read_graph
 from engine.ranking.result import TrainedRanker
 from engine.ranking.solver import check_solvable
-from models.graph import SOLVED
+from models.graph import SOLVED, GraphSpec
 from planner.predict.observe import expect
 from reporting.card.ranking_baselines import RankedBaseline
 from search.ranking import RankingSearch
@@ -34,6 +35,21 @@ log = logging.getLogger(__name__)
 
 WHOLE = "-whole"  # ends the name of what has learned from the validation part too
 PATIENCE = 3  # epochs without a better NDCG@20 on validation
+
+
+@dataclass(frozen=True)
+class Purpose:
+    """What trainings are for.
+
+    Attributes:
+        kind: Their kind in MLflow.
+        name: Begin of their names, and of their folders'.
+        should_stop: What ends them, asked again and again: None while nothing does.
+    """
+
+    kind: RunKind
+    name: str
+    should_stop: Callable[[], str | None]
 
 
 @dataclass
@@ -74,17 +90,18 @@ def try_settings(run: RunContext) -> Tried:
             return f"The search's {options.search_kwh:g} kWh are used up."
         return run.should_stop()
 
-    return _try(run, space, options.most_trials, kind="trial", name="trial", ended=ended)
+    return _try(run, space, options.most_trials, Purpose("trial", "trial", run.should_stop), ended=ended)
 
 
 def train_rankers(run: RunContext) -> list[RankedBaseline]:
     """The baselines: of each family the points that are tried first, of which the best is kept.
 
-    What does not fit into memory, or into the limits of the run, is left out.
+    What does not fit into memory, or into the limits of the run, is left out. They are no part of an exploration, which
+    is over when tuning and training have taken too long.
     """
     found = []
     for family in baselines_of(run.request):
-        if family == run.request.model or run.should_stop():
+        if family == run.request.model or run.budget.exhausted():
             continue
         space = RankingSpace(family)
         spec = space.build(space.first()[0])[0]
@@ -93,9 +110,9 @@ def train_rankers(run: RunContext) -> list[RankedBaseline]:
         except TooLargeError as error:
             log.warning("The baseline %s is left out: %s", family, error)
             continue
-        points = len(space.first())
-        tried = _try(run, space, points, kind="baseline", name=family, ended=lambda _: run.should_stop())
-        kept = learn_again(run, tried.best, kind="baseline", name=family)
+        purpose = Purpose("baseline", family, run.budget.exhausted)
+        tried = _try(run, space, len(space.first()), purpose, ended=lambda _: run.budget.exhausted())
+        kept = learn_again(run, tried.best, purpose)
         trained = [*tried.trained, kept] if kept is not tried.best else tried.trained
         joules = [one.energy.joules for one in trained if one.energy.joules is not None]
         found.append(
@@ -109,16 +126,17 @@ def train_rankers(run: RunContext) -> list[RankedBaseline]:
     return found
 
 
-def learn_again(run: RunContext, chosen: TrainedRanker, *, kind: RunKind, name: str) -> TrainedRanker:
+def learn_again(run: RunContext, chosen: TrainedRanker, purpose: Purpose) -> TrainedRanker:
     """The same setting, learned from the training and validation parts together for as many epochs as were best.
 
     Nothing is left to choose, and what users did last counts too. Where a limit is used up already, or ends it, what
     was chosen stays as it is.
     """
-    if run.should_stop():
+    if purpose.should_stop():
         return chosen
     schedule = replace(chosen.schedule, max_epochs=chosen.best_epoch, patience=chosen.best_epoch)
-    again = _train(run, chosen.spec, chosen.hyperparameters, schedule, kind=kind, name=f"{name}{WHOLE}", whole=True)
+    job = replace(_job(run, chosen.spec, chosen.hyperparameters, schedule), learn_validation=True)
+    again = _train(run, job, replace(purpose, name=f"{purpose.name}{WHOLE}"))
     if again.stopped_because.startswith("budget"):
         return chosen
     return again.model_copy(update={"validation": chosen.validation})
@@ -128,9 +146,8 @@ def _try(
     run: RunContext,
     space: RankingSpace,
     trials: int | None,
+    purpose: Purpose,
     *,
-    kind: RunKind,
-    name: str,
     ended: Callable[[Tried], str | None],
 ) -> Tried:
     """Train points until there are enough, or something ends the search; the first is trained in any case."""
@@ -153,10 +170,9 @@ def _try(
         def stop(qualities: list[float] = qualities) -> str | None:
             return "others were better by this epoch" if search.is_beaten(qualities) else ended(tried)
 
+        one = Purpose(purpose.kind, f"{purpose.name}-{number}", stop)
         try:
-            trained = _train(
-                run, spec, rates, schedule, kind=kind, name=f"{name}-{number}", watch=note, should_stop=stop
-            )
+            trained = _train(run, _job(run, spec, rates, schedule), one, watch=note)
         except (TrainingError, TooLargeError) as error:
             failure = error
             search.tell([0.0])
@@ -168,30 +184,24 @@ def _try(
     return tried
 
 
+def _job(run: RunContext, spec: GraphSpec, rates: RankingHyperparameters, schedule: Schedule) -> TrainingJob:
+    return TrainingJob(run.dataset, spec, rates, execution_of(run.decision.placement), schedule)
+
+
 def _train(
-    run: RunContext,
-    spec: Any,
-    rates: Any,
-    schedule: Schedule,
-    *,
-    kind: RunKind,
-    name: str,
-    whole: bool = False,
-    watch: Callable[[Any], None] | None = None,
-    should_stop: Callable[[], str | None] | None = None,
+    run: RunContext, job: TrainingJob, purpose: Purpose, *, watch: Callable[[Any], None] | None = None
 ) -> TrainedRanker:
     placement = run.decision.placement
-    job = TrainingJob(run.dataset, spec, rates, execution_of(placement), schedule, learn_validation=whole)
     profile = next(profile for profile in run.profiles if profile.accelerator.name == placement.accelerator)
-    has_steps = spec.family not in SOLVED
+    has_steps = job.spec.family not in SOLVED
     return train_member(
         job,
         placement,
-        run.directory / "rankers" / name,
-        name=name,
+        run.directory / "rankers" / purpose.name,
+        name=purpose.name,
         parent_run_id=run.run_id,
-        run_kind=kind,
-        should_stop=should_stop or run.should_stop,
-        expected=expect(run.dataset, spec, placement, profile, run.decision.observations) if has_steps else None,
+        run_kind=purpose.kind,
+        should_stop=purpose.should_stop,
+        expected=expect(run.dataset, job.spec, placement, profile, run.decision.observations) if has_steps else None,
         watch=watch,
     )

@@ -23,7 +23,7 @@ from tasks.baselines import candidates_of, train_baselines
 from tasks.card import describe_version, write_card, write_ranking_card
 from tasks.ensemble import build_ensemble, scoring_placement, train_members
 from tasks.evidence import note_search, note_trainings
-from tasks.rankers import WHOLE, Tried, best_of, learn_again, train_rankers, try_settings
+from tasks.rankers import WHOLE, Purpose, Tried, best_of, learn_again, train_rankers, try_settings
 from tasks.register import register_ranker, register_result
 from tasks.report import report
 from tasks.run_context import RunContext
@@ -163,7 +163,7 @@ class RankerRecipe(Recipe):
             tried = try_settings(run)
             best = best_of([tried.best, *(baseline.model for baseline in baselines)])
         with clock.step("train"):
-            again = learn_again(run, best, kind="member", name=RANKER) if best is tried.best else best
+            again = learn_again(run, best, Purpose("member", RANKER, run.should_stop)) if best is tried.best else best
             note_trainings(run.notes, [*tried.trained, *([again] if again is not best else [])])
             run.check_exploration(run.notes.stopped_because)
         reason = _why_kept(best, tried, baselines, learned_again=not (again is best and best is tried.best))

@@ -69,6 +69,7 @@ class InTraining:
         kept = {accelerator: own[-NEWEST:] for accelerator, own in ratios.items() if own}
         self._ratios = {accelerator.name: own for accelerator, own in kept.items()}
         self._accelerators = frozenset(kept)
+        self._learned: dict[tuple[str, int], tuple[float, float]] = {}  # by accelerator and threads, as asked for
 
     @classmethod
     def of(cls, steps: Sequence[StepObservation], profiles: Sequence[HardwareProfile]) -> "InTraining":
@@ -122,18 +123,12 @@ class InTraining:
 
     def log_ratio(self, placement: Placement) -> tuple[float, float]:
         """Mean and standard deviation of the logarithm of training over probe; 0 and 0 where no training tells."""
-        ratios = self._ratios.get(placement.accelerator)
-        if not ratios:
+        if placement.accelerator not in self._ratios:
             return 0.0, 0.0
-        noise = np.array([ratio.deviation for ratio in ratios])
-        same = np.array([ratio.threads == placement.threads for ratio in ratios], dtype=float)
-        threads = np.array([ratio.threads for ratio in ratios])
-        prior = COMMON_DEVIATION**2 + THREADS_DEVIATION**2 * (threads[:, None] == threads[None, :])
-        shared = COMMON_DEVIATION**2 + THREADS_DEVIATION**2 * same
-        weights = np.linalg.solve(prior + np.diag(noise**2), shared)
-        mean = weights @ [ratio.log_ratio for ratio in ratios]
-        variance = COMMON_DEVIATION**2 + THREADS_DEVIATION**2 - weights @ shared
-        return float(mean), math.sqrt(max(0.0, float(variance)))
+        key = placement.accelerator, placement.threads
+        if key not in self._learned:
+            self._learned[key] = _posterior(self._ratios[placement.accelerator], placement.threads)
+        return self._learned[key]
 
     def notes(self) -> list[str]:
         """What is far from what probes say, a sentence for each accelerator."""
@@ -149,6 +144,18 @@ class InTraining:
         if not said:
             return ""
         return f"Steps of past trainings on {name} took {' and '.join(said)} as short probes, which is allowed for."
+
+
+def _posterior(ratios: Sequence[_Ratio], threads: int) -> tuple[float, float]:
+    """Mean and standard deviation of the logarithm of training over probe on a number of threads."""
+    noise = np.array([ratio.deviation for ratio in ratios])
+    tried = np.array([ratio.threads for ratio in ratios])
+    prior = COMMON_DEVIATION**2 + THREADS_DEVIATION**2 * (tried[:, None] == tried[None, :])
+    shared = COMMON_DEVIATION**2 + THREADS_DEVIATION**2 * (tried == threads)
+    weights = np.linalg.solve(prior + np.diag(noise**2), shared)
+    mean = weights @ [ratio.log_ratio for ratio in ratios]
+    variance = COMMON_DEVIATION**2 + THREADS_DEVIATION**2 - weights @ shared
+    return float(mean), math.sqrt(max(0.0, float(variance)))
 
 
 def _ratio(step: StepObservation, probes: Sequence[StepObservation]) -> _Ratio | None:

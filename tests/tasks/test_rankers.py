@@ -15,7 +15,7 @@ from hardware.types import Placement
 from reporting.card.ranking_baselines import compare_rankings, figures_on_test, ranking_baseline_metrics
 from shunter.requests import TrainRequest
 from tasks import rankers
-from tasks.rankers import best_of, learn_again, train_rankers, try_settings
+from tasks.rankers import Purpose, best_of, learn_again, train_rankers, try_settings
 from tasks.train import train_to_the_end
 from tests.engine.ranking.data import write_clicks
 
@@ -42,7 +42,9 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def run_of(dataset: Dataset, folder: Path, *, exhausted: str | None = None, **options: Any) -> Any:
+def run_of(
+    dataset: Dataset, folder: Path, *, exhausted: str | None = None, explored: str | None = None, **options: Any
+) -> Any:
     return SimpleNamespace(
         request=TrainRequest(max_epochs=2, **{"model": "ials", **options}),
         dataset=dataset,
@@ -50,7 +52,8 @@ def run_of(dataset: Dataset, folder: Path, *, exhausted: str | None = None, **op
         decision=SimpleNamespace(placement=PLACEMENT, observations=()),
         directory=folder / "run",
         run_id=None,
-        should_stop=lambda: exhausted,
+        budget=SimpleNamespace(exhausted=lambda: exhausted),
+        should_stop=lambda: exhausted or explored,
     )
 
 
@@ -102,8 +105,14 @@ def test_a_limit_that_is_used_up_leaves_the_first_setting_as_it_is(
     tried = try_settings(run)
     assert trained == ["trial-0"]
     assert tried.stopped_because == "The time limit is used up."
-    assert learn_again(run, tried.best, kind="member", name="ranker") is tried.best
+    assert learn_again(run, tried.best, Purpose("member", "ranker", run.should_stop)) is tried.best
     assert train_rankers(run) == []
+
+
+def test_the_end_of_an_exploration_ends_no_baseline(dataset: Dataset, trained: list[str], tmp_path: Path) -> None:
+    run = run_of(dataset, tmp_path, explored="The exploration has taken 2 times what was expected.", baselines="ease")
+    assert [one.model.name for one in train_rankers(run)] == ["ease-whole"]
+    assert try_settings(run).stopped_because == run.should_stop()
 
 
 def test_a_trained_model_goes_on_for_as_many_epochs_as_were_best(
@@ -111,7 +120,7 @@ def test_a_trained_model_goes_on_for_as_many_epochs_as_were_best(
 ) -> None:
     run = run_of(dataset, tmp_path, model="lightgcn", trials=1, set=["embedding_dim=8"])
     best = try_settings(run).best
-    again = learn_again(run, best, kind="member", name="ranker")
+    again = learn_again(run, best, Purpose("member", "ranker", run.should_stop))
     assert (len(again.history), again.validation) == (best.best_epoch, best.validation)
     assert again.directory.name == "ranker-whole"
 
