@@ -48,7 +48,7 @@ class Sampled:
         context = self._context
         begun = begun_trials(context.study)
         if self._race is not None:
-            if (point := self._race.next(begun)) is not None:
+            if (point := self._race.next(begun, left)) is not None:
                 return point
             return self._drawn_of(self._race.finalists(begun), begun)
         tried = [trial.params for trial in begun]

@@ -1,17 +1,20 @@
-"""Successive halving over families: a brief look at each, then the budget for the best two.
+"""Successive halving over families: a brief look at each, whole trainings where there is time, then the best two.
 
 With several families their first points alone would use up a short search. So each family's default is trained on equal
-and few samples first (Jamieson and Talwalkar, AISTATS 2016, with families for arms and two rungs). The best
-two go on: their own points to the end, which nothing stops early, and then whatever the sampler draws of them.
+and few samples first (Jamieson and Talwalkar, AISTATS 2016, with families for arms). A look shows who learns fast, not
+who comes farthest: so the first points of the families are trained to the end in the order of the looks, those of the
+best two always and the others as long as a share of the budget pays for them. By what these came to, the best two go
+on: their other points to the end, and then whatever the sampler draws of them.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from engine.config import Schedule
-from search.protocol import Parameters
+from search.protocol import BudgetLeft, Parameters
 from search.space.settings import SearchSpace
 from search.study.storage import has_result, lowest_loss
 
@@ -21,11 +24,12 @@ if TYPE_CHECKING:
 FINALISTS = 2
 LEAST_SAMPLES = 100_000  # of a look: of fewer, chance tells more than the family does
 FEWEST_LEFT = 3  # trials that must be left after the looks
+FAIR_SHARE = 0.25  # of the budget, up to which more than two families are trained to the end
 
 
 @dataclass(frozen=True)
 class FamilyRace:
-    """Which family is looked at next, and which two go on; all that it knows is in the trials of the study.
+    """Which family is looked at and trained next, and which two go on; all that it knows is in the study's trials.
 
     Attributes:
         space: Space of several families.
@@ -52,7 +56,7 @@ class FamilyRace:
         is_short = trials is not None and trials < len(space.families) + FEWEST_LEFT
         return None if is_short or passes >= schedule.max_epochs else cls(space, passes)
 
-    @property
+    @cached_property
     def looks(self) -> list[Parameters]:
         """The point of each family that is looked at."""
         return [self.space.default(family) for family in self.space.families]
@@ -71,34 +75,87 @@ class FamilyRace:
 
     def is_final(self, number: int, parameters: Parameters, trials: "Sequence[FrozenTrial]") -> bool:
         """Whether a trial is one of those that are trained to their end in any case."""
-        return not self.is_look(number, parameters, trials) and parameters in self._finals(trials)
+        own = [*self._firsts.values(), *self._seconds(trials)]
+        return parameters in own and not self.is_look(number, parameters, trials)
 
-    def next(self, trials: "Sequence[FrozenTrial]") -> Parameters | None:
-        """The next look, or the next point of a family that goes on; None when all of them have begun.
+    def next(self, trials: "Sequence[FrozenTrial]", left: BudgetLeft) -> Parameters | None:
+        """The next look, or the next point that is trained to its end; None when all of them have begun.
 
         Args:
             trials: All that have begun, in their order.
+            left: What the search may still use.
         """
         tried = [trial.params for trial in trials]
-        looks = self.looks
-        for point in looks:
+        for point in self.looks:
             if point not in tried:
                 return point
-        for point in self._finals(trials):
-            if tried.count(point) <= looks.count(point):  # a default has begun once already, as a look
-                return point
-        return None
+        for place, family in enumerate(self._by_looks(trials)):
+            if self._has_begun(self._firsts[family], tried):
+                continue
+            if place >= FINALISTS and not self._is_affordable(trials, left):
+                break
+            return self._firsts[family]
+        return next((point for point in self._seconds(trials) if not self._has_begun(point, tried)), None)
 
     def finalists(self, trials: "Sequence[FrozenTrial]") -> list[str]:
-        """The two families whose looks came farthest, the better one first; all of them before there are two."""
-        losses: dict[str, float] = {}
-        for trial in trials:
-            if self.is_look(trial.number, trial.params, trials) and has_result(trial):
-                losses[trial.params["family"]] = lowest_loss(trial)
-        best = sorted(losses, key=lambda family: losses[family])[:FINALISTS]
-        return best if len(best) == FINALISTS else list(self.space.families)
+        """The two families that came farthest, the better one first; all of them before two have come to anything.
 
-    def _finals(self, trials: "Sequence[FrozenTrial]") -> list[Parameters]:
-        """The space's own points of the families that go on: of both the first, then of both the second."""
-        own = [self.space.points(family) for family in self.finalists(trials)]
-        return [points[place] for place in range(max(map(len, own))) for points in own if place < len(points)]
+        Counted is what their first points came to in whole trainings, and before there are two of these, in looks.
+        """
+        best = _lowest_first(trial for trial in self._whole(trials) if has_result(trial))
+        return (best if len(best) >= FINALISTS else self._by_looks(trials))[:FINALISTS]
+
+    @cached_property
+    def _firsts(self) -> dict[str, Parameters]:
+        """The point of each family that is trained to the end before any other of its own."""
+        return {family: self.space.points(family)[0] for family in self.space.families}
+
+    def _seconds(self, trials: "Sequence[FrozenTrial]") -> list[Parameters]:
+        """The other points of the space's own, of the families that go on."""
+        return [point for family in self.finalists(trials) for point in self.space.points(family)[1:]]
+
+    def _by_looks(self, trials: "Sequence[FrozenTrial]") -> list[str]:
+        """Families whose look came to something, the best first; all of them before there are two."""
+        best = _lowest_first(
+            trial for trial in trials if has_result(trial) and self.is_look(trial.number, trial.params, trials)
+        )
+        return best if len(best) >= FINALISTS else list(self.space.families)
+
+    def _whole(self, trials: "Sequence[FrozenTrial]") -> "list[FrozenTrial]":
+        """Trainings of first points to the end, of each family the first such."""
+        found: dict[str, FrozenTrial] = {}
+        for trial in trials:
+            family = trial.params["family"]
+            if trial.params == self._firsts[family] and not self.is_look(trial.number, trial.params, trials):
+                found.setdefault(family, trial)
+        return list(found.values())
+
+    def _has_begun(self, point: Parameters, tried: Sequence[Parameters]) -> bool:
+        """Whether a point is trained to its end already; a default has begun once before, as a look."""
+        return tried.count(point) > self.looks.count(point)
+
+    def _is_affordable(self, trials: "Sequence[FrozenTrial]", left: BudgetLeft) -> bool:
+        """Whether one more whole training, as dear as the dearest so far, keeps within the share of the budget."""
+        whole = self._whole(trials)
+        shares = [
+            (
+                sum(_used(trial, what) for trial in trials),
+                max((_used(trial, what) for trial in whole), default=0.0),
+                rest,
+            )
+            for what, rest in (("seconds", left.seconds), ("joules", left.joules))
+            if rest is not None
+        ]
+        if left.trials is not None:  # looks are short, and count for nothing here
+            shares.append((len(whole), 1, len(trials) - len(whole) + left.trials))
+        return bool(shares) and all(used + one <= FAIR_SHARE * (used + rest) for used, one, rest in shares)
+
+
+def _lowest_first(trials: "Iterable[FrozenTrial]") -> list[str]:
+    """The families of trials with a result, the one of the lowest loss first."""
+    losses = {trial.params["family"]: lowest_loss(trial) for trial in trials}
+    return sorted(losses, key=lambda family: losses[family])
+
+
+def _used(trial: "FrozenTrial", what: str) -> float:
+    return trial.user_attrs.get(what) or 0.0

@@ -189,7 +189,9 @@ class _Attempt:
         else:
             self.run.log_metrics(epoch_metrics(report), step=report.epoch)
         cost = self._costs(report, self._reading).get(self.context.cost) if self.context.cost else None
-        is_beaten = self.halving.is_beaten(self.trial, self._passes(report), self._loss(report), cost)
+        # By the best so far, whose weights are kept: what goes on past it, until its patience ends, has lost nothing.
+        reached = min(map(self._loss, self.reports))
+        is_beaten = self.halving.is_beaten(self.trial, self._passes(report), reached, cost)
         if self.context.race is not None and self.is_look:
             is_beaten = self._passes(report) >= self.context.race.passes
         if is_beaten and not self.is_final:

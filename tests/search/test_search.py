@@ -155,6 +155,27 @@ def test_hyperband_stops_bad_settings_early(dataset: Dataset, parent: str, tmp_p
     assert all(run.info.status == "FINISHED" for run in trial_runs(parent))
 
 
+def test_a_training_is_compared_by_the_best_that_it_reached(dataset: Dataset, parent: str, tmp_path: Path) -> None:
+    """Past its best epoch it gets worse until patience ends, and keeps the weights of that epoch all the same."""
+    fixed = {"dense_learning_rate": 0.05, "embedding_learning_rate": 0.5}  # learns by heart from the first epoch on
+    request = TrainRequest(trials=1, max_epochs=4)
+    space = SMALL.model_copy(update={"fixed_learning": fixed, "top_widths": (64,)})
+    job = SearchJob(
+        dataset=dataset, request=request, placement=PLACEMENT, directory=tmp_path, parent_run_id=parent, space=space
+    )
+    result = search(job)
+    (run,) = trial_runs(parent)
+    reached = [
+        metric.value for metric in MlflowClient(tracking_uri()).get_metric_history(run.info.run_id, "quality.ne")
+    ]
+    by_epoch = reached[:-1]  # the last is that of the result
+    assert by_epoch[-1] > min(by_epoch), "the training does not overfit, so that it shows nothing"
+    study = open_study(storage_address(tmp_path, None), space, cost=None)
+    noted = list(study.trials[0].intermediate_values.values())
+    assert noted == [min(by_epoch[: place + 1]) for place in range(len(by_epoch))]
+    assert result.best.validation_ne == min(by_epoch)
+
+
 def test_finished_trials_are_not_repeated(dataset: Dataset, parent: str, tmp_path: Path) -> None:
     three = search(
         SearchJob(

@@ -10,7 +10,7 @@ from engine.config import Schedule
 from engine.data.dataset import Dataset
 from hardware.types import Placement
 from search.job import SearchJob
-from search.protocol import Parameters
+from search.protocol import BudgetLeft, Parameters
 from search.search import search
 from search.space.settings import SearchSpace
 from search.study import families
@@ -25,9 +25,12 @@ SPACE = SearchSpace(
     learning_options={"learning_rate_schedule": ("constant", "plateau")},
 )
 RACE = FamilyRace(SPACE, 1)
+NO_TIME = BudgetLeft(seconds=0.0)
 
 
-def trial(number: int, point: Parameters, loss: float | None, state: TrialState = TrialState.PRUNED) -> FrozenTrial:
+def trial(
+    number: int, point: Parameters, loss: float | None, state: TrialState = TrialState.PRUNED, seconds: float = 1.0
+) -> FrozenTrial:
     study = create_study()
     study.enqueue_trial(point)
     drawn = study.ask()
@@ -37,7 +40,7 @@ def trial(number: int, point: Parameters, loss: float | None, state: TrialState 
         value=loss if state == TrialState.COMPLETE else None,
         params=drawn.params,
         distributions=drawn.distributions,
-        user_attrs={} if loss is None else {"validation_ne": loss},
+        user_attrs={"seconds": seconds} | ({} if loss is None else {"validation_ne": loss}),
     )
     found.number = number
     return found
@@ -50,7 +53,7 @@ def looks(**losses: float | None) -> list[FrozenTrial]:
 def test_each_family_is_looked_at_once_before_anything_else() -> None:
     begun: list[FrozenTrial] = []
     for place, family in enumerate(SPACE.families):
-        assert RACE.next(begun) == SPACE.default(family)
+        assert RACE.next(begun, NO_TIME) == SPACE.default(family)
         begun.append(trial(place, SPACE.default(family), 0.9 - place / 10))
         assert RACE.is_look(place, SPACE.default(family), begun)
 
@@ -65,18 +68,39 @@ def test_the_best_two_go_on_with_their_own_points_the_better_one_first() -> None
         SPACE.held_back("dcnv2"),
     ]
     for place, point in enumerate(expected, start=len(begun)):
-        assert RACE.next(begun) == point
+        assert RACE.next(begun, NO_TIME) == point
         begun.append(trial(place, point, 0.6, TrialState.COMPLETE))
         assert not RACE.is_look(place, point, begun)
         assert RACE.is_final(place, point, begun)
-    assert RACE.next(begun) is None
+    assert RACE.next(begun, NO_TIME) is None
     assert not RACE.is_final(8, {**expected[0], "dropout": 0.25}, begun)
+
+
+def test_who_learns_slowly_and_comes_farther_goes_on_where_there_is_time_to_see_it() -> None:
+    begun = looks(dlrm=0.9, dnn=0.7, deepfm=0.75, dcnv2=0.8)
+    for family, loss in {"dnn": 0.6, "deepfm": 0.65, "dcnv2": 0.5}.items():
+        # 10 seconds a training: after the looks' 4 seconds there are 140 in all, a quarter of which are 35.
+        left = BudgetLeft(seconds=140 - sum(one.user_attrs["seconds"] for one in begun))
+        assert RACE.next(begun, left) == SPACE.default(family)
+        begun.append(trial(len(begun), SPACE.default(family), loss, TrialState.COMPLETE, seconds=10.0))
+    assert RACE.finalists(begun) == ["dcnv2", "dnn"]
+    assert RACE.next(begun, BudgetLeft(seconds=106)) == SPACE.held_back("dcnv2")  # dlrm would go beyond the quarter
+    assert RACE.next(begun, BudgetLeft(seconds=1_000)) == SPACE.default("dlrm")
+    assert RACE.next(begun, BudgetLeft(seconds=1_000, trials=8)) == SPACE.held_back("dcnv2")
+
+
+def test_what_is_drawn_of_a_family_does_not_change_who_goes_on() -> None:
+    begun = looks(dlrm=0.9, dnn=0.7, deepfm=0.75, dcnv2=0.8)
+    for family, loss in {"dnn": 0.6, "deepfm": 0.65}.items():
+        begun.append(trial(len(begun), SPACE.default(family), loss, TrialState.COMPLETE))
+    begun.append(trial(len(begun), {**SPACE.default("dcnv2"), "dropout": 0.25}, 0.1, TrialState.COMPLETE))
+    assert RACE.finalists(begun) == ["dnn", "deepfm"]
 
 
 def test_large_logs_begin_with_the_point_that_is_held_back() -> None:
     race = FamilyRace(SPACE.model_copy(update={"begins_held_back": True}), 1)
     begun = looks(dlrm=0.9, dnn=0.7, deepfm=0.95, dcnv2=0.8)
-    assert race.next(begun) == SPACE.held_back("dnn")
+    assert race.next(begun, NO_TIME) == SPACE.held_back("dnn")
 
 
 @pytest.mark.parametrize(
