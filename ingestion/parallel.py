@@ -11,14 +11,20 @@ Result = TypeVar("Result")
 _MOST_WORKERS = 8
 
 
-def ordered_map(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+def ordered_map(
+    function: Callable[[Item], Result], items: Iterable[Item], most_workers: int = _MOST_WORKERS
+) -> Iterator[Result]:
     """Apply `function` in threads and yield the results in order.
 
     At most two items more than there are threads are under way, which bounds the memory. An error of `items` or
     `function` is raised here.
+
+    Args:
+        function: The work.
+        items: What it is done to.
+        most_workers: Most threads; more would need more memory.
     """
-    # More threads would need more memory, and the reading of the source is sequential anyway.
-    workers = min(len(os.sched_getaffinity(0)), _MOST_WORKERS)
+    workers = min(len(os.sched_getaffinity(0)), most_workers)
     waiting: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(workers, thread_name_prefix="ingest") as pool:
         try:

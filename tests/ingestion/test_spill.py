@@ -1,0 +1,22 @@
+"""Rows on disk between the two passes."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from ingestion.sources.synthetic import CHUNK_ROWS, SyntheticSource
+from ingestion.spill import Spill
+
+
+def test_columns_are_read_by_several_threads_at_once(tmp_path: Path) -> None:
+    source = SyntheticSource(2 * CHUNK_ROWS, seed=1)
+    batches = [source.parse(chunk) for chunk in source.chunks()]
+    columns = range(26)
+    with Spill(tmp_path / "spill") as spill, ThreadPoolExecutor(4) as pool:
+        for batch in batches:
+            spill.append(batch, np.zeros(len(batch.labels), np.int8))
+        found = list(pool.map(lambda column: np.concatenate(list(spill.training_keys(column))), columns))
+
+    for column in columns:
+        assert np.array_equal(found[column], np.concatenate([batch.columns.keys[column] for batch in batches]))
