@@ -18,6 +18,7 @@ from models.graph.spec import Graph, GraphSpec, Range, Searched
 
 INITIAL_DEVIATION = 0.1  # of a score: each value of a vector starts with it over the root of the width
 SOLVED_AT_ONCE = 1_024  # nodes whose matrices lie in memory together
+GATHERED_AT_ONCE = 2**17  # vectors of the other side that are gathered for them, where more than one is solved
 FLOAT_BYTES = 4
 
 
@@ -75,10 +76,12 @@ class Ials(SolvedModel[IalsSpec]):
     def counts(cls, spec: IalsSpec, graph: Graph) -> SolveCounts:
         """The matrix of each node from its edges, and its factorisation."""
         nodes, width = graph.users + graph.items, spec.embedding_dim
+        gathered = max(GATHERED_AT_ONCE, graph.users, graph.items)
         return SolveCounts(
             flops=4.0 * graph.edges * width**2 + nodes * width**3 / 3,
             parameters=nodes * width,
-            peak_bytes=FLOAT_BYTES * (4 * nodes * width + 3 * SOLVED_AT_ONCE * width**2) + 32 * graph.edges,
+            peak_bytes=FLOAT_BYTES * (4 * nodes * width + 3 * SOLVED_AT_ONCE * width**2 + gathered * width)
+            + 32 * (graph.edges + gathered),
         )
 
 
@@ -94,19 +97,33 @@ def solve_side(others: Tensor, neighbours: Tensor, degrees: Tensor, spec: IalsSp
     width = others.shape[1]
     all_pairs = spec.unobserved_weight * (others.T @ others)
     decay = spec.regularization * (degrees + spec.unobserved_weight * len(others))
+    nothing = len(others)  # fills up the histories of a batch, and adds zero to every sum
+    others = torch.cat([others, others.new_zeros(1, width)])
     found = others.new_zeros(len(degrees), width)
-    ends = degrees.cumsum(0).tolist()
-    known = degrees.nonzero().flatten()
-    for nodes in known.split(SOLVED_AT_ONCE):
-        matrices, right = others.new_empty(len(nodes), width, width), others.new_empty(len(nodes), width)
-        for row, node in enumerate(nodes.tolist()):
-            chosen = others[neighbours[ends[node - 1] if node else 0 : ends[node]]]
-            torch.mm(chosen.T, chosen, out=matrices[row])
-            torch.sum(chosen, 0, out=right[row])
-        matrices += all_pairs
+    starts = degrees.cumsum(0) - degrees
+    for nodes in _batches(degrees):
+        places = torch.arange(int(degrees[nodes[0]]), device=others.device)
+        is_own = places < degrees[nodes, None]
+        rows = (starts[nodes, None] + places)[is_own]
+        chosen = torch.full(is_own.shape, nothing, device=others.device).masked_scatter_(is_own, neighbours[rows])
+        vectors = others[chosen]
+        matrices = torch.baddbmm(all_pairs, vectors.mT, vectors)
         matrices.diagonal(dim1=1, dim2=2).add_(decay[nodes, None])
-        found[nodes] = torch.cholesky_solve(right[:, :, None], torch.linalg.cholesky(matrices)).squeeze(2)
+        factors = torch.linalg.cholesky(matrices)
+        found[nodes] = torch.cholesky_solve(vectors.sum(1, keepdim=True).mT, factors).squeeze(2)
     return found
+
+
+def _batches(degrees: Tensor) -> Iterator[Tensor]:
+    """The nodes with an edge, those of many edges first, so that those of a batch have about as many."""
+    order = degrees.argsort(descending=True, stable=True)
+    counts = degrees[order].tolist()
+    first = 0
+    while first < len(counts) and counts[first]:
+        size = min(SOLVED_AT_ONCE, max(1, GATHERED_AT_ONCE // counts[first]))
+        batch = order[first : first + size]
+        yield batch[degrees[batch] > 0]
+        first += size
 
 
 def _neighbours(own: np.ndarray, others: np.ndarray, device: torch.device) -> Tensor:

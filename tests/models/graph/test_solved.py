@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics.pairwise import cosine_similarity
 
-from models.graph import RANKERS, SOLVED, Graph, GraphSpec, Ranker, graph_spec, history_rankers
+from models.graph import RANKERS, SOLVED, Graph, GraphSpec, Ranker, graph_spec, history_rankers, ials
 from models.graph.counting import count_graph_model
 from models.graph.ials import IalsSpec, solve_side
 from models.graph.registry import check_graph_spec
@@ -87,6 +87,23 @@ def test_a_side_of_ials_is_where_the_gradient_of_its_loss_is_zero() -> None:
     assert users.grad is not None
     assert users.grad[degrees > 0].abs().max().item() < 1e-4
     assert not users[degrees == 0].any()
+
+
+@pytest.mark.parametrize("gathered", [1, 30, 1_000])
+def test_nodes_of_any_degree_are_solved_together_as_they_are_alone(
+    gathered: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ials, "GATHERED_AT_ONCE", gathered)
+    monkeypatch.setattr(ials, "SOLVED_AT_ONCE", 7)
+    spec = IalsSpec(embedding_dim=4, unobserved_weight=0.3)
+    degrees = torch.tensor([0, 1, 12, 0, *range(1, 13), 3, 0])
+    neighbours = torch.cat([torch.randperm(12)[:count] for count in degrees.tolist()])
+    items = torch.randn(12, 4, dtype=torch.float64)
+    found = solve_side(items, neighbours, degrees, spec)
+    for vector, own in zip(found, neighbours.split(degrees.tolist()), strict=True):
+        decay = spec.regularization * (len(own) + spec.unobserved_weight * 12)
+        matrix = items[own].T @ items[own] + spec.unobserved_weight * items.T @ items + decay * torch.eye(4)
+        torch.testing.assert_close(vector, torch.linalg.solve(matrix, items[own].sum(0)))
 
 
 def test_each_pass_of_ials_lowers_its_loss() -> None:
