@@ -71,7 +71,7 @@ def step_seconds(directory: Path, setting: dict[str, Any], steps: int) -> float:
         prefetch_depth=setting["prefetch_depth"],
     )
     with applied(execution):
-        model = build_model(model_spec(), dataset.features, seed=SEED, embedding_learning_rate=0.02).train()
+        model = build_model(model_spec(), dataset.features, seed=SEED).train()
         optimizer = build_dense_optimizer(model, Hyperparameters())
         loader = BatchLoader(dataset, "train", execution.batch_size, shuffle=True, seed=SEED)
         ahead = ReadAhead(loader.read, depth=execution.prefetch_depth)

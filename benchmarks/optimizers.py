@@ -26,6 +26,7 @@ from engine.data.dataset import Dataset
 from engine.data.loader import BatchLoader
 from engine.loop.evaluation import evaluate
 from engine.loop.step import applied, seeded, train_step
+from models.embeddings.learning import EmbeddingLearning
 from models.registry import build_model, model_spec
 from models.shampoo import Shampoo
 from models.spec import CategoricalFeature, Features
@@ -237,7 +238,9 @@ def train(dataset: Dataset, contestant: Contestant, rates: tuple[float, float], 
     """Train a small DLRM and take its validation loss on the way."""
     steps, losses, seconds = [], [], 0.0
     with seeded(seed, torch.device("cpu")):
-        model = build_model(model_spec(), dataset.features, seed=seed, embedding_learning_rate=rates[1]).train()
+        model = build_model(
+            model_spec(), dataset.features, seed=seed, embedding_learning=EmbeddingLearning(learning_rate=rates[1])
+        ).train()
         optimizer = contestant.build(model.parameters(), rates[0])
         for step, batch in enumerate(endless(dataset, seed, plan.steps), start=1):
             started = time.process_time()

@@ -3,6 +3,8 @@
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
+from models.embeddings.learning import EmbeddingLearning
+
 OPTIONAL = {"is_optional": True}  # metadata of a field that is written to files only where it is not at its default
 _NEVER = object()  # equal to no value
 DenseOptimizer = Literal["adam", "adagrad", "sgd", "shampoo"]
@@ -44,6 +46,15 @@ class Hyperparameters:
     def has_constant_rates(self) -> bool:
         """Whether the learning rates stay what they are from the first step to the last."""
         return self.learning_rate_schedule == "constant" and not self.warmup_epochs
+
+    @property
+    def embedding_learning(self) -> EmbeddingLearning:
+        """What of them is of the tables."""
+        return EmbeddingLearning(
+            learning_rate=self.embedding_learning_rate,
+            l2=self.embedding_l2,
+            initial_bound=self.embedding_initial_bound,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; without those that came later and are at their defaults."""

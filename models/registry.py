@@ -9,8 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from models.embeddings.kinds import build_tables
+from models.embeddings.learning import EmbeddingLearning
 from models.embeddings.request import EmbeddingCache, Kernel, TableRequest
 from models.embeddings.role import EmbeddingTables
+from models.families.autoint import AUTOINT
 from models.families.dcnv2 import DCNV2
 from models.families.deepfm import DEEPFM
 from models.families.dhen import DHEN
@@ -20,7 +22,9 @@ from models.families.dnn import DNN
 from models.families.family import Family
 from models.families.finalmlp import FINALMLP
 from models.families.fm import FM
+from models.families.gdcn import GDCN
 from models.families.lr import LR
+from models.families.masknet import MASKNET
 from models.families.sequence import SEQUENCE, RecurrentLayer
 from models.graph.registry import GRAPH_FAMILIES
 from models.layers import initialise_linear
@@ -40,6 +44,9 @@ FAMILIES: dict[str, Family] = {
         FINALMLP,
         DHEN,
         DMT,
+        AUTOINT,
+        MASKNET,
+        GDCN,
         SEQUENCE,
         LR,
         FM,
@@ -98,12 +105,10 @@ def build_model(
     features: Features,
     *,
     seed: int = 0,
-    embedding_learning_rate: float = 0.02,
+    embedding_learning: EmbeddingLearning = EmbeddingLearning(),  # noqa: B008 - frozen
     device: str | torch.device = "cpu",
     kernel: Kernel = "auto",
     cache: EmbeddingCache | None = None,
-    embedding_l2: float = 0.0,
-    embedding_initial_bound: float | None = None,
 ) -> Model:
     """Build a model with its initial weights.
 
@@ -113,12 +118,10 @@ def build_model(
         spec: Architecture.
         features: Features that come in.
         seed: Seed of the initial weights.
-        embedding_learning_rate: Step size of the row-wise Adagrad, which is fused into the embeddings' backward.
+        embedding_learning: What the rows of the tables begin with, and what they learn with.
         device: Device where the model shall lie.
         kernel: Library that does the lookups; `auto` picks the fastest that is installed.
         cache: Cache in front of tables in a file; None keeps all in memory.
-        embedding_l2: Weight decay of the embedding rows that a step touches, see `EmbeddingTables.l2`.
-        embedding_initial_bound: Bound of the initial embeddings; None gives each table its own, see `EmbeddingTables`.
 
     Raises:
         RequestError: The family is not known, the embedding width does not suit the kernels, there is no feature, or
@@ -136,14 +139,14 @@ def build_model(
         shapes=spec.tables(features),
         dim=spec.embedding_dim,
         table_of=bag_tables(spec, features),
-        learning_rate=embedding_learning_rate,
+        learning_rate=embedding_learning.learning_rate,
         device=device,
         kernel=kernel,
         is_mixed=spec.has_mixed_tables,
         cache=cache,
     )
     embeddings = build_tables(wanted)
-    embeddings.l2, embeddings.initial_bound = embedding_l2, embedding_initial_bound
+    embeddings.l2, embeddings.initial_bound = embedding_learning.l2, embedding_learning.initial_bound
     return assemble_model(spec, features, embeddings, seed=seed, device=device)
 
 

@@ -175,7 +175,8 @@ class ModelSpec:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """What to do about an unknown name: use the one most like it, or another."""
+    """What to do about an unknown name: use the one that it begins, or else the one most like it, or another."""
     names = sorted(known)
-    similar = get_close_matches(name.lower(), names, n=1)
+    begun = [one for one in names if len(name) > 2 and one.startswith(name.lower())]
+    similar = begun or get_close_matches(name.lower(), names, n=1)
     return f"use {similar[0]!r}, or another of {', '.join(names)}" if similar else f"use one of {', '.join(names)}"

@@ -38,6 +38,8 @@ PUBLISHED = {
     ("frappe", "deepfm"): 0.9842,
     ("frappe", "dcnv2"): 0.9845,
     ("frappe", "finalmlp"): 0.9861,
+    ("frappe", "autoint"): 0.9848,
+    ("frappe", "masknet"): 0.9837,
 }
 ALL_FAMILIES = tuple(dict.fromkeys((*BASELINES, *(name for data in LOGS for name in families_of(data)), AUTO)))
 

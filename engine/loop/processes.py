@@ -52,9 +52,7 @@ class OneProcess:
             spec,
             features,
             seed=seed,
-            embedding_learning_rate=hyperparameters.embedding_learning_rate,
-            embedding_l2=hyperparameters.embedding_l2,
-            embedding_initial_bound=hyperparameters.embedding_initial_bound,
+            embedding_learning=hyperparameters.embedding_learning,
             device=execution.device,
             cache=cache,
         )

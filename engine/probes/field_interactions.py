@@ -42,7 +42,7 @@ def field_interactions(dataset: Dataset, execution: Execution, *, seed: int = 0)
             FLAT,
             dataset.features,
             seed=seed,
-            embedding_learning_rate=FAST.embedding_learning_rate,
+            embedding_learning=FAST.embedding_learning,
             device=device,
         ).train()
         optimizer = build_dense_optimizer(model, FAST)

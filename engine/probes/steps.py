@@ -64,9 +64,7 @@ def time_steps(
             spec,
             dataset.features,
             seed=seed,
-            embedding_learning_rate=hyperparameters.embedding_learning_rate,
-            embedding_l2=hyperparameters.embedding_l2,
-            embedding_initial_bound=hyperparameters.embedding_initial_bound,
+            embedding_learning=hyperparameters.embedding_learning,
             device=device,
             cache=embedding_cache(execution),
         ).train()

@@ -194,8 +194,8 @@ class StallRuns:
         return lambda batch: self._processes.step(model, optimizer, batch, self._execution.precision)
 
     def _local_model(self, spec: ModelSpec) -> Model:
-        rate = self._plan.hyperparameters.embedding_learning_rate
-        return build_model(spec, self._plan.dataset.features, embedding_learning_rate=rate, device=self._device).train()
+        learning = self._plan.hyperparameters.embedding_learning
+        return build_model(spec, self._plan.dataset.features, embedding_learning=learning, device=self._device).train()
 
     def _shared_model(self, spec: ModelSpec) -> Model:
         execution = replace(self._execution, batch_size=self._execution.batch_size * self.count)
@@ -213,7 +213,7 @@ class StallRuns:
         model = build_model(
             self._plan.spec,
             self._plan.dataset.features,
-            embedding_learning_rate=self._plan.hyperparameters.embedding_learning_rate,
+            embedding_learning=self._plan.hyperparameters.embedding_learning,
             device=self._device,
             cache=embedding_cache(self._slow_execution()),
         ).train()

@@ -34,7 +34,22 @@ def _checked_entries(entries: tuple[str, ...]) -> tuple[str, ...]:
 
 
 # What a form offers; `models.names` knows what they are.
-MODELS = ("dlrm", "dnn", "deepfm", "dcnv2", "finalmlp", "dhen", "dmt", "sequence", "lr", "fm", "auto")
+MODELS = (
+    "dlrm",
+    "dnn",
+    "deepfm",
+    "dcnv2",
+    "finalmlp",
+    "dhen",
+    "dmt",
+    "autoint",
+    "masknet",
+    "gdcn",
+    "sequence",
+    "lr",
+    "fm",
+    "auto",
+)
 GRAPH_MODELS = ("lightgcn", "sage", "hetero", "popularity", "itemknn", "ease", "ials")
 
 
@@ -43,10 +58,10 @@ class ModelRequest(Group, frozen=True, title="Model"):
 
     model: str = Field(
         default="dlrm",
-        description="Model family: dlrm, dnn, deepfm, dcnv2, finalmlp, dhen, dmt or sequence; lr or fm, a "
-        "logistic regression or a factorisation machine; or auto, which lets tuning choose among the first six; or, to "
-        "rank items along a graph: lightgcn, sage or hetero, which are trained, or popularity, itemknn, ease or ials, "
-        "which are solved in seconds; the one that ranks best is kept, whatever --ensemble-size says.",
+        description="Model family: dlrm, dnn, deepfm, dcnv2, finalmlp, dhen, dmt, autoint, masknet, gdcn or sequence; "
+        "lr or fm, a logistic regression or a factorisation machine; or auto, which lets tuning choose among the first "
+        "six; or, to rank items along a graph: lightgcn, sage or hetero, which are trained, or popularity, itemknn, "
+        "ease or ials, which are solved in seconds; the one that ranks best is kept, whatever --ensemble-size says.",
         json_schema_extra={"enum": [*MODELS, *GRAPH_MODELS]},
     )
     towers: int | None = Field(

@@ -13,6 +13,7 @@ from engine.loop.evaluation import evaluate
 from ingestion.cache import ingest_source
 from ingestion.encoding.encoder import Encoder
 from ingestion.sources.open import open_source
+from models.embeddings.learning import EmbeddingLearning
 from models.registry import build_model, model_spec
 from tests.ingestion.encoding.test_history import BUILT, log_of_sessions
 from tracking.registry.serving import Scorer
@@ -28,7 +29,7 @@ def scores(folder: Path, frame: pl.DataFrame, schema: dict[str, Any]) -> tuple[S
     (folder / "schema.yaml").write_text(yaml.safe_dump(schema))
     source = open_source(str(folder / "log.parquet"), None, str(folder / "schema.yaml"), folder)
     dataset, _ = ingest_source(source, folder / "cache", 0, 0.01)
-    model = build_model(SPEC, dataset.features, seed=1, embedding_initial_bound=1.0).eval()
+    model = build_model(SPEC, dataset.features, seed=1, embedding_learning=EmbeddingLearning(initial_bound=1.0)).eval()
     logits = evaluate(model, dataset, "test", Execution(threads=1, batch_size=64)).logits
     scorer = Scorer(Encoder.load(dataset.directory / "encoder"), model)
     return scorer, torch.sigmoid(torch.as_tensor(logits).double()).numpy()

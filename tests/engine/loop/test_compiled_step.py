@@ -31,7 +31,7 @@ def trained(
     dataset: Dataset, spec: ModelSpec, rates: Hyperparameters, *, compiled: bool
 ) -> tuple[Model, torch.optim.Optimizer, list[torch.Tensor]]:
     """Some steps, the last of them on a batch that is not full."""
-    model = build_model(spec, dataset.features, embedding_learning_rate=rates.embedding_learning_rate).train()
+    model = build_model(spec, dataset.features, embedding_learning=rates.embedding_learning).train()
     optimizer = build_dense_optimizer(model, rates)
     weights = task_weights(rates.task_weights, dataset.features.tasks, "cpu")
     batches = list(BatchLoader(dataset, "train", EXECUTION.batch_size).batches())

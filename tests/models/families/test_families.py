@@ -52,6 +52,9 @@ SPECS = {
     "finalmlp gated": model_spec(
         family="finalmlp", first_gate=("c0",), second_gate=("c1", "b0"), fusion_heads=4, second_widths=(32, 16)
     ),
+    "autoint without deep part": model_spec(family="autoint", attention_layers=2, attention_heads=4, top_widths=()),
+    "masknet serial": model_spec(family="masknet", mask_structure="serial", mask_expansion=0.5, top_widths=()),
+    "gdcn stacked": model_spec(family="gdcn", cross_structure="stacked", batch_norm=True),
     "dhen sum": model_spec(family="dhen", interactions=ALL_INTERACTIONS, interaction_ensemble="sum", embedding_dim=8),
     "dhen weighted": model_spec(
         family="dhen", interactions=ALL_INTERACTIONS, interaction_ensemble="weighted", embedding_dim=8
@@ -324,13 +327,18 @@ def test_the_score_is_computed_in_float32_whatever_the_precision() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"family": "dcn"}, r"'dcn': use 'dcnv2', or another of dcnv2, deepfm"),
-        ({"family": "quantum"}, r"'quantum': use one of dcnv2"),
+        ({"family": "dcn"}, r"'dcn': use 'dcnv2', or another of autoint, dcnv2, deepfm"),
+        ({"family": "quantum"}, r"'quantum': use one of autoint, dcnv2"),
         ({"family": "dlrm", "cross_layers": 4}, r"cross_layers does nothing.*'dlrm'.*dcnv2"),
         ({"family": "finalmlp", "fusion_heads": 3}, "fusion_heads = 3 does not divide"),
         ({"family": "finalmlp", "first_gate": ("c9",)}, "unknown field 'c9': use one of b0, c0, c1"),
         ({"interaction": "dott"}, "no interaction 'dott': use 'dot'"),
         ({"family": "dnn", "interaction": "fm"}, "interaction does nothing.*'dnn'"),
+        ({"family": "autoint", "attention_heads": 3}, "attention_heads = 3 does not divide attention_width = 32"),
+        ({"family": "autoint", "attention_layers": 0}, "attention_layers = 0 has no interactions"),
+        ({"family": "masknet", "mask_structure": "tree"}, "'tree' is not known: use parallel or serial"),
+        ({"family": "masknet", "mask_blocks": 0}, "mask_blocks = 0 has no blocks"),
+        ({"family": "masknet", "mask_expansion": 0.0}, "mask_expansion = 0.0 is no width"),
         ({"family": "dhen", "interactions": ("dot", "dot")}, "each once"),
         ({"family": "dhen", "interactions": ()}, "not none"),
         ({"family": "dhen", "interactions": ("conv",)}, "choose from dot"),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from models.counting import count_model
+from models.embeddings.learning import EmbeddingLearning
 from models.embeddings.request import EmbeddingCache
 from models.families.sequence import HistoryEncoder, LstmLayer, RecurrentLayer, SequenceLayers, SequenceSpec
 from models.positions import Positions
@@ -126,7 +127,7 @@ def test_positions_learn_in_one_table_with_the_item(kernel: str) -> None:
     bags = [[[3], [2]], [[2, 3, 3], []], [[1, 1], [0]], [[8], [1, 2, 8]]]
     values, offsets = jagged(bags)
     dense = torch.randn(2, 1)
-    model = build_model(SPEC, FEATURES, seed=1, kernel=kernel, embedding_learning_rate=0.1)  # type: ignore[arg-type]
+    model = build_model(SPEC, FEATURES, seed=1, kernel=kernel, embedding_learning=EmbeddingLearning(learning_rate=0.1))  # type: ignore[arg-type]
     before = model.embeddings.weight.clone().requires_grad_()
     starts = (0, 0, 7, 12)
     bagged = torch.zeros(2, 9, 4)

@@ -1,0 +1,110 @@
+"""AutoInt: self-attention among the fields of a sample (Song et al., CIKM 2019, arXiv 1810.11921)."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from models.families.family import Family
+from models.layers import FieldVectors, hidden_layers, task_heads
+from models.spec import Features, ModelSpec
+from shunter.errors import RequestError
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutointSpec(ModelSpec):
+    """An AutoInt; `top_widths` are those of the deep network beside it (AutoInt+), empty for attention alone.
+
+    Attributes:
+        attention_layers: Interacting layers, each of which raises the order of the interactions.
+        attention_width: Width of the vectors that a layer gives, all heads together.
+        attention_heads: Subspaces in which fields meet; divides `attention_width`.
+    """
+
+    family: ClassVar[str] = "autoint"
+
+    attention_layers: int = 3
+    attention_width: int = 32
+    attention_heads: int = 2
+
+
+class InteractingLayer(nn.Module):
+    """Equations 5 to 8 of the paper: each field becomes what it attends to of all fields, and what it was.
+
+    `e'_m = relu(concat_h sum_k softmax_k(<Q_h e_m, K_h e_k>) V_h e_k + R e_m)`, without scaling and biases.
+
+    Args:
+        inputs: Width of the vectors that come in.
+        outputs: Width of the vectors that go out.
+        heads: Number of subspaces h; divides `outputs`.
+    """
+
+    def __init__(self, inputs: int, outputs: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.project = nn.Linear(inputs, 3 * outputs, bias=False)
+        self.residual = nn.Linear(inputs, outputs, bias=False)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """`[batch, vectors, inputs]` to `[batch, vectors, outputs]` in float32."""
+        parts = self.project(vectors).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        query, key, value = parts.flatten(1, 2)  # each [batch * heads, vectors, outputs / heads]
+        weights = torch.bmm(query, key.transpose(1, 2)).softmax(2)
+        seen = torch.bmm(weights, value).unflatten(0, (-1, self.heads)).transpose(1, 2).flatten(2)
+        return (seen + self.residual(vectors)).float().relu()
+
+
+class AutointLayers(nn.Module):
+    """All of an AutoInt but its tables: interacting layers, and a deep network over the same vectors.
+
+    Both are read by one last linear layer, which adds their logits.
+
+    Args:
+        spec: The interacting layers, and widths of the deep network.
+        features: Features that come in.
+
+    Raises:
+        RequestError: There is no interacting layer, or the heads do not divide its width.
+    """
+
+    def __init__(self, spec: AutointSpec, features: Features) -> None:
+        super().__init__()
+        _check(spec)
+        self.vectors = FieldVectors(spec, features)
+        widths = (spec.embedding_dim, *(spec.attention_width,) * spec.attention_layers)
+        self.attention = nn.Sequential(
+            *(InteractingLayer(*sizes, heads=spec.attention_heads) for sizes in pairwise(widths))
+        )
+        self.deep = hidden_layers(spec, self.vectors.width, spec.top_widths) if spec.top_widths else None
+        joined = self.vectors.count * spec.attention_width + (spec.top_widths[-1] if spec.top_widths else 0)
+        self.output = task_heads(spec, joined, features.outputs)
+
+    def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
+        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.families.family.Family` says."""
+        vectors = self.vectors(dense, pooled)
+        attended = self.attention(vectors).flatten(1)
+        if self.deep is not None:
+            attended = torch.cat([attended, self.deep(vectors.flatten(1)).float()], dim=1)
+        return self.output(attended).squeeze(1)
+
+
+def _check(spec: AutointSpec) -> None:
+    if spec.attention_layers < 1:
+        raise RequestError(
+            f"An autoint with attention_layers = {spec.attention_layers} has no interactions: use at least 1, or "
+            "family 'dnn'."
+        )
+    if spec.attention_heads < 1 or spec.attention_width < 1 or spec.attention_width % spec.attention_heads:
+        raise RequestError(
+            f"The option attention_heads = {spec.attention_heads} does not divide attention_width = "
+            f"{spec.attention_width}: use a number that does."
+        )
+
+
+AUTOINT = Family(
+    spec=AutointSpec,
+    layers=AutointLayers,
+    ranges={"attention_layers": (1, 2, 3, 4), "attention_width": (16, 32, 64), "attention_heads": (1, 2, 4)},
+)

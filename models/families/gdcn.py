@@ -1,0 +1,85 @@
+"""GDCN: a cross network that weighs what each layer adds by a gate (Wang et al., CIKM 2023, arXiv 2311.04635)."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from models.families.family import Family
+from models.layers import FieldVectors, hidden_layers, task_heads
+from models.spec import Features, ModelSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class GdcnSpec(ModelSpec):
+    """A GDCN; `top_widths` are those of its deep network.
+
+    Attributes:
+        cross_layers: Number of gated cross layers, each of which raises the degree of the interactions by one.
+        cross_structure: Place of the deep network: beside the cross layers (GDCN-P) or on top of them (GDCN-S).
+    """
+
+    family: ClassVar[str] = "gdcn"
+
+    cross_layers: int = 3
+    cross_structure: Literal["parallel", "stacked"] = "parallel"
+
+
+class GatedCrossNetwork(nn.Module):
+    """Gated cross layers: `x_{l+1} = x_0 * (W_l x_l + b_l) * sigmoid(G_l x_l) + x_l`, all products elementwise.
+
+    The gate looks at the layer's input and lets each number of what the cross layer of DCN-V2 would add pass by a share
+    between 0 and 1; it has no bias.
+
+    Args:
+        width: Width of input and output.
+        layers: Number of layers.
+    """
+
+    def __init__(self, width: int, layers: int) -> None:
+        super().__init__()
+        self.cross = nn.ModuleList(nn.Linear(width, width) for _ in range(layers))
+        self.gates = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(layers))
+
+    def forward(self, first: Tensor) -> Tensor:
+        """`[batch, width]` to the same in float32."""
+        crossed = first
+        for cross, gate in zip(self.cross, self.gates, strict=True):
+            gated = first * torch.sigmoid(gate(crossed).float())
+            crossed = torch.addcmul(crossed, gated, cross(crossed).float())
+        return crossed
+
+
+class GdcnLayers(nn.Module):
+    """All of a GDCN but its tables.
+
+    Args:
+        spec: The cross layers, and widths of the deep network.
+        features: Features that come in.
+    """
+
+    def __init__(self, spec: GdcnSpec, features: Features) -> None:
+        super().__init__()
+        self.vectors = FieldVectors(spec, features)
+        width = self.vectors.width
+        self.cross = GatedCrossNetwork(width, spec.cross_layers)
+        self.deep = hidden_layers(spec, width, spec.top_widths)
+        self.stacked = spec.cross_structure == "stacked"
+        deep_width = spec.top_widths[-1] if spec.top_widths else width
+        self.output = task_heads(spec, deep_width if self.stacked else width + deep_width, features.outputs)
+
+    def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
+        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.families.family.Family` says."""
+        first = self.vectors(dense, pooled).flatten(1)
+        crossed = self.cross(first)
+        if self.stacked:
+            return self.output(self.deep(crossed)).squeeze(1)
+        return self.output(torch.cat([crossed, self.deep(first).float()], dim=1)).squeeze(1)
+
+
+GDCN = Family(
+    spec=GdcnSpec,
+    layers=GdcnLayers,
+    ranges={"cross_layers": (1, 2, 3, 4), "cross_structure": ("parallel", "stacked")},
+)
