@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from models.graph.history_rankers import DenseHistoryRanker, Histories
 from models.graph.propagation import co_counts
@@ -17,24 +18,39 @@ BYTES = 8  # of a number while it is solved: the sums of many users are far from
 
 @dataclass(frozen=True, kw_only=True)
 class EaseSpec(GraphSpec):
-    """An EASE.
+    """An EASE; the defaults are the paper's own model.
 
     Attributes:
         regularization: Share of the squared weights in the loss, called lambda in the paper; above 0.
+        dropout: Probability with which a chosen item is left out of what the others are told apart by, at least 0 and
+            below 1 (EDLAE); the items that many chose are held back most.
+        user_exponent: Each user weighs their number of items to the power of minus this in the loss, which at 0 those
+            with long histories rule, while a ranking is judged by the mean over users; edges weigh 1 on average.
     """
 
     family: ClassVar[str] = "ease"
-    searched: ClassVar[Searched] = {"regularization": Range(10.0, 10_000.0)}
-    points: ClassVar[tuple[Mapping[str, float], ...]] = ({"regularization": 150.0}, {"regularization": 1_500.0})
+    searched: ClassVar[Searched] = {
+        "regularization": Range(10.0, 10_000.0),
+        "dropout": (0.0, 0.15, 0.3, 0.5),
+        "user_exponent": (0.0, 0.25, 0.5, 0.75, 1.0),
+    }
+    points: ClassVar[tuple[Mapping[str, float], ...]] = tuple(
+        {"regularization": regularization, "dropout": 0.3, "user_exponent": 0.5}
+        for regularization in (500.0, 150.0, 1_500.0)
+    )
 
     regularization: float = 500.0
+    dropout: float = 0.0
+    user_exponent: float = 0.0
 
 
 class Ease(SolvedModel[EaseSpec]):
     """The linear map from what a user chose to what they chose, in which no item may name itself.
 
     `B = argmin |X - X B|^2 + lambda |B|^2` with a zero diagonal has a closed form (section 3, equation 8): with
-    `P = (X^T X + lambda)^-1`, the weight from item i to item j is `-P_ij / P_jj`.
+    `P = (X^T X + lambda)^-1`, the weight from item i to item j is `-P_ij / P_jj`. Weights of users stand between the
+    two X. Dropout with probability p adds `p / (1 - p)` times the diagonal of `X^T X` to lambda (Steck, "Autoencoders
+    that don't overfit towards the Identity", NeurIPS 2020, section 3).
     """
 
     spec_class = EaseSpec
@@ -43,8 +59,9 @@ class Ease(SolvedModel[EaseSpec]):
     @classmethod
     def rankers(cls, spec: EaseSpec, graph: Graph, *, seed: int, device: torch.device) -> Iterator[Ranker]:
         """One, from one inversion."""
-        gram = torch.cat([block.double() for _, block in co_counts(graph, device)], dim=1)
-        gram.diagonal().add_(spec.regularization)
+        weights = _user_weights(graph, spec.user_exponent).to(device)
+        gram = torch.cat([block.double() for _, block in co_counts(graph, device, user_weights=weights)], dim=1)
+        gram.diagonal().mul_(1 / (1 - spec.dropout)).add_(spec.regularization)
         inverse = torch.cholesky_inverse(torch.linalg.cholesky(gram))
         del gram
         weights = (inverse / -inverse.diagonal()).float()
@@ -61,3 +78,10 @@ class Ease(SolvedModel[EaseSpec]):
             parameters=cells,
             peak_bytes=3 * cells * BYTES,
         )
+
+
+def _user_weights(graph: Graph, exponent: float) -> Tensor:
+    """`[users]`, such that the edges weigh 1 on average."""
+    degrees = torch.from_numpy(graph.user_degrees()).double().clamp(min=1)
+    weights = degrees**-exponent
+    return (weights * graph.edges / weights[torch.from_numpy(graph.edge_users)].sum()).float()

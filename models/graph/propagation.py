@@ -120,20 +120,26 @@ def neighbour_sum(
 
 
 def co_counts(
-    graph: Graph, device: str | torch.device = "cpu", backend: Backend = "auto"
+    graph: Graph,
+    device: str | torch.device = "cpu",
+    backend: Backend = "auto",
+    *,
+    user_weights: Tensor | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """How many users chose both of two items, for some items at a time.
+    """How many users chose both of two items, for some items at a time; or what these users weigh, `[users]`.
 
     Returns:
         The items, int64 `[some]`, and their counts with all items, float32 `[items, some]`.
     """
     users, items = graph.edge_users, graph.edge_items
     to_items = neighbour_sum(users, items, graph.users, graph.items, device=device, backend=backend)
+    weights = torch.ones(graph.users, device=device) if user_weights is None else user_weights
     for first in range(0, graph.items, ITEMS_AT_ONCE):
         some = torch.arange(first, min(first + ITEMS_AT_ONCE, graph.items), device=device)
         here = (items >= first) & (items < first + len(some))
         chosen = torch.zeros(graph.users, len(some), device=device)
-        chosen[torch.from_numpy(users[here]).to(device), torch.from_numpy(items[here] - first).to(device)] = 1.0
+        who = torch.from_numpy(users[here]).to(device)
+        chosen[who, torch.from_numpy(items[here] - first).to(device)] = weights[who]
         yield some, to_items(chosen)
 
 

@@ -104,3 +104,5 @@ def check_graph_spec(spec: GraphSpec) -> None:
             raise RequestError(f"A graph model needs at least one of {option.name}, not {value}: raise it.")
         if option.name in ("regularization", "unobserved_weight") and value <= 0:
             raise RequestError(f"A graph model needs a {option.name} above 0, not {value:g}: raise it.")
+        if option.name == "dropout" and not 0 <= value < 1:
+            raise RequestError(f"A graph model takes a dropout of at least 0 and below 1, not {value:g}: change it.")

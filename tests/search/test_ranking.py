@@ -44,7 +44,8 @@ def test_what_is_fixed_is_not_searched() -> None:
     assert {"layers", "negatives"}.isdisjoint(space.searched)
     spec, rates = space.build(space.first()[0])
     assert (spec.to_dict()["layers"], rates.negatives) == (1, 8)
-    whole = RankingSearch(RankingSpace("ease", Fixed(architecture={"regularization": 7.0})), 5)
+    every = {"regularization": 7.0, "dropout": 0.0, "user_exponent": 0.5}
+    whole = RankingSearch(RankingSpace("ease", Fixed(architecture=every)), 5)
     assert whole.ask() == {}
     whole.tell([0.3])
     assert whole.ask() is None  # there is one point

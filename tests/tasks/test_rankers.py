@@ -62,9 +62,9 @@ def test_each_baseline_is_the_best_of_its_settings_and_learned_again(
 ) -> None:
     found = train_rankers(run_of(dataset, tmp_path))
     assert [one.model.spec.family for one in found] == ["popularity", "itemknn", "ease"]  # the model's own is left out
-    assert trained[-4:] == ["ease-0", "ease-1", "ease-2", "ease-whole"]
+    assert trained[-5:] == ["ease-0", "ease-1", "ease-2", "ease-3", "ease-whole"]
     ease = found[-1]
-    assert ease.tried == 3
+    assert ease.tried == 4
     both = read_interactions(dataset, "train").union(read_interactions(dataset, "validation"))
     assert load_ranker(ease.model.directory).ranker.user_degrees.sum().item() == len(both)
     assert ease.model.validation.users > 0  # of the setting as it was chosen

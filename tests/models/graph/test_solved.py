@@ -35,14 +35,19 @@ def known_scores(ranker: Ranker, graph: Graph) -> np.ndarray:
     return ranker.all_scores(torch.from_numpy(users)).numpy()[:, 1:]
 
 
-def test_ease_is_the_ridge_regression_of_each_item_on_all_others() -> None:
+@pytest.mark.parametrize(("dropout", "user_exponent"), [(0.0, 0.0), (0.25, 0.0), (0.0, 0.5), (0.25, 1.0)])
+def test_ease_is_the_ridge_regression_of_each_item_on_all_others(dropout: float, user_exponent: float) -> None:
     graph = random_graph(users=30, items=12, edges=120)
     matrix, expected = chosen(graph), np.zeros((12, 12))
+    shares = np.maximum(matrix.sum(1), 1) ** -user_exponent
+    weighted = matrix * (shares * matrix.sum() / (shares * matrix.sum(1)).sum())[:, None]
     for item in range(12):
         others = [one for one in range(12) if one != item]
-        gram = matrix[:, others].T @ matrix[:, others] + 3.0 * np.eye(11)
-        expected[others, item] = np.linalg.solve(gram, matrix[:, others].T @ matrix[:, item])
-    found = known_scores(solved(graph_spec("ease", regularization=3.0), graph), graph)
+        gram = weighted[:, others].T @ matrix[:, others]
+        penalty = 3.0 + dropout / (1 - dropout) * gram.diagonal()
+        expected[others, item] = np.linalg.solve(gram + np.diag(penalty), weighted[:, others].T @ matrix[:, item])
+    spec = graph_spec("ease", regularization=3.0, dropout=dropout, user_exponent=user_exponent)
+    found = known_scores(solved(spec, graph), graph)
     np.testing.assert_allclose(found, (matrix @ expected)[graph.user_degrees() > 0][:, 1:], atol=1e-5)
 
 
@@ -151,7 +156,12 @@ def test_ease_is_refused_where_it_does_not_fit_and_something_cheaper_is_named() 
 
 @pytest.mark.parametrize(
     ("family", "options"),
-    [("ease", {"regularization": 0.0}), ("ials", {"unobserved_weight": 0.0}), ("itemknn", {"neighbours": 0})],
+    [
+        ("ease", {"regularization": 0.0}),
+        ("ease", {"dropout": 1.0}),
+        ("ials", {"unobserved_weight": 0.0}),
+        ("itemknn", {"neighbours": 0}),
+    ],
 )
 def test_options_that_make_no_model_are_refused(family: str, options: dict) -> None:
     with pytest.raises(RequestError, match=next(iter(options))):
