@@ -13,7 +13,7 @@ PAGES = [
     *sorted((PROJECT_ROOT / "docs").glob("*.md")),
 ]
 CODE_FOLDERS = (
-    *("flows", "tasks", "reporting", "planner", "search", "retraining", "tracking", "ingestion", "engine"),
+    *("flows", "tasks", "reporting", "scheduler", "planner", "search", "retraining", "tracking", "ingestion", "engine"),
     *("models", "hardware", "shunter"),
 )
 OTHER_FOLDERS = ("mlflow", "benchmarks", "docs", "tests", "requirements")

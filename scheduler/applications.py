@@ -1,0 +1,229 @@
+"""Trainings that were measured at many placements and batch sizes: those that come with Pollux (OSDI 2021).
+
+Progress is counted in steps of the smallest batch. A larger batch makes more of it per step, but less per sample, by
+how noisy the gradients are in that epoch: `(variance + square) / (variance / scale + square)`.
+"""
+
+import csv
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import ceil
+from pathlib import Path
+
+import numpy as np
+
+from scheduler.job import Conditions
+from shunter.errors import DataError
+
+EPOCHS = {"bert": 2, "cifar10": 100, "ncf": 10, "imagenet": 90, "deepspeech2": 80, "yolov3": 50}
+LARGEST_LOCAL_BATCH = {"yolov3": 8}  # of one accelerator; by default the largest that was measured
+MOST_MACHINES = 16  # of the measurements
+
+
+@dataclass(frozen=True)
+class BatchChoice:
+    """How a batch is divided: each accelerator takes `accumulations` + 1 times `local` samples in a step."""
+
+    local: int
+    accumulations: int
+
+    def total(self, accelerators: int) -> int:
+        """Samples in a step of all together."""
+        return accelerators * self.local * (self.accumulations + 1)
+
+
+class Application:
+    """The measurements of one application: time of a step by placement, and progress by batch size.
+
+    Args:
+        directory: Its folder with `placements.csv`, `scalability.csv` and `validation-BATCH.csv`.
+
+    Raises:
+        DataError: A file is missing.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.name = directory.name
+        self._directory = directory
+        files = sorted((int(path.stem.split("-")[1]), path) for path in directory.glob("validation-*.csv"))
+        if not files or not (directory / "placements.csv").exists():
+            raise DataError(
+                f"{directory} holds no measurements of {self.name!r}: put Pollux' placements.csv, scalability.csv and "
+                "validation-*.csv there"
+            )
+        self._validation = {batch: _columns(path) for batch, path in files}
+        self._batches = list(self._validation)
+        self.epochs = EPOCHS.get(self.name) or min(len(table["progress"]) for table in self._validation.values())
+        self.boundaries = [
+            min(table["progress"][epoch] for table in self._validation.values()) for epoch in range(self.epochs)
+        ]
+        self.smallest_batch, self.largest_batch = self._batches[0], self._batches[-1]
+        self._steps: dict[tuple[tuple[int, ...], int], tuple[float, float]] = {}
+        self._gains: dict[tuple[int, int], float] = {}
+
+    @cached_property
+    def largest_local(self) -> int:
+        """Most samples that one accelerator takes at once."""
+        measured = max(batch for rows in self._placements.values() for batch, *_ in rows)
+        return LARGEST_LOCAL_BATCH.get(self.name, int(measured))
+
+    @cached_property
+    def smallest_local(self) -> int:
+        """Fewest samples that one accelerator was measured with."""
+        return int(min(batch for rows in self._placements.values() for batch, *_ in rows))
+
+    def divide(self, batch: int, accelerators: int) -> BatchChoice:
+        """How a batch is divided among accelerators, in several turns where one cannot hold its part."""
+        part = ceil(batch / accelerators - 1e-8)
+        accumulations = ceil(part / self.largest_local - 1e-8) - 1
+        if accelerators == 1 and batch > self.smallest_batch:
+            accumulations = max(1, accumulations)
+        local = ceil(part / (accumulations + 1) - 1e-8)
+        return BatchChoice(min(local, self.largest_batch // (accelerators * (accumulations + 1))), accumulations)
+
+    def goodput(self, epoch: int, counts: tuple[int, ...], choice: BatchChoice) -> float:
+        """Progress a second in an epoch, on so many accelerators of each machine."""
+        step, sync = self.step_seconds(counts, choice.local)
+        seconds = step + (step - sync) * choice.accumulations
+        return self._gain(choice.total(sum(counts)), epoch) / seconds
+
+    def step_seconds(self, counts: tuple[int, ...], local: int) -> tuple[float, float]:
+        """Time of a step and of the exchange in it, interpolated between the measurements."""
+        rotated = min(counts[i:] + counts[:i] for i in range(len(counts)))
+        if (rotated, local) not in self._steps:
+            self._steps[rotated, local] = self._interpolate(rotated, local)
+        return self._steps[rotated, local]
+
+    def _interpolate(self, counts: tuple[int, ...], local: int) -> tuple[float, float]:
+        measured = self._placements.get("".join(map(str, counts)))
+        if measured is None:
+            step, sync = self._surface([min(len(counts), MOST_MACHINES), sum(counts), local])[0]
+        else:
+            from scipy.interpolate import interp1d
+
+            rows = np.array(measured)
+            step, sync = interp1d(rows[:, 0], rows[:, 1:], axis=0)(local)
+        return float(step), float(sync)
+
+    def _gain(self, batch: int, epoch: int) -> float:
+        """Progress of a step of a batch, in steps of the smallest batch."""
+        if (batch, epoch) not in self._gains:
+            upper = next((one for one in self._batches if one >= batch), self.largest_batch)
+            lower = max((one for one in self._batches if one <= batch), default=self.smallest_batch)
+            weight = 0.0 if upper == lower else (batch - lower) / (upper - lower)
+            square, variance = (
+                (1 - weight) * self._validation[lower][name][epoch] + weight * self._validation[upper][name][epoch]
+                for name in ("grad_sqr", "grad_var")
+            )
+            scale = batch / self.smallest_batch
+            self._gains[batch, epoch] = (variance + square) / (variance / scale + square)
+        return self._gains[batch, epoch]
+
+    @cached_property
+    def _placements(self) -> dict[str, list[tuple[float, float, float]]]:
+        """Rows of local batch, time of a step and of the exchange, by placement such as `44`."""
+        rows: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
+        with (self._directory / "placements.csv").open() as file:
+            for row in csv.DictReader(file):
+                rows[row["placement"]].append(
+                    (float(row["local_bsz"]), float(row["step_time"]), float(row["sync_time"]))
+                )
+        return dict(rows)
+
+    @cached_property
+    def _surface(self) -> Callable[[list[float]], np.ndarray]:
+        """Between placements that were not measured: by machines, accelerators and local batch."""
+        from scipy.interpolate import LinearNDInterpolator
+
+        groups: dict[tuple[float, float, float], list[tuple[float, float]]] = defaultdict(list)
+        for placement, rows in self._placements.items():
+            counts = [int(digit) for digit in placement]
+            for local, step, sync in rows:
+                groups[len(counts), sum(counts), local].append((step, sync))
+        points = [list(key) for key in sorted(groups)]
+        values = [np.mean(groups[key], axis=0) for key in sorted(groups)]
+        table = _columns(self._directory / "scalability.csv")
+        for i, nodes in enumerate(table["num_nodes"]):
+            points.append([nodes, table["num_replicas"][i], table["local_bsz"][i]])
+            values.append(np.array([table["step_time"][i], table["sync_time"][i]]))
+        return LinearNDInterpolator(np.array(points), np.array(values))
+
+
+@dataclass(frozen=True)
+class ElasticWork:
+    """A training of an application to its last epoch; it runs on any number of accelerators.
+
+    Attributes:
+        application: Its measurements.
+        batch: Samples in a step; None for whatever makes most progress where it runs.
+        whole_seconds: Whether epochs end at whole seconds, as in the simulator that comes with Pollux.
+    """
+
+    application: Application
+    batch: int | None
+    whole_seconds: bool = True
+    _ends: dict[tuple[float, tuple[int, ...]], float] = field(default_factory=dict, compare=False, repr=False)
+
+    def types(self) -> tuple[str, ...]:
+        """See `Work.types`: the measurements are of one type, which stands for any."""
+        return ()
+
+    def rate(self, done: float, counts: tuple[int, ...]) -> float:
+        """Progress a second at what is done."""
+        return self._goodput(self._epoch(done), counts)
+
+    def seconds_left(self, done: float, conditions: Conditions) -> float:
+        """See `Work.seconds_left`."""
+        key = done, conditions.counts
+        if key not in self._ends:
+            seconds = 0.0
+            for epoch in range(self._epoch(done), self.application.epochs):
+                end = self.application.boundaries[epoch]
+                taken = (end - done) / self._goodput(epoch, conditions.counts)
+                seconds += round(taken) if self.whole_seconds else taken
+                done = end
+            self._ends[key] = seconds
+        return self._ends[key]
+
+    def advance(self, done: float, seconds: float, conditions: Conditions) -> float:
+        """See `Work.advance`."""
+        for epoch in range(self._epoch(done), self.application.epochs):
+            end, rate = self.application.boundaries[epoch], self._goodput(epoch, conditions.counts)
+            if done + rate * seconds < end:
+                return done + rate * seconds
+            taken = (end - done) / rate
+            seconds = max(seconds - (round(taken) if self.whole_seconds else taken), 0.0)
+            done = end
+        return done
+
+    def best_choice(self, epoch: int, counts: tuple[int, ...]) -> BatchChoice:
+        """The batch with the most progress a second among doublings of the smallest."""
+        application, accelerators = self.application, sum(counts)
+        batches = {application.smallest_batch, application.largest_batch, *application._batches}
+        choices = [
+            application.divide(batch, accelerators)
+            for batch in sorted(batches)
+            if batch >= accelerators * application.smallest_local
+        ] or [application.divide(accelerators * application.smallest_local, accelerators)]
+        return max(choices, key=lambda choice: application.goodput(epoch, counts, choice))
+
+    def _goodput(self, epoch: int, counts: tuple[int, ...]) -> float:
+        epoch = min(epoch, self.application.epochs - 1)
+        if self.batch is None:
+            choice = self.best_choice(epoch, counts)
+        else:
+            choice = self.application.divide(self.batch, sum(counts))
+        return self.application.goodput(epoch, counts, choice)
+
+    def _epoch(self, done: float) -> int:
+        return bisect_right(self.application.boundaries, done)
+
+
+def _columns(path: Path) -> dict[str, list[float]]:
+    """The columns of a CSV file of numbers."""
+    with path.open() as file:
+        rows = list(csv.DictReader(file))
+    return {name: [float(row[name]) for row in rows] for name in rows[0]}

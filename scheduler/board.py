@@ -1,0 +1,156 @@
+"""What a policy sees and moves: who waits, who runs, what is free. The simulator and a live cluster keep one each."""
+
+from collections.abc import Iterable
+
+from scheduler.cluster import MACHINE, NETWORK, RACK, Cluster, Placement
+from scheduler.job import Conditions, JobState
+
+
+class Board:
+    """The state of a cluster at one moment.
+
+    A policy calls `start` and `stop`; each shows at once in `free`, `waiting` and `running`, and is carried out by
+    whoever owns the board as soon as the policy has returned. A job that is stopped and started in one decision moves;
+    one that comes back to where it was has never been stopped.
+
+    Attributes:
+        cluster: The machines.
+        now: Time in seconds.
+        free: Free accelerators by machine; none where a machine is away.
+        waiting: Jobs that wait, in the order in which they came.
+        running: Jobs that run.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.now = 0.0
+        self.free = [machine.count for machine in cluster.machines]
+        self.free_of = dict(cluster.count_of)
+        self.waiting: dict[str, JobState] = {}
+        self.running: dict[str, JobState] = {}
+        self.touched: dict[str, tuple[JobState, Placement | None]] = {}
+        self._types = [machine.accelerator for machine in cluster.machines]
+        self._away: set[int] = set()
+
+    def start(self, state: JobState, placement: Placement) -> None:
+        """Let a waiting job run.
+
+        Args:
+            state: The job.
+            placement: Where, with as many accelerators of one type as are free there.
+        """
+        assert state.name in self.waiting, f"{state.name} does not wait"
+        self.touched.setdefault(state.name, (state, state.placement))
+        self._take(placement, 1)
+        del self.waiting[state.name]
+        state.placement = placement
+        self.running[state.name] = state
+
+    def stop(self, state: JobState) -> None:
+        """Let a running job wait; its accelerators are free at once."""
+        assert state.placement is not None, f"{state.name} does not run"
+        self.touched.setdefault(state.name, (state, state.placement))
+        self._take(state.placement, -1)
+        del self.running[state.name]
+        state.placement = None
+        self.waiting[state.name] = state
+
+    def release(self, state: JobState) -> None:
+        """Take a job that has ended off the board."""
+        assert state.placement is not None, f"{state.name} does not run"
+        self._take(state.placement, -1)
+        del self.running[state.name]
+
+    def lose(self, machine: int) -> list[JobState]:
+        """A machine goes away; returns the jobs that were stopped by it."""
+        hit = [state for state in self.running.values() if any(i == machine for i, _ in state.placement or ())]
+        for state in hit:
+            self.stop(state)
+        self._away.add(machine)
+        self.free_of[self._types[machine]] -= self.free[machine]
+        self.free[machine] = 0
+        return hit
+
+    def regain(self, machine: int) -> None:
+        """A machine comes back, with nothing on it."""
+        self._away.discard(machine)
+        self.free[machine] = self.cluster.machines[machine].count
+        self.free_of[self._types[machine]] += self.free[machine]
+
+    def is_settled(self, state: JobState) -> bool:
+        """Whether a running job is where it was before this decision."""
+        return state.conditions is not None and self.touched.get(state.name, (state, state.placement))[1] == (
+            state.placement
+        )
+
+    def is_away(self, machine: int) -> bool:
+        """Whether a machine is away."""
+        return machine in self._away
+
+    def conditions(self, placement: Placement, slowdown: float = 1.0) -> Conditions:
+        """Under what a job would run at a placement."""
+        level = self.cluster.level(placement)
+        counts = tuple(count for _, count in placement)
+        return Conditions(
+            self._types[placement[0][0]], counts, level, slowdown * self.cluster.network.congestion_at(level)
+        )
+
+    def place(
+        self, accelerators: int, accelerator: str, worst_level: int = NETWORK, best_level: int = MACHINE
+    ) -> Placement | None:
+        """The tightest place for so many accelerators of a type, and where the fewest others are broken up.
+
+        Args:
+            accelerators: How many.
+            accelerator: Their type.
+            worst_level: How far apart they may lie.
+            best_level: The tightest level to look for; those below are known to be taken.
+
+        Returns:
+            The placement, or None where none is free.
+        """
+        if self.free_of.get(accelerator, 0) < accelerators:
+            return None
+        machines = self.cluster.machines_of[accelerator]
+        free, rack_of = self.free, self.cluster.rack_of
+        if best_level == MACHINE:
+            fitting = [(free[i], i) for i in machines if free[i] >= accelerators]
+            if fitting:
+                _, found = min(fitting, key=lambda one: (one[0], rack_of[one[1]], one[1]))
+                return ((found, accelerators),)
+        if worst_level == MACHINE:
+            return None
+        racks: dict[int, int] = {}
+        for i in machines:
+            racks[rack_of[i]] = racks.get(rack_of[i], 0) + free[i]
+        if best_level <= RACK:
+            wide_enough = [(total, rack) for rack, total in racks.items() if total >= accelerators]
+            if wide_enough:
+                _, rack = min(wide_enough)
+                return self.fill(accelerators, (i for i in machines if rack_of[i] == rack))
+        if worst_level == RACK:
+            return None
+        order = sorted(machines, key=lambda i: (-racks[rack_of[i]], rack_of[i], -free[i], i))
+        return self.fill(accelerators, order, is_sorted=True)
+
+    def fill(self, accelerators: int, machines: Iterable[int], *, is_sorted: bool = False) -> Placement | None:
+        """So many accelerators from the machines with most free ones, or in the order given."""
+        order = machines if is_sorted else sorted(machines, key=lambda i: (-self.free[i], i))
+        taken, missing = [], accelerators
+        for i in order:
+            if missing <= 0:
+                break
+            if self.free[i] > 0:
+                count = min(self.free[i], missing)
+                taken.append((i, count))
+                missing -= count
+        return tuple(taken) if missing <= 0 else None
+
+    def _take(self, placement: Placement, sign: int) -> None:
+        for machine, count in placement:
+            if machine in self._away:
+                continue
+            left = self.free[machine] - sign * count
+            assert 0 <= left <= self.cluster.machines[machine].count, f"machine {machine} has not {count} free"
+            self.free[machine] = left
+            self.free_of[self._types[machine]] -= sign * count

@@ -1,0 +1,163 @@
+"""The cluster: machines in racks, their accelerators with power and price, the network between them, and outages."""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+
+from shunter.errors import RequestError
+from shunter.frozen import Frozen
+
+MACHINE, RACK, NETWORK = 0, 1, 2  # how far the accelerators of a placement lie apart
+LEVELS = ("machine", "rack", "network")
+
+Placement = tuple[tuple[int, int], ...]
+"""What a job holds: indices of machines, each with a count of its accelerators."""
+
+
+class AcceleratorType(Frozen):
+    """What one accelerator of a type draws and costs; the figures of a table in the cluster's file."""
+
+    idle_watts: NonNegativeFloat = 0.0
+    busy_watts: NonNegativeFloat = 0.0
+    price_per_hour: NonNegativeFloat = 0.0
+
+
+class Machine(Frozen):
+    """Some accelerators of one type in one box."""
+
+    name: str
+    rack: str = "rack0"
+    accelerator: str = "gpu"
+    count: PositiveInt = 1
+
+
+class Outage(Frozen):
+    """A machine that is away for a while; what runs on it is stopped and goes on from its last checkpoint."""
+
+    machine: str
+    begin_seconds: NonNegativeFloat
+    end_seconds: PositiveFloat | None = None  # None: it never returns
+
+
+class Network(Frozen):
+    """The network that jobs share.
+
+    Attributes:
+        congestion: Factor on the time of every communication beyond one machine, for a fabric that others load too.
+        shared_uplinks: Whether jobs that cross the same uplink of a machine or a rack divide its bandwidth.
+        bytes_per_second: Bandwidth within a machine, within a rack and across, for jobs given by what they send.
+        latency_seconds: Of one message, by level.
+    """
+
+    congestion: float = Field(default=1.0, ge=1.0)
+    shared_uplinks: bool = True
+    bytes_per_second: tuple[PositiveFloat, PositiveFloat, PositiveFloat] = (300e9, 12.5e9, 3.125e9)
+    latency_seconds: tuple[NonNegativeFloat, NonNegativeFloat, NonNegativeFloat] = (5e-6, 20e-6, 50e-6)
+
+    def congestion_at(self, level: int) -> float:
+        """Factor on the time of communication at a level: within a machine nobody is in the way."""
+        return self.congestion if level > MACHINE else 1.0
+
+
+class Cluster(Frozen):
+    """All machines, in the order in which ties between them are decided."""
+
+    machines: tuple[Machine, ...]
+    accelerators: dict[str, AcceleratorType] = Field(default_factory=dict)
+    network: Network = Network()
+    outages: tuple[Outage, ...] = ()
+
+    @model_validator(mode="after")
+    def _check_names(self) -> "Cluster":
+        if not self.machines:
+            raise ValueError("it has no machines")
+        names = [machine.name for machine in self.machines]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"two machines are called {twice!r}")
+        if unknown := {outage.machine for outage in self.outages} - set(names):
+            raise ValueError(f"an outage names the machine {min(unknown)!r}, which is not there")
+        return self
+
+    @cached_property
+    def types(self) -> tuple[str, ...]:
+        """The accelerator types that are there, in the order of the machines."""
+        return tuple(dict.fromkeys(machine.accelerator for machine in self.machines))
+
+    @cached_property
+    def machines_of(self) -> dict[str, tuple[int, ...]]:
+        """Indices of the machines by accelerator type."""
+        return {
+            name: tuple(i for i, machine in enumerate(self.machines) if machine.accelerator == name)
+            for name in self.types
+        }
+
+    @cached_property
+    def rack_of(self) -> tuple[int, ...]:
+        """Number of its rack for each machine."""
+        racks = list(dict.fromkeys(machine.rack for machine in self.machines))
+        return tuple(racks.index(machine.rack) for machine in self.machines)
+
+    @cached_property
+    def count_of(self) -> dict[str, int]:
+        """How many accelerators there are by type."""
+        return {name: sum(self.machines[i].count for i in self.machines_of[name]) for name in self.types}
+
+    @cached_property
+    def count(self) -> int:
+        """How many accelerators there are."""
+        return sum(machine.count for machine in self.machines)
+
+    def level(self, placement: Placement) -> int:
+        """How far the accelerators of a placement lie apart."""
+        if len(placement) == 1:
+            return MACHINE
+        racks = {self.rack_of[machine] for machine, _ in placement}
+        return RACK if len(racks) == 1 else NETWORK
+
+    def best_level(self, accelerators: int, accelerator: str) -> int:
+        """The tightest level at which so many accelerators of a type exist at all; NETWORK also where they do not."""
+        machines = self.machines_of[accelerator]
+        if accelerators <= max(self.machines[i].count for i in machines):
+            return MACHINE
+        racks: dict[int, int] = {}
+        for i in machines:
+            racks[self.rack_of[i]] = racks.get(self.rack_of[i], 0) + self.machines[i].count
+        return RACK if accelerators <= max(racks.values()) else NETWORK
+
+    def type_of(self, name: str) -> AcceleratorType:
+        """Power and price of a type; zero where the file gives none."""
+        return self.accelerators.get(name, AcceleratorType())
+
+    def require(self, accelerators: int, types: Sequence[str], job: str) -> None:
+        """Refuse a job that would wait for ever.
+
+        Raises:
+            RequestError: No type has that many accelerators.
+        """
+        most = max((self.count_of.get(name, 0) for name in types), default=0)
+        if accelerators > most:
+            raise RequestError(
+                f"job {job!r} asks for {accelerators} accelerators of one type that it can use, and the cluster has "
+                f"{most}: take the job out, or describe a larger cluster"
+            )
+
+
+def uniform_cluster(
+    racks: int, machines_per_rack: int, accelerators_per_machine: int, accelerator: str = "gpu", **rest: object
+) -> Cluster:
+    """A cluster of equal machines.
+
+    Args:
+        racks: How many racks.
+        machines_per_rack: Machines in each.
+        accelerators_per_machine: Accelerators in each machine.
+        accelerator: Their type.
+        rest: Other fields of `Cluster`.
+    """
+    machines = [
+        Machine(name=f"r{r}m{m}", rack=f"r{r}", accelerator=accelerator, count=accelerators_per_machine)
+        for r in range(racks)
+        for m in range(machines_per_rack)
+    ]
+    return Cluster.model_validate({"machines": machines, **rest})

@@ -1,0 +1,104 @@
+"""Dally (Sharma et al., arXiv 2401.16492): jobs hold out for places that their network needs, and are moved to them."""
+
+from math import inf
+
+from scheduler.board import Board
+from scheduler.cluster import NETWORK, RACK, Placement
+from scheduler.job import JobState
+from scheduler.policies.dally_moves import Mover
+from scheduler.policies.dally_timers import NEVER_WAIT, WAIT_FOR_EVER, AutoTuner, FixedTimers, Timers, Tuner
+
+
+class Delayed:
+    """Delay scheduling: a job that is offered too loose a place may decline, until its timers have run out.
+
+    The clock of a job starts with the first offer that it could take at all, not with its arrival: under load the
+    timers would otherwise have run out before anything was offered. Nobody is held up by one that waits.
+
+    Args:
+        name: See `Policy.name`.
+        tuner: Sets the timers.
+        mover: Moves running jobs to better places afterwards; None to leave them.
+    """
+
+    round_seconds: float | None = None
+
+    def __init__(self, name: str, tuner: Tuner, mover: Mover | None = None) -> None:
+        self.name = name
+        self._tuner, self._mover = tuner, mover
+        self._first_offers: dict[str, float] = {}
+
+    def decide(self, board: Board) -> float | None:
+        """See `Policy.decide`."""
+        self._fill(board)
+        if self._mover is not None and self._mover.improve(board):
+            self._fill(board)
+        if not board.waiting:
+            return None
+        moments = [moment for state in board.waiting.values() for moment in self._wake_ups(state, board)]
+        return min((moment for moment in moments if moment > board.now), default=None)
+
+    def _fill(self, board: Board) -> None:
+        """Offer what is free to all that wait, the oldest first; one that was stopped keeps its age."""
+        for state in sorted(board.waiting.values(), key=lambda state: state.job.arrival_seconds):
+            needed = state.job.accelerators
+            types = [name for name in state.job.types(board.cluster) if board.free_of[name] >= needed]
+            if not types:
+                continue
+            offered = self._first_offers.setdefault(state.name, board.now)
+            placement = self._best_place(state, types, board, offered)
+            if placement is not None:
+                board.start(state, placement)
+                level = board.cluster.level(placement)
+                self._tuner.record(needed, level, board.now - offered, board.now)
+                del self._first_offers[state.name]
+
+    def _best_place(self, state: JobState, types: list[str], board: Board, offered: float) -> Placement | None:
+        best: tuple[float, Placement] | None = None
+        for name in types:
+            placement = board.place(state.job.accelerators, name, self._worst_level(state, name, board, offered))
+            if placement is not None:
+                seconds = state.seconds_left(board.conditions(placement))
+                if best is None or seconds < best[0]:
+                    best = seconds, placement
+        return best[1] if best else None
+
+    def _worst_level(self, state: JobState, accelerator: str, board: Board, offered: float) -> int:
+        """The loosest level that a job takes that was first offered something at a moment."""
+        timers = self._tuner.timers(state.job.accelerators, board.now)
+        best = board.cluster.best_level(state.job.accelerators, accelerator)
+        if board.now >= offered + timers.rack_seconds:
+            return NETWORK
+        return max(best, RACK) if board.now >= offered + timers.machine_seconds else best
+
+    def _wake_ups(self, state: JobState, board: Board) -> tuple[float, ...]:
+        offered = self._first_offers.get(state.name)
+        if offered is None:
+            return ()
+        timers = self._tuner.timers(state.job.accelerators, board.now)
+        return tuple(offered + timer for timer in timers if timer < inf)
+
+
+def nowait() -> Delayed:
+    """Work-conserving: whatever is free is taken."""
+    return Delayed("dally-nowait", FixedTimers(NEVER_WAIT))
+
+
+def consolidated() -> Delayed:
+    """Nobody ever runs wider than it must."""
+    return Delayed("dally-consolidated", FixedTimers(WAIT_FOR_EVER))
+
+
+def manual(machine_seconds: float = 3600.0, rack_seconds: float = 7200.0) -> Delayed:
+    """Fixed timers."""
+    return Delayed("dally-manual", FixedTimers(Timers(machine_seconds, rack_seconds)))
+
+
+def auto() -> Delayed:
+    """Timers that are learned, and no moves."""
+    return Delayed("dally-auto", AutoTuner())
+
+
+def whole() -> Delayed:
+    """Learned timers, upgrades and swaps: Dally."""
+    return Delayed("dally", AutoTuner(), Mover())

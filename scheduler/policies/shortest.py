@@ -1,0 +1,30 @@
+"""Who has least left, or has had least so far, runs first."""
+
+from scheduler.board import Board
+from scheduler.policies.role import run_in_order, seconds_left
+
+LAS_ROUND_SECONDS = 360.0
+
+
+class ShortestRemaining:
+    """Shortest remaining time first, by stopping longer jobs; a yardstick, for it knows what nobody knows."""
+
+    name = "srtf"
+    round_seconds = None
+
+    def decide(self, board: Board) -> float | None:
+        """See `Policy.decide`."""
+        states = [*board.running.values(), *board.waiting.values()]
+        run_in_order(sorted(states, key=lambda state: seconds_left(state, board)), board)
+
+
+class LeastAttained:
+    """Least attained service first: what a job has had, in seconds times accelerators, decides at each round."""
+
+    name = "las"
+    round_seconds = LAS_ROUND_SECONDS
+
+    def decide(self, board: Board) -> float | None:
+        """See `Policy.decide`."""
+        states = [*board.running.values(), *board.waiting.values()]
+        run_in_order(sorted(states, key=lambda state: state.service_seconds_at(board.now)), board)

@@ -1,0 +1,65 @@
+"""Tiresias (Gu et al., NSDI 2019), discretised two-dimensional attained service in two queues."""
+
+from scheduler.board import Board
+from scheduler.cluster import Placement
+from scheduler.job import JobState
+
+DEMOTION_SERVICE_SECONDS = 57_600.0  # accelerator-seconds: 16 hours of one
+
+
+class Tiresias:
+    """Two queues: who has had its share falls into the second, for good; within a queue first come, first served.
+
+    In each round all are walked through in order, and whoever's whole demand still fits is granted it. New jobs go to
+    the machines with most free accelerators; those that run keep their places. The rule of the simulator that comes
+    with Pollux (Qiao et al., OSDI 2021), whose figures this reproduces.
+    """
+
+    name = "tiresias"
+    round_seconds: float | None = 60.0
+
+    def __init__(self) -> None:
+        self._first: dict[str, None] = {}
+        self._second: dict[str, None] = {}
+
+    def decide(self, board: Board) -> float | None:
+        """See `Policy.decide`."""
+        jobs = {state.name: state for state in (*board.running.values(), *board.waiting.values())}
+        self._requeue(jobs, board)
+        left = {
+            name: sum(board.cluster.machines[i].count for i in board.cluster.machines_of[name] if not board.is_away(i))
+            for name in board.cluster.types
+        }
+        granted: list[tuple[JobState, str]] = []
+        for name in (*self._first, *self._second):
+            state = jobs[name]
+            held = self._held_type(state, board)
+            types = state.job.types(board.cluster) if held is None else (held,)
+            fitting = [one for one in types if left[one] >= state.job.accelerators]
+            if fitting:
+                left[fitting[0]] -= state.job.accelerators
+                granted.append((state, fitting[0]))
+            elif state.placement is not None and state.job.preemptible:
+                board.stop(state)
+        for state, accelerator in granted:
+            if state.placement is None:
+                machines = board.cluster.machines_of[accelerator]
+                placement = board.fill(state.job.accelerators, machines)
+                if placement is not None:
+                    board.start(state, placement)
+
+    def _requeue(self, jobs: dict[str, JobState], board: Board) -> None:
+        """Forget what has ended, take in what is new, let fall what has had its share."""
+        self._first = {name: None for name in self._first if name in jobs}
+        self._second = {name: None for name in self._second if name in jobs}
+        for name, state in sorted(jobs.items(), key=lambda one: one[1].job.arrival_seconds):
+            if name not in self._first and name not in self._second:
+                self._first[name] = None
+            elif name in self._first and state.service_seconds_at(board.now) >= DEMOTION_SERVICE_SECONDS:
+                del self._first[name]
+                self._second[name] = None
+
+    @staticmethod
+    def _held_type(state: JobState, board: Board) -> str | None:
+        placement: Placement | None = state.placement
+        return None if placement is None else board.cluster.machines[placement[0][0]].accelerator

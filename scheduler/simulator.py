@@ -1,0 +1,199 @@
+"""An event-driven simulation of a cluster under a policy: equal inputs give equal schedules, to the last digit."""
+
+import heapq
+from collections.abc import Callable, Iterable
+from math import ceil, inf
+
+from scheduler.board import Board
+from scheduler.cluster import MACHINE, Cluster, Placement
+from scheduler.job import Job, JobState, tightest
+from scheduler.policies.role import Policy
+from scheduler.schedule import Outcome, Schedule, Span, outcome_of
+from scheduler.uplinks import Uplinks
+from shunter.errors import InfeasibleError, RequestError
+
+# What happens at one moment happens in this order: ends free what a decision at that moment can give.
+END, RETURN, OUTAGE, ARRIVAL, DECIDE = range(5)
+PROGRESS_EVERY = 500  # ends of jobs
+
+
+def simulate(
+    jobs: Iterable[Job], cluster: Cluster, policy: Policy, on_progress: Callable[[int, int], None] | None = None
+) -> Schedule:
+    """Run a trace through a policy.
+
+    Args:
+        jobs: The trace, in any order.
+        cluster: Where it runs.
+        policy: Who decides; a fresh one, for some remember.
+        on_progress: Told now and then how many jobs have ended, and of how many.
+
+    Raises:
+        RequestError: Two jobs have one name, or a job is larger than the cluster.
+        InfeasibleError: Machines went away for good and jobs are left that need them.
+    """
+    return _Simulation(sorted(jobs, key=lambda job: job.arrival_seconds), cluster, policy, on_progress).run()
+
+
+class _Simulation:
+    def __init__(
+        self, jobs: list[Job], cluster: Cluster, policy: Policy, on_progress: Callable[[int, int], None] | None
+    ) -> None:
+        self._cluster, self._policy, self._on_progress = cluster, policy, on_progress
+        self._board = Board(cluster)
+        self._uplinks = Uplinks(cluster)
+        self._events: list[tuple[float, int, int, object, int]] = []
+        self._counter = 0
+        self._decide_at = inf
+        self._outcomes: list[Outcome] = []
+        self._spans: list[Span] = []
+        self._count, self._decisions = len(jobs), 0
+        self._order: dict[str, int] = {}
+        for job in jobs:
+            if job.name in self._order:
+                raise RequestError(f"two jobs are called {job.name!r}: give each its own name")
+            self._order[job.name] = len(self._order)
+            cluster.require(job.accelerators, job.types(cluster), job.name)
+            self._push(job.arrival_seconds, ARRIVAL, job)
+        index = {machine.name: i for i, machine in enumerate(cluster.machines)}
+        for outage in cluster.outages:
+            self._push(outage.begin_seconds, OUTAGE, index[outage.machine])
+            if outage.end_seconds is not None:
+                self._push(outage.end_seconds, RETURN, index[outage.machine])
+
+    def run(self) -> Schedule:
+        """Until the last job has ended."""
+        board, rounds = self._board, self._policy.round_seconds
+        while self._events and len(self._outcomes) < self._count:
+            board.now = self._events[0][0]
+            happened = decides = False
+            while self._events and self._events[0][0] == board.now:
+                _, kind, _, subject, version = heapq.heappop(self._events)
+                if kind == DECIDE:
+                    decides = decides or board.now >= self._decide_at
+                else:
+                    happened = self._happen(kind, subject, version) or happened
+            if decides or (happened and rounds is None):
+                self._decide()
+            elif happened and board.touched:  # what an outage has stopped, until the next round
+                self._carry_out()
+            if rounds is not None and (board.waiting or board.running) and self._decide_at == inf:
+                moment = ceil(board.now / rounds) * rounds
+                self._ask_at(moment + rounds if decides and moment == board.now else moment)
+        if len(self._outcomes) < self._count:
+            stuck = min(self._board.waiting, default="none")
+            raise InfeasibleError(
+                f"{self._count - len(self._outcomes)} jobs, such as {stuck!r}, can never run after the outages of the "
+                "cluster: let its machines return, or take the jobs out"
+            )
+        outcomes = tuple(sorted(self._outcomes, key=lambda outcome: self._order[outcome.job]))
+        return Schedule(self._policy.name, self._cluster, outcomes, tuple(self._spans), self._decisions)
+
+    def _happen(self, kind: int, subject: object, version: int) -> bool:
+        """Let an event happen; False if it was out of date."""
+        board = self._board
+        if isinstance(subject, Job):
+            board.waiting[subject.name] = JobState(subject, waiting_since=board.now)
+        elif isinstance(subject, JobState):
+            if subject.version != version:
+                return False
+            self._end(subject)
+        elif isinstance(subject, int) and kind == OUTAGE:
+            for state in board.lose(subject):
+                state.advance_to(board.now)
+                state.done = state.saved
+        elif isinstance(subject, int):
+            board.regain(subject)
+        return True
+
+    def _end(self, state: JobState) -> None:
+        board = self._board
+        state.advance_to(board.now)
+        self._close_span(state, state.placement)
+        self._cross(state, state.placement, -1)
+        board.release(state)
+        self._outcomes.append(outcome_of(state, self._cluster, board.now))
+        self._slow_down()
+        if self._on_progress is not None and len(self._outcomes) % PROGRESS_EVERY == 0:
+            self._on_progress(len(self._outcomes), self._count)
+
+    def _decide(self) -> None:
+        self._decisions += 1
+        self._decide_at = inf
+        again = self._policy.decide(self._board)
+        self._carry_out()
+        if again is not None and self._policy.round_seconds is None:
+            assert again > self._board.now, f"{self._policy.name} would decide for ever at {self._board.now}"
+            self._ask_at(again)
+
+    def _ask_at(self, moment: float) -> None:
+        if moment < self._decide_at or self._decide_at <= self._board.now:
+            self._decide_at = moment
+            self._push(moment, DECIDE, None)
+
+    def _carry_out(self) -> None:
+        """Let what the board shows be so."""
+        touched, self._board.touched = self._board.touched, {}
+        for state, before in touched.values():
+            if state.placement == before:
+                continue
+            if before is not None:
+                self._stop(state, before)
+            if state.placement is not None:
+                self._start(state, state.placement, moved=before is not None)
+        self._slow_down()
+
+    def _stop(self, state: JobState, before: Placement) -> None:
+        now = self._board.now
+        state.advance_to(now)
+        state.saved = state.done
+        self._close_span(state, before)
+        self._cross(state, before, -1)
+        state.conditions, state.ideal, state.end = None, None, inf
+        state.waiting_since = now
+        state.version += 1
+        state.preemptions += state.placement is None
+
+    def _start(self, state: JobState, placement: Placement, *, moved: bool) -> None:
+        now, job = self._board.now, state.job
+        self._cross(state, placement, 1)
+        state.conditions = self._board.conditions(placement)
+        state.ideal = tightest(sum(state.conditions.counts), self._cluster, state.conditions.accelerator)
+        state.overhead_left = job.move_seconds if state.starts else job.start_seconds
+        state.started_at = state.updated_at = now
+        state.starts += 1
+        state.migrations += moved
+        if state.first_start is None:
+            state.first_start = now
+        self._announce_end(state)
+
+    def _cross(self, state: JobState, placement: Placement | None, sign: int) -> None:
+        """Count a job in or out on the uplinks that it shares."""
+        if placement is not None and self._cluster.network.shared_uplinks and len(placement) > 1:
+            self._uplinks.cross(state, placement, sign)
+
+    def _slow_down(self) -> None:
+        """Change the pace of the jobs whose share of an uplink has changed."""
+        for state in self._uplinks.changed():
+            if state.placement is None or state.conditions is None:
+                continue
+            conditions = self._board.conditions(state.placement, self._uplinks.slowdown(state))
+            if conditions != state.conditions:
+                state.advance_to(self._board.now)
+                state.conditions = conditions
+                self._announce_end(state)
+
+    def _announce_end(self, state: JobState) -> None:
+        assert state.conditions is not None
+        state.version += 1
+        state.end = self._board.now + state.overhead_left + state.seconds_left(state.conditions)
+        self._push(state.end, END, state, state.version)
+
+    def _close_span(self, state: JobState, placement: Placement | None) -> None:
+        assert placement is not None
+        level = self._cluster.level(placement) if len(placement) > 1 else MACHINE
+        self._spans.append(Span(state.name, placement, state.started_at, self._board.now, level))
+
+    def _push(self, moment: float, kind: int, subject: object, version: int = 0) -> None:
+        self._counter += 1  # equal moments keep the order in which they were announced
+        heapq.heappush(self._events, (moment, kind, self._counter, subject, version))

@@ -1,0 +1,40 @@
+"""What holds of every schedule, whoever decided."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+
+from scheduler.job import Job
+from scheduler.schedule import Schedule, Span
+
+
+def check_schedule(schedule: Schedule, jobs: Sequence[Job]) -> None:
+    """Capacity is never exceeded, no job is lost or runs twice at once, every job ends after it came."""
+    assert sorted(outcome.job for outcome in schedule.outcomes) == sorted(job.name for job in jobs)
+    _check_capacity(schedule)
+    spans: dict[str, list[Span]] = {}
+    for span in schedule.spans:
+        spans.setdefault(span.job, []).append(span)
+    asked = {job.name: job.accelerators for job in jobs}
+    for outcome in schedule.outcomes:
+        own = sorted(spans[outcome.job], key=lambda span: span.begin_seconds)
+        assert all(before.end_seconds <= after.begin_seconds for before, after in pairwise(own))
+        assert own[0].begin_seconds == outcome.first_start_seconds >= outcome.arrival_seconds
+        assert own[-1].end_seconds == outcome.end_seconds
+        held = sum(span.end_seconds - span.begin_seconds for span in own)
+        assert held == pytest.approx(outcome.run_seconds, rel=1e-9, abs=1e-6)
+        assert all(sum(count for _, count in span.placement) == asked[outcome.job] for span in own)
+
+
+def _check_capacity(schedule: Schedule) -> None:
+    changes = []
+    for span in schedule.spans:
+        for machine, count in span.placement:
+            changes.append((span.end_seconds, 0, machine, -count))
+            changes.append((span.begin_seconds, 1, machine, count))
+    held = [0] * len(schedule.cluster.machines)
+    for _, _, machine, change in sorted(changes):
+        held[machine] += change
+        assert held[machine] <= schedule.cluster.machines[machine].count
+    assert held == [0] * len(held)
