@@ -15,11 +15,21 @@ class Ensemble(nn.Module):
         models: Members over the same features.
         weights: One each, not negative; they are scaled to sum to one. With several tasks one row each, of a weight
             for every task.
+        scale: Factor of the mean, positive: below 1 it takes back a certainty that does not hold (Guo et al., "On
+            Calibration of Modern Neural Networks", ICML 2017: 1 / temperature). With several tasks one for each.
+
+    Attributes:
+        weights: The weights times the scale.
     """
 
     weights: Tensor
 
-    def __init__(self, models: Sequence[Model], weights: Sequence[float] | Sequence[Sequence[float]]) -> None:
+    def __init__(
+        self,
+        models: Sequence[Model],
+        weights: Sequence[float] | Sequence[Sequence[float]],
+        scale: float | Sequence[float] = 1.0,
+    ) -> None:
         super().__init__()
         assert models, "an ensemble has at least one member"
         assert len(models) == len(weights), "each member has one weight"
@@ -31,7 +41,9 @@ class Ensemble(nn.Module):
         self.features = models[0].features
         self.members = nn.ModuleList(models)
         device = models[0].embeddings.weight.device
-        self.register_buffer("weights", (shares / shares.sum(0)).float().to(device))
+        scales = torch.tensor(scale, dtype=torch.float64)
+        assert scales.min() > 0, "a scale is positive"
+        self.register_buffer("weights", (shares / shares.sum(0) * scales).float().to(device))
 
     @property
     def models(self) -> tuple[Model, ...]:

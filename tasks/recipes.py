@@ -110,7 +110,14 @@ class EnsembleRecipe(Recipe):
             select_by = run.request.training.select_by.value
             candidates = candidates_of(members, baselines, run.request)
             result = build_ensemble(
-                run.dataset, candidates, placement, folder, parent_run_id=run.run_id, seed=seed, select_by=select_by
+                run.dataset,
+                candidates,
+                placement,
+                folder,
+                parent_run_id=run.run_id,
+                seed=seed,
+                select_by=select_by,
+                most=run.request.ensemble.ensemble_size,
             )
             run.notes.auc = result.validation.auc
             log_training_curve(run.run_id, {member.name: member.history for member in members}, select_by)

@@ -50,6 +50,13 @@ class EnsembleResult(Frozen):
     reason: str = Field(description="Which was kept and why, in one sentence.")
     run_id: str = Field(description="MLflow run.")
     tasks: tuple[str, ...] = Field(default=(), description="Names of several tasks, the main one first.")
+    scale: float = Field(
+        default=1.0,
+        description="Factor of the result's log odds, below 1 where it was too sure; with several tasks of the main.",
+    )
+    other_scales: dict[str, float] = Field(
+        default={}, description="With several tasks, the same of each beside the main one, by name."
+    )
 
     def save(self) -> None:
         """Write the description beside the model: the last write, after which the test part is not scored again."""

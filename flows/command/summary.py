@@ -181,6 +181,8 @@ def _format_model(summary: TrainSummary) -> str:
 def _family_of(member: str, tuned: TuneResult) -> str:
     """The family of a member by its name: that of its setting, or of a baseline its own."""
     name, _, place = member.partition("-")
+    if name == "seed":  # of the best setting
+        return tuned.winners[0].spec.family
     return tuned.settings[int(place) % len(tuned.settings)].spec.family if place else name
 
 

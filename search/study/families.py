@@ -125,9 +125,9 @@ class FamilyRace:
         """Trainings of first points to the end, of each family the first such."""
         found: dict[str, FrozenTrial] = {}
         for trial in trials:
-            family = trial.params["family"]
-            if trial.params == self._firsts[family] and not self.is_look(trial.number, trial.params, trials):
-                found.setdefault(family, trial)
+            is_first = trial.params in self._firsts.values()  # one that another process has just begun has none yet
+            if is_first and not self.is_look(trial.number, trial.params, trials):
+                found.setdefault(trial.params["family"], trial)
         return list(found.values())
 
     def _has_begun(self, point: Parameters, tried: Sequence[Parameters]) -> bool:

@@ -31,6 +31,7 @@ def combine_members(
     parent_run_id: str,
     seed: int = 0,
     select_by: SelectBy = "ne",
+    most: int | None = None,
 ) -> EnsembleResult:
     """Combine members into an ensemble, keep it if it beats the best single, and score the result on the test part.
 
@@ -45,6 +46,7 @@ def combine_members(
         parent_run_id: MLflow run below which this is logged, and which gets the final figures.
         seed: Seed of the halves.
         select_by: Figure that decides between ensemble and single.
+        most: Models in the ensemble at most; None sets no bound.
 
     Raises:
         CheckpointError: A member's files are damaged.
@@ -57,7 +59,16 @@ def combine_members(
     result = read_finished(directory, dataset.fingerprint, names)
     if result is None:
         with child_run(parent_run_id, "ensemble", "ensemble") as run:
-            result = _combine(dataset, members, placement, directory, seed=seed, run_id=run.run_id, select_by=select_by)
+            result = _combine(
+                dataset,
+                members,
+                placement,
+                directory,
+                seed=seed,
+                run_id=run.run_id,
+                select_by=select_by,
+                most=most,
+            )
             result.save()
             _log_details(run, result, placement, members)
             _log_quality(run, result)
@@ -74,13 +85,14 @@ def _combine(
     seed: int,
     run_id: str,
     select_by: SelectBy,
+    most: int | None,
 ) -> EnsembleResult:
     execution = execution_of(placement)
     tasks = dataset.features.tasks
     evaluations = _score_validation(dataset, members, execution)
     labels, row_weights = evaluations[0].labels, evaluations[0].weights
     logits = np.stack([evaluation.logits for evaluation in evaluations])
-    verdict = judge(labels, logits, seed, row_weights=row_weights, tasks=tasks, select_by=select_by)
+    verdict = judge(labels, logits, seed, row_weights=row_weights, tasks=tasks, select_by=select_by, most=most)
     _save_result(members, verdict, directory)
     names = [member.name for member in members]
     return EnsembleResult(
@@ -93,12 +105,14 @@ def _combine(
         best_single=names[verdict.best_single],
         judged_ensemble=verdict.ensemble,
         judged_single=verdict.single,
-        validation=compute_task_metrics(tasks, labels, combine(verdict.weights, logits), row_weights),
+        validation=compute_task_metrics(tasks, labels, combine(verdict.weights, logits) * verdict.scale, row_weights),
         # The files themselves are scored, so that the figure is that of what will be registered.
         test=evaluate(load_model(directory, execution.device), dataset, "test", execution).metrics,
         reason=_reason(verdict, names, select_by),
         run_id=run_id,
         tasks=tasks,
+        scale=float(verdict.scale.flat[0]),
+        other_scales=dict(zip(tasks[1:], verdict.scale.flat[1:].tolist(), strict=True)),
     )
 
 
@@ -119,9 +133,11 @@ def _save_result(members: Sequence[TrainedModel], verdict: Verdict, directory: P
     if verdict.is_ensemble:
         chosen = verdict.chosen
         models = [_single(members[index].directory) for index in chosen]
-        save_model(Ensemble(models, verdict.weights[chosen].tolist()), directory)
-    else:
-        save_model(_single(members[verdict.best_single].directory), directory)
+        save_model(Ensemble(models, verdict.weights[chosen].tolist(), verdict.scale.tolist()), directory)
+        return
+    single, shares = _single(members[verdict.best_single].directory), verdict.weights[[verdict.best_single]]
+    is_scaled = (verdict.scale != 1).any()
+    save_model(Ensemble([single], shares.tolist(), verdict.scale.tolist()) if is_scaled else single, directory)
 
 
 def _single(directory: Path) -> Model:
@@ -131,6 +147,18 @@ def _single(directory: Path) -> Model:
 
 
 def _reason(verdict: Verdict, names: Sequence[str], select_by: SelectBy) -> str:
+    return f"{_choice(verdict, names, select_by)}{_calibration(verdict)}"
+
+
+def _calibration(verdict: Verdict) -> str:
+    main = float(verdict.scale.flat[0])
+    if main == 1:
+        return ""
+    how = "too sure" if main < 1 else "not sure enough"
+    return f" Its log odds are multiplied by {main:.2f}, for it was {how} of itself."
+
+
+def _choice(verdict: Verdict, names: Sequence[str], select_by: SelectBy) -> str:
     single = names[verdict.best_single]
     if verdict.ensemble is None or verdict.single is None:
         return f"{single} is the result: nothing was combined with it."

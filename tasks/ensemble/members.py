@@ -1,5 +1,6 @@
 """The members of the ensemble: the best settings, trained to the end."""
 
+import math
 from functools import partial
 
 from engine.config import Schedule
@@ -11,9 +12,10 @@ from engine.trained_model import TrainedModel
 from hardware.devices.discovery import usable_cores
 from hardware.types import Placement
 from planner.decide import Decision
+from planner.describe import members_to_train
 from planner.predict.observe import Expectation, expect
 from planner.redecide import alternatives, redecide
-from search.result import TuneResult
+from search.result import Setting, TuneResult
 from search.study.kept import kept_model
 from tasks.run_context import RunContext
 from tasks.train import adopt_trial, train_member
@@ -24,47 +26,56 @@ PATIENCE = 2  # epochs without a better validation NE
 def train_members(run: RunContext, tuned: TuneResult) -> list[TrainedModel]:
     """The best settings, trained to the end; when settings are few, they take turns, each time from another seed.
 
-    In the first turn the seed is the search's, so that a trial which came to its end is a member as it is.
+    In the first turn the seed is the search's, so that a trial which came to its end is a member as it is. The
+    trainings that such trials spare, of those that the job was planned with, go to further seeds of the best setting:
+    of all these the ensemble takes what is best together.
     """
-    request, dataset = run.request, run.dataset
-    members = []
-    patience = read_fixed(request.model, request.architecture.set).patience or PATIENCE
-    placement = run.decision.placement.model_copy(update={"processes": request.training.processes})
-    profile = next(profile for profile in run.profiles if profile.accelerator.name == placement.accelerator)
-    for position in range(request.ensemble.ensemble_size):
-        setting = tuned.winners[position % len(tuned.winners)]
+    size, settings = run.request.ensemble.ensemble_size, tuned.winners
+    members: list[TrainedModel] = []
+    for position in range(size):
         if members and run.should_stop():
             break  # the first member is trained whatever is left: without it there is no model
-        fixed_threads = request.training.fixed_threads or run.cluster is not None
-        expected = expect(dataset, setting.spec, placement, profile, run.decision.observations)
-        adaptation = None if fixed_threads else _adaptation(expected, placement, run.decision)
-        turn = position // len(tuned.winners)
-        schedule = Schedule(
-            max_epochs=request.training.max_epochs,
-            patience=patience,
-            seed=request.seed + turn,
-            select_by=request.training.select_by.value,
-        )
-        job = TrainingJob(dataset, setting.spec, setting.hyperparameters, execution_of(placement), schedule)
-        directory, name = run.directory / "members" / str(position), f"member-{position}"
-        kept = kept_model(run.search_directory, setting.trial_number) if turn == 0 else None
-        adopted = adopt_trial(kept, job, directory, name=name, parent_run_id=run.run_id)
-        if adopted is not None:
-            members.append(adopted)
-            continue
-        member = train_member(
-            job,
-            placement,
-            directory,
-            name=name,
-            parent_run_id=run.run_id,
-            should_stop=run.should_stop,
-            adaptation=adaptation,
-            place=run.cluster,
-            expected=expected,
-        )
-        members.append(member)
+        turn, place = divmod(position, len(settings))
+        members.append(_member(run, settings[place], turn, str(position), f"member-{position}"))
+    if size == 1:
+        return members
+    trained = sum(member.trial is None for member in members)
+    seeds_taken = math.ceil(size / len(settings))
+    for turn in range(seeds_taken, seeds_taken + max(0, members_to_train(run.request) - trained)):
+        if run.should_stop():
+            break
+        members.append(_member(run, settings[0], turn, f"seed-{turn}", f"seed-{turn}"))
     return members
+
+
+def _member(run: RunContext, setting: Setting, turn: int, folder: str, name: str) -> TrainedModel:
+    """A setting trained from the seed of a turn, or the trial that has done so already."""
+    request, dataset = run.request, run.dataset
+    placement = run.decision.placement.model_copy(update={"processes": request.training.processes})
+    profile = next(profile for profile in run.profiles if profile.accelerator.name == placement.accelerator)
+    fixed_threads = request.training.fixed_threads or run.cluster is not None
+    expected = expect(dataset, setting.spec, placement, profile, run.decision.observations)
+    schedule = Schedule(
+        max_epochs=request.training.max_epochs,
+        patience=read_fixed(request.model, request.architecture.set).patience or PATIENCE,
+        seed=request.seed + turn,
+        select_by=request.training.select_by.value,
+    )
+    job = TrainingJob(dataset, setting.spec, setting.hyperparameters, execution_of(placement), schedule)
+    directory = run.directory / "members" / folder
+    kept = kept_model(run.search_directory, setting.trial_number) if turn == 0 else None
+    adopted = adopt_trial(kept, job, directory, name=name, parent_run_id=run.run_id)
+    return adopted or train_member(
+        job,
+        placement,
+        directory,
+        name=name,
+        parent_run_id=run.run_id,
+        should_stop=run.should_stop,
+        adaptation=None if fixed_threads else _adaptation(expected, placement, run.decision),
+        place=run.cluster,
+        expected=expected,
+    )
 
 
 def scoring_placement(placement: Placement) -> Placement:

@@ -25,6 +25,16 @@ def test_a_single_member_scores_as_the_model_itself() -> None:
         torch.testing.assert_close(Ensemble([model], [0.3])(*INPUTS), model(*INPUTS))
 
 
+def test_a_scale_multiplies_the_mean_and_lasts_with_the_weights() -> None:
+    models = [build_model(model_spec(top_widths=(8,)), FEATURES, seed=seed).eval() for seed in range(2)]
+    scaled = Ensemble(models, [1, 3], 0.5)
+    with torch.no_grad():
+        torch.testing.assert_close(scaled(*INPUTS), 0.5 * Ensemble(models, [1, 3])(*INPUTS))
+    again = Ensemble(models, scaled.weights.tolist())
+    again.load_state_dict(scaled.state_dict())
+    assert again.weights.tolist() == scaled.weights.tolist()
+
+
 @pytest.mark.parametrize("weights", [[-1.0, 2.0], [0.0, 0.0], [1.0]])
 def test_weights_that_are_no_mean_are_a_mistake(weights: list[float]) -> None:
     models = [build_model(model_spec(), FEATURES, seed=seed) for seed in range(2)]

@@ -118,3 +118,38 @@ def test_the_figure_that_selects_picks_the_single_and_judges_the_ensemble() -> N
     assert verdict.ensemble is not None
     assert verdict.single is not None
     assert verdict.is_ensemble == (verdict.ensemble.auc > verdict.single.auc)
+
+
+def test_what_is_too_sure_of_itself_is_scaled_where_it_was_not_fitted() -> None:
+    """The planted log odds are right, so that four times of them want to be divided by four again."""
+    labels, logits = planted(20_000, [0.0])
+    verdict = judge(labels, 4 * logits, seed=0)
+    assert verdict.scale == pytest.approx(0.25, rel=0.1)
+    plain = judge(labels, logits, seed=0)
+    assert plain.scale == 1
+
+
+def test_a_scale_that_chance_alone_brings_is_left_out() -> None:
+    """Of few rows the one half always fits some factor; the other half does not confirm it."""
+    scaled = [float(judge(*planted(200, [0.0], seed), seed=seed).scale) != 1 for seed in range(40)]
+    assert sum(scaled) <= 4
+
+
+def test_an_ensemble_is_scaled_as_a_whole_and_each_task_by_itself() -> None:
+    labels, logits = planted(8_000, [1.0, 1.0])
+    both = judge(np.stack([labels, labels], axis=1), np.stack([logits, 3 * logits], axis=2), seed=0, tasks=("a", "b"))
+    assert both.is_ensemble
+    assert both.scale.shape == (2,)
+    assert both.scale[1] == pytest.approx(judge(labels, 3 * logits, seed=0).scale, rel=0.05)
+    assert both.scale[1] < 0.6
+
+
+def test_of_many_candidates_the_best_together_are_taken() -> None:
+    labels, logits = planted(6_000, [1.0, 1.0, 1.0, 3.0, 3.0])
+    verdict = judge(labels, logits, seed=0, most=2)
+    assert len(verdict.chosen) == 2
+    assert set(verdict.chosen) < {0, 1, 2}
+    fitted, _ = halves(labels, 0)
+    again = fit_weights(labels[fitted], logits[verdict.chosen][:, fitted])
+    assert verdict.weights[verdict.chosen] == pytest.approx(again)
+    assert len(judge(labels, logits, seed=0).chosen) > 2

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from mlflow import MlflowClient
+from torch import nn
 
-from engine.checkpoint.storage import load_model
+from engine.checkpoint.storage import load_model, save_model
 from engine.config import Hyperparameters, Schedule
 from engine.data.dataset import Dataset
 from engine.ensemble.result import EnsembleResult
@@ -93,6 +95,29 @@ def test_single_member_is_the_result(
     assert result.kept == "single"
     assert result.judged_ensemble is None
     assert result.validation.ne == pytest.approx(members[0].validation.ne, abs=1e-6)
+
+
+def test_a_single_that_is_too_sure_is_saved_with_its_scale(
+    dataset: Dataset, members: list[TrainedModel], parent: str, tmp_path: Path
+) -> None:
+    """Its output layer is doubled three times, as if it had been trained far beyond its best log loss."""
+    model = load_model(members[0].directory)
+    *_, last = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    with torch.no_grad():
+        for parameter in last.parameters():
+            parameter.mul_(8)
+    save_model(model, tmp_path / "sure")
+    sure = members[0].model_copy(update={"directory": tmp_path / "sure"})
+    result = combine_members(dataset, [sure], PLACEMENT, tmp_path / "final", parent_run_id=parent)
+    assert result.kept == "single"
+    assert result.scale < 0.5
+    assert f"multiplied by {result.scale:.2f}" in result.reason
+    saved = load_model(tmp_path / "final")
+    execution = execution_of(PLACEMENT)
+    plain = evaluate(model, dataset, "test", execution)
+    assert evaluate(saved, dataset, "test", execution).logits == pytest.approx(result.scale * plain.logits, rel=1e-4)
+    assert result.test.auc == pytest.approx(plain.metrics.auc)
+    assert result.test.logloss < plain.metrics.logloss
 
 
 def test_test_part_is_scored_once_however_often_it_is_called(

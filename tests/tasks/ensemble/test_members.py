@@ -1,0 +1,48 @@
+"""Which trainings make the members: trials taken over, and seeds in the time that these spare."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from shunter.requests import TrainRequest
+from tasks.ensemble import members
+from tasks.ensemble.members import train_members
+
+
+def asked(
+    monkeypatch: pytest.MonkeyPatch, request: TrainRequest, trials: list[int | None], stop_after: int = 99
+) -> Any:
+    """Settings and turns that are asked for, where the members are trials or None for those that were trained."""
+    made: list[tuple[str, int]] = []
+
+    def member(run: Any, setting: str, turn: int, folder: str, name: str) -> Any:
+        made.append((setting, turn))
+        return SimpleNamespace(name=name, trial=trials[len(made) - 1] if len(made) <= len(trials) else None)
+
+    monkeypatch.setattr(members, "_member", member)
+    run = SimpleNamespace(request=request, should_stop=lambda: len(made) >= stop_after)
+    found = train_members(cast("Any", run), cast("Any", SimpleNamespace(winners=("best", "next", "third"))))
+    assert len({member.name for member in found}) == len(found) == len(made)
+    return made
+
+
+def test_trainings_that_trials_spare_go_to_seeds_of_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = TrainRequest(search_minutes=5, ensemble_size=3)
+    own = [("best", 0), ("next", 0), ("third", 0)]
+    assert asked(monkeypatch, request, [7, 4, 1]) == [*own, ("best", 1), ("best", 2), ("best", 3)]
+    assert asked(monkeypatch, request, [7, None, 1]) == [*own, ("best", 1), ("best", 2)]
+    assert asked(monkeypatch, request, [None, None, None]) == own
+
+
+def test_of_few_settings_seeds_go_on_where_the_turns_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = TrainRequest(search_minutes=5, ensemble_size=4)
+    made = asked(monkeypatch, request, [7, 4, 1, None])
+    assert made == [("best", 0), ("next", 0), ("third", 0), ("best", 1), ("best", 2), ("best", 3), ("best", 4)]
+
+
+def test_what_the_job_was_not_planned_with_is_not_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of nine trials of one epoch all come to their end, and the plan counts on it."""
+    assert len(asked(monkeypatch, TrainRequest(trials=9, max_epochs=1, ensemble_size=3), [7, 4, 1])) == 3
+    assert len(asked(monkeypatch, TrainRequest(search_minutes=5, ensemble_size=1), [7])) == 1
+    assert len(asked(monkeypatch, TrainRequest(search_minutes=5, ensemble_size=3), [7, 4, 1], stop_after=4)) == 4
