@@ -19,6 +19,7 @@ from shunter.errors import RequestError, ShunterError
 from shunter.settings import Settings
 
 PATIENCE_SECONDS = 120  # with a server that starts and does nothing: a slow machine may take as long as it needs
+ASK_SECONDS = 0.05  # between two questions whether a service answers
 PROGRESS_SECONDS = 0.5  # of processor time within that; a server that only waits needs less
 WORK_POOL = "shunter"
 FLOW_RUN_SECONDS = 90 * 86_400  # after which Prefect forgets a run that is over; MLflow keeps what it came to
@@ -235,7 +236,7 @@ def wait_until_ready(service: Service, process: "subprocess.Popen[bytes]", log: 
                 if answer.status == 200:
                     return
         except (urllib.error.URLError, OSError):
-            time.sleep(0.3)
+            time.sleep(ASK_SECONDS)
     raise ShunterError(
         f"{service.name} does not answer on {service.url} and has done nothing for {PATIENCE_SECONDS} seconds: {log} "
         "to see its log."

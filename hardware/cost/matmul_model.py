@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import nnls
 
 from hardware.types import HardwareProfile, MatmulRate, Precision
 
@@ -54,6 +53,8 @@ class MatmulModel:
     @classmethod
     def fit(cls, points: Sequence[MatmulRate], item_bytes: int) -> "MatmulModel":
         """Fit measured products."""
+        from scipy.optimize import nnls
+
         flops = np.array([2.0 * rate.m * rate.n * rate.k for rate in points])
         traffic = np.array([product_bytes(rate.m, rate.n, rate.k, item_bytes) for rate in points], dtype=float)
         seconds = flops / np.array([rate.flops_per_second.value for rate in points])

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from pydantic import Field
-from scipy.optimize import nnls
 
 from hardware.types import HardwareProfile, Placement, Source
 from shunter.errors import HardwareError
@@ -76,6 +75,8 @@ class PowerModel(Frozen):
         Raises:
             HardwareError: the samples cannot tell rest from work.
         """
+        from scipy.optimize import nnls
+
         if len(samples) < 2 or len({sample.busy_cores for sample in samples}) < 2:
             raise HardwareError(
                 f"A power model needs samples at two loads at least, but {len(samples)} at "

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import nnls
 
 from hardware.types import StepCosts
 
@@ -87,6 +86,8 @@ def fit_start(measured: Sequence[float], arithmetic: Sequence[float], memory: Se
 
 def relative_nnls(design: np.ndarray, seconds: np.ndarray, weights: np.ndarray | None = None) -> list[float]:
     """Coefficients, none negative, of least squares of the errors relative to `weights`, `seconds` when None."""
+    from scipy.optimize import nnls
+
     divisor = seconds if weights is None else weights
     relative = design / divisor[:, np.newaxis]
     scale = relative.max(axis=0)

@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor, nn
 
@@ -165,6 +164,8 @@ class TieredEmbeddings(EmbeddingTables):
         Raises:
             RequestError: The rows of the window are more than the cache holds.
         """
+        import pandas as pd
+
         position, distinct = pd.factorize(self._rows_of(values, offsets))
         with self._lock:
             started = time.perf_counter()

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
-from scipy.stats import norm
+from scipy.special import log_ndtr
 
 Kernel = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """Prior covariance `[a, b]` of two sets of inputs, `[a, columns]` and `[b, columns]`."""
 
 VAGUE_DEVIATION = 5.0  # of the level: on a logarithmic scale anything within a factor of 10,000 is as good as certain
 JITTER = 1e-9
+LOG_ROOT_TWO_PI = np.log(np.sqrt(2 * np.pi))
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,8 @@ def with_lower_bounds(
         believed = regress(kernel, seen, row[None], level)
         mean, variance = float(believed.mean[0]), float(believed.covariance[0, 0]) + noise**2
         deviation = variance**0.5
-        hazard = np.exp(norm.logpdf((bound - mean) / deviation) - norm.logsf((bound - mean) / deviation))
+        short = (mean - bound) / deviation
+        hazard = np.exp(-(short**2) / 2.0 - LOG_ROOT_TWO_PI - log_ndtr(short))
         shrunk = variance * max(1 - hazard * (hazard - (bound - mean) / deviation), 1e-6)
         if shrunk > variance * (1 - 1e-4):
             continue

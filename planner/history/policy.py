@@ -1,11 +1,11 @@
 """What one more run is expected to teach, where none of the options is known for certain."""
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from planner.history.gaussian_process import Posterior
 
-QUANTILES = norm.ppf((np.arange(50) + 0.5) / 50)
+QUANTILES = ndtri((np.arange(50) + 0.5) / 50)
 """Of a standard normal, evenly likely: the mean over them stands for the integral."""
 
 

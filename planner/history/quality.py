@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from pydantic import Field
-from scipy.special import expit, logit
-from scipy.stats import t as student
+from scipy.special import expit, logit, stdtr
 
 from planner.history.runs import PastRun
 from shunter.frozen import Frozen
@@ -49,7 +48,7 @@ def quality_outlook(runs: Sequence[PastRun], min_auc: float, *, batch_size: int 
     degrees = PRIOR_RUNS + max(weight - 1, 0.0)
     spread = PRIOR_RUNS * PRIOR_DEVIATION**2 + float(weights @ (values - mean) ** 2)
     scale = (spread / degrees * (1 + 1 / weight)) ** 0.5
-    probability = float(student.sf((logit(min_auc) - mean) / scale, degrees))
+    probability = float(stdtr(degrees, (mean - logit(min_auc)) / scale))
     text = f"AUC {expit(mean):.4f} is expected from {len(known)} past run(s), so {min_auc:g} with {probability:.0%}"
     return QualityOutlook(probability=probability, expected_auc=float(expit(mean)), runs=len(known), text=text)
 

@@ -1,0 +1,31 @@
+"""Which libraries each part of the product loads before it needs them: what a user waits for at every start."""
+
+import subprocess
+import sys
+
+import pytest
+
+from shunter.settings import PROJECT_ROOT
+
+# Loaded by what comes later than the module, or not at all; each of them takes a tenth of a second to two.
+LATER = {
+    "flows.cli": {"torch", "numpy", "pandas", "polars", "scipy", "prefect", "mlflow", "optuna", "sqlalchemy", "psutil"},
+    "flows.train": {
+        *("mlflow", "sqlalchemy", "alembic", "optuna", "sklearn", "matplotlib", "scipy.stats", "scipy.optimize"),
+        *("torch._dynamo", "torch._inductor", "sympy", "fbgemm_gpu", "torchrec", "dgl", "ray", "plotly"),
+    },
+    "engine.executors.own_process_worker": {
+        *("pandas", "pyarrow", "polars", "scipy", "sklearn", "prefect", "mlflow", "optuna", "matplotlib", "rich"),
+        *("torch._dynamo", "torchrec", "dgl", "ray"),
+    },
+    "engine.executors.process_group_worker": {"pandas", "scipy", "prefect", "mlflow", "optuna", "dgl", "ray"},
+}
+
+
+@pytest.mark.parametrize("module", LATER)
+def test_a_start_loads_nothing_that_is_needed_later(module: str) -> None:
+    script = "import importlib, sys\nimportlib.import_module(sys.argv[1])\nprint(*sys.modules, sep='\\n')"
+    program = [sys.executable, "-c", script, module]
+    loaded = subprocess.run(program, capture_output=True, text=True, check=True, cwd=PROJECT_ROOT).stdout.split()
+    assert module in loaded
+    assert not LATER[module] & set(loaded)
