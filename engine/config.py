@@ -18,16 +18,17 @@ class Hyperparameters:
 
     Attributes:
         dense_optimizer: optimiser of the MLPs.
-        dense_learning_rate: its step size.
+        dense_learning_rate: step size of the MLPs' optimiser.
         embedding_learning_rate: step size of the row-wise Adagrad that is fused into the embeddings' backward.
         weight_decay: L2 on the MLPs' weights.
         embedding_l2: weight decay of the embedding rows that a step touches.
-        embedding_initial_bound: initial embeddings lie in plus and minus it; None gives each table its own.
+        embedding_initial_bound: largest absolute value of initial embeddings; None gives each table its own.
         task_weights: Weights of the losses of several tasks in their sum, in the order of the tasks; empty: all are 1.
         learning_rate_schedule: what both learning rates do over the training: `plateau` multiplies them by
             `plateau_factor` after each epoch that brought no better validation, `cosine` lowers them along half a
             cosine to 0 at the end of `Schedule.max_epochs`.
-        plateau_factor: share of both learning rates that is left after such an epoch.
+        plateau_factor: share of both learning rates that is left after an epoch without a better validation, with the
+            schedule `plateau`.
         warmup_epochs: passes over the training part, such as 0.5, in which both rates first rise from 0 in a line.
     """
 

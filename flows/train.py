@@ -2,6 +2,7 @@
 
 import math
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -122,12 +123,13 @@ def train_on(request: TrainRequest, dataset: Dataset, clock: StepClock, *, fresh
         with clock.step("profile"):
             profiles = profile_cluster(cluster) if cluster else profile_hardware()
         with RunState(request, dataset, profiles[0].host, fresh=fresh) as state:
+            job = _Job(request, dataset, profiles, state, clock, cluster)
             try:
-                summary = _train_held(request, dataset, profiles, state, clock, cluster=cluster)
+                summary = _train_held(job)
             except (ExplorationEndedError, QualityMissedError) as error:
                 if not _goes_back(state, error):
                     raise
-                summary = _train_held(request, dataset, profiles, state, clock, cluster=cluster)
+                summary = _train_held(job)
             with clock.step("report"):  # before the end, for a kill may come meanwhile, too
                 recipe.publish(summary.run_id, dataset, request)
             state.finish()
@@ -136,21 +138,33 @@ def train_on(request: TrainRequest, dataset: Dataset, clock: StepClock, *, fresh
     return summary.model_copy(update={"step_seconds": account})
 
 
-def _train_held(
-    request: TrainRequest,
-    dataset: Dataset,
-    profiles: list[HardwareProfile],
-    state: RunState,
-    clock: StepClock,
-    *,
-    cluster: Cluster | None,
-) -> TrainSummary:
+@dataclass(frozen=True)
+class _Job:
+    """What is asked, with what it is done, and what earlier attempts at it have left.
+
+    Attributes:
+        request: The data, the limits, the objective and the effort.
+        dataset: What was ingested.
+        profiles: Profiles of the accelerators that may be used.
+        state: What earlier attempts have left.
+        clock: What the steps take.
+        cluster: The Ray cluster whose nodes train instead of this machine; None for this machine.
+    """
+
+    request: TrainRequest
+    dataset: Dataset
+    profiles: list[HardwareProfile]
+    state: RunState
+    clock: StepClock
+    cluster: Cluster | None
+
+
+def _train_held(job: _Job) -> TrainSummary:
     """One training, with the accelerators that it may use kept from others."""
-    here = [] if cluster else profiles  # Ray keeps trainings off each other's nodes
-    together, chosen = trainings_together(request, profiles), state.recall("decision", Decision)
+    here = [] if job.cluster else job.profiles  # Ray keeps trainings off each other's nodes
+    together, chosen = trainings_together(job.request, job.profiles), job.state.recall("decision", Decision)
     with hold(here, together=together, decision=chosen) as held:
-        profiles = profiles if cluster else held.of(profiles)
-        return _train_tracked(request, dataset, profiles, state, clock, cluster=cluster, held=held)
+        return _train_tracked(job if job.cluster else replace(job, profiles=held.of(job.profiles)), held)
 
 
 def _goes_back(state: RunState, error: Exception) -> bool:
@@ -167,33 +181,34 @@ def _goes_back(state: RunState, error: Exception) -> bool:
     return True
 
 
-def _train_tracked(
-    request: TrainRequest,
-    dataset: Dataset,
-    profiles: list[HardwareProfile],
-    state: RunState,
-    clock: StepClock,
-    *,
-    cluster: Cluster | None,
-    held: Reservation,
-) -> TrainSummary:
+def _train_tracked(job: _Job, held: Reservation) -> TrainSummary:
     """The steps that are tracked in one tree of MLflow runs, resumed where an earlier attempt was interrupted."""
+    dataset, state, clock = job.dataset, job.state, job.clock
     with ExitStack() as stack:
         with clock.step("track"):
-            run_id = stack.enter_context(tracked_run(request, dataset, state))
+            run_id = stack.enter_context(tracked_run(job.request, dataset, state))
             stack.enter_context(system_metrics(run_id))
-            spent = stack.enter_context(spending(state, cluster))
-            notes = stack.enter_context(keeping_evidence(run_id, "train", request, dataset, spent))
-            log_config(run_id, "profiles", profiles)
-        decision = _decide(request, dataset, profiles, state, clock, cluster=cluster)
+            spent = stack.enter_context(spending(state, job.cluster))
+            notes = stack.enter_context(keeping_evidence(run_id, "train", job.request, dataset, spent))
+            log_config(run_id, "profiles", job.profiles)
+        decision = _decide(job)
         notes.decision = decision
-        request = charged(request, decision)
-        held.keep(decision.placement, trainings_together(request, profiles))
+        request = charged(job.request, decision)
+        held.keep(decision.placement, trainings_together(request, job.profiles))
         with clock.step("select"):
             log_decision(run_id, decision)
-        end = ExplorationEnd(decision.exploration) if decision.exploration else None
-        budget = spent.budget(request, decision.limits)
-        run = RunContext(request, dataset, profiles, decision, state.directory, run_id, budget, cluster, notes, end)
+        run = RunContext(
+            request,
+            dataset,
+            job.profiles,
+            decision,
+            state.directory,
+            run_id,
+            spent.budget(request, decision.limits),
+            job.cluster,
+            notes,
+            ExplorationEnd(decision.exploration) if decision.exploration else None,
+        )
         with limited(decision.placement.accelerator, decision.placement.power_limit_watts):
             outcome = recipe_of(request.model).train(run, clock)
         energy = spent.total
@@ -223,21 +238,14 @@ def _train_tracked(
         )
 
 
-def _decide(
-    request: TrainRequest,
-    dataset: Dataset,
-    profiles: list[HardwareProfile],
-    state: RunState,
-    clock: StepClock,
-    *,
-    cluster: Cluster | None,
-) -> Decision:
+def _decide(job: _Job) -> Decision:
     """The placement that an earlier attempt chose, or the best of those that can be had now."""
-    decision = state.recall("decision", Decision)
+    cluster, decision = job.cluster, job.state.recall("decision", Decision)
     if decision is None:
-        with clock.step("select"):
-            decision = select(dataset, request, profiles, measure=cluster.measure if cluster else measure)
-        state.remember("decision", decision)
+        with job.clock.step("select"):
+            measured_by = cluster.measure if cluster else measure
+            decision = select(job.dataset, job.request, job.profiles, measure=measured_by)
+        job.state.remember("decision", decision)
     if cluster:
         cluster.prefer([row.candidate.placement for row in decision.table if not row.excluded_by])
     return decision

@@ -13,7 +13,7 @@ from planner.explore import gone_back
 from shunter.errors import ExplorationEndedError, QualityMissedError
 from shunter.requests import TrainRequest
 from tasks.run_context import ExplorationEnd
-from tasks.run_state import RunState, StateFolder
+from tasks.run_state import StateFolder
 from tasks.spending import Spent
 from tasks.step_clock import StepClock
 from tests.engine.synthetic import write_dataset
@@ -64,7 +64,8 @@ def test_a_run_goes_on_after_an_exploration_that_came_to_nothing(
     decisions: list[Decision | None] = []
     spent: list[Spent | None] = []
 
-    def train(request: TrainRequest, dataset: Any, profiles: Any, state: StateFolder, *_: Any, **__: Any) -> Any:
+    def train(job: Any) -> Any:
+        state: StateFolder = job.state
         decisions.append(state.recall("decision", Decision))
         spent.append(state.recall("spent", Spent))
         if len(decisions) == 1:
@@ -91,8 +92,8 @@ def test_a_run_goes_on_after_an_exploration_that_came_to_nothing(
 def test_a_run_that_explored_nothing_ends_with_its_error(
     tmp_path: Path, shunter_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def train(request: TrainRequest, dataset: Any, profiles: Any, state: RunState, *_: Any, **__: Any) -> Any:
-        state.remember("decision", by_plan())
+    def train(job: Any) -> Any:
+        job.state.remember("decision", by_plan())
         raise QualityMissedError("AUC .6.", 0.6)
 
     monkeypatch.setattr(flow, "recipe_of", lambda _: SimpleNamespace(check=lambda *_: None))
