@@ -158,12 +158,18 @@ class BaselineFigures(Frozen):
         """How the result compares with it, in one sentence."""
         if self.is_result:
             return f"The baseline {self.name} is the result: nothing that was trained beside it does better."
-        share = f"{self.saving:.2%} of its log loss, {self.saving_low:.2%} to {self.saving_high:.2%} with 95 %"
+        bounds = f"{_lower(self.saving_low)} to {_lower(self.saving_high)} with 95 % confidence"
+        log_loss = f"{_lower(self.saving)} ({bounds})"
         if self.saving_low > 0:
-            return f"The result beats the baseline {self.name}: it saves {share} confidence."
+            return f"The result beats the baseline {self.name}: its log loss is {log_loss}."
         if self.saving_high < 0:
-            return f"The baseline {self.name} is ahead of the result, which saves {share} confidence."
-        return f"The result is level with the baseline {self.name}: it saves {share} confidence."
+            return f"The baseline {self.name} is ahead of the result, whose log loss is {log_loss}."
+        return f"The result is level with the baseline {self.name}: its log loss is {log_loss}."
+
+
+def _lower(saving: float) -> str:
+    """A share that is saved, or lost, in words."""
+    return f"{abs(saving):.2%} {'lower' if saving >= 0 else 'higher'}"
 
 
 class ModelCard(Frozen):

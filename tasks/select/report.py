@@ -1,11 +1,13 @@
 """Shows a decision to whoever looks at the flow run: a table of all candidates, and the reason in words."""
 
+from collections.abc import Callable
+
 from hardware.budget import JOULES_PER_KWH
 from planner.assessment import Assessment, Interval
 from planner.calibration import FEWEST
 from planner.decide import Decision
 from planner.describe import JobSize
-from planner.explain.cells import how_sure
+from planner.explain.cells import format_carbon, format_energy, format_money, format_time, how_sure
 from shunter.markdown import plain
 from shunter.requests import Objective
 
@@ -34,10 +36,9 @@ def as_markdown(decision: Decision) -> str:
     prediction, chosen = decision.prediction, decision.chosen
     price = chosen.candidate.price_source or "unknown"
     time, energy, cost = (
-        _range(chosen.interval(quantity), chosen.level(quantity))
-        for quantity in (Objective.TIME, Objective.ENERGY, Objective.COST)
+        how_sure(chosen.level(quantity)) for quantity in (Objective.TIME, Objective.ENERGY, Objective.COST)
     )
-    memory = _range(chosen.memory_interval, chosen.memory_level)
+    memory = _gib(decision.memory_gib, chosen.memory_interval, how_sure(chosen.memory_level))
     lines = [
         f"# {plain(decision.placement.label)}",
         "",
@@ -45,13 +46,16 @@ def as_markdown(decision: Decision) -> str:
         "",
         *(f"- {plain(note)}" for note in decision.notes),
         "",
-        "| | expected for the whole job | interval | figure |",
-        "|---|---|---|---|",
-        f"| time | {decision.hours:.4g} h | {time} | step {prediction.step_seconds_source} |",
-        f"| energy | {_or_unknown(decision.kwh)} kWh | {energy} | power {prediction.energy_source} |",
-        f"| cost | {_or_unknown(decision.cost)} | {cost} | time and price ({plain(price)}) |",
+        "| | expected for the whole job, with its interval | figure |",
+        "|---|---|---|",
+        f"| time | {format_time(decision.hours, chosen.hours_interval, time)} "
+        f"| step {prediction.step_seconds_source} |",
+        f"| energy | {_or_unknown(format_energy, decision.kwh, chosen.kwh_interval, energy)} "
+        f"| power {prediction.energy_source} |",
+        f"| cost | {_or_unknown(format_money, decision.cost, chosen.cost_interval, cost)} "
+        f"| time and price ({plain(price)}) |",
         *_carbon_row(chosen),
-        f"| memory | {decision.memory_gib:.3g} GiB | {memory} | {prediction.memory_source} |",
+        f"| memory | {memory} | {prediction.memory_source} |",
         "",
         calibration_text(decision),
         "",
@@ -86,16 +90,18 @@ def _carbon_row(chosen: Assessment) -> list[str]:
     """One line where the electricity's intensity is known."""
     if chosen.carbon_grams is None:
         return []
-    interval = _range(chosen.carbon_interval, chosen.energy_level)
-    return [f"| carbon | {chosen.carbon_grams:.4g} g CO2e | {interval} | energy and intensity (given) |"]
+    carbon = format_carbon(chosen.carbon_grams, chosen.carbon_interval, how_sure(chosen.energy_level))
+    return [f"| carbon | {carbon} | energy and intensity (given) |"]
 
 
-def _or_unknown(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.4g}"
+def _or_unknown(
+    words: Callable[[float, Interval | None, str], str], value: float | None, interval: Interval | None, sure: str
+) -> str:
+    return "unknown" if value is None else words(value, interval, sure)
 
 
-def _range(interval: Interval | None, level: float | None) -> str:
-    return "unknown" if interval is None else f"{interval[0]:.4g} to {interval[1]:.4g}{how_sure(level)}"
+def _gib(value: float, interval: Interval | None, sure: str) -> str:
+    return f"{value:.3g} GiB" if interval is None else f"{value:.3g} GiB, {interval[0]:.3g} to {interval[1]:.3g}{sure}"
 
 
 def _tuning(job: JobSize) -> str:
