@@ -8,7 +8,7 @@ from models.embeddings.learning import EmbeddingLearning
 OPTIONAL = {"is_optional": True}  # metadata of a field that is written to files only where it is not at its default
 _NEVER = object()  # equal to no value
 DenseOptimizer = Literal["adam", "adagrad", "sgd", "shampoo"]
-SelectBy = Literal["ne", "auc", "logloss"]
+SelectBy = Literal["ne", "auc", "logloss", "ndcg@20", "recall@20"]
 LearningRateSchedule = Literal["constant", "plateau", "cosine"]
 
 
@@ -98,7 +98,8 @@ class Schedule:
         checks: passes over the training part, such as 1/3, after which the model is validated within an epoch too. Such
             a check is reported, and changes nothing else: neither weights, nor the history, nor the patience.
         select_by: figure of the validation part by which an epoch is better than another: whose weights are kept, when
-            patience ends and when a plateau begins.
+            patience ends and when a plateau begins. Of clicks one of the first three; a ranking is judged by NDCG@20
+            if not by recall@20.
     """
 
     max_epochs: int = 10

@@ -10,7 +10,13 @@ import numpy as np
 from engine.config import SelectBy
 from shunter.errors import DataError
 
-FIGURES: dict[SelectBy, str] = {"ne": "NE", "auc": "AUC", "logloss": "log loss"}  # as people read them
+FIGURES: dict[SelectBy, str] = {  # as people read them
+    "ne": "NE",
+    "auc": "AUC",
+    "logloss": "log loss",
+    "ndcg@20": "NDCG@20",
+    "recall@20": "recall@20",
+}
 
 
 @dataclass(frozen=True, kw_only=True)

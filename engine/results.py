@@ -62,7 +62,7 @@ class TrainingFigures(Generic[Quality, Report]):
     Attributes:
         history: one report an epoch.
         best_epoch: Epoch of the best weights: of a model of clicks by the validation figure that selects
-            (`Schedule.select_by`), of a ranking model with the highest NDCG@20.
+            (`Schedule.select_by`), of a ranking model with the highest NDCG@20 or recall@20.
         validation: quality of the best epoch's weights on the validation part.
         samples_seen: training samples of all epochs.
         train_seconds: wall clock, validation and checkpoints included, time between interruptions left out.

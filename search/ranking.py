@@ -45,7 +45,7 @@ class RankingSearch:
         """Learn what came of the point that was asked for last.
 
         Args:
-            qualities: NDCG@20 on validation after each epoch, at least one.
+            qualities: The figure that selects, on validation after each epoch, at least one; the higher the better.
         """
         self._told.append(qualities)
         self._study.tell(self._trial, max(qualities))

@@ -34,7 +34,7 @@ from tracking.convention import RunKind
 log = logging.getLogger(__name__)
 
 WHOLE = "-whole"  # ends the name of what has learned from the validation part too
-PATIENCE = 3  # epochs without a better NDCG@20 on validation
+PATIENCE = 3  # epochs without a better ranking of the validation part
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Tried:
 
 def best_of(trained: list[TrainedRanker]) -> TrainedRanker:
     """The one that ranks the validation part best; of equals the first."""
-    return max(trained, key=lambda one: one.validation.ndcg20)
+    return max(trained, key=lambda one: one.validation.figure_by(one.schedule.select_by))
 
 
 def try_settings(run: RunContext) -> Tried:
@@ -153,7 +153,10 @@ def _try(
     """Train points until there are enough, or something ends the search; the first is trained in any case."""
     request = run.request
     fixed = space.fixed.patience
-    schedule = Schedule(max_epochs=request.training.max_epochs, patience=fixed or PATIENCE, seed=request.seed)
+    select_by = request.training.select_by.value
+    schedule = Schedule(
+        max_epochs=request.training.max_epochs, patience=fixed or PATIENCE, seed=request.seed, select_by=select_by
+    )
     search, tried = RankingSearch(space, trials, seed=request.seed), Tried()
     failure: Exception | None = None
     for number in range(trials or 10**6):
@@ -165,7 +168,7 @@ def _try(
         qualities: list[float] = []
 
         def note(report: Any, qualities: list[float] = qualities) -> None:
-            qualities.append(report.validation.ndcg20)
+            qualities.append(report.validation.figure_by(select_by))
 
         def stop(qualities: list[float] = qualities) -> str | None:
             return "others were better by this epoch" if search.is_beaten(qualities) else ended(tried)
@@ -177,7 +180,7 @@ def _try(
             failure = error
             search.tell([0.0])
             continue
-        search.tell([report.validation.ndcg20 for report in trained.history])
+        search.tell([report.validation.figure_by(select_by) for report in trained.history])
         tried.trained.append(trained)
     if not tried.trained:
         raise failure or TrainingError("No setting was tried: raise the limits.")

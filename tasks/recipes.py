@@ -10,6 +10,7 @@ from engine.data.dataset import Dataset
 from engine.ensemble.result import EnsembleResult
 from engine.fixed import check_fixed, read_fixed
 from engine.ranking.interactions import read_graph, sides
+from engine.metrics import FIGURES
 from engine.ranking.result import TrainedRanker
 from engine.ranking.solver import check_solvable
 from models.graph import GRAPH_FAMILIES, SOLVED, graph_spec
@@ -152,7 +153,6 @@ class RankerRecipe(Recipe):
             "--processes": request.training.processes > 1,
             "--cluster": request.nodes.cluster is not None,
             "--min-auc": request.limits.min_auc is not None,
-            "--select-by": request.training.select_by.value != "ne",
         }
         for option, is_asked in asked.items():
             if is_asked:
@@ -202,9 +202,9 @@ def _why_kept(best: TrainedRanker, tried: Tried, baselines: Sequence[RankedBasel
     count, others = len(tried.trained), len(baselines)
     among = f"{count} setting{'s' if count > 1 else ''}" + (f" and {others} baselines" if others else "")
     again = "; then learned again from the training and validation parts together" if learned_again else ""
-    return (
-        f"{best.spec.family} ranks the validation part best of {among} (NDCG@20 {best.validation.ndcg20:.4f}){again}."
-    )
+    by = "recall@20" if best.schedule.select_by == "recall@20" else "ndcg@20"
+    figure = f"{FIGURES[by]} {best.validation.figure_by(by):.4f}"
+    return f"{best.spec.family} ranks the validation part best of {among} ({figure}){again}."
 
 
 def recipe_of(model: str) -> Recipe:

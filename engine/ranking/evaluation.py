@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from engine.config import SelectBy
 from engine.ranking.interactions import UNKNOWN, Interactions
 from models.graph.ranker import Ranker
 from shunter.errors import DataError
@@ -40,6 +41,10 @@ class RankingMetrics:
     ndcg20: float
     users: int
     left_out: int = 0
+
+    def figure_by(self, select_by: SelectBy) -> float:
+        """The figure by which one ranking is better than another, the higher the better."""
+        return self.recall20 if select_by == "recall@20" else self.ndcg20
 
     def to_dict(self) -> dict[str, float]:
         """Plain values, ready for JSON."""

@@ -56,7 +56,8 @@ def solve_ranking(job: GraphJob, hooks: Hooks = Hooks(), _: Checkpointing | None
             )
             history.append(report)
             is_last = data.learns_validation
-            if best_report is None or is_last or report.validation.ndcg20 > best_report.validation.ndcg20:
+            figure = report.validation.figure_by(schedule.select_by)
+            if best_report is None or is_last or figure > best_report.validation.figure_by(schedule.select_by):
                 best, best_report = ranker, report
             if hooks.on_epoch:
                 hooks.on_epoch(report)

@@ -81,7 +81,7 @@ GraphJob = TrainingJob[RankingData, GraphSpec, RankingHyperparameters]
 def train_ranking(job: GraphJob, hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None) -> RankingResult:
     """Train one graph model to the end, or on from its checkpoint.
 
-    As `engine.loop.trainer.train`, with the NDCG@20 on validation in the place of its NE: interrupted and called again
+    As `engine.loop.trainer.train`, with NDCG@20 or recall@20 on validation in the place of its NE: interrupted and called again
     with the same job, it ends with bitwise the same weights, on the same machine with the same number of threads.
 
     Args:
@@ -142,7 +142,7 @@ def build_optimizer(model: GraphModel, hyperparameters: RankingHyperparameters) 
 class _State(RunState):
     """Of a training of a graph model; what is drawn follows from epoch and batch."""
 
-    best_ndcg: float = -1.0
+    best_figure: float = -1.0
     history: list[RankingReport] = field(default_factory=list)
 
     @classmethod
@@ -238,9 +238,10 @@ class _Run(TrainingRun[GraphModel, _State, RankingMetrics, RankingReport]):
     def _enter(self, report: RankingReport) -> bool:
         state = self.state
         state.history.append(report)
-        is_best = self.data.learns_validation or report.validation.ndcg20 > state.best_ndcg
+        figure = report.validation.figure_by(self.schedule.select_by)
+        is_best = self.data.learns_validation or figure > state.best_figure
         if is_best:
-            state.best_ndcg, state.best_epoch, state.best_step = report.validation.ndcg20, report.epoch, report.step
+            state.best_figure, state.best_epoch, state.best_step = figure, report.epoch, report.step
         return is_best
 
 
@@ -270,6 +271,7 @@ def _identity(job: GraphJob) -> dict[str, Any]:
     return {
         **({"parts": "training and validation"} if job.dataset.learns_validation else {}),
         "data fingerprint": job.dataset.fingerprint,
+        **({"selected by": "recall@20"} if job.schedule.select_by == "recall@20" else {}),
         "architecture": job.spec.to_dict(),
         "hyperparameters": job.hyperparameters.to_dict(),
         "batch size": job.execution.batch_size,

@@ -10,13 +10,16 @@ from shunter.requests.groups import Group
 
 
 class SelectBy(StrEnum):
-    """Figure of the validation part by which one model is better than another."""
+    """Figure of the validation part by which one model is better than another: of clicks, or of a ranking."""
 
     NE = "ne"
     AUC = "auc"
     LOGLOSS = "logloss"
+    NDCG20 = "ndcg@20"
+    RECALL20 = "recall@20"
 
 
+RANKING_FIGURES = (SelectBy.NDCG20, SelectBy.RECALL20)
 # Families that cost seconds, and that a model has to beat: models of clicks, and of rankings.
 CLICK_BASELINES = ("lr", "fm")
 RANKING_BASELINES = ("popularity", "itemknn", "ease", "ials")
@@ -102,7 +105,7 @@ class TrainingEffort(Effort, frozen=True, title="Advanced: training"):
     select_by: SelectBy = Field(
         default=SelectBy.NE,
         description="Figure on validation by which epoch, trial and champion are chosen: ne (normalised entropy, the "
-        "lowest), auc (the highest) or logloss.",
+        "lowest), auc (the highest) or logloss; of a graph model ndcg@20, which it is if omitted, or recall@20.",
     )
 
 

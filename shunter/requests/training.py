@@ -7,7 +7,14 @@ from pydantic import Field, model_validator
 
 from shunter.requests.architecture import GRAPH_MODELS
 from shunter.requests.cluster import ClusterRequest
-from shunter.requests.effort import CLICK_BASELINES, RANKING_BASELINES, TrainingEffort, parse_baselines
+from shunter.requests.effort import (
+    CLICK_BASELINES,
+    RANKING_BASELINES,
+    RANKING_FIGURES,
+    SelectBy,
+    TrainingEffort,
+    parse_baselines,
+)
 from shunter.requests.job import JobRequest, RegisteredName
 from shunter.requests.search import SearchRequest, SearchSpaceName
 from shunter.requests.source import PartsRequest
@@ -58,6 +65,14 @@ class TrainRequest(JobRequest, frozen=True):
                 f"the baseline {unsuited[0]} cannot be compared with --model {self.model}: use "
                 f"{', '.join(_suited(self.model))}, several with commas, or none"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_select_by(self) -> Self:
+        chosen, ranks = self.training.select_by, self.model in GRAPH_MODELS
+        if chosen is not SelectBy.NE and (chosen in RANKING_FIGURES) != ranks:
+            use = "ndcg@20 or recall@20" if ranks else "ne, auc or logloss"
+            raise ValueError(f"--select-by {chosen.value} cannot judge --model {self.model}: use {use}")
         return self
 
     @model_validator(mode="after")

@@ -94,6 +94,9 @@ def test_settings_are_tried_and_the_best_by_validation_is_kept(
     assert len({one.spec for one in tried.trained}) == 5
     assert tried.best.validation.ndcg20 == max(one.validation.ndcg20 for one in tried.trained)
     assert best_of([tried.trained[0], *tried.trained]) is best_of(tried.trained)
+    by_recall = try_settings(run_of(dataset, tmp_path / "other", model="ease", trials=5, select_by="recall@20"))
+    assert by_recall.best.validation.recall20 == max(one.validation.recall20 for one in by_recall.trained)
+    assert by_recall.best.schedule.select_by == "recall@20"
     again = try_settings(run)  # as after an interruption
     assert again.trained == tried.trained
 

@@ -5,8 +5,10 @@ from pathlib import Path
 import numpy as np
 
 from engine.data.dataset import SPLITS, Dataset, SplitStatistics
+from engine.ranking.evaluation import RankingMetrics
 from engine.ranking.interactions import read_graph, read_interactions
 from engine.ranking.trainer import RankingData
+from models.graph import Ranker
 from models.spec import CategoricalFeature, Features
 
 USERS, ITEMS, GROUPS = 30, 24, 3
@@ -69,3 +71,15 @@ def ranking_data(directory: Path) -> RankingData:
         validation=read_interactions(dataset, "validation"),
         fingerprint=dataset.fingerprint,
     )
+
+
+class Scripted(RankingData):
+    """Data whose rankings are judged by a script: NDCG@20 is best after the first epoch, recall@20 after the third."""
+
+    def judge(self, ranker: Ranker) -> RankingMetrics:
+        """The next figures of the script, which goes on with its last."""
+        epoch = min(self.__dict__.setdefault("judged", 0), 3)
+        self.__dict__["judged"] = epoch + 1
+        return RankingMetrics(
+            ndcg20=(0.4, 0.3, 0.2, 0.1)[epoch], recall20=(0.1, 0.2, 0.4, 0.3)[epoch], users=len(self.validation)
+        )

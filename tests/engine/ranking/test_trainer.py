@@ -7,16 +7,17 @@ import pytest
 import torch
 from torch import nn
 
-from engine.config import Execution, Schedule
+from engine.config import Execution, Schedule, SelectBy
 from engine.job import Checkpointing, Hooks, TrainingJob
 from engine.ranking.config import RankingHyperparameters
 from engine.ranking.probe import time_ranking_steps
+from engine.ranking.solver import solve_ranking
 from engine.ranking.storage import StoredRanker, is_ranker, load_ranker, save_ranker
 from engine.ranking.trainer import RankingData, bpr_loss, train_ranking
 from engine.ranking.triples import TripleBatches
 from models.graph import MODELS, GraphSpec, VectorRanker, build_graph_model, graph_spec
 from shunter.errors import CheckpointError, RequestError, TrainingError
-from tests.engine.ranking.data import ranking_data, write_clicks
+from tests.engine.ranking.data import Scripted, ranking_data, write_clicks
 
 LEARNED_WITH = RankingHyperparameters(learning_rate=0.02, weight_decay=1e-3, negatives=2)
 EXECUTION = Execution(batch_size=64)
@@ -106,6 +107,17 @@ def test_a_checkpoint_of_other_settings_is_refused(data: RankingData, tmp_path: 
         train_ranking(
             TrainingJob(data, spec_of("lightgcn"), other, EXECUTION, schedule), checkpointing=Checkpointing(tmp_path)
         )
+
+
+@pytest.mark.parametrize("family", ["lightgcn", "ials"])
+@pytest.mark.parametrize(("select_by", "epoch"), [("ne", 1), ("ndcg@20", 1), ("recall@20", 3)])
+def test_the_figure_that_selects_chooses_the_epoch(
+    family: str, select_by: SelectBy, epoch: int, data: RankingData
+) -> None:
+    schedule = Schedule(max_epochs=4, patience=4, select_by=select_by)
+    learn = train_ranking if family in MODELS else solve_ranking
+    result = learn(TrainingJob(Scripted(**vars(data)), spec_of(family), LEARNED_WITH, EXECUTION, schedule))
+    assert (result.best_epoch, len(result.history)) == (epoch, 4)
 
 
 def test_it_stops_by_patience_and_keeps_the_best_epoch(data: RankingData, tmp_path: Path) -> None:

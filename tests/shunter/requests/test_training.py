@@ -163,3 +163,16 @@ def test_set_is_the_same_from_a_command_line_and_a_job_file_in_any_order() -> No
 def test_what_sets_nothing_or_twice_is_refused(entries: list[str], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         TrainRequest(set=entries)
+
+
+@pytest.mark.parametrize(
+    ("model", "figure", "message"),
+    [
+        ("lightgcn", "auc", "--select-by auc cannot judge --model lightgcn: use ndcg@20 or recall@20"),
+        ("dnn", "recall@20", "--select-by recall@20 cannot judge --model dnn: use ne, auc or logloss"),
+    ],
+)
+def test_a_ranking_and_a_probability_are_judged_by_figures_of_their_own(model: str, figure: str, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        TrainRequest(model=model, select_by=figure)  # pyright: ignore[reportCallIssue]
+    assert TrainRequest(model="ease", select_by="recall@20").training.select_by == "recall@20"  # pyright: ignore
