@@ -20,7 +20,7 @@ from hardware.devices.power_limit import limited
 from hardware.reservation import Reservation, trainings_together
 from hardware.types import EnergyReading, HardwareProfile
 from ingestion.findings import findings_of_dataset
-from models.names import check_model
+from models.names import FAMILIES, check_model
 from planner.decide import Decision
 from planner.explore import gone_back
 from reporting.card.figures import BaselineFigures
@@ -252,12 +252,19 @@ def _decide(job: _Job) -> Decision:
 
 
 def run_name(data: str, model: str, result: EnsembleResult | TrainedRanker, ended: datetime) -> str:
-    """What tells a finished run from others in a list: data, model, quality on the test part, date."""
+    """What tells a finished run from others in a list: data, what the result holds, quality on the test part, date."""
     is_ranker = isinstance(result, TrainedRanker)
     value = result.test.ndcg20 if is_ranker else result.test.auc
     quality = "" if math.isnan(value) else f" {'NDCG@20' if is_ranker else 'AUC'} {value:.4f}"
-    model = result.spec.family if isinstance(result, TrainedRanker) else model
-    return f"{data} {model}{quality} {ended:%Y-%m-%d %H:%M}"
+    return f"{data} {_held_by(result, model)}{quality} {ended:%Y-%m-%d %H:%M}"
+
+
+def _held_by(result: EnsembleResult | TrainedRanker, model: str) -> str:
+    """Families that the result holds: that of the search, and baselines under their names."""
+    if isinstance(result, TrainedRanker):
+        return result.spec.family
+    used = [member.name for member in result.members if member.is_used]
+    return "+".join(dict.fromkeys(name if name in FAMILIES else model for name in used))
 
 
 def _log_totals(run: RunContext, energy: EnergyReading) -> None:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shunter.requests import Limits, Objective
+from planner.explain.cells import energy_unit, time_unit
+from shunter.requests import Objective
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,12 +22,17 @@ WIDTH_INCHES, HEIGHT_INCHES = 6.4, 5.4
 
 @dataclass(frozen=True)
 class _Axis:
-    """What an axis shows: attribute of the rows, label, and the limit on it."""
+    """What an axis shows: attribute of the rows, label, the limit on it, and how many units shown are one kept."""
 
     name: str
     label: str
     limit: float | None
     option: str
+    scale: float = 1.0
+
+    def of(self, row: "Assessment") -> float:
+        """Where a row lies on it."""
+        return self.scale * getattr(row, self.name)
 
 
 def decision_figure(decision: "Decision") -> "Figure":
@@ -38,8 +44,9 @@ def decision_figure(decision: "Decision") -> "Figure":
     from matplotlib.figure import Figure
 
     limits = decision.limits
-    time = _Axis("hours", "time of the whole job (h)", limits.max_hours, "--max-hours")
-    panels = [axis for axis in _vertical_axes(limits) if any(getattr(row, axis.name) for row in decision.table)]
+    scale, unit = time_unit(min(row.hours for row in decision.table))
+    time = _Axis("hours", f"time of the whole job ({unit})", limits.max_hours, "--max-hours", scale)
+    panels = [axis for axis in _vertical_axes(decision) if any(getattr(row, axis.name) for row in decision.table)]
     panels = panels or [_Axis("memory_gib", "memory (GiB)", limits.max_memory_gib, "--max-memory-gib")]
     figure = Figure(figsize=(WIDTH_INCHES * len(panels) + 2.6, HEIGHT_INCHES), dpi=110, layout="constrained")
     colours = _colours(decision.table)
@@ -57,9 +64,11 @@ def decision_figure(decision: "Decision") -> "Figure":
     return figure
 
 
-def _vertical_axes(limits: Limits) -> list[_Axis]:
+def _vertical_axes(decision: "Decision") -> list[_Axis]:
+    limits = decision.limits
+    scale, unit = energy_unit(min((row.kwh for row in decision.table if row.kwh), default=0.0))
     return [
-        _Axis("kwh", "energy of the whole job (kWh)", limits.max_kwh, "--max-kwh"),
+        _Axis("kwh", f"energy of the whole job ({unit})", limits.max_kwh, "--max-kwh", scale),
         _Axis("cost", "cost of the whole job", limits.max_cost, "--max-cost"),
     ]
 
@@ -84,10 +93,10 @@ def _draw_panel(axes: "Axes", decision: "Decision", time: _Axis, panel: _Axis, c
     for row in known:
         accelerator = row.candidate.placement.accelerator
         colour: Any = colours.get(accelerator) or colours[OTHERS]
-        x, y = row.hours, getattr(row, panel.name)
+        x, y = time.of(row), panel.of(row)
         if accelerator not in seen and accelerator in colours:
             seen.add(accelerator)
-            _draw_interval(axes, row, panel, colour)
+            _draw_interval(axes, row, time, panel, colour)
         is_measured = row.candidate.prediction.step_seconds_source == "measured"
         axes.scatter(
             [x],
@@ -99,10 +108,10 @@ def _draw_panel(axes: "Axes", decision: "Decision", time: _Axis, panel: _Axis, c
             linewidths=1.2 if is_measured else 0.9,
             zorder=3,
         )
-    _draw_front(axes, [row for row in known if not row.excluded_by], panel)
+    _draw_front(axes, [row for row in known if not row.excluded_by], time, panel)
     chosen = decision.table[0]
     if getattr(chosen, panel.name):
-        place = (chosen.hours, getattr(chosen, panel.name))
+        place = (time.of(chosen), panel.of(chosen))
         axes.scatter([place[0]], [place[1]], s=330, marker="*", facecolors="gold", edgecolors="black", zorder=5)
         axes.annotate(
             chosen.candidate.placement.label,
@@ -139,21 +148,22 @@ def _scale(axes: "Axes", axis: "XAxis | YAxis") -> None:
     axis.set_tick_params(which="minor", labelsize=8)
 
 
-def _draw_interval(axes: "Axes", row: "Assessment", panel: _Axis, colour: Any) -> None:
+def _draw_interval(axes: "Axes", row: "Assessment", time: _Axis, panel: _Axis, colour: Any) -> None:
     quantity = {"kwh": Objective.ENERGY, "cost": Objective.COST}.get(panel.name)
     interval, hours = None if quantity is None else row.interval(quantity), row.hours_interval
     if interval is None or hours is None:
         return
     # Energy and cost follow the step time, so the interval is a line and no cross.
-    axes.plot(hours, interval, color=colour, linewidth=1.4, alpha=0.55, solid_capstyle="butt", zorder=2)
+    ends = [time.scale * end for end in hours], [panel.scale * end for end in interval]
+    axes.plot(*ends, color=colour, linewidth=1.4, alpha=0.55, solid_capstyle="butt", zorder=2)
 
 
-def _draw_front(axes: "Axes", rows: Sequence["Assessment"], panel: _Axis) -> None:
+def _draw_front(axes: "Axes", rows: Sequence["Assessment"], time: _Axis, panel: _Axis) -> None:
     """The staircase of those that nobody within the limits beats in both quantities of the panel."""
     corners: list[tuple[float, float]] = []
-    for row in sorted(rows, key=lambda candidate: (candidate.hours, getattr(candidate, panel.name))):
-        if not corners or getattr(row, panel.name) < corners[-1][1]:
-            corners.append((row.hours, getattr(row, panel.name)))
+    for x, y in sorted((time.of(row), panel.of(row)) for row in rows):
+        if not corners or y < corners[-1][1]:
+            corners.append((x, y))
     if len(corners) > 1:
         axes.step(*zip(*corners, strict=True), where="post", color="0.45", linewidth=1, linestyle=":", zorder=1)
 
@@ -162,12 +172,13 @@ def _draw_limit(axes: "Axes", axis: _Axis, *, vertical: bool) -> None:
     if axis.limit is None:
         return
     draw = axes.axvline if vertical else axes.axhline
-    draw(axis.limit, color="firebrick", linestyle="--", linewidth=1.2, zorder=1)
+    limit = axis.scale * axis.limit
+    draw(limit, color="firebrick", linestyle="--", linewidth=1.2, zorder=1)
     words = f"{axis.option} {axis.limit:g}"
     if vertical:
-        place, transform, shift, rotation = (axis.limit, 0.02), axes.get_xaxis_transform(), (-3, 0), 90
+        place, transform, shift, rotation = (limit, 0.02), axes.get_xaxis_transform(), (-3, 0), 90
     else:
-        place, transform, shift, rotation = (0.98, axis.limit), axes.get_yaxis_transform(), (0, 3), 0
+        place, transform, shift, rotation = (0.98, limit), axes.get_yaxis_transform(), (0, 3), 0
     axes.annotate(
         words,
         place,

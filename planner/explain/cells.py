@@ -32,16 +32,25 @@ def how_sure(level: float | None) -> str:
     return " by its steps alone" if level is None else f" with {100 * level:.0f} %"
 
 
+def time_unit(hours: float) -> tuple[float, str]:
+    """A unit of a fitting size, and how many of it are an hour."""
+    return (3600.0, "s") if hours * 3600 < 120 else (60.0, "min") if hours < 2 else (1.0, "h")
+
+
+def energy_unit(kwh: float) -> tuple[float, str]:
+    """Kilowatt hours, or joules where they are few, and how many of it are a kilowatt hour."""
+    return (1.0, "kWh") if kwh >= 0.01 else (JOULES_PER_KWH, "J")
+
+
 def format_time(hours: float, interval: Interval | None = None, sure: str = "") -> str:
     """Hours in a unit of a fitting size, with the interval where there is one, and what that promises."""
-    seconds = hours * 3600
-    scale, unit = (3600.0, "s") if seconds < 120 else (60.0, "min") if hours < 2 else (1.0, "h")
+    scale, unit = time_unit(hours)
     return _figure(hours, scale, f" {unit}", interval, sure)
 
 
 def format_energy(kwh: float, interval: Interval | None = None, sure: str = "") -> str:
     """Kilowatt hours, or joules where they are few."""
-    scale, unit = (1.0, "kWh") if kwh >= 0.01 else (JOULES_PER_KWH, "J")
+    scale, unit = energy_unit(kwh)
     return _figure(kwh, scale, f" {unit}", interval, sure)
 
 

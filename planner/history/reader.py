@@ -188,7 +188,8 @@ class History:
         sentences = [drift.text for drift in self.drifts] + ([self.unread] if self.unread else [])
         for reason, names in said[:MOST_SENTENCES]:
             shown = ", ".join([*names[:3], *(["..."] if len(names) > 3 else [])])
-            sentences.append(f"{len(names)} past run(s) are left out ({shown}): {reason}.")
+            runs = "1 past run is" if len(names) == 1 else f"{len(names)} past runs are"
+            sentences.append(f"{runs} left out ({shown}): {reason}.")
         others = sum(len(names) for _, names in said[MOST_SENTENCES:])
         return sentences + ([f"{others} more are left out for other reasons."] if others else [])
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from planner.explain.cells import energy_unit, time_unit
 from tracking.history import TrackedRun
 from tracking.tree import RunTree
 
@@ -90,15 +91,16 @@ def placements_chart(rows: Sequence[Mapping[str, Any]], limits: Mapping[str, flo
         return None
     names = list(dict.fromkeys(str(row["accelerator"]) for row in sorted(rows, key=lambda row: not row.get("is_here"))))
     groups = names if len(names) <= MOST_GROUPS + 1 else [*names[:MOST_GROUPS], OTHERS]
+    units = _units(rows)
     x = Axis(
         key="hours",
-        label="time of the whole job (h, predicted)",
+        label=f"time of the whole job ({units['hours'].name}, predicted)",
         log=True,
-        limit=limits.get("max_hours"),
+        limit=units["hours"].of(limits.get("max_hours")),
         limit_label="--max-hours",
     )
     vertical = [
-        ("kwh", "energy of the whole job (kWh, predicted)", "max_kwh"),
+        ("kwh", f"energy of the whole job ({units['kwh'].name}, predicted)", "max_kwh"),
         ("cost", "cost of the whole job (predicted)", "max_cost"),
         ("memory_gib", "memory (GiB, predicted)", "max_memory_gib"),
         ("quality_probability", "probability of the asked quality (from past runs)", "min_auc_probability"),
@@ -108,23 +110,46 @@ def placements_chart(rows: Sequence[Mapping[str, Any]], limits: Mapping[str, flo
             key=key,
             label=label,
             log=key != "quality_probability",
-            limit=limits.get(limit),
+            limit=units.get(key, SAME).of(limits.get(limit)),
             limit_label="--" + limit.replace("_", "-"),
         )
         for key, label, limit in vertical
         if any(row.get(key) is not None for row in rows)
     ]
-    points = [_placement_mark(row, groups) for row in rows]
+    points = [_placement_mark(row, groups, units) for row in rows]
     marks = ["★ chosen", "○ breaks a limit", "dark rim: step time measured", "line: interval"]
     return Chart(x=[x], y=y, groups=groups, points=points, marks=marks) if y else None
 
 
-def _placement_mark(row: Mapping[str, Any], groups: Sequence[str]) -> Mark:
+@dataclass(frozen=True)
+class _Unit:
+    """A unit to show a quantity in, and how many of it are one that it is kept in."""
+
+    scale: float = 1.0
+    name: str = ""
+
+    def of(self, value: Any) -> Any:
+        """The value in this unit; None stays None."""
+        return None if value is None else self.scale * value
+
+
+SAME = _Unit()
+
+
+def _units(rows: Sequence[Mapping[str, Any]]) -> dict[str, _Unit]:
+    """Units that suit the least that is shown: seconds or hours, joules or kilowatt hours."""
+    least = {key: min((row[key] for row in rows if row.get(key) is not None), default=0.0) for key in ("hours", "kwh")}
+    return {"hours": _Unit(*time_unit(least["hours"])), "kwh": _Unit(*energy_unit(least["kwh"]))}
+
+
+def _placement_mark(row: Mapping[str, Any], groups: Sequence[str], units: Mapping[str, _Unit]) -> Mark:
     name = str(row["accelerator"])
     keys = ("hours", "kwh", "cost", "memory_gib", "quality_probability")
+    bounds = [f"{key}_{end}" for key in ("hours", "kwh", "cost") for end in ("low", "high")]
+    row = {**row, **{key: units.get(key.split("_")[0], SAME).of(row.get(key)) for key in (*keys, *bounds)}}
     lines = [
-        f"time {_range(row, 'hours')} h, step {row.get('step_source')}",
-        f"energy {_range(row, 'kwh')} kWh, power {row.get('energy_source')}",
+        f"time {_range(row, 'hours')} {units['hours'].name}, step {row.get('step_source')}",
+        f"energy {_range(row, 'kwh')} {units['kwh'].name}, power {row.get('energy_source')}",
         f"cost {_range(row, 'cost')}, price {row.get('price_source') or 'unknown'}",
         f"memory {_short(row.get('memory_gib'))} GiB, {row.get('memory_source')}",
         "in this machine" if row.get("is_here") else "not in this machine",

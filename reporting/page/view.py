@@ -12,13 +12,18 @@ from reporting.page.figures import curves_chart, name_of, trained_chart
 from reporting.page.format import duration, energy, figure, moment
 from reporting.page.model_card import card_section
 from reporting.page.stalls import stall_section
-from tracking.convention import read_account
+from tracking.convention import TOTAL_SECONDS, read_account
 from tracking.history import TrackedRun
 from tracking.tree import RunTree
 
 MOST_ROWS = 200
 SHOWN_FIELDS = 8
+LONGEST_STEPS = 3  # that are named beside the time of a run
 FEATURES = "features.json"
+STEPS = (
+    *("start", "ingest", "profile", "track", "select", "baselines", "tune", "train", "ensemble", "card", "register"),
+    *("report", "other"),
+)
 QUALITIES = ("auc", "ne", "logloss", "calibration")
 ABSENT = {
     **dict.fromkeys(("rank", "step_source", "kwh", "energy_source", "cost", "memory_gib", "lost_because")),
@@ -106,21 +111,32 @@ def _tiles(tree: RunTree) -> list[Tile]:
     if f"{prefix}.ne" in metrics:
         note = f"log loss {metrics[f'{prefix}.logloss']:.4f} nats" if f"{prefix}.logloss" in metrics else ""
         tiles.append(Tile(f"NE, {part}", f"{metrics[f'{prefix}.ne']:.4f}", note))
-    if "time.total_seconds" in metrics:
-        tiles.append(Tile("time of the whole run", duration(metrics["time.total_seconds"]), "measured"))
-    if account := read_account(metrics):
-        parts = ", ".join(f"{name} {duration(seconds)}" for name, seconds in account.items())
-        tiles.append(Tile("where the last attempt's time went", parts, is_text=True))
+    tiles += _times(metrics)
     energy = _energy(run)
     if energy:
         tiles.append(Tile("energy", energy["joules"], f"{energy['source']}{energy['kwh']}"))
     if "placement.label" in params:
         tiles.append(Tile("placement", params["placement.label"], is_text=True))
     if "request.model" in params:
-        tiles.append(Tile("model", params["request.model"], run.tags.get("model.registered", ""), is_text=True))
+        tiles.append(
+            Tile("model asked for", params["request.model"], run.tags.get("model.registered", ""), is_text=True)
+        )
     if "data.rows" in metrics:
         note = f"base rate {metrics['data.base_rate']:.4g}" if "data.base_rate" in metrics else ""
         tiles.append(Tile(f"rows of {params.get('data.name', 'the data')}", f"{metrics['data.rows']:,.0f}", note))
+    return tiles
+
+
+def _times(metrics: Mapping[str, float]) -> list[Tile]:
+    """The last attempt, with where most of its time went, and all attempts where there were more."""
+    account, total = read_account(metrics), metrics.get(TOTAL_SECONDS, 0.0)
+    last = sum(account.values())
+    tiles = []
+    if account:
+        longest = ", ".join(f"{name} {duration(seconds)}" for name, seconds in list(account.items())[:LONGEST_STEPS])
+        tiles.append(Tile("time of the last attempt", duration(last), f"measured; most of it {longest}"))
+    if total > last:
+        tiles.append(Tile("time of the whole run", duration(total), "measured"))
     return tiles
 
 
@@ -264,11 +280,10 @@ def _steps(run: TrackedRun) -> list[dict[str, Any]]:
         for name, seconds in run.metrics.items()
         if name.endswith("_step_seconds")
     }
-    order = ("ingest", "profile", "select", "baselines", "tune", "train", "ensemble", "register")
     most = max(names.values(), default=0.0) or 1.0
     return [
         {"name": name, "percent": 100 * names[name] / most, "text": duration(names[name])}
-        for name in sorted(names, key=lambda name: order.index(name) if name in order else len(order))
+        for name in sorted(names, key=lambda name: STEPS.index(name) if name in STEPS else len(STEPS))
     ]
 
 

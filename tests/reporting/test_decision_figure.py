@@ -22,10 +22,11 @@ def test_energy_and_cost_each_have_a_panel_over_time() -> None:
         [MIDDLE, SLOW_FRUGAL, FAST_HUNGRY], Terms.of(Limits(max_hours=1.5, max_cost=1.2), "energy", TEN_EPOCHS)
     )
     energy, cost = decision_figure(decision).axes
-    assert marked_places(energy) == {(row.hours, row.kwh) for row in decision.table}
-    assert marked_places(cost) == {(row.hours, row.cost) for row in decision.table}
-    assert dashed_lines(energy) == {(1.5, 0)}, "a limit that was not set has no line"
-    assert dashed_lines(cost) == {(1.5, 0), (0, 1.2)}
+    assert energy.get_xlabel() == "time of the whole job (min)", "the fastest takes half an hour"
+    assert marked_places(energy) == {(60 * row.hours, row.kwh) for row in decision.table}
+    assert marked_places(cost) == {(60 * row.hours, row.cost) for row in decision.table}
+    assert dashed_lines(energy) == {(90, 0)}, "a limit that was not set has no line"
+    assert dashed_lines(cost) == {(90, 0), (0, 1.2)}
     assert decision.placement.label in {text.get_text() for text in energy.texts}
 
 

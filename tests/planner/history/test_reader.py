@@ -107,7 +107,7 @@ def test_bad_run_is_left_out_by_a_rule_that_is_said(changes: dict[str, Any], exp
     assert excluded.run_id == "bad-run-id"
     assert re.search(expected, excluded.reason)
     (sentence,) = history.notes()
-    assert sentence.startswith("1 past run(s) are left out (bad-run-)")
+    assert sentence.startswith("1 past run is left out (bad-run-)")
     assert sentence.endswith(".")
 
 
@@ -120,7 +120,7 @@ def test_many_reasons_are_not_all_told() -> None:
     runs += [tracked(f"killed-{index}", status="KILLED") for index in range(4)]
     sentences = History.of(runs, NOW).notes()
     assert len(sentences) == 6
-    assert sentences[0].startswith("4 past run(s) are left out (killed-0, killed-1, killed-2, ...): it ended as KILLED")
+    assert sentences[0].startswith("4 past runs are left out (killed-0, killed-1, killed-2, ...): it ended as KILLED")
     assert sentences[-1] == "5 more are left out for other reasons."
 
 
