@@ -125,7 +125,9 @@ def _method_context(job: SearchJob, space: Space, study: "Study", loop: Loop) ->
         cost=job.cost,
         seed=job.request.seed,
         trials=options.most_trials,
-        past=begin_from_past(job.dataset, job.directory, job.parent_run_id, is_cold=options.cold_start),
+        past=begin_from_past(
+            job.dataset, job.directory, job.parent_run_id, is_cold=options.cold_start, trials=options.most_trials
+        ),
         limits=job.request.limits,
         run_id=job.parent_run_id,
         should_stop=loop.ended,

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 from pydantic import Field
 
-from engine.checkpoint.storage import load_model
 from engine.config import Execution
 from engine.data.dataset import Dataset
 from engine.ensemble.result import EnsembleResult
-from engine.loop.evaluation import evaluate
+from engine.ensemble.scored import score_test
 from engine.metrics import Metrics, compute_metrics
 from engine.results import Evaluation
 from engine.trained_model import TrainedModel
@@ -139,7 +138,7 @@ def relative_saving(
 
 
 def _scored(model: TrainedModel | EnsembleResult, dataset: Dataset, execution: Execution) -> Evaluation:
-    return evaluate(load_model(model.directory, execution.device), dataset, "test", execution)
+    return score_test(model.directory, dataset, execution)
 
 
 def _losses(labels: np.ndarray, logits: np.ndarray) -> np.ndarray:

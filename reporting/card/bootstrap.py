@@ -13,6 +13,10 @@ RESAMPLES = 400
 MOST_ROWS = 200_000
 # Of the resamples that must come to a figure; one of very few positives often holds none of them.
 LEAST_DEFINED = 0.95
+# Quantiles of Poisson(1): so many of the 65,536 are at most 0, 1, 2, ...
+POISSON_TABLE = np.searchsorted(
+    np.cumsum([math.exp(-1) / math.factorial(number) for number in range(7)]), (np.arange(2**16) + 0.5) / 2**16
+).astype(np.float64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,9 +69,7 @@ def bootstrap(
     part = _SortedRows(labels[chosen], logits[chosen], weights[chosen])
     centre = part.statistics(np.ones(len(units)))
     with threadpool_limits(1, user_api="blas"):  # sums of some thousands: threads take longer to wake than to add
-        drawn = np.array(
-            [part.statistics(random.poisson(1.0, units.max() + 1)[units].astype(np.float64)) for _ in range(resamples)]
-        )
+        drawn = np.array([part.statistics(poisson_counts(random, units.max() + 1)[units]) for _ in range(resamples)])
     intervals = {}
     for position, name in enumerate(STATISTICS):
         defined = drawn[:, position][np.isfinite(drawn[:, position])]
@@ -80,6 +82,14 @@ def bootstrap(
             high=float(whole[position] + high * math.sqrt(share)),
         )
     return intervals
+
+
+def poisson_counts(random: np.random.Generator, count: int) -> np.ndarray:
+    """Poisson(1) numbers from a table of 65,536 evenly likely ones, as float64: a tenth of the time of exact ones.
+
+    The probability of each number is off by less than 1 / 65,536; 8 and more, one in 100,000, are drawn as 7.
+    """
+    return POISSON_TABLE[random.integers(0, len(POISSON_TABLE), count, dtype=np.uint16)]
 
 
 def _part_of_units(units: np.ndarray, most_rows: int, random: np.random.Generator) -> tuple[np.ndarray, float]:

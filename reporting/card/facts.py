@@ -15,7 +15,7 @@ from engine.config import Execution
 from engine.data.dataset import Dataset
 from engine.data.loader import BatchLoader, mean_ids_per_sample
 from engine.ensemble.result import EnsembleResult
-from engine.loop.evaluation import evaluate
+from engine.ensemble.scored import score_test
 from engine.trained_model import TrainedModel
 from models.counting import count_layers, count_model
 from models.ensemble import Ensemble
@@ -43,7 +43,7 @@ def gather(
 ) -> ModelCard:
     """Everything about the result of a training.
 
-    The test part is scored again with the files that will be registered, to resample it; nothing is chosen by it.
+    The test part, as the files that will be registered score it, is resampled; nothing is chosen by it.
 
     Args:
         run_id: MLflow run of the training.
@@ -58,8 +58,7 @@ def gather(
         CheckpointError: A file of the result is damaged.
         DataError: An array cannot be read.
     """
-    model = load_model(result.directory, execution.device)
-    evaluation = evaluate(model, dataset, "test", execution)
+    evaluation = score_test(result.directory, dataset, execution)
     field = user_field(dataset)
     groups = None if field is None else user_groups(dataset, field)
     quality = judge_quality(evaluation, dataset, groups, seed=seed)

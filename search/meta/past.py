@@ -38,8 +38,13 @@ _OUTCOME = TypeAdapter(Outcome)
 _STUDIES = TypeAdapter(tuple[PastStudy, ...])
 
 
-def begin_from_past(dataset: Dataset, directory: Path, run_id: str, *, is_cold: bool = False) -> tuple[PastStudy, ...]:
+def begin_from_past(
+    dataset: Dataset, directory: Path, run_id: str, *, is_cold: bool = False, trials: int | None = None
+) -> tuple[PastStudy, ...]:
     """What a search may begin from; and what its own data is like is written to its run, for later ones.
+
+    To judge the data takes a second or two: a search that is too short to teach later ones does so only where there are
+    earlier ones to begin from.
 
     The past is read once and kept with the search, so that one which was interrupted goes on as it would have although
     others have ended since.
@@ -49,6 +54,7 @@ def begin_from_past(dataset: Dataset, directory: Path, run_id: str, *, is_cold: 
         directory: Folder of the search alone.
         run_id: Its MLflow run.
         is_cold: Leave the past alone.
+        trials: Points that the search may try; None where something else ends it.
 
     Returns:
         The nearest first; empty where there is none, and while the store is away.
@@ -61,11 +67,14 @@ def begin_from_past(dataset: Dataset, directory: Path, run_id: str, *, is_cold: 
     kept = _kept(file)
     if kept is not None:
         return kept
-    features = log_meta_features(run_id, dataset)
     studies: tuple[PastStudy, ...] = ()
-    if not is_cold:
-        with contextlib.suppress(TrackingError):  # a training goes on while the server is away
-            studies = past_studies(features, exclude=run_id)
+    earlier: tuple[TrackedRun, ...] = ()
+    with contextlib.suppress(TrackingError):  # a training goes on while the server is away
+        earlier = () if is_cold else _judged_runs(exclude=run_id)
+    if earlier or trials is None or trials >= FEWEST_TRIALS:
+        features = log_meta_features(run_id, dataset)
+        with contextlib.suppress(TrackingError):
+            studies = _nearest(features, earlier, MOST_STUDIES)
     directory.mkdir(parents=True, exist_ok=True)
     write_text(file, _STUDIES.dump_json(studies).decode())
     open_run(run_id).set_tags({TAUGHT: format_past(studies)})
@@ -124,7 +133,16 @@ def past_studies(
     Raises:
         TrackingError: The store cannot be read.
     """
-    runs = [run for run in read_runs(("train", "tune"), limit=MOST_RUNS) if run.run_id != exclude]
+    return _nearest(features, _judged_runs(exclude), limit)
+
+
+def _judged_runs(exclude: str | None) -> tuple[TrackedRun, ...]:
+    """Earlier runs whose data was judged."""
+    runs = read_runs(("train", "tune"), limit=MOST_RUNS)
+    return tuple(run for run in runs if run.run_id != exclude and _features(run))
+
+
+def _nearest(features: Mapping[str, float], runs: Sequence[TrackedRun], limit: int) -> tuple[PastStudy, ...]:
     near = sorted(((_distance(features, run), run) for run in runs), key=lambda pair: pair[0])
     studies: list[PastStudy] = []
     for far, run in near:

@@ -9,6 +9,7 @@ from engine.checkpoint.storage import load_model, save_model
 from engine.config import Execution, SelectBy
 from engine.data.dataset import Dataset
 from engine.ensemble.result import EnsembleResult, Member, read_finished
+from engine.ensemble.scored import score_test
 from engine.ensemble.weights import Verdict, combine, judge
 from engine.execution import execution_of
 from engine.loop.evaluation import evaluate
@@ -107,7 +108,7 @@ def _combine(
         judged_single=verdict.single,
         validation=compute_task_metrics(tasks, labels, combine(verdict.weights, logits) * verdict.scale, row_weights),
         # The files themselves are scored, so that the figure is that of what will be registered.
-        test=evaluate(load_model(directory, execution.device), dataset, "test", execution).metrics,
+        test=score_test(directory, dataset, execution).metrics,
         reason=_reason(verdict, names, select_by),
         run_id=run_id,
         tasks=tasks,

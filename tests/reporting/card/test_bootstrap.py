@@ -10,7 +10,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 from threadpoolctl import threadpool_info
 
 from engine.metrics import compute_metrics
-from reporting.card.bootstrap import STATISTICS, _SortedRows, bootstrap
+from reporting.card.bootstrap import POISSON_TABLE, STATISTICS, _SortedRows, bootstrap, poisson_counts
 
 
 def binormal(rows: int, distance: float, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -45,6 +45,18 @@ def test_resamples_do_not_wake_threads_for_their_short_sums(monkeypatch: pytest.
     assert threads[2:] == [1, 1, 1], "after that of all rows and that of the part"
 
 
+def test_counts_are_drawn_as_poisson_has_them() -> None:
+    """The table holds each number as often as its probability says, to one of its places."""
+    for number in range(7):
+        exact = math.exp(-1) / math.factorial(number)
+        assert (number == POISSON_TABLE).mean() == pytest.approx(exact, abs=1 / len(POISSON_TABLE))
+    assert POISSON_TABLE.mean() == pytest.approx(1, abs=1e-4)
+    assert POISSON_TABLE.var() == pytest.approx(1, abs=1e-3)
+    drawn = poisson_counts(np.random.default_rng(0), 100_000)
+    assert np.isin(drawn, POISSON_TABLE).all()
+    assert drawn.mean() == pytest.approx(1, abs=5 / math.sqrt(100_000))
+
+
 def test_resamples_are_those_of_a_direct_computation() -> None:
     """Each resample repeats its rows and is judged by scikit-learn; the quantiles of both are the same."""
     random = np.random.default_rng(3)
@@ -54,7 +66,7 @@ def test_resamples_are_those_of_a_direct_computation() -> None:
     repeated = np.random.default_rng(7)
     drawn = []
     for _ in range(50):
-        rows = np.repeat(np.arange(150), repeated.poisson(1.0, 150))
+        rows = np.repeat(np.arange(150), poisson_counts(repeated, 150).astype(int))
         probabilities = 1 / (1 + np.exp(-logits[rows].astype(np.float64)))
         drawn.append((roc_auc_score(labels[rows], logits[rows]), log_loss(labels[rows], probabilities)))
     for column, name in enumerate(("auc", "logloss")):

@@ -134,6 +134,22 @@ def test_an_interrupted_search_keeps_its_past(dataset: Dataset, tmp_path: Path) 
     assert len(begin_from_past(dataset, tmp_path / "run", own)) == 2
 
 
+def test_a_search_too_short_to_teach_judges_its_data_only_where_there_is_a_past(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    def begun(name: str, **options: Any) -> tuple[int, bool]:
+        own = start_run_tree(TrainRequest(), dataset)
+        past = begin_from_past(dataset, tmp_path / name, own, **options)
+        metrics = open_run(own).client.mlflow.get_run(own).data.metrics
+        return len(past), any(name.startswith(PREFIX) for name in metrics)
+
+    assert begun("short", trials=1) == (0, False)
+    assert begun("longer", trials=3) == (0, True)
+    keep_study(dataset, tried(0.9, 0.8, 0.7), meta_features(dataset))
+    assert begun("short again", trials=1) == (1, True)
+    assert begun("short and cold", trials=1, is_cold=True) == (0, False)
+
+
 def test_a_second_search_starts_where_the_first_ended(dataset: Dataset, tmp_path: Path) -> None:
     def searched(name: str, **options: Any) -> tuple[str, list[Parameters]]:
         request = TrainRequest(trials=3, max_epochs=1, **options)

@@ -1,0 +1,52 @@
+"""The test part is scored once for all who ask, and again for other weights or data."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from engine.checkpoint.storage import load_model, save_model
+from engine.config import Execution
+from engine.data.dataset import Dataset
+from engine.ensemble.scored import score_test
+from engine.loop.evaluation import evaluate
+from models.registry import build_model, model_spec
+from tests.engine.synthetic import write_dataset
+
+EXECUTION = Execution(batch_size=64)
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    return write_dataset(tmp_path / "data", rows=300)
+
+
+def save(dataset: Dataset, directory: Path, bias: float) -> None:
+    model = build_model(model_spec(embedding_dim=4, top_widths=(4,), bottom_widths=()), dataset.features)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(bias)
+    save_model(model, directory)
+
+
+def test_a_second_scoring_reads_what_the_first_has_kept(dataset: Dataset, tmp_path: Path) -> None:
+    save(dataset, tmp_path / "model", bias=0.0)
+    expected = evaluate(load_model(tmp_path / "model"), dataset, "test", EXECUTION)
+    first = score_test(tmp_path / "model", dataset, EXECUTION)
+    (tmp_path / "model" / "model.safetensors").unlink()
+    second = score_test(tmp_path / "model", dataset, EXECUTION)
+    for found in (first, second):
+        assert np.array_equal(found.logits, expected.logits)
+        assert np.array_equal(found.labels, expected.labels)
+        assert found.metrics == expected.metrics
+
+
+def test_a_file_cut_short_and_other_weights_are_scored_anew(dataset: Dataset, tmp_path: Path) -> None:
+    save(dataset, tmp_path / "model", bias=0.0)
+    first = score_test(tmp_path / "model", dataset, EXECUTION)
+    [kept] = (tmp_path / "model").glob("test-*.npy")
+    kept.write_bytes(kept.read_bytes()[:50])
+    assert np.array_equal(score_test(tmp_path / "model", dataset, EXECUTION).logits, first.logits)
+    save(dataset, tmp_path / "model", bias=0.5)
+    assert not np.array_equal(score_test(tmp_path / "model", dataset, EXECUTION).logits, first.logits)
