@@ -10,6 +10,9 @@ from torch import Tensor, nn
 
 from models.spec import Features, ModelSpec
 
+ALIGNMENT = 8  # float32 numbers of an AVX register
+LEAST_ALIGNED_WIDTH, LEAST_ALIGNED_BATCH = 64, 2048  # smaller ones gain nothing, or too little to tell
+
 
 class OutputLayer(nn.Linear):
     """The last layer, in float32 under autocast too: bf16 keeps three digits of a logit, for one small product."""
@@ -18,6 +21,28 @@ class OutputLayer(nn.Linear):
         """`[batch, inputs]` to `[batch, outputs]`."""
         with full_precision(input):
             return super().forward(input.float())
+
+
+class AlignedLinear(nn.Linear):
+    """A linear layer that multiplies large batches of float32 as if its input were a few zeros wider.
+
+    On processors MKL takes up to a fifth less time for the three products of such a layer where the rows begin at
+    multiples of 32 bytes; bf16 gains nothing by it, and a small batch no more than padding the weights costs. The
+    weights keep their shape, and the zeros change nothing but the rounding.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        """`[batch, inputs]` to `[batch, outputs]`."""
+        if len(input) < LEAST_ALIGNED_BATCH or input.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
+            return super().forward(input)
+        zeros = (0, -self.in_features % ALIGNMENT)
+        return nn.functional.linear(nn.functional.pad(input, zeros), nn.functional.pad(self.weight, zeros), self.bias)
+
+
+def hidden_layer(inputs: int, outputs: int) -> nn.Linear:
+    """A linear layer, of the kind that suits its input (`AlignedLinear`)."""
+    kind = AlignedLinear if inputs % ALIGNMENT and inputs >= LEAST_ALIGNED_WIDTH else nn.Linear
+    return kind(inputs, outputs)
 
 
 class BatchNorm(nn.BatchNorm1d):
@@ -162,7 +187,7 @@ def mlp(
         if position == len(widths) - 1 and not last_relu:
             layers.append(OutputLayer(inputs, outputs))
             continue
-        layers.append(nn.Linear(inputs, outputs))
+        layers.append(hidden_layer(inputs, outputs))
         if batch_norm:
             layers.append(BatchNorm(outputs))
         layers.append(nn.ReLU())

@@ -17,6 +17,7 @@ from torch.optim.adam import adam
 from engine.config import Execution
 from engine.data.batch import Batch
 from engine.loop.compile import compile_layers
+from engine.loop.fused_adam import FusedAdam
 from engine.loop.loss import mean_losses, weighted_sum
 from engine.loop.step import autocast, seeded
 from models.registry import Model, layer_inputs
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 STATES: dict[type[torch.optim.Optimizer], tuple[str, ...]] = {
     torch.optim.SGD: (),
     torch.optim.Adagrad: ("sum", "step"),
-    torch.optim.Adam: ("exp_avg", "exp_avg_sq", "step"),
+    FusedAdam: ("exp_avg", "exp_avg_sq", "step"),
 }
 
 

@@ -13,6 +13,7 @@ from engine.config import Execution, Hyperparameters
 from engine.data.batch import Batch
 from engine.data.pipeline import DeviceCopy
 from engine.data.prefetch import Prefetcher
+from engine.loop.fused_adam import FusedAdam
 from engine.loop.loss import mean_losses, weighted_sum
 from models.registry import Model
 from models.shampoo import Shampoo
@@ -34,7 +35,7 @@ def build_dense_optimizer(model: nn.Module, hyperparameters: Hyperparameters) ->
     learning_rate = hyperparameters.dense_learning_rate
     # `fused` is one operator for all parameters; Adagrad has it on the CPU only.
     if hyperparameters.dense_optimizer == "adam":
-        return torch.optim.Adam(groups, lr=learning_rate, fused=True)
+        return FusedAdam(groups, lr=learning_rate)
     if hyperparameters.dense_optimizer == "shampoo":
         # A bad gradient is seen by the watch over the losses; looking at each would wait for the device at every step.
         return Shampoo(groups, lr=learning_rate, check_gradients=False)

@@ -13,6 +13,7 @@ import torch
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
 from engine.job import Checkpointing, Hooks, TrainingJob
+from engine.loop.fused_adam import FusedAdam
 from engine.loop.trainer import train
 from engine.results import EpochReport, TrainResult
 from models.registry import model_spec
@@ -106,17 +107,17 @@ def test_interrupted_at_an_epochs_end_the_result_is_the_same(
 def test_an_exception_within_a_step_keeps_the_former_checkpoint(
     dataset: Dataset, undisturbed: TrainResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = torch.optim.Adam.step
+    original = FusedAdam.step
     calls = 0
 
-    def interrupted_step(self: torch.optim.Adam, closure: None = None) -> None:
+    def interrupted_step(self: FusedAdam, closure: None = None) -> None:
         nonlocal calls
         calls += 1
         if calls == 50:  # the embeddings have been updated already
             raise KeyboardInterrupt
         original(self, closure)
 
-    monkeypatch.setattr(torch.optim.Adam, "step", interrupted_step)
+    monkeypatch.setattr(FusedAdam, "step", interrupted_step)
     with pytest.raises(KeyboardInterrupt):
         train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE), checkpointing=Checkpointing(tmp_path, steps=20))
     assert json.loads((tmp_path / "checkpoint.json").read_text())["state"]["step"] < 49
