@@ -13,9 +13,11 @@ from models.embeddings.learning import EmbeddingLearning
 from models.embeddings.request import EmbeddingCache, Kernel, TableRequest
 from models.embeddings.role import EmbeddingTables
 from models.families.autoint import AUTOINT
+from models.families.bst import BST
 from models.families.dcnv2 import DCNV2
 from models.families.deepfm import DEEPFM
 from models.families.dhen import DHEN
+from models.families.din import DIN
 from models.families.dlrm import DLRM
 from models.families.dmt import DMT
 from models.families.dnn import DNN
@@ -48,6 +50,8 @@ FAMILIES: dict[str, Family] = {
         MASKNET,
         GDCN,
         SEQUENCE,
+        DIN,
+        BST,
         LR,
         FM,
     )

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from models.families.family import Family
-from models.layers import FieldVectors, scoring_mlp
-from models.positions import Positions
+from models.families.histories import HistoryLayers, check_histories
 from models.spec import Features, ModelSpec
 from shunter.errors import RequestError
 
@@ -150,8 +149,8 @@ class HistoryEncoder(nn.Module):
         return (self.layers(vectors) * weight.unsqueeze(2)).sum(dim=1)
 
 
-class SequenceLayers(nn.Module):
-    """All of a sequence model but its tables; other multi-valued fields are pooled as in every family.
+class SequenceLayers(HistoryLayers):
+    """All of a sequence model but its tables.
 
     Args:
         spec: The encoder, and widths of the MLP.
@@ -162,48 +161,14 @@ class SequenceLayers(nn.Module):
     """
 
     def __init__(self, spec: SequenceSpec, features: Features) -> None:
-        super().__init__()
         check_encoder(spec, features)
-        others = tuple(field for field in features.categorical if field.length is None)
-        self.vectors = FieldVectors(spec, Features(dense=features.dense, categorical=others))
-        self.encoders = nn.ModuleList(HistoryEncoder(spec) for _ in features.histories)
-        width = self.vectors.width + len(self.encoders) * spec.encoder_widths[-1]
-        self.top = scoring_mlp(spec, width, features.outputs)
-        self._is_history = [field.length is not None for field in features.categorical]
-        self._widths = Positions(features).widths
-        self._dim = spec.embedding_dim
-
-    def forward(self, dense: Tensor, pooled: Tensor, lengths: Tensor) -> Tensor:
-        """Score a batch.
-
-        Args:
-            dense: `[batch, dense features]`.
-            pooled: `[batch, bags, dim]`, where each position of a history has a bag (`models.positions`).
-            lengths: `[batch, histories]` ids.
-
-        Returns:
-            Logits as `models.families.family.Family` says.
-        """
-        fields = list(zip(pooled.split(self._widths, dim=1), self._is_history, strict=True))
-        others = [vectors for vectors, is_history in fields if not is_history]
-        histories = [vectors for vectors, is_history in fields if is_history]
-        parts = [] if not self.vectors.count else [self._other_vectors(dense, others).flatten(1)]
-        for encoder, vectors, length in zip(self.encoders, histories, lengths.unbind(1), strict=True):
-            parts.append(encoder(vectors, length))
-        return self.top(torch.cat(parts, dim=1)).squeeze(1)
-
-    def _other_vectors(self, dense: Tensor, others: list[Tensor]) -> Tensor:
-        pooled = torch.cat(others, dim=1) if others else dense.new_zeros(len(dense), 0, self._dim)
-        return self.vectors(dense, pooled)
+        encoders = [HistoryEncoder(spec) for _ in features.histories]
+        super().__init__(spec, features, encoders, [encoder.width for encoder in encoders])
 
 
 def check_encoder(spec: SequenceSpec, features: Features) -> None:
     """Raise a `RequestError` for histories or an encoder that a sequence model cannot be built with."""
-    if not features.histories:
-        raise RequestError(
-            "A model of family 'sequence' reads histories and the data has none: name one under `sequences` in the "
-            "schema."
-        )
+    check_histories(spec.family, features)
     if spec.encoder not in LAYERS:
         raise RequestError(f"The encoder {spec.encoder!r} is not known: use {' or '.join(LAYERS)}.")
     if spec.encoder_output not in ("last", "mean"):

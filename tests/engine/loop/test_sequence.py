@@ -16,12 +16,13 @@ from engine.loop.compile import compile_layers
 from engine.loop.evaluation import evaluate
 from engine.loop.trainer import train
 from models.registry import build_model, layer_inputs, model_spec
-from models.spec import CategoricalFeature, Features
+from models.spec import CategoricalFeature, Features, ModelSpec
 from shunter.errors import DataError
 
 ITEMS = 21  # id 0 is the unknown one
 LENGTH = 6
 SPEC = model_spec(family="sequence", embedding_dim=8, encoder_widths=(16,), top_widths=(16,))
+SMALL: dict[str, Any] = {"embedding_dim": 8, "top_widths": (8,)}
 RATES = Hyperparameters(dense_learning_rate=1e-2, embedding_learning_rate=0.1)
 EXECUTION = Execution(threads=1, batch_size=128)
 # What chance alone leaves of the AUC: of two candidates, one as the newest item asks for, nine in ten are told apart.
@@ -88,6 +89,13 @@ def test_the_order_of_the_last_items_is_learned_and_pooled_items_do_not_show_it(
     assert auc["dnn"] < 0.6
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_transformer_learns_the_order_too_but_later(sessions: Dataset, causal: bool) -> None:
+    spec = model_spec("bst", embedding_dim=8, top_widths=(16,), transformer_causal=causal)
+    result = train(TrainingJob(sessions, spec, RATES, EXECUTION, Schedule(max_epochs=12, patience=12, seed=0)))
+    assert evaluate(result.model, sessions, "test", EXECUTION).metrics.auc > BEST_AUC - 0.03
+
+
 def test_an_lstm_is_stuck_with_no_seed(sessions: Dataset) -> None:
     schedule = Schedule(max_epochs=8, patience=3, seed=2)  # one that was stuck at .50 with the weights of an MLP
     model = train(TrainingJob(sessions, replace(SPEC, encoder="lstm"), RATES, EXECUTION, schedule)).model
@@ -113,9 +121,16 @@ def test_interrupted_and_resumed_the_result_is_bitwise_the_same(sessions: Datase
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("encoder", ["gru", "lstm"])
-def test_compiled_layers_give_the_same_loss_and_gradients(sessions: Dataset, encoder: str) -> None:
-    spec = model_spec(family="sequence", embedding_dim=8, encoder=encoder, encoder_widths=(8,), top_widths=(8,))  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "spec",
+    [
+        *(model_spec("sequence", encoder=one, encoder_widths=(8,), **SMALL) for one in ("gru", "lstm")),
+        model_spec("din", **SMALL),
+        model_spec("bst", **SMALL),
+    ],
+    ids=["gru", "lstm", "din", "bst"],
+)
+def test_compiled_layers_give_the_same_loss_and_gradients(sessions: Dataset, spec: ModelSpec) -> None:
     model = build_model(spec, sessions.features, seed=1).train()
     inputs = layer_inputs(spec, sessions.features, 16, "cpu")
     pooled = torch.randn(inputs[1].shape, generator=torch.Generator().manual_seed(0))

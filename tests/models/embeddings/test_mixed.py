@@ -146,7 +146,7 @@ def test_a_share_is_rounded_up_and_leaves_at_least_one_row() -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_models_of_mixed_tables_score_alike_after_they_were_stored(family: str, tmp_path: Path) -> None:
     features = FEATURES
-    if family == "sequence":
+    if FAMILIES[family].reads_positions:
         history = CategoricalFeature(name="seen", rows=30, multi_valued=True, length=4, table="item")
         features = replace(FEATURES, categorical=(*FEATURES.categorical[:2], history, FEATURES.categorical[2]))
     dims = SPEC.table_dims if FAMILIES[family].mixes_widths else ()

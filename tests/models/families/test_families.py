@@ -63,6 +63,9 @@ SPECS = {
     "sequence of two layers": model_spec(
         family="sequence", encoder="lstm", encoder_widths=(8, 4), encoder_output="mean", batch_norm=True
     ),
+    "din of softmax": model_spec(family="din", activation_widths=(), activation_softmax=True),
+    "bst causal": model_spec(family="bst", transformer_layers=2, transformer_causal=True, dropout=0.1),
+    "bst of the candidate": model_spec(family="bst", transformer_output="candidate", attention_heads=1),
     "dmt of named towers": model_spec(
         family="dmt",
         tower_fields=(("b0",), ("c1", "c0")),
@@ -327,8 +330,8 @@ def test_the_score_is_computed_in_float32_whatever_the_precision() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"family": "dcn"}, r"'dcn': use 'dcnv2', or another of autoint, dcnv2, deepfm"),
-        ({"family": "quantum"}, r"'quantum': use one of autoint, dcnv2"),
+        ({"family": "dcn"}, r"'dcn': use 'dcnv2', or another of autoint, bst, dcnv2"),
+        ({"family": "quantum"}, r"'quantum': use one of autoint, bst, dcnv2"),
         ({"family": "dlrm", "cross_layers": 4}, r"cross_layers does nothing.*'dlrm'.*dcnv2"),
         ({"family": "finalmlp", "fusion_heads": 3}, "fusion_heads = 3 does not divide"),
         ({"family": "finalmlp", "first_gate": ("c9",)}, "unknown field 'c9': use one of b0, c0, c1"),
@@ -339,6 +342,10 @@ def test_the_score_is_computed_in_float32_whatever_the_precision() -> None:
         ({"family": "masknet", "mask_structure": "tree"}, "'tree' is not known: use parallel or serial"),
         ({"family": "masknet", "mask_blocks": 0}, "mask_blocks = 0 has no blocks"),
         ({"family": "masknet", "mask_expansion": 0.0}, "mask_expansion = 0.0 is no width"),
+        ({"family": "din", "activation_widths": (0,)}, r"activation_widths \[0\] are no layers"),
+        ({"family": "bst", "transformer_layers": 0}, "transformer_layers = 0 sees nothing"),
+        ({"family": "bst", "attention_heads": 3}, "attention_heads = 3 does not divide the embedding width 16"),
+        ({"family": "bst", "transformer_output": "last"}, "'last' is not known: use all or candidate"),
         ({"family": "dhen", "interactions": ("dot", "dot")}, "each once"),
         ({"family": "dhen", "interactions": ()}, "not none"),
         ({"family": "dhen", "interactions": ("conv",)}, "choose from dot"),

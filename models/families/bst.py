@@ -1,0 +1,160 @@
+"""BST: a transformer over a history with the candidate (Chen et al., DLP-KDD 2019, arXiv 1905.06874).
+
+With `transformer_causal` the ids of the history see earlier ones only, as in SASRec (Kang and McAuley, ICDM 2018).
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from models.families.family import Family
+from models.families.histories import HistoryLayers, candidates, check_histories, is_filled
+from models.spec import Features, ModelSpec
+from shunter.errors import RequestError
+
+
+@dataclass(frozen=True, kw_only=True)
+class BstSpec(ModelSpec):
+    """A behaviour sequence transformer; `top_widths` are those of the MLP above it, `dropout` is its own too.
+
+    Attributes:
+        transformer_layers: Layers of self-attention.
+        attention_heads: Heads of each; divides `embedding_dim`.
+        transformer_output: What goes on: the states of all positions beside each other, or that of the candidate.
+        transformer_causal: Whether an id of the history sees earlier ones only; the candidate sees all.
+    """
+
+    family: ClassVar[str] = "bst"
+
+    transformer_layers: int = 1
+    attention_heads: int = 2
+    transformer_output: Literal["all", "candidate"] = "all"
+    transformer_causal: bool = False
+
+
+class TransformerLayer(nn.Module):
+    """`x' = norm(x + attention(x)); norm(x' + W_2 leaky_relu(W_1 x'))` (equations 4 to 6), with dropout in both sums.
+
+    The products are written out, and not left to torch's fused attention, so that what they cost can be counted.
+
+    Args:
+        dim: Width of the vectors.
+        heads: Heads of the attention; divides it.
+        dropout: Share of what is added that is dropped.
+    """
+
+    def __init__(self, dim: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.project_in, self.project_out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+        self.feed_forward = nn.Sequential(nn.Linear(dim, 4 * dim), nn.LeakyReLU(), nn.Linear(4 * dim, dim))
+        self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(2))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, vectors: Tensor, is_hidden: Tensor) -> Tensor:
+        """`[batch, n, dim]`, and which n do not see which, bool `[batch, n, n]`, to `[batch, n, dim]` in float32."""
+        seen = self.norms[0](vectors + self.dropout(self._attend(vectors, is_hidden)).float())
+        return self.norms[1](seen + self.dropout(self.feed_forward(seen)).float())
+
+    def _attend(self, vectors: Tensor, is_hidden: Tensor) -> Tensor:
+        parts = self.project_in(vectors).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        query, key, value = parts.flatten(1, 2)  # each [batch * heads, n, dim / heads]
+        scores = torch.bmm(query, key.transpose(1, 2)).float() * query.shape[2] ** -0.5
+        hidden = is_hidden.repeat_interleave(self.heads, dim=0)
+        weights = scores.masked_fill(hidden, torch.finfo(scores.dtype).min).softmax(2)
+        seen = torch.bmm(weights.to(value.dtype), value).unflatten(0, (-1, self.heads))
+        return self.project_out(seen.transpose(1, 2).flatten(2))
+
+
+class TransformerEncoder(nn.Module):
+    """The candidate and the history behind it, each with a vector of its place, through transformer layers.
+
+    The place of an id is its distance from the candidate: 0 the candidate, 1 the newest id. A history with ids of its
+    own has no candidate: a learned vector stands in its place.
+
+    Args:
+        spec: The layers, and width of the embeddings.
+        length: Most ids of the history.
+        has_candidate: Whether the history has one.
+
+    Attributes:
+        width: Width of what comes out.
+    """
+
+    def __init__(self, spec: BstSpec, length: int, *, has_candidate: bool) -> None:
+        super().__init__()
+        dim = spec.embedding_dim
+        self.places = nn.Parameter(0.1 * torch.randn(length + 1, dim))
+        self.question = None if has_candidate else nn.Parameter(0.1 * torch.randn(dim))
+        self.layers = nn.ModuleList(
+            TransformerLayer(dim, spec.attention_heads, spec.dropout) for _ in range(spec.transformer_layers)
+        )
+        self.is_causal, self.gives_all = spec.transformer_causal, spec.transformer_output == "all"
+        self.width = dim * (length + 1 if self.gives_all else 1)
+
+    def forward(self, vectors: Tensor, lengths: Tensor, candidate: Tensor | None) -> Tensor:
+        """`[batch, length, dim]`, `[batch]` ids and `[batch, dim]` to `[batch, width]`."""
+        first = self.question if candidate is None else candidate
+        assert first is not None, "a history without candidate has a question of its own"
+        joined = torch.cat([first.expand(len(vectors), -1).unsqueeze(1), vectors], dim=1)
+        position = torch.arange(joined.shape[1], device=vectors.device)
+        filled = is_filled(lengths + 1, joined.shape[1])
+        distance = torch.where(position > 0, (lengths.unsqueeze(1) + 1 - position).clamp(min=0), 0)
+        states = joined + nn.functional.embedding(distance, self.places)
+        is_hidden = ~filled.unsqueeze(1).expand(-1, joined.shape[1], -1)
+        if self.is_causal:
+            comes_later = position.unsqueeze(0) > position.unsqueeze(1)
+            is_candidate = (position.unsqueeze(0) == 0) ^ (position.unsqueeze(1) == 0)
+            asks = (position == 0).unsqueeze(1)
+            is_hidden = is_hidden | ((comes_later | is_candidate) & ~asks)
+        for layer in self.layers:
+            states = layer(states, is_hidden)
+        return (states * filled.unsqueeze(2)).flatten(1) if self.gives_all else states[:, 0]
+
+
+class BstLayers(HistoryLayers):
+    """All of a BST but its tables.
+
+    Args:
+        spec: The transformer, and widths of the MLP.
+        features: Features that come in.
+
+    Raises:
+        RequestError: There is no history, or the transformer cannot be built.
+    """
+
+    def __init__(self, spec: BstSpec, features: Features) -> None:
+        check_histories(spec.family, features)
+        _check(spec)
+        encoders = [
+            TransformerEncoder(spec, field.length or 0, has_candidate=place is not None)
+            for field, place in zip(features.histories, candidates(features), strict=True)
+        ]
+        super().__init__(spec, features, encoders, [encoder.width for encoder in encoders], take_candidates=True)
+
+
+def _check(spec: BstSpec) -> None:
+    if spec.transformer_layers < 1:
+        raise RequestError(f"A bst with transformer_layers = {spec.transformer_layers} sees nothing: use at least 1.")
+    if spec.attention_heads < 1 or spec.embedding_dim % spec.attention_heads:
+        raise RequestError(
+            f"The option attention_heads = {spec.attention_heads} does not divide the embedding width "
+            f"{spec.embedding_dim}: use a number that does."
+        )
+    if spec.transformer_output not in ("all", "candidate"):
+        raise RequestError(f"The transformer_output {spec.transformer_output!r} is not known: use all or candidate.")
+
+
+BST = Family(
+    spec=BstSpec,
+    layers=BstLayers,
+    ranges={
+        "transformer_layers": (1, 2),
+        "attention_heads": (1, 2, 4),
+        "transformer_output": ("all", "candidate"),
+        "transformer_causal": (False, True),
+    },
+    reads_positions=True,
+)

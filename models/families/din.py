@@ -1,0 +1,87 @@
+"""DIN: each id of a history weighed by what the candidate has to do with it (Zhou et al., KDD 2018, 1706.06978)."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from models.families.family import Family
+from models.families.histories import HistoryLayers, candidates, check_histories, is_filled
+from models.layers import mlp
+from models.spec import Features, ModelSpec
+from shunter.errors import RequestError
+
+
+@dataclass(frozen=True, kw_only=True)
+class DinSpec(ModelSpec):
+    """A deep interest network; `top_widths` are those of the MLP above it.
+
+    Attributes:
+        activation_widths: Hidden widths of the MLP that weighs a position.
+        activation_softmax: Whether the weights of a history add up to one. In the paper they do not, so that many
+            related ids say more than one.
+    """
+
+    family: ClassVar[str] = "din"
+
+    activation_widths: tuple[int, ...] = (36,)
+    activation_softmax: bool = False
+
+
+class InterestPooling(nn.Module):
+    """`sum_j a(e_j, v) e_j` over the ids e of a history for the candidate v (equation 3 of the paper).
+
+    The weight is an MLP over `[e, v, e - v, e * v]`, with ReLU where the paper has its Dice. A history with ids of its
+    own has no candidate: a learned vector asks in its place.
+
+    Args:
+        spec: The MLP, and width of the embeddings.
+        has_candidate: Whether the history has one.
+    """
+
+    def __init__(self, spec: DinSpec, *, has_candidate: bool) -> None:
+        super().__init__()
+        self.activation = mlp((4 * spec.embedding_dim, *spec.activation_widths, 1))
+        self.question = None if has_candidate else nn.Parameter(0.1 * torch.randn(spec.embedding_dim))
+        self.has_softmax = spec.activation_softmax
+
+    def forward(self, vectors: Tensor, lengths: Tensor, candidate: Tensor | None) -> Tensor:
+        """`[batch, length, dim]`, `[batch]` ids and `[batch, dim]` to `[batch, dim]`; zeros for an empty history."""
+        asked = self.question if candidate is None else candidate.unsqueeze(1)
+        assert asked is not None, "a history without candidate has a question of its own"
+        asked = asked.expand_as(vectors)
+        weights = self.activation(torch.cat([vectors, asked, vectors - asked, vectors * asked], dim=2)).squeeze(2)
+        filled = is_filled(lengths, vectors.shape[1])
+        if self.has_softmax:
+            weights = weights.masked_fill(~filled, torch.finfo(weights.dtype).min).softmax(1)
+        return ((weights * filled).unsqueeze(2) * vectors).sum(1)
+
+
+class DinLayers(HistoryLayers):
+    """All of a DIN but its tables.
+
+    Args:
+        spec: What weighs positions, and widths of the MLP.
+        features: Features that come in.
+
+    Raises:
+        RequestError: There is no history, or a width of the activation is none.
+    """
+
+    def __init__(self, spec: DinSpec, features: Features) -> None:
+        check_histories(spec.family, features)
+        if any(width < 1 for width in spec.activation_widths):
+            raise RequestError(
+                f"The activation_widths {list(spec.activation_widths)} are no layers: use widths of at least 1."
+            )
+        encoders = [InterestPooling(spec, has_candidate=place is not None) for place in candidates(features)]
+        super().__init__(spec, features, encoders, [spec.embedding_dim] * len(encoders), take_candidates=True)
+
+
+DIN = Family(
+    spec=DinSpec,
+    layers=DinLayers,
+    ranges={"activation_widths": ((16,), (36,), (64, 16)), "activation_softmax": (False, True)},
+    reads_positions=True,
+)
