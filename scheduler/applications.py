@@ -20,7 +20,9 @@ from shunter.errors import DataError
 
 EPOCHS = {"bert": 2, "cifar10": 100, "ncf": 10, "imagenet": 90, "deepspeech2": 80, "yolov3": 50}
 LARGEST_LOCAL_BATCH = {"yolov3": 8}  # of one accelerator; by default the largest that was measured
+NEVER_SPREAD = ("ncf",)  # slower in all on two accelerators than on one
 MOST_MACHINES = 16  # of the measurements
+COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # accelerators that an elastic training may be given
 
 
 @dataclass(frozen=True)
@@ -55,12 +57,12 @@ class Application:
                 "validation-*.csv there"
             )
         self._validation = {batch: _columns(path) for batch, path in files}
-        self._batches = list(self._validation)
+        self.batches = list(self._validation)
         self.epochs = EPOCHS.get(self.name) or min(len(table["progress"]) for table in self._validation.values())
         self.boundaries = [
             min(table["progress"][epoch] for table in self._validation.values()) for epoch in range(self.epochs)
         ]
-        self.smallest_batch, self.largest_batch = self._batches[0], self._batches[-1]
+        self.smallest_batch, self.largest_batch = self.batches[0], self.batches[-1]
         self._steps: dict[tuple[tuple[int, ...], int], tuple[float, float]] = {}
         self._gains: dict[tuple[int, int], float] = {}
 
@@ -111,8 +113,8 @@ class Application:
     def _gain(self, batch: int, epoch: int) -> float:
         """Progress of a step of a batch, in steps of the smallest batch."""
         if (batch, epoch) not in self._gains:
-            upper = next((one for one in self._batches if one >= batch), self.largest_batch)
-            lower = max((one for one in self._batches if one <= batch), default=self.smallest_batch)
+            upper = next((one for one in self.batches if one >= batch), self.largest_batch)
+            lower = max((one for one in self.batches if one <= batch), default=self.smallest_batch)
             weight = 0.0 if upper == lower else (batch - lower) / (upper - lower)
             square, variance = (
                 (1 - weight) * self._validation[lower][name][epoch] + weight * self._validation[upper][name][epoch]
@@ -165,58 +167,66 @@ class ElasticWork:
     application: Application
     batch: int | None
     whole_seconds: bool = True
-    _ends: dict[tuple[float, tuple[int, ...]], float] = field(default_factory=dict, compare=False, repr=False)
+    _paces: dict[tuple[int, ...], tuple[list[float], list[float]]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     def types(self) -> tuple[str, ...]:
         """See `Work.types`: the measurements are of one type, which stands for any."""
         return ()
 
-    def rate(self, done: float, counts: tuple[int, ...]) -> float:
-        """Progress a second at what is done."""
-        return self._goodput(self._epoch(done), counts)
+    def counts(self, asked: int) -> tuple[int, ...]:
+        """See `Work.counts`; one whose batch is fixed is rigid."""
+        if self.batch is not None:
+            return (asked,)
+        most = self.application.largest_batch // self.application.smallest_local
+        if self.application.name in NEVER_SPREAD:
+            most = 1
+        return tuple(count for count in COUNTS if count <= most)
 
     def seconds_left(self, done: float, conditions: Conditions) -> float:
         """See `Work.seconds_left`."""
-        key = done, conditions.counts
-        if key not in self._ends:
-            seconds = 0.0
-            for epoch in range(self._epoch(done), self.application.epochs):
-                end = self.application.boundaries[epoch]
-                taken = (end - done) / self._goodput(epoch, conditions.counts)
-                seconds += round(taken) if self.whole_seconds else taken
-                done = end
-            self._ends[key] = seconds
-        return self._ends[key]
+        epoch = self._epoch(done)
+        if epoch >= self.application.epochs:
+            return 0.0
+        rates, later = self._pace(conditions.counts)
+        return self._seconds((self.application.boundaries[epoch] - done) / rates[epoch]) + later[epoch + 1]
 
     def advance(self, done: float, seconds: float, conditions: Conditions) -> float:
         """See `Work.advance`."""
+        rates, _ = self._pace(conditions.counts)
         for epoch in range(self._epoch(done), self.application.epochs):
-            end, rate = self.application.boundaries[epoch], self._goodput(epoch, conditions.counts)
-            if done + rate * seconds < end:
-                return done + rate * seconds
-            taken = (end - done) / rate
-            seconds = max(seconds - (round(taken) if self.whole_seconds else taken), 0.0)
+            end = self.application.boundaries[epoch]
+            if done + rates[epoch] * seconds < end:
+                return done + rates[epoch] * seconds
+            seconds = max(seconds - self._seconds((end - done) / rates[epoch]), 0.0)
             done = end
         return done
 
-    def best_choice(self, epoch: int, counts: tuple[int, ...]) -> BatchChoice:
-        """The batch with the most progress a second among doublings of the smallest."""
-        application, accelerators = self.application, sum(counts)
-        batches = {application.smallest_batch, application.largest_batch, *application._batches}
-        choices = [
-            application.divide(batch, accelerators)
-            for batch in sorted(batches)
-            if batch >= accelerators * application.smallest_local
-        ] or [application.divide(accelerators * application.smallest_local, accelerators)]
-        return max(choices, key=lambda choice: application.goodput(epoch, counts, choice))
+    def _pace(self, counts: tuple[int, ...]) -> tuple[list[float], list[float]]:
+        """Progress a second by epoch, and the seconds that all epochs from each on take."""
+        if counts not in self._paces:
+            application = self.application
+            rates = [self._goodput(epoch, counts) for epoch in range(application.epochs)]
+            begins = [0.0, *application.boundaries]
+            later = [0.0] * (application.epochs + 1)
+            for epoch in reversed(range(application.epochs)):
+                taken = (begins[epoch + 1] - begins[epoch]) / rates[epoch]
+                later[epoch] = later[epoch + 1] + self._seconds(taken)
+            self._paces[counts] = rates, later
+        return self._paces[counts]
 
     def _goodput(self, epoch: int, counts: tuple[int, ...]) -> float:
-        epoch = min(epoch, self.application.epochs - 1)
-        if self.batch is None:
-            choice = self.best_choice(epoch, counts)
-        else:
-            choice = self.application.divide(self.batch, sum(counts))
-        return self.application.goodput(epoch, counts, choice)
+        """With the batch that was asked for, or the one that was validated and makes most progress here."""
+        application, accelerators = self.application, sum(counts)
+        if self.batch is not None:
+            return application.goodput(epoch, counts, application.divide(self.batch, accelerators))
+        least = accelerators * application.smallest_local
+        batches = [batch for batch in application.batches if batch >= least] or [least]
+        return max(application.goodput(epoch, counts, application.divide(batch, accelerators)) for batch in batches)
+
+    def _seconds(self, taken: float) -> float:
+        return float(round(taken)) if self.whole_seconds else taken
 
     def _epoch(self, done: float) -> int:
         return bisect_right(self.application.boundaries, done)

@@ -34,6 +34,10 @@ class Work(Protocol):
         """Accelerator types that it runs on, the fastest first; empty: any, all alike."""
         ...
 
+    def counts(self, asked: int) -> tuple[int, ...]:
+        """Numbers of accelerators that it can run on, ascending; a rigid job runs on what it asked for alone."""
+        ...
+
     def seconds_left(self, done: float, conditions: Conditions) -> float:
         """Time until the end from what is done."""
         ...
@@ -62,6 +66,10 @@ class Iterations:
         """See `Work.types`."""
         names = [name for name in self.compute_seconds if name]
         return tuple(sorted(names, key=lambda name: self.iteration_seconds(Conditions(name, (1,), MACHINE))))
+
+    def counts(self, asked: int) -> tuple[int, ...]:
+        """See `Work.counts`."""
+        return (asked,)
 
     def iteration_seconds(self, conditions: Conditions) -> float:
         """Time of one iteration."""

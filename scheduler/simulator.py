@@ -118,8 +118,10 @@ class _Simulation:
             self._on_progress(len(self._outcomes), self._count)
 
     def _decide(self) -> None:
-        self._decisions += 1
         self._decide_at = inf
+        if not self._board.waiting and not self._board.running:
+            return
+        self._decisions += 1
         again = self._policy.decide(self._board)
         self._carry_out()
         if again is not None and self._policy.round_seconds is None:

@@ -1,11 +1,17 @@
 """The policies by name; a new one is a file and a line here."""
 
 from collections.abc import Callable
+from functools import partial
 
 from scheduler.policies import dally
 from scheduler.policies.fifo import Fifo, FifoSkip
+from scheduler.policies.gandiva import Gandiva
+from scheduler.policies.gavel import Gavel, GavelFifo
+from scheduler.policies.pollux import Pollux
 from scheduler.policies.role import Policy
+from scheduler.policies.shares import max_min, max_min_heterogeneous, min_makespan
 from scheduler.policies.shortest import LeastAttained, ShortestRemaining
+from scheduler.policies.sia import Sia
 from scheduler.policies.tiresias import Tiresias
 from shunter.errors import RequestError
 from shunter.validation import unknown
@@ -16,6 +22,13 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "srtf": ShortestRemaining,
     "las": LeastAttained,
     "tiresias": Tiresias,
+    "gandiva": Gandiva,
+    "gavel-max-min": partial(Gavel, "gavel-max-min", max_min, seed=0),
+    "gavel-max-min-perf": partial(Gavel, "gavel-max-min-perf", max_min_heterogeneous),
+    "gavel-fifo-perf": GavelFifo,
+    "min-makespan": partial(Gavel, "min-makespan", min_makespan),
+    "sia": Sia,
+    "pollux": Pollux,
     "dally": dally.whole,
     "dally-auto": dally.auto,
     "dally-manual": dally.manual,

@@ -30,24 +30,8 @@ class Mover:
         moved = False
         for state in sorted(hurt, key=lambda state: (sensitivity(state), state.name))[:MOST_SWAPS_TRIED]:
             if board.is_settled(state):
-                moved = self._upgrade(state, board) or self._swap(state, board) or moved
+                moved = upgrade(state, board) or self._swap(state, board) or moved
         return moved
-
-    def _upgrade(self, state: JobState, board: Board) -> bool:
-        before = state.placement
-        assert before is not None
-        assert state.conditions is not None
-        level, accelerator = board.cluster.level(before), state.conditions.accelerator
-        now_left = state.seconds_left(state.conditions)
-        board.stop(state)
-        better = board.place(state.job.accelerators, accelerator, level - 1)
-        if better is not None:
-            saved = now_left - state.seconds_left(board.conditions(better))
-            if saved > HYSTERESIS * state.job.move_seconds and saved > 0:
-                board.start(state, better)
-                return True
-        board.start(state, before)
-        return False
 
     def _swap(self, state: JobState, board: Board) -> bool:
         assert state.placement is not None
@@ -117,6 +101,24 @@ class Mover:
         for one, placement in zip(concerned, before, strict=True):
             board.start(one, placement)
         return False
+
+
+def upgrade(state: JobState, board: Board) -> bool:
+    """Move a running job to a tighter place that is free, if that saves twice what the move takes."""
+    before = state.placement
+    assert before is not None
+    assert state.conditions is not None
+    level, accelerator = board.cluster.level(before), state.conditions.accelerator
+    now_left = state.seconds_left(state.conditions)
+    board.stop(state)
+    better = board.place(state.job.accelerators, accelerator, level - 1)
+    if better is not None:
+        saved = now_left - state.seconds_left(board.conditions(better))
+        if saved > HYSTERESIS * state.job.move_seconds and saved > 0:
+            board.start(state, better)
+            return True
+    board.start(state, before)
+    return False
 
 
 def is_spread(state: JobState, board: Board) -> bool:

@@ -62,7 +62,7 @@ def cases(draw: some.DrawFn) -> tuple[Cluster, list[Job]]:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(case=cases())
 def test_every_policy_runs_every_job_within_the_cluster_and_always_alike(
     name: str, case: tuple[Cluster, list[Job]]
@@ -73,7 +73,7 @@ def test_every_policy_runs_every_job_within_the_cluster_and_always_alike(
     assert simulate(jobs, cluster, make_policy(name)) == schedule
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(case=cases())
 def test_dally_that_never_waits_is_first_come_first_served_with_overtaking(case: tuple[Cluster, list[Job]]) -> None:
     cluster, jobs = case

@@ -1,0 +1,33 @@
+"""After Gandiva (Xiao et al., OSDI 2018): time slices by turns, and migration to tighter places.
+
+What Gandiva packs onto one accelerator runs by turns here: no work in this simulation knows how two jobs share one.
+"""
+
+from scheduler.board import Board
+from scheduler.policies.dally_moves import is_spread, upgrade
+from scheduler.policies.role import run_in_order
+
+SLICE_SECONDS = 360.0
+
+
+class Gandiva:
+    """Who has run goes to the end of the line; whoever fits from its front runs for the next slice."""
+
+    name = "gandiva"
+    round_seconds: float | None = SLICE_SECONDS
+
+    def __init__(self) -> None:
+        self._line: dict[str, None] = {}
+
+    def decide(self, board: Board) -> float | None:
+        """See `Policy.decide`."""
+        jobs = {**board.waiting, **board.running}
+        line = [name for name in self._line if name in board.waiting]
+        line += [name for name in board.waiting if name not in self._line]
+        line += [name for name in self._line if name in board.running]
+        self._line = dict.fromkeys(line)
+        run_in_order([jobs[name] for name in line], board)
+        for state in [state for state in board.running.values() if state.job.preemptible and is_spread(state, board)]:
+            if board.is_settled(state):
+                state.advance_to(board.now)
+                upgrade(state, board)
