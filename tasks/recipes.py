@@ -9,8 +9,8 @@ import torch
 from engine.data.dataset import Dataset
 from engine.ensemble.result import EnsembleResult
 from engine.fixed import check_fixed, read_fixed
-from engine.ranking.interactions import read_graph, sides
 from engine.metrics import FIGURES
+from engine.ranking.interactions import read_graph, sides
 from engine.ranking.result import TrainedRanker
 from engine.ranking.solver import check_solvable
 from models.graph import GRAPH_FAMILIES, SOLVED, graph_spec
