@@ -77,9 +77,15 @@ class Figure(Description):
             update={
                 "what": self.what.format(**groups),
                 "spread": spread if spread in headline else None,
-                "beside": self.beside.model_copy(update={"key": rival}) if self.beside and rival in headline else None,
+                "beside": self._comparison(rival, headline),
             }
         )
+
+    def _comparison(self, rival: str | None, headline: Mapping[str, Any]) -> Comparison | None:
+        """What a figure of a pattern is compared with: a number, or `rival` where the headline has it."""
+        if self.beside is None or self.beside.key is None:
+            return self.beside
+        return self.beside.model_copy(update={"key": rival}) if rival in headline else None
 
 
 class Section(Description):
@@ -188,11 +194,13 @@ def format_value(headline: Mapping[str, Any], key: str, figure: Figure) -> str:
 
 
 def format_comparison(headline: Mapping[str, Any], key: str, figure: Figure) -> str:
-    """What the figure is compared with, whose it is, and "behind" where that is the better one."""
+    """What the figure is compared with, whose it is, and "behind" where that is better or the figure none."""
     if figure.beside is None:
         return ""
     value, other = headline[key], figure.beside.find(headline)
-    is_behind = (figure.better == "higher" and value < other) or (figure.better == "lower" and value > other)
+    is_behind = figure.better is not None and (
+        value is None or (value < other if figure.better == "higher" else value > other)
+    )
     is_whole = figure.beside.key is None and other == round(other)
     text = f"{other:g}" if is_whole else _format(other, figure)
     return f"{_with_unit(text, figure)} ({figure.beside.who})" + (": **behind**" if is_behind else "")

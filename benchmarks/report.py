@@ -75,8 +75,13 @@ def publish(
         seeds: Seeds of everything drawn.
         quick: Whether the sizes were reduced.
     """
-    write_result(RESULTS / f"{name}{'.quick' if quick else ''}.json", name, headline, details, seeds=seeds, quick=quick)
+    write_result(result_path(name, quick=quick), name, headline, details, seeds=seeds, quick=quick)
     print(json.dumps(dict(headline)))
+
+
+def result_path(name: str, *, quick: bool) -> Path:
+    """The file in which a benchmark publishes, or in which its quick run is kept beside it."""
+    return RESULTS / f"{name}{'.quick' if quick else ''}.json"
 
 
 def write_result(
@@ -103,16 +108,22 @@ def write_result(
     path.write_text(json.dumps(result, indent=1) + "\n")
 
 
-def measure(module: str, *arguments: str) -> dict[str, Any]:
+def measure(module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Run `python -m module arguments` and read the JSON object that it prints as its last line.
 
     A fresh process, so that neither memory nor warm caches pass from one contestant to the next.
+
+    Args:
+        module: Module that is run.
+        arguments: Its command line.
+        environment: Variables that it gets beside ours.
 
     Raises:
         RuntimeError: The process failed; its output is in the message.
     """
     command = [sys.executable, "-m", module, *arguments]
-    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    variables = {**os.environ, **(environment or {})}
+    finished = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
     if finished.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{finished.stdout}{finished.stderr}")
     return json.loads(finished.stdout.splitlines()[-1])

@@ -97,6 +97,16 @@ def test_a_better_rival_is_said_to_be_better(better: str | None, is_behind: bool
     assert shown == "1 (a rival)" + (": **behind**" if is_behind else "")
 
 
+def test_a_figure_of_a_pattern_may_stand_beside_a_number_and_none_is_behind_it() -> None:
+    pattern = Figure.model_validate(
+        {"what": "Ratio of {who}", "decimals": 1, "better": "higher", "beside": {"value": 3, "who": "the aim"}}
+    )
+    whole = Section(title="T", about="A.", figures={}, patterns={"(?P<who>[a-z]+)_ratio": pattern})
+    page = render({"speed": whole}, {"speed": result(one_ratio=4.0, other_ratio=None)})
+    assert "| `one_ratio` | 4.0 | Ratio of one | 3 (the aim) |" in page
+    assert "| `other_ratio` | - | Ratio of other | 3 (the aim): **behind** |" in page
+
+
 def test_published_figures_are_those_of_the_recipes_and_results() -> None:
     figures = read_descriptions()
     recipe = next(run["recipe"] for run in read_results()["graph"]["details"]["runs"] if run["model"] == "lightgcn")
