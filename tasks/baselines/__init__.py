@@ -13,6 +13,7 @@ from models.spec import Features, ModelSpec
 from reporting.card.baselines import TrainedBaseline
 from search.space.settings import default_hyperparameters, weights_of_tasks
 from shunter.requests import TrainRequest, baselines_of
+from tasks.baselines.race import Race
 from tasks.run_context import RunContext
 from tasks.train import train_member
 
@@ -23,22 +24,28 @@ __all__ = ["baseline_epochs", "baseline_spec", "candidates_of", "train_baselines
 LEARNING_RATES = (0.02, 0.2)
 MOST_SAMPLES = 5_000_000  # of one training, so that it stays one of seconds
 PATIENCE = 2  # epochs without better validation
+# Parts of the first pass after which the two rates are compared: the one behind is given up. Of fewer samples, chance
+# tells more than the rate does.
+CHECKS = (1 / 8, 1 / 2)
+LEAST_SAMPLES = 100_000
 
 
 def train_baselines(run: RunContext) -> list[TrainedBaseline]:
     """Train each baseline that is asked for, with the data and the engine of the model, and keep its better training.
 
-    A baseline of the model's own family is left out, for the model's search covers it. What a limit leaves no room for
-    is left out too.
+    The second learning rate is given up as soon as it is behind the first after as many samples; the better one of the
+    two always learns from every row. A baseline of the model's own family is left out, for the model's search covers
+    it. What a limit leaves no room for is left out too.
     """
     families = [name for name in baselines_of(run.request) if name != run.request.model]
     found = []
     for family in families:
         trained: list[TrainedModel] = []
+        race = Race(run.directory / "baselines" / f"{family}.json", run.request.training.select_by.value, LEAST_SAMPLES)
         for rate in LEARNING_RATES:
             if run.budget.exhausted():
                 break
-            trained.append(_train(run, family, rate))
+            trained.append(_train(run, family, rate, race))
         if trained:
             joules = [one.energy.joules for one in trained if one.energy.joules is not None]
             best = _best(trained, run.request)
@@ -74,14 +81,21 @@ def baseline_epochs(dataset: Dataset, max_epochs: int) -> int:
     return max(1, min(max_epochs, MOST_SAMPLES // max(1, dataset.splits["train"].rows)))
 
 
+def baseline_checks(dataset: Dataset) -> tuple[float, ...]:
+    """Where the rates are compared within the first pass; nowhere where a pass is short."""
+    rows = dataset.splits["train"].rows
+    return tuple(share for share in CHECKS if share * rows >= LEAST_SAMPLES)
+
+
 def _best(trained: Sequence[TrainedModel], request: TrainRequest) -> TrainedModel:
     select_by = request.training.select_by.value
     return min(trained, key=lambda one: one.validation.loss_by(select_by))
 
 
-def _train(run: RunContext, family: str, learning_rate: float) -> TrainedModel:
+def _train(run: RunContext, family: str, learning_rate: float, race: Race) -> TrainedModel:
     request, placement = run.request, run.decision.placement
     name = f"{family}-rate-{learning_rate:g}"
+    is_first = learning_rate == LEARNING_RATES[0]
     job = TrainingJob(
         run.dataset,
         baseline_spec(family, run.dataset.features),
@@ -92,6 +106,7 @@ def _train(run: RunContext, family: str, learning_rate: float) -> TrainedModel:
             patience=PATIENCE,
             seed=request.seed,
             select_by=request.training.select_by.value,
+            checks=baseline_checks(run.dataset),
         ),
     )
     return train_member(
@@ -101,8 +116,9 @@ def _train(run: RunContext, family: str, learning_rate: float) -> TrainedModel:
         name=name,
         parent_run_id=run.run_id,
         run_kind="baseline",
-        should_stop=run.budget.exhausted,
+        should_stop=run.budget.exhausted if is_first else lambda: race.lost_because or run.budget.exhausted(),
         place=run.cluster,
+        watch=race.lead if is_first else race.follow,
     )
 
 

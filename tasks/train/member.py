@@ -125,7 +125,7 @@ def _hooks(
     def on_epoch(report: Any) -> None:
         lesson.save(report)
         kind.show(report, progress)
-        if run:
+        if run and not getattr(report, "is_check", False):  # of a check within an epoch the curve says nothing
             run.log_metrics(kind.epoch_metrics(report), step=report.epoch)
 
     return Hooks(on_epoch=on_epoch, on_step=progress.on_step, should_stop=should_stop)

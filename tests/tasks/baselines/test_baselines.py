@@ -1,5 +1,6 @@
 """Baselines: trained first and once, compared with the result row by row, and members like any other."""
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 import tasks.baselines
+from engine.checkpoint.storage import read_json
 from engine.config import Execution
 from engine.data.dataset import Dataset, SplitStatistics
 from hardware.types import Placement
@@ -21,7 +23,7 @@ from reporting.card.baselines import baseline_metrics, compare_baselines, relati
 from reporting.card.figures import BaselineFigures
 from shunter.requests import TrainRequest, parse_baselines
 from shunter.requests.effort import CLICK_BASELINES, RANKING_BASELINES
-from tasks.baselines import baseline_epochs, baseline_spec, candidates_of, train_baselines
+from tasks.baselines import baseline_checks, baseline_epochs, baseline_spec, candidates_of, train_baselines
 from tasks.ensemble import combine_members
 from tasks.run_state import RunState
 from tasks.train import train_to_the_end
@@ -85,6 +87,27 @@ def test_a_second_attempt_trains_nothing_again_and_finds_the_same(dataset: Datas
     written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("model.safetensors")}
     assert train_baselines(context_of(dataset, tmp_path)) == first
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("model.safetensors")} == written
+
+
+def test_the_rate_that_is_behind_is_given_up_and_the_other_learns_from_every_row(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = train_baselines(context_of(dataset, tmp_path / "whole", baselines="lr"))
+    monkeypatch.setattr(tasks.baselines, "LEAST_SAMPLES", 500)
+    monkeypatch.setattr(tasks.baselines, "LEARNING_RATES", (0.2, 1e-6))
+    rows = dataset.splits["train"].rows
+    assert baseline_checks(dataset) == (1 / 2,)
+    folder = tmp_path / "raced"
+    raced = train_baselines(context_of(dataset, folder, baselines="lr"))
+    assert raced[0].model.samples_seen == 2 * rows
+    assert raced[0].model.hyperparameters.embedding_learning_rate == 0.2
+    assert raced[0].model.validation.ne <= whole[0].model.validation.ne
+    slow = folder / "baselines" / "lr-rate-1e-06"
+    assert 0.5 * rows <= read_json(slow / "trained.json")["samples_seen"] < rows
+    shutil.rmtree(slow)  # as a kill leaves it: the other is done, and what it was like is known
+    again = train_baselines(context_of(dataset, folder, baselines="lr"))
+    assert again[0].model == raced[0].model
+    assert read_json(slow / "trained.json")["samples_seen"] < rows
 
 
 def test_those_not_asked_for_and_that_of_the_model_itself_are_left_out(dataset: Dataset, tmp_path: Path) -> None:
