@@ -21,12 +21,15 @@ from models.families.din import DIN
 from models.families.dlrm import DLRM
 from models.families.dmt import DMT
 from models.families.dnn import DNN
+from models.families.esmm import ESMM
 from models.families.family import Family
 from models.families.finalmlp import FINALMLP
 from models.families.fm import FM
 from models.families.gdcn import GDCN
 from models.families.lr import LR
 from models.families.masknet import MASKNET
+from models.families.mmoe import MMOE
+from models.families.ple import PLE
 from models.families.sequence import SEQUENCE, RecurrentLayer
 from models.graph.registry import GRAPH_FAMILIES
 from models.layers import initialise_linear
@@ -49,6 +52,9 @@ FAMILIES: dict[str, Family] = {
         AUTOINT,
         MASKNET,
         GDCN,
+        MMOE,
+        PLE,
+        ESMM,
         SEQUENCE,
         DIN,
         BST,

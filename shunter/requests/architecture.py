@@ -45,6 +45,9 @@ MODELS = (
     "autoint",
     "masknet",
     "gdcn",
+    "mmoe",
+    "ple",
+    "esmm",
     "sequence",
     "din",
     "bst",
@@ -60,11 +63,11 @@ class ModelRequest(Group, frozen=True, title="Model"):
 
     model: str = Field(
         default="dlrm",
-        description="Model family: dlrm, dnn, deepfm, dcnv2, finalmlp, dhen, dmt, autoint, masknet or gdcn; sequence, "
-        "din or bst, which read histories id by id; lr or fm, a logistic regression or a factorisation machine; or "
-        "auto, which lets tuning choose among the first six; or, to rank items along a graph: lightgcn, sage or "
-        "hetero, which are trained, or popularity, itemknn, ease or ials, which are solved in seconds; the one that "
-        "ranks best is kept, whatever --ensemble-size says.",
+        description="Model family: dlrm, dnn, deepfm, dcnv2, finalmlp, dhen, dmt, autoint, masknet or gdcn; mmoe, ple "
+        "or esmm, made for several labels; sequence, din or bst, which read histories id by id; lr or fm, a logistic "
+        "regression or a factorisation machine; or auto, which lets tuning choose among the first six; or, to rank "
+        "items along a graph: lightgcn, sage or hetero, which are trained, or popularity, itemknn, ease or ials, which "
+        "are solved in seconds; the one that ranks best is kept, whatever --ensemble-size says.",
         json_schema_extra={"enum": [*MODELS, *GRAPH_MODELS]},
     )
     towers: int | None = Field(

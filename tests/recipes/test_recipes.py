@@ -12,6 +12,7 @@ from shunter.requests import TrainRequest, read_job
 from shunter.settings import PROJECT_ROOT
 
 RECIPES = sorted((PROJECT_ROOT / "recipes").glob("*/*.yaml"))
+SEVERAL_LABELS = {"mmoe", "ple", "esmm"}  # these logs have one
 CLICK_LOGS = {"frappe": FRAPPE_FIELDS, "ml1m": ML1M_FIELDS}
 
 
@@ -33,4 +34,4 @@ def test_a_recipe_is_read_and_its_model_can_be_built(path: Path) -> None:
 @pytest.mark.parametrize("folder", CLICK_LOGS)
 def test_each_family_of_click_models_has_a_recipe(folder: str) -> None:
     named = {path.stem for path in RECIPES if path.parent.name == folder}
-    assert named == {name for name, family in FAMILIES.items() if not family.reads_positions}
+    assert named == {name for name, one in FAMILIES.items() if not one.reads_positions} - SEVERAL_LABELS

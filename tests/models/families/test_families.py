@@ -66,6 +66,7 @@ SPECS = {
     "din of softmax": model_spec(family="din", activation_widths=(), activation_softmax=True),
     "bst causal": model_spec(family="bst", transformer_layers=2, transformer_causal=True, dropout=0.1),
     "bst of the candidate": model_spec(family="bst", transformer_output="candidate", attention_heads=1),
+    "ple of two levels": model_spec(family="ple", extraction_levels=2, label_experts=1, shared_experts=1),
     "dmt of named towers": model_spec(
         family="dmt",
         tower_fields=(("b0",), ("c1", "c0")),
@@ -342,6 +343,8 @@ def test_the_score_is_computed_in_float32_whatever_the_precision() -> None:
         ({"family": "masknet", "mask_structure": "tree"}, "'tree' is not known: use parallel or serial"),
         ({"family": "masknet", "mask_blocks": 0}, "mask_blocks = 0 has no blocks"),
         ({"family": "masknet", "mask_expansion": 0.0}, "mask_expansion = 0.0 is no width"),
+        ({"family": "mmoe", "experts": 1}, "experts = 1 has nothing to mix"),
+        ({"family": "ple", "label_experts": 0}, "label_experts = 0 leaves none"),
         ({"family": "din", "activation_widths": (0,)}, r"activation_widths \[0\] are no layers"),
         ({"family": "bst", "transformer_layers": 0}, "transformer_layers = 0 sees nothing"),
         ({"family": "bst", "attention_heads": 3}, "attention_heads = 3 does not divide the embedding width 16"),
@@ -390,6 +393,7 @@ TASKS = replace(FEATURES, tasks=("click", "conversion", "like"))
 DEEP = [name for name, family in FAMILIES.items() if family.has_hidden_layers]
 TASK_SPECS = {
     **{family: SPECS[family] for family in FAMILIES},
+    "ple levels": SPECS["ple of two levels"],
     **{f"{family} with towers": replace(SPECS[family], task_tower_width=8) for family in DEEP},
     "finalmlp heads": replace(SPECS["finalmlp gated"], task_tower_width=8),
 }

@@ -12,7 +12,23 @@ from reporting.card.diagram import diagram
 from tests.models.families.test_dlrm import features_of, inputs_of
 
 FEATURES = features_of(2, 2, 1)
-CLICK_FAMILIES = ("dlrm", "dnn", "deepfm", "dcnv2", "finalmlp", "dhen", "dmt", "autoint", "masknet", "gdcn", "lr", "fm")
+CLICK_FAMILIES = (
+    "dlrm",
+    "dnn",
+    "deepfm",
+    "dcnv2",
+    "finalmlp",
+    "dhen",
+    "dmt",
+    "autoint",
+    "masknet",
+    "gdcn",
+    "mmoe",
+    "ple",
+    "esmm",
+    "lr",
+    "fm",
+)
 
 
 def feeds(family: str) -> dict[str, tuple[str, ...]]:

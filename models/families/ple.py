@@ -1,0 +1,108 @@
+"""PLE: experts of each label beside shared ones, level upon level (Tang et al., RecSys 2020)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from models.families.experts import Gate, LabelHeads
+from models.families.family import Family
+from models.layers import FieldVectors, hidden_layers
+from models.spec import Features, ModelSpec
+from shunter.errors import RequestError
+
+
+@dataclass(frozen=True, kw_only=True)
+class PleSpec(ModelSpec):
+    """A progressive layered extraction; `top_widths` are those of each expert.
+
+    Attributes:
+        extraction_levels: Levels of experts; one is the customised gate control (CGC) of the paper.
+        label_experts: Experts of each label in a level.
+        shared_experts: Experts of all labels in a level.
+    """
+
+    family: ClassVar[str] = "ple"
+
+    extraction_levels: int = 1
+    label_experts: int = 2
+    shared_experts: int = 2
+
+
+class ExtractionLevel(nn.Module):
+    """One level: each label mixes its own experts with the shared ones, and the shared part mixes all.
+
+    Args:
+        spec: The experts.
+        inputs: Width of what comes in, for each label and for the shared part.
+        labels: Number of labels.
+        is_last: Whether nothing comes above, so that the shared part is not gone on with.
+
+    Attributes:
+        width: Width of what goes out.
+    """
+
+    def __init__(self, spec: PleSpec, inputs: int, labels: int, *, is_last: bool) -> None:
+        super().__init__()
+
+        def experts(count: int) -> nn.ModuleList:
+            return nn.ModuleList(hidden_layers(spec, inputs, spec.top_widths) for _ in range(count))
+
+        own, shared = spec.label_experts, spec.shared_experts
+        self.own = nn.ModuleList(experts(own) for _ in range(labels))
+        self.shared = experts(shared)
+        self.gates = nn.ModuleList(Gate(inputs, own + shared) for _ in range(labels))
+        self.shared_gate = None if is_last else Gate(inputs, labels * own + shared)
+        self.width = spec.top_widths[-1] if spec.top_widths else inputs
+
+    def forward(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """`[batch, inputs]` of each label and of the shared part to `[batch, width]` of them; the last has no such."""
+        *labels, common = inputs
+        shared = [expert(common) for expert in self.shared]
+        own = [[expert(one) for expert in experts] for experts, one in zip(self.own, labels, strict=True)]  # pyright: ignore[reportGeneralTypeIssues]
+        mixed = [gate(one, [*mine, *shared]) for gate, one, mine in zip(self.gates, labels, own, strict=True)]
+        if self.shared_gate is not None:
+            mixed.append(self.shared_gate(common, [*(expert for mine in own for expert in mine), *shared]))
+        return mixed
+
+
+class PleLayers(nn.Module):
+    """All of a PLE but its tables. The first level reads the same for each label and for the shared part.
+
+    Args:
+        spec: Levels and experts, and the width of a label's tower.
+        features: Features that come in.
+
+    Raises:
+        RequestError: There is no level, or no expert of a kind.
+    """
+
+    def __init__(self, spec: PleSpec, features: Features) -> None:
+        super().__init__()
+        for option in ("extraction_levels", "label_experts", "shared_experts"):
+            if getattr(spec, option) < 1:
+                raise RequestError(f"The option {option} = {getattr(spec, option)} leaves none: use at least 1.")
+        self.vectors = FieldVectors(spec, features)
+        self.labels = features.outputs
+        levels, width = [], self.vectors.width
+        for level in range(spec.extraction_levels):
+            is_last = level == spec.extraction_levels - 1
+            levels.append(ExtractionLevel(spec, width, self.labels, is_last=is_last))
+            width = levels[-1].width
+        self.levels = nn.ModuleList(levels)
+        self.heads = LabelHeads(spec, width, self.labels)
+
+    def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
+        """`[batch, dense features]` and `[batch, tables, dim]` to logits as `models.families.family.Family` says."""
+        states = [self.vectors(dense, pooled).flatten(1)] * (self.labels + 1)
+        for level in self.levels:
+            states = level(states)
+        return self.heads(states)
+
+
+PLE = Family(
+    spec=PleSpec,
+    layers=PleLayers,
+    ranges={"extraction_levels": (1, 2), "label_experts": (1, 2, 4), "shared_experts": (1, 2, 4)},
+)
