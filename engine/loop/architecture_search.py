@@ -16,6 +16,7 @@ What differs from the paper, and why:
   the same on all data, at any cost, and to the other ways of searching.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -55,6 +56,9 @@ class SupernetSchedule:
         held_out_share: Share of the training rows, from which theta learns.
         theta_steps: least steps of theta in a round; of few rows they make several passes.
         theta_learning_rate: Step size of theta's Adam.
+        largest_every: of so many steps of the weights one is that of the largest architecture alone, 0 for none. In
+            mixtures whose candidates are as likely, few samples take a path through all layers, so that what is deep
+            would be learned least; sandwich rule of Yu and Huang, "Universally Slimmable Networks", ICCV 2019.
         most_gradient: norm to which the gradient of the layers is clipped.
         form: how the cost enters theta's loss, with the cost against that of an ordinary architecture: `linear` is
             `NE + weight * log(cost)`, `multiplicative` is `NE * cost ** weight` (Tan et al., CVPR 2019).
@@ -68,6 +72,7 @@ class SupernetSchedule:
     held_out_share: float = 0.2
     theta_steps: int = 40
     theta_learning_rate: float = 0.1
+    largest_every: int = 3
     most_gradient: float = 100.0
     form: Literal["linear", "multiplicative"] = "linear"
 
@@ -235,15 +240,25 @@ class SupernetTraining:
         network = self.network
         self._let_learn("weights")
 
+        steps = itertools.count(1)
+
         def step(batch: Batch) -> Tensor:
             optimizer.zero_grad(set_to_none=True)
-            loss = self._loss(batch, network.choices.soft(len(batch), temperature))
+            loss = self._loss(batch, self._masks_of_step(next(steps), len(batch), temperature))
             loss.backward()
             torch.nn.utils.clip_grad_norm_(network.layers.parameters(), self.schedule.most_gradient)
             optimizer.step()
             return loss
 
         return self._pass("weights", step, should_stop)
+
+    def _masks_of_step(self, step: int, samples: int, temperature: float) -> Masks:
+        """A mixture for each sample, or in some steps the largest architecture for all of them."""
+        choices, every = self.network.choices, self.schedule.largest_every
+        if not every or step % every:
+            return choices.soft(samples, temperature)
+        coding = self.network.coding
+        return choices.one_hot(coding.encode(coding.largest(step // every)), samples)
 
     def _learn_theta(
         self,

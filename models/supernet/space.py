@@ -102,6 +102,21 @@ class Coding:
             shares=tuple(space.shares[table][picked[share_choice(table)]] for table in tables),
         )
 
+    def largest(self, turn: int = 0) -> Architecture:
+        """The architecture with all layers and rows, everything at its widest; the interactions take turns.
+
+        Args:
+            turn: Number of the interaction, counted round and round.
+        """
+        space = self.space
+        return Architecture(
+            bottom=tuple(map(max, space.bottom)) if self.bottom else (),
+            top=tuple(map(max, space.top)),
+            interaction=space.interactions[turn % len(space.interactions)],
+            dims=tuple(map(max, space.dims)),
+            shares=tuple(map(max, space.shares)),
+        )
+
     def encode(self, architecture: Architecture) -> dict[str, int]:
         """Inverse of `decode`, for the choices that decide about it."""
         space = self.space

@@ -11,7 +11,7 @@ from search.meta.portfolio import MOST_POINTS, portfolio, sources_of, thinned
 from search.meta.surrogate import expected_improvement, scores
 from search.protocol import BudgetLeft, Outcome, Parameters
 
-FIRST = 2  # points of the portfolio: then the trials have their say
+OF_PAST = 2  # points of the portfolio: where the past misleads, more of them cost more than they may bring
 FEWEST_TOLD = 3  # without a past: fewer say nothing of any other point
 LENGTH = 1.0  # of each column, where there is no past to tell
 DRAWN = 512  # points drawn from the whole space for each proposal
@@ -22,10 +22,12 @@ BEST = 6  # own trials, and points of each past study, that are changed
 class Transfer:
     """Bayesian optimisation with the past's surrogates; see `belief` and `portfolio` beside this file.
 
-    The portfolio comes first. Then the point of the highest expected improvement is proposed, among points drawn from
-    the whole space and changes of the best ones; points under way count as if they had come out as predicted, so that
-    parallel trials differ. All it remembers is what it was told, and draws are seeded by how much that is: an
-    interrupted search goes on as it would have.
+    The default comes first, so that no search ends below it. Then the points of the portfolio and those of the highest
+    expected improvement take turns, the latter among points drawn from the whole space and changes of the best ones:
+    what did well elsewhere is tried even where the surrogate is wrong about it, and the trials have their say at once.
+    When the portfolio ends, expected improvement goes on alone. Points under way count as if they had come out as
+    predicted, so that parallel trials differ. All it remembers is what it was told, and draws are seeded by how much
+    that is: an interrupted search goes on as it would have.
 
     Without a past it tries the space's own points first and learns from its own trials alone.
     """
@@ -35,7 +37,8 @@ class Transfer:
         self._context = context
         self._domain = Domain.of(context.space)
         self._sources = sources_of(self._domain, context.past, context.cost)
-        self._first = portfolio(self._domain, self._sources, FIRST) or context.space.defaults()
+        of_past = portfolio(self._domain, self._sources, OF_PAST)
+        self._first = [context.space.defaults()[0], *of_past] if of_past else context.space.defaults()
         self._lengths = self._lengths_of_past()
         self._told: list[tuple[Parameters, Outcome]] = []
         self._under_way: list[Parameters] = []
@@ -43,7 +46,9 @@ class Transfer:
     def ask(self, left: BudgetLeft) -> Parameters | None:
         """The next of the first points, or the one of the highest expected improvement; None when none is left."""
         tried = [point for point, _ in self._told] + self._under_way
-        point = next((point for point in self._first if point not in tried), None) or self._propose(tried)
+        first = next((point for point in self._first if point not in tried), None)
+        is_own_turn = self._sources and len(tried) > 0 and len(tried) % 2 == 0  # default, portfolio, own, portfolio ...
+        point = (self._propose(tried) if is_own_turn else None) or first or self._propose(tried)
         if point is not None:
             self._under_way.append(point)
         return point

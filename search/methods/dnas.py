@@ -1,12 +1,17 @@
 """Differentiable architecture search as a way of searching: a super-net first, then architectures drawn from it.
 
-The super-net learns when the search is first asked for a point (`search.methods.supernet`). Where NE is weighed against
+The default is tried before anything else, so that no search ends below it. The super-net learns when the search is
+asked for another point (`search.methods.supernet`). Where NE is weighed against
 a cost, it goes through weights of the cost from nothing to much, and points are drawn from what it had learned at each
 of them in turn, from both ends towards the middle: together they are a front. What is drawn is trained from scratch
 like any other trial, for within the super-net all architectures share their weights, and mixtures do better than any
-one of them.
+one of them. What these trials come to is told back: where NE alone counts, of several draws the one is tried that the
+trials so far speak for, by a linear model of what was chosen.
 """
 
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 import torch
 
 from engine.loop.architecture_search import Learned, SupernetSchedule
@@ -14,13 +19,18 @@ from models.spec import ModelSpec
 from models.supernet.masks import draw
 from models.supernet.space import Coding
 from search.context import SearchContext
+from search.meta.surrogate import scores
 from search.methods.supernet import learned_stages, point_of, supernet_space
 from search.methods.supernet_figure import publish_supernet
 from search.protocol import BudgetLeft, Outcome, Parameters
 from search.space.architecture import ArchitectureSpace
 from shunter.errors import RequestError
 
+Theta = Mapping[str, Sequence[float]]
 DRAWS = 30  # for an architecture that is new, before the next ones are drawn warmer
+FEWEST_TOLD = 6  # trials, before they have a say in what is drawn
+CANDIDATES = 8  # new architectures, of which the trials choose
+SHRINKAGE = 1.0  # of the linear model: a candidate that one trial speaks for counts half of what it brought
 WARMER = (1.0, 1.5, 2.0, 4.0, 8.0, 1000.0)  # temperatures of the draws; the last is as good as even
 
 
@@ -42,27 +52,61 @@ class Dnas:
         self._coding = Coding(supernet_space(self._space), context.dataset.features)
         self._stages: list[Learned] = []
         self._seen: set[ModelSpec] = set()
+        self._told: list[tuple[Parameters, Outcome]] = []
 
     def ask(self, left: BudgetLeft) -> Parameters | None:
         """An architecture that was not asked for or told yet; None when there is hardly another one."""
+        if not self._seen:
+            default = self._space.defaults()[0]
+            self._seen.add(self._space.build(default)[0])
+            return default
         if not self._stages:
             self._stages = learned_stages(self._context, left, self._schedule)
             if self._context.run_id is not None:
                 publish_supernet(self._stages, self._space, self._context.directory, self._context.run_id)
-        drawn, count = len(self._seen), len(self._stages)
+        drawn, count = len(self._seen) - 1, len(self._stages)
         turn, is_heavy = divmod(drawn % count, 2)
         theta = self._stages[count - 1 - turn if is_heavy else turn].theta
         generator = torch.Generator().manual_seed(self._context.seed * 1_000_003 + drawn)
+        has_say = self._context.cost is None and len(self._told) >= FEWEST_TOLD
+        candidates = self._new_ones(theta, generator, CANDIDATES if has_say else 1)
+        if not candidates:
+            return None
+        chosen = candidates[int(np.argmin(self._foretold(candidates)))] if has_say else candidates[0]
+        self._seen.add(self._space.build(chosen)[0])
+        return chosen
+
+    def tell(self, parameters: Parameters, outcome: Outcome) -> None:
+        """Note what came of an architecture, which need not be drawn any more."""
+        self._seen.add(self._space.build(parameters)[0])
+        self._told.append((parameters, outcome))
+
+    def _new_ones(self, theta: Theta, generator: torch.Generator, most: int) -> list[Parameters]:
+        """Architectures that were not asked for or told yet; draws are warmer only until there is one."""
+        found: dict[ModelSpec, Parameters] = {}
         for temperature in WARMER:
             for _ in range(DRAWS):
                 architecture = self._coding.decode(draw(theta, generator, temperature))
                 parameters = point_of(architecture, self._space)
                 spec, _ = self._space.build(parameters)
                 if spec not in self._seen:
-                    self._seen.add(spec)
-                    return parameters
-        return None
+                    found.setdefault(spec, parameters)
+                if len(found) == most:
+                    break
+            if found:
+                break
+        return list(found.values())
 
-    def tell(self, parameters: Parameters, outcome: Outcome) -> None:
-        """Note that this architecture need not be drawn any more; the super-net has learned all that it learns."""
-        self._seen.add(self._space.build(parameters)[0])
+    def _foretold(self, points: Sequence[Parameters]) -> np.ndarray:
+        """What points may come to, the lower the better, by a ridge regression on the values that trials had."""
+        tried = self._one_hot([point for point, _ in self._told])
+        values = scores([outcome for _, outcome in self._told])
+        penalty = SHRINKAGE * np.eye(tried.shape[1])
+        return self._one_hot(points) @ np.linalg.solve(tried.T @ tried + penalty, tried.T @ values)
+
+    def _one_hot(self, points: Sequence[Parameters]) -> np.ndarray:
+        """`[points, values of all factors]`."""
+        factors = self._space.factors()
+        return np.array(
+            [[point[name] == value for name, values in factors.items() for value in values] for point in points], float
+        )

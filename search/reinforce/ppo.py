@@ -23,7 +23,7 @@ class Episodes:
 
     Attributes:
         actions: Actions that were taken (episodes, factors).
-        log_probabilities: Logarithm of the probability that each choice had when it was taken (episodes, factors).
+        log_probabilities: Logarithm of the probability of each choice before the improvement (episodes, factors).
         returns: Standardised rewards (episodes).
         is_real: Whether it was measured; a synthetic one teaches the value alone (episodes).
     """

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from engine.loop.architecture_search import Learned, SupernetSchedule, SupernetT
 from engine.loop.trainer import train
 from models.families.dlrm import DlrmSpec
 from models.supernet.costs import CostTable, CountedBytes, cost_table
-from models.supernet.masks import draw
+from models.supernet.masks import Masks, draw
 from models.supernet.network import Supernet
 from models.supernet.space import Architecture, SupernetSpace
 from tests.engine.synthetic import write_dataset
@@ -66,6 +67,29 @@ def trained(dataset: Dataset, space: SupernetSpace, schedule: SupernetSchedule) 
     training = SupernetTraining(network, dataset, RATES, EXECUTION, schedule, seed=0)
     assert training.warm_up() is None
     return training, cost_table(network, CountedBytes(network))
+
+
+def test_in_some_steps_the_largest_architecture_learns_alone(planted: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    space = replace(planted_space(), top=((8, 32), (0, 16)), interactions=("dot", "fm"))
+    seen = []
+    forward = Supernet.forward
+
+    def noted(self: Supernet, dense: torch.Tensor, values: torch.Tensor, offsets: torch.Tensor, masks: Masks) -> Any:
+        is_alone = bool((masks.values.amax(2) == 1).all() and (masks.values == masks.values[:1]).all())
+        picked = {name: int(masks[name][0].argmax()) for name in self.coding.sizes}
+        seen.append(self.coding.decode(picked) if is_alone else None)
+        return forward(self, dense, values, offsets, masks)
+
+    monkeypatch.setattr(Supernet, "forward", noted)
+    trained(planted, space, SupernetSchedule(largest_every=4))
+    large = [
+        Architecture(bottom=(), top=(32, 16), interaction=name, dims=(WIDE,) * 4, shares=(1.0,) * 4)
+        for name in ("fm", "dot")
+    ]
+    assert seen[:16] == [None, None, None, large[0], None, None, None, large[1]] * 2
+    seen.clear()
+    trained(planted, space, SupernetSchedule(largest_every=0))
+    assert not any(seen)
 
 
 def likeliest(learned: Learned, space: SupernetSpace) -> list[int]:

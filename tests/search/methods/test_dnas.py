@@ -101,9 +101,31 @@ def test_new_points_of_the_space_are_asked_for(dataset: Dataset, tmp_path: Path,
         assert all(point[name] in values for name, values in space.factors().items())
 
 
+def test_the_default_comes_first_before_a_supernet_learns(dataset: Dataset, tmp_path: Path) -> None:
+    def refuse() -> str | None:
+        pytest.fail("a super-net is trained")
+
+    method = Dnas(context_of(dataset, tmp_path, should_stop=refuse), QUICK)
+    assert method.ask(LEFT) == space_of(dataset).defaults()[0]
+
+
+def test_what_trials_came_to_has_a_say_in_what_is_drawn(dataset: Dataset, tmp_path: Path) -> None:
+    """The super-net has learned next to nothing; the trials say that one interaction is bad and the other one good."""
+    share = {}
+    for bad in ("dot", "fm"):
+        method = Dnas(context_of(dataset, tmp_path / bad), QUICK)
+        first = asked(method, 8)
+        for point in first:
+            method.tell(point, Outcome(state="complete", validation_ne=0.9 if point["interaction"] == bad else 0.5))
+        assert {point["interaction"] for point in first} == {"dot", "fm"}
+        later = asked(method, 10)
+        share[bad] = sum(point["interaction"] == bad for point in later) / len(later)
+    assert max(share.values()) <= 0.2
+
+
 def test_the_heaviest_weight_gives_smaller_architectures(dataset: Dataset, tmp_path: Path) -> None:
     schedule = SupernetSchedule(rounds=1, theta_steps=30)
-    points = asked(Dnas(context_of(dataset, tmp_path, "parameter_bytes"), schedule), 12)
+    points = asked(Dnas(context_of(dataset, tmp_path, "parameter_bytes"), schedule), 13)[1:]  # without the default
     sizes = [space_of(dataset).parameter_bytes(point) for point in points]
     light, heavy = sizes[0::6], sizes[1::6]  # drawn in turn from both ends of six weights
     assert sum(heavy) < sum(light)
@@ -130,7 +152,7 @@ def test_an_interrupted_supernet_goes_on(dataset: Dataset, tmp_path: Path) -> No
         return None
 
     with pytest.raises(KeyboardInterrupt):
-        Dnas(context_of(dataset, tmp_path / "cut", "parameter_bytes", should_stop=interrupt), QUICK).ask(LEFT)
+        asked(Dnas(context_of(dataset, tmp_path / "cut", "parameter_bytes", should_stop=interrupt), QUICK), 2)
     assert (tmp_path / "cut" / "supernet.json").exists()
     assert asked(Dnas(context_of(dataset, tmp_path / "cut", "parameter_bytes"), QUICK), 6) == expected
 
