@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from ingestion.schema import Schema
 
 MISSING_KEY = 0
+# Of a unit: some tenths of a second of work, so that all processors end at nearly the same time.
+UNIT_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,26 @@ class RawBatch:
         return self.labels if self.labels.ndim == 1 else self.labels[:, 0]
 
 
+@dataclass(frozen=True)
+class Unit:
+    """A part of a log.
+
+    Attributes:
+        path: The file; None where rows are generated.
+        start: Where it begins: a byte of a text, a group of rows of Parquet, a chunk that is generated.
+        end: Where it ends; None for the end of the file.
+        lines_before: Rows of the file before it, which the numbers of its own rows do not count; None where they are
+            lines that nobody has counted.
+        owner: Number of the source that reads it, among several in one.
+    """
+
+    path: Path | None
+    start: int = 0
+    end: int | None = None
+    lines_before: int | None = 0
+    owner: int = 0
+
+
 class Source(Protocol):
     """A click log. `chunks` does the sequential reading, `parse` the work: threads may parse several chunks at once."""
 
@@ -133,8 +155,17 @@ class Source(Protocol):
         """What decides about the rows besides the bytes of `paths` and the schema."""
         ...
 
-    def chunks(self) -> Iterator[Any]:
-        """Read the source from its start, in pieces of some MiB."""
+    def units(self, unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
+        """Parts of about so many bytes, in order, each of which can be read by itself."""
+        ...
+
+    def chunks(self, unit: Unit | None = None, budget: Any = None) -> Iterator[Any]:
+        """Read the source from its start, or one unit, in pieces of some MiB whose rows are numbered from there.
+
+        Args:
+            unit: One of `units`; None for everything.
+            budget: The `ingestion.sources.guard.Budget` that counts what is read; None for one of its own.
+        """
         ...
 
     def parse(self, chunk: Any) -> RawBatch:

@@ -1,45 +1,67 @@
 """Building a data set: a pass over the source to fit the encoder, one over its spilled rows to encode and write."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from engine.data.dataset import SPLITS, Dataset, FieldStatistics
-from ingestion.batch import Source
+from engine.data.dataset import Dataset, FieldStatistics
+from ingestion.batch import UNIT_BYTES, Source
 from ingestion.encoding.encoder import Encoder
 from ingestion.encoding.history import Histories
 from ingestion.encoding.split import GivenSplit, HashSplit, Splitter, TimeSplit
-from ingestion.parallel import ordered_map
+from ingestion.first_pass import Surveyor, survey
+from ingestion.second_pass import ENCODER_FOLDER, Target, encode_by, encode_here
 from ingestion.sources.criteo import CriteoSource
 from ingestion.sources.days import DaysSource
 from ingestion.sources.parts import PartsSource
 from ingestion.sources.synthetic import SyntheticSource
 from ingestion.sources.tabular import CsvSource, ParquetSource
-from ingestion.spill import Spill, SpilledBatch
-from ingestion.survey import Survey, survey
+from ingestion.spill import Spill
+from ingestion.survey import Survey
 from ingestion.timing import split_by_time
-from ingestion.writer import DatasetWriter, Quarantine, WrittenRows
-from models.spec import Features
-
-ENCODER_FOLDER = "encoder"
+from ingestion.workers import Crew
+from ingestion.writer import Quarantine
 
 
-def build(source: Source, directory: Path, fingerprint: str, seed: int, max_bad_share: float) -> Dataset:
+def build(
+    source: Source,
+    directory: Path,
+    fingerprint: str,
+    seed: int,
+    max_bad_share: float,
+    *,
+    crew: Crew | None = None,
+    unit_bytes: int = UNIT_BYTES,
+) -> Dataset:
     """Ingest `source` into the empty folder `directory`.
+
+    Args:
+        source: The log.
+        directory: The folder, which the crew sees under the same path.
+        fingerprint: Name of the data set in the cache.
+        seed: Seed of the split.
+        max_bad_share: Share of unreadable rows above which the data is refused.
+        crew: Works on the units of the log; None for threads of this process. The arrays are the same, bit by bit.
+        unit_bytes: Size of the parts in which the log is read.
 
     Raises:
         DataError: The source cannot be read, has too many bad rows, or cannot be learned from.
     """
-    source, splitter = make_splitter(source, seed, max_bad_share)
+    if source.schema.built_sequences:  # they are built in one process, where all rows pass by in their order
+        crew = None
+    source, splitter = make_splitter(source, seed, max_bad_share, crew)
     quarantine = Quarantine(path=directory / "quarantine.csv")
-    with Spill(directory / "rows.spill") as spill, Histories(directory, source.schema) as histories:
-        found = survey(source, splitter, quarantine, spill, histories)
+    with Spill(directory) as spill, Histories(directory, source.schema) as histories:
+        found = survey(Surveyor(source, splitter, directory, unit_bytes), quarantine, spill, histories, crew)
         quarantine.check(int(found.rows.sum()), max_bad_share)
         found.check(source.name, is_given=isinstance(splitter, GivenSplit))
         encoder, fields = _fit(source, found, spill, histories)
         encoder.save(directory / ENCODER_FOLDER)
         features = replace(encoder.features, tasks=source.schema.tasks)
-        _encode(histories.attach(spill.read()), encoder, features, directory, is_weighted=spill.is_weighted)
+        target = Target(directory, features, spill.is_weighted)
+        if crew is None:
+            encode_here(histories.attach(spill.read()), encoder, target)
+        else:
+            encode_by(crew, spill, found, target)
     dataset = Dataset(
         name=source.name,
         directory=directory,
@@ -58,7 +80,7 @@ def build(source: Source, directory: Path, fingerprint: str, seed: int, max_bad_
     return dataset
 
 
-def make_splitter(source: Source, seed: int, max_bad_share: float) -> tuple[Source, Splitter]:
+def make_splitter(source: Source, seed: int, max_bad_share: float, crew: Crew | None = None) -> tuple[Source, Splitter]:
     """Split by the parts or days that are given, by the schema's time (a pass over that column), else by hash.
 
     Returns:
@@ -77,7 +99,7 @@ def make_splitter(source: Source, seed: int, max_bad_share: float) -> tuple[Sour
     assert isinstance(source, CsvSource | ParquetSource)
     if source.schema.part is not None:
         return replace(source, schema=source.schema.without_time()), GivenSplit((1, 2), by_hash)
-    return split_by_time(source, max_bad_share)
+    return split_by_time(source, max_bad_share, crew)
 
 
 def _fit(
@@ -96,22 +118,3 @@ def _fit(
         categorical.append(found.sharing_field(column, categorical, empty))
     encoder = Encoder(tuple(field for field, _ in numeric), tuple(field for field, _ in categorical))
     return encoder, tuple(statistics for _, statistics in (*numeric, *categorical))
-
-
-def _encode(
-    batches: Iterable[SpilledBatch], encoder: Encoder, features: Features, directory: Path, *, is_weighted: bool
-) -> None:
-    """Make the second pass, from the spilled rows to the arrays of the splits."""
-
-    def work(batch: SpilledBatch) -> list[WrittenRows]:
-        encoded = encoder.encode_columns(batch.columns)
-        chosen = [batch.parts == part for part in range(len(SPLITS))]
-        weights = batch.weights
-        return [
-            WrittenRows(batch.labels[rows], encoded.select(rows), None if weights is None else weights[rows])
-            for rows in chosen
-        ]
-
-    with DatasetWriter(directory, features, is_weighted=is_weighted) as writer:
-        for parts in ordered_map(work, batches):
-            writer.append(parts)

@@ -15,6 +15,7 @@ from engine.data.dataset import Dataset
 from ingestion.batch import Source
 from ingestion.build import build
 from ingestion.sources.guard import Budget, check_sizes, open_checked
+from ingestion.workers import Crew, crew_for
 from shunter.errors import DataError
 
 # To be raised whenever the same source would give other arrays.
@@ -45,7 +46,9 @@ class IngestReport:
         return self.rows / self.seconds
 
 
-def ingest_source(source: Source, cache: Path, seed: int, max_bad_share: float) -> tuple[Dataset, IngestReport]:
+def ingest_source(
+    source: Source, cache: Path, seed: int, max_bad_share: float, *, processes: int | None = None
+) -> tuple[Dataset, IngestReport]:
     """Give the data set of `source`, from the cache where it is there.
 
     A data set is built in a folder of its own and moved to its place when it is complete, so a build that fails or
@@ -56,6 +59,7 @@ def ingest_source(source: Source, cache: Path, seed: int, max_bad_share: float) 
         cache: Folder of the data sets.
         seed: Seed of the split.
         max_bad_share: Share of unreadable rows above which the data is refused.
+        processes: How many work on it; None to decide by its size and the cores. The arrays do not depend on it.
 
     Raises:
         DataError: The source cannot be read or used.
@@ -73,7 +77,8 @@ def ingest_source(source: Source, cache: Path, seed: int, max_bad_share: float) 
             _check_bad_share(dataset, max_bad_share)
             Budget.of_settings().take_rows(dataset.rows + dataset.quarantined_rows, source.name)
         else:
-            dataset = _build_beside(source, directory, fingerprint, seed, max_bad_share)
+            with crew_for(source, processes) as crew:
+                dataset = _build_beside(source, directory, fingerprint, seed, max_bad_share, crew=crew)
     seconds = time.perf_counter() - started
     return dataset, IngestReport(dataset.rows, dataset.quarantined_rows, reused, seconds)
 
@@ -128,7 +133,9 @@ def forget(dataset: Dataset) -> None:
         shutil.rmtree(dataset.directory, ignore_errors=True)
 
 
-def _build_beside(source: Source, directory: Path, fingerprint: str, seed: int, max_bad_share: float) -> Dataset:
+def _build_beside(
+    source: Source, directory: Path, fingerprint: str, seed: int, max_bad_share: float, *, crew: Crew | None
+) -> Dataset:
     """Build next to `directory` and move the complete folder there; the caller holds the lock."""
     building = directory.with_name(f".{directory.name}.building")
     try:
@@ -136,7 +143,7 @@ def _build_beside(source: Source, directory: Path, fingerprint: str, seed: int, 
         for leftover in (building, directory):
             shutil.rmtree(leftover, ignore_errors=True)
         building.mkdir()
-        dataset = build(source, building, fingerprint, seed, max_bad_share)
+        dataset = build(source, building, fingerprint, seed, max_bad_share, crew=crew)
         if fingerprint_of(source, seed, directory.parent / MEMO) != fingerprint:
             raise DataError(f"{source.name} changed while it was read: ingest it again when nothing writes to it.")
         building.rename(directory)

@@ -1,10 +1,11 @@
 """Rows on disk between the two passes: the source is read, and its text taken apart, only once."""
 
 import os
+import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,31 +41,65 @@ class _Block:
     shape: tuple[int, ...]
 
 
-class Spill:
-    """A temporary file of batches that can be read again as a whole or column by column; deleted on the way out.
+@dataclass(frozen=True)
+class SpilledRows:
+    """Batches in a temporary file, which can be read by whoever sees it.
 
-    It is read and not mapped into memory: mapped pages would count as memory of the process.
+    They are read and not mapped into memory: mapped pages would count as memory of the process.
 
     Attributes:
+        path: The file.
+        batches: Of each batch: labels, parts, numeric, keys, then keys and offsets of each multi-valued column, then
+            weights.
         is_weighted: Whether the rows have weights.
     """
 
+    path: Path
+    batches: list[list[_Block]]
+    is_weighted: bool
+
+    def read(self) -> Iterator[SpilledBatch]:
+        """Read all batches, in the order in which they were written."""
+        with self.path.open("rb") as stream:
+            for blocks in self.batches:
+                labels, parts, numeric, keys, *bags = (_read(stream, block) for block in blocks)
+                weights = bags.pop() if self.is_weighted else None
+                columns = Columns(numeric, keys, [Bag(*pair) for pair in zip(bags[::2], bags[1::2], strict=True)])
+                yield SpilledBatch(labels, parts, columns, weights)
+
+    def training_keys(self, column: int) -> Iterator[NDArray[np.uint64]]:
+        """Read the keys of one categorical column in the training rows of each batch."""
+        with self.path.open("rb") as stream:
+            for blocks in self.batches:
+                training = _read(stream, blocks[1]) == 0
+                single = blocks[3].shape[0]
+                if column < single:
+                    yield _read(stream, blocks[3], row=column)[training]
+                else:
+                    keys, offsets = (_read(stream, block) for block in blocks[4 + 2 * (column - single) :][:2])
+                    yield Bag(keys, offsets).select(training).keys
+
+
+class SpillWriter:
+    """Appends batches to a temporary file; a context manager that completes it.
+
+    Attributes:
+        rows: What it has written.
+    """
+
     def __init__(self, path: Path) -> None:
-        """Open a new file at `path`."""
-        self._path = path
-        self._stream = path.open("w+b")
-        # Of each batch: labels, parts, numeric, keys, then keys and offsets of each multi-valued column, then weights.
-        self._batches: list[list[_Block]] = []
-        self.is_weighted = False
+        """Open the file, behind what others have written into it."""
+        self._stream = path.open("ab")
+        self._stream.seek(0, os.SEEK_END)
+        self.rows = SpilledRows(path, [], is_weighted=False)
 
     def __enter__(self) -> Self:
-        """Delete the file on the way out."""
+        """Complete the file on the way out."""
         return self
 
     def __exit__(self, *details: object) -> None:
-        """Delete the file."""
+        """Complete the file."""
         self._stream.close()
-        self._path.unlink()
 
     def append(self, batch: RawBatch, parts: NDArray[np.int8]) -> None:
         """Write a batch and the split of each of its rows."""
@@ -72,17 +107,44 @@ class Spill:
         arrays = [batch.labels, parts, columns.numeric, columns.keys]
         arrays += [array for bag in columns.bags for array in (bag.keys, bag.offsets)]
         arrays += [] if batch.weights is None else [batch.weights]
-        self.is_weighted = batch.weights is not None
-        self._batches.append([self._write(array) for array in arrays])
-        self._stream.flush()
+        self.rows = replace(self.rows, is_weighted=batch.weights is not None)
+        self.rows.batches.append([self._write(array) for array in arrays])
+
+    def _write(self, array: NDArray[Any]) -> _Block:
+        block = _Block(self._stream.tell(), array.dtype, array.shape)
+        self._stream.write(np.ascontiguousarray(array).data)
+        return block
+
+
+class Spill:
+    """The rows of a whole log in temporary files; a context manager that deletes them.
+
+    Attributes:
+        units: The rows of its parts, in their order.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Keep the files in `directory`."""
+        self._directory = directory
+        self.units: list[SpilledRows] = []
+
+    def __enter__(self) -> Self:
+        """Delete the files on the way out."""
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        """Delete the files."""
+        for path in self._directory.glob("*.spill"):
+            path.unlink()
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether the rows have weights."""
+        return any(unit.is_weighted for unit in self.units)
 
     def read(self) -> Iterator[SpilledBatch]:
-        """Read all batches, in the order in which they were written."""
-        for blocks in self._batches:
-            labels, parts, numeric, keys, *bags = map(self._read, blocks)
-            weights = bags.pop() if self.is_weighted else None
-            columns = Columns(numeric, keys, [Bag(*pair) for pair in zip(bags[::2], bags[1::2], strict=True)])
-            yield SpilledBatch(labels, parts, columns, weights)
+        """Read all batches, in their order."""
+        return (batch for unit in self.units for batch in unit.read())
 
     def training_keys(self, column: int) -> Iterator[NDArray[np.uint64]]:
         """Read the keys of one categorical column in the training rows, many at once.
@@ -91,44 +153,23 @@ class Spill:
             column: Index among the categorical columns, single-valued ones first.
         """
         waiting: list[NDArray[np.uint64]] = []
-        for blocks in self._batches:
-            waiting.append(self._training_keys(blocks, column))
+        for keys in (keys for unit in self.units for keys in unit.training_keys(column)):
+            waiting.append(keys)
             if sum(map(len, waiting)) > _KEYS_AT_ONCE:
                 yield np.concatenate(waiting)
                 waiting = []
         if waiting:
             yield np.concatenate(waiting)
 
-    def _training_keys(self, blocks: list[_Block], column: int) -> NDArray[np.uint64]:
-        training = self._read(blocks[1]) == 0
-        single = blocks[3].shape[0]
-        if column < single:
-            return self._read(blocks[3], row=column)[training]
-        keys, offsets = map(self._read, blocks[4 + 2 * (column - single) :][:2])
-        return Bag(keys, offsets).select(training).keys
 
-    def _write(self, array: NDArray[Any]) -> _Block:
-        block = _Block(self._stream.tell(), array.dtype, array.shape)
-        self._stream.write(np.ascontiguousarray(array).data)
-        return block
-
-    def _read(self, block: _Block, row: int | None = None) -> NDArray[Any]:
-        """The array, or one row of a two-dimensional one."""
-        shape = block.shape if row is None else block.shape[1:]
-        size = int(np.prod(shape)) * block.dtype.itemsize
-        # At a place of its own: several threads read at once.
-        return np.frombuffer(
-            _read_at(self._stream.fileno(), block.offset + (row or 0) * size, size), block.dtype
-        ).reshape(shape)
+def spill_path(directory: Path) -> Path:
+    """The file of this process among those of a log."""
+    return directory / f"{socket.gethostname()}.{os.getpid()}.spill"
 
 
-def _read_at(descriptor: int, offset: int, size: int) -> bytes:
-    """So many bytes of a file from a place on."""
-    data = os.pread(descriptor, size, offset)
-    if len(data) < size:  # one call gives 2 GiB at most
-        parts, found = [data], len(data)
-        while found < size and (part := os.pread(descriptor, size - found, offset + found)):
-            parts.append(part)
-            found += len(part)
-        data = b"".join(parts)
-    return data
+def _read(stream: BinaryIO, block: _Block, row: int | None = None) -> NDArray[Any]:
+    """The array, or one row of a two-dimensional one."""
+    shape = block.shape if row is None else block.shape[1:]
+    size = int(np.prod(shape)) * block.dtype.itemsize
+    stream.seek(block.offset + (row or 0) * size)
+    return np.frombuffer(stream.read(size), block.dtype).reshape(shape)

@@ -1,28 +1,24 @@
-"""The first pass over a source: what must be known before a row can be encoded.
+"""What the first pass over a log finds: what must be known before a row can be encoded.
 
 Vocabularies and the mean and deviation of numbers come from the training part alone. Counting validation and test rows
 too would give values that are seen only there an untrained row of their own, where serving has id 0 for them, and
 would let later rows decide which earlier values are rare.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.data.dataset import SPLITS, FieldStatistics, SplitStatistics
-from ingestion.batch import RawBatch, Source
+from ingestion.batch import Bag, RawBatch
 from ingestion.encoding.columns import KeyKind
 from ingestion.encoding.encoder import CategoricalField, Encoder, NumericField, signed_log
-from ingestion.encoding.history import Histories
 from ingestion.encoding.labels import LabelCounts, count_labels
-from ingestion.encoding.split import Splitter
 from ingestion.encoding.vocabulary import HashedIds, IdMap, ValueCounter, VocabularyIds, access_curve, count_keys
 from ingestion.parallel import ordered_map
 from ingestion.schema import Categorical, MultiValued, Schema, Sequence, Vocabulary
-from ingestion.sources.guard import Budget
 from ingestion.spill import Spill
-from ingestion.writer import Quarantine
 from shunter.errors import DataError
 
 # Columns whose values are counted at once: each takes 700 MB where nearly all rows have a value of their own.
@@ -54,12 +50,22 @@ class Moments:
 
 @dataclass(frozen=True)
 class ChunkSurvey:
-    """What one chunk adds to the survey."""
+    """What one chunk adds to the survey.
+
+    Attributes:
+        rows: Rows of each split.
+        positives: Positive rows of each split.
+        moments: Moments of the numeric columns in the training rows.
+        empty_bags: Training rows without a value, for each multi-valued column and stored sequence.
+        bag_values: Values of each split and each of these columns, int64 [splits, columns].
+        labels: Counts of further labels, and of what weights leave.
+    """
 
     rows: NDArray[np.int64]
     positives: NDArray[np.int64]
     moments: Moments
     empty_bags: NDArray[np.int64]
+    bag_values: NDArray[np.int64]
     labels: LabelCounts
 
 
@@ -73,6 +79,7 @@ class Survey:
         moments: Moments of the numeric columns after the logarithm.
         empty_bags: Training rows without a value, for each multi-valued column and stored sequence.
         labels: Counts of further labels, and of what weights leave.
+        units: The chunks of each unit, where a crew has surveyed them.
     """
 
     schema: Schema
@@ -81,6 +88,7 @@ class Survey:
     moments: Moments
     empty_bags: NDArray[np.int64]
     labels: LabelCounts
+    units: list[list[ChunkSurvey]] = field(default_factory=list)
 
     def add(self, part: ChunkSurvey) -> None:
         """Add what was counted in one chunk."""
@@ -252,33 +260,18 @@ def no_rows(name: str) -> DataError:
     return DataError(f"{name} holds no row that can be read: give a file with rows.")
 
 
-def survey(source: Source, splitter: Splitter, quarantine: Quarantine, spill: Spill, histories: Histories) -> Survey:
-    """Make the first pass: good rows go to `spill` and `histories`, rejected ones to `quarantine`."""
-
-    def work(chunk: object) -> tuple[RawBatch, NDArray[np.int8], ChunkSurvey]:
-        batch = source.parse(chunk)
-        parts = splitter.assign(batch)
-        return batch, parts, survey_batch(batch, parts)
-
-    schema, budget = source.schema, Budget.of_settings()
-    nothing = np.zeros(len(schema.numeric))
-    found = Survey(
+def nothing_found(schema: Schema) -> Survey:
+    """Before the first chunk."""
+    nothing, splits = np.zeros(len(schema.numeric)), len(SPLITS)
+    others = np.zeros((max(0, len(schema.tasks) - 1), 2, splits), np.int64)
+    return Survey(
         schema,
-        rows=np.zeros(len(SPLITS), np.int64),
-        positives=np.zeros(len(SPLITS), np.int64),
+        rows=np.zeros(splits, np.int64),
+        positives=np.zeros(splits, np.int64),
         moments=Moments(nothing, nothing, nothing),
         empty_bags=np.zeros(len(schema.bags), np.int64),
-        labels=LabelCounts(
-            np.zeros((2, len(SPLITS)), np.int64), np.zeros((max(0, len(schema.tasks) - 1), 2, len(SPLITS)), np.int64)
-        ),
+        labels=LabelCounts(np.zeros((2, splits), np.int64), others),
     )
-    for batch, parts, counted in ordered_map(work, source.chunks()):
-        budget.take_rows(len(batch.labels) + len(batch.rejected), source.name)
-        quarantine.add(batch.rejected)
-        spill.append(batch, parts)
-        histories.append(batch, parts)
-        found.add(counted)
-    return found
 
 
 def survey_batch(batch: RawBatch, parts: NDArray[np.int8]) -> ChunkSurvey:
@@ -297,5 +290,11 @@ def survey_batch(batch: RawBatch, parts: NDArray[np.int8]) -> ChunkSurvey:
         positives=np.bincount(parts, weights=batch.main_labels, minlength=len(SPLITS)).astype(np.int64),
         moments=moments,
         empty_bags=np.array([(np.diff(bag.offsets) == 0).sum() for bag in train.bags], np.int64),
+        bag_values=_values_by_split(batch.columns.bags, parts),
         labels=count_labels(batch, parts),
     )
+
+
+def _values_by_split(bags: list[Bag], parts: NDArray[np.int8]) -> NDArray[np.int64]:
+    counts = [np.bincount(parts, weights=np.diff(bag.offsets), minlength=len(SPLITS)) for bag in bags]
+    return np.array(counts, np.int64).reshape(len(bags), len(SPLITS)).T

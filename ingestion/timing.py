@@ -1,26 +1,34 @@
 """Splitting by time: a pass over the time column alone says how its values are read and where to cut."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ingestion.batch import RawBatch
+from ingestion.batch import Rejection, Unit
 from ingestion.encoding.split import TimeSplit, TooFewTimesError
 from ingestion.encoding.times import TimesSeen
 from ingestion.parallel import ordered_map
+from ingestion.sources.guard import Budget
 from ingestion.sources.tabular import CsvSource, ParquetSource, TableChunk, only_time, see_times
+from ingestion.sources.units import LineCount
 from ingestion.survey import no_rows
 from ingestion.time_format import TimeReading
+from ingestion.workers import Crew, on_crew
 from ingestion.writer import Tally
 from shunter.errors import DataError
 
 Tabular = CsvSource | ParquetSource
 
 
-def split_by_time(source: Tabular, max_bad_share: float) -> tuple[Tabular, TimeSplit]:
+def split_by_time(source: Tabular, max_bad_share: float, crew: Crew | None = None) -> tuple[Tabular, TimeSplit]:
     """Find out how the times are written, and cut by them.
+
+    Args:
+        source: The log.
+        max_bad_share: Share of unreadable rows above which it is refused.
+        crew: Reads its units; None for threads of this process.
 
     Returns:
         The source, which now knows how its times are read, and the split.
@@ -30,35 +38,75 @@ def split_by_time(source: Tabular, max_bad_share: float) -> tuple[Tabular, TimeS
     """
     if source.schema.time_format is not None:
         source = replace(source, reading=TimeReading(format=source.schema.time_format))
-    split, seen = _pass(source, max_bad_share)
+    split, seen = _pass(source, max_bad_share, crew)
     if source.schema.time_format is None:
         assert source.schema.time is not None
         reading = seen.settle(source.schema.time, max_bad_share)
         if reading != source.reading:
             source = replace(source, reading=reading)
-            split, _ = _pass(source, max_bad_share)
+            split, _ = _pass(source, max_bad_share, crew)
     if isinstance(split, DataError):
         raise split
     return source, split
 
 
-def _pass(source: Tabular, max_bad_share: float) -> tuple[TimeSplit | DataError, TimesSeen]:
+@dataclass(frozen=True)
+class _ChunkTimes:
+    """What a chunk holds: its times float64 [rows], what they look like, and the rows that cannot be read."""
+
+    times: NDArray[np.float64]
+    seen: TimesSeen
+    rejected: list[Rejection]
+
+
+@dataclass(frozen=True)
+class _TimeReader:
+    """Reads the column of times and nothing else."""
+
+    column: Tabular
+    name: str
+
+    def itself(self) -> "_TimeReader":
+        """What a worker prepares."""
+        return self
+
+    def chunk(self, chunk: TableChunk) -> _ChunkTimes:
+        """Read a chunk."""
+        batch = self.column.parse(chunk)
+        assert batch.times is not None
+        return _ChunkTimes(batch.times, see_times(chunk, self.name), batch.rejected)
+
+
+def _unit_times(reader: _TimeReader, unit: Unit) -> list[_ChunkTimes]:
+    return [reader.chunk(chunk) for chunk in reader.column.chunks(unit)]
+
+
+def _all_times(reader: _TimeReader, crew: Crew | None) -> Iterator[tuple[Unit, _ChunkTimes]]:
+    """Chunk by chunk, read by threads or unit by unit by a crew."""
+    units = reader.column.units()
+    if crew is None:
+        budget = Budget.of_settings()
+        chunks = ((unit, chunk) for unit in units for chunk in reader.column.chunks(unit, budget))
+        yield from ordered_map(lambda pair: (pair[0], reader.chunk(pair[1])), chunks)
+        return
+    ask = on_crew(crew, reader.itself, _unit_times)
+    for unit, found in ordered_map(lambda unit: (unit, ask(unit)), units, crew.count):
+        yield from ((unit, times) for times in found)
+
+
+def _pass(source: Tabular, max_bad_share: float, crew: Crew | None) -> tuple[TimeSplit | DataError, TimesSeen]:
     """Read the time column once: where to cut, or why that cannot be said, and what the values look like."""
-    column, bad, good, seen = only_time(source), Tally(), 0, TimesSeen()
+    bad, good, seen, lines = Tally(), 0, TimesSeen(), LineCount()
     name = source.schema.time
     assert name is not None
 
-    def work(chunk: TableChunk) -> tuple[RawBatch, TimesSeen]:
-        return column.parse(chunk), see_times(chunk, name)
-
     def times() -> Iterator[NDArray[np.float64]]:
         nonlocal good, seen
-        for batch, of_chunk in ordered_map(work, column.chunks()):
-            assert batch.times is not None
-            bad.add(batch.rejected)
-            good += len(batch.times)
-            seen += of_chunk
-            yield batch.times
+        for unit, found in _all_times(_TimeReader(only_time(source), name), crew):
+            bad.add(lines.numbered(found.rejected, unit))
+            good += len(found.times)
+            seen += found.seen
+            yield found.times
 
     try:
         return TimeSplit.fit(times(), source.schema.split), seen

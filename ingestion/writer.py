@@ -1,6 +1,7 @@
 """Writing the arrays of a data set part by part, with memory for one batch only."""
 
 import csv
+import io
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -19,16 +20,29 @@ from shunter.errors import DataError
 
 
 class NpyWriter:
-    """An .npy file that grows by rows: its header is written again at the end, with the final shape."""
+    """An .npy file that grows by rows: its header is written again at the end, with the final shape.
 
-    def __init__(self, path: Path, dtype: DTypeLike, row_shape: tuple[int, ...] = ()) -> None:
-        """Open `path` for rows of `row_shape`."""
+    Args:
+        path: The file.
+        dtype: Of its values.
+        row_shape: Shape of a row.
+        first_row: Where writing begins in a file in which `reserve` has made room; None for a new file.
+    """
+
+    def __init__(
+        self, path: Path, dtype: DTypeLike, row_shape: tuple[int, ...] = (), first_row: int | None = None
+    ) -> None:
         self._dtype = np.dtype(dtype)
         self._row_shape = row_shape
         self._rows = 0
-        self._stream = path.open("wb")
-        self._write_header()
-        self._data_start = self._stream.tell()
+        self._is_part = first_row is not None
+        self._stream = path.open("r+b" if self._is_part else "wb")
+        header = self._header()
+        self._data_start = len(header)
+        if first_row is None:
+            self._stream.write(header)
+        else:
+            self._stream.seek(self._data_start + first_row * self._row_bytes)
 
     def append(self, rows: NDArray[Any]) -> None:
         """Append an array [rows, ...] of the type and row shape of the file."""
@@ -38,20 +52,33 @@ class NpyWriter:
         self._stream.write(np.ascontiguousarray(rows).data)
         self._rows += len(rows)
 
+    def reserve(self, rows: int) -> None:
+        """Make room for so many rows in all, which others write; the file is all zero until they have."""
+        self._stream.truncate(self._data_start + rows * self._row_bytes)
+        self._rows = rows
+
     def close(self) -> None:
-        """Complete the header."""
-        self._stream.seek(0)
-        self._write_header()
-        assert self._stream.tell() == self._data_start, "numpy left no room for the length in the header"
+        """Complete the header, unless that is done."""
+        if not self._is_part:
+            header = self._header()
+            assert len(header) == self._data_start, "numpy left no room for the length in the header"
+            self._stream.seek(0)
+            self._stream.write(header)
         self._stream.close()
 
-    def _write_header(self) -> None:
-        header = {
+    @property
+    def _row_bytes(self) -> int:
+        return int(np.prod(self._row_shape, dtype=np.int64)) * self._dtype.itemsize
+
+    def _header(self) -> bytes:
+        header = io.BytesIO()
+        described = {
             "descr": np.lib.format.dtype_to_descr(self._dtype),
             "fortran_order": False,
             "shape": (self._rows, *self._row_shape),
         }
-        np.lib.format.write_array_header_1_0(self._stream, header)
+        np.lib.format.write_array_header_1_0(header, described)
+        return header.getvalue()
 
 
 @dataclass(frozen=True)
@@ -63,29 +90,70 @@ class WrittenRows:
     weights: NDArray[np.float32] | None = None
 
 
-class SplitWriter:
-    """The arrays of one split, as `engine.data.dataset` lays them out."""
+@dataclass(frozen=True)
+class Place:
+    """Where something begins in the arrays of a split, or how long they are.
 
-    def __init__(self, directory: Path, split: str, features: Features, *, is_weighted: bool = False) -> None:
-        """Open the files."""
+    Attributes:
+        rows: Rows before it.
+        bag_values: Values before it in each multi-valued column, in the order of the model's features.
+    """
+
+    rows: int
+    bag_values: tuple[int, ...] = ()
+
+
+class SplitWriter:
+    """The arrays of one split, as `engine.data.dataset` lays them out.
+
+    Args:
+        directory: Folder of the data set.
+        split: Name of the split.
+        features: What a row holds.
+        is_weighted: Whether rows have weights.
+        place: Where writing begins in arrays that are there; None for new ones.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        split: str,
+        features: Features,
+        *,
+        is_weighted: bool = False,
+        place: Place | None = None,
+    ) -> None:
         prefix = directory / split
         single = sum(not feature.multi_valued for feature in features.categorical)
         bags = [index for index, feature in enumerate(features.categorical) if feature.multi_valued]
         tasks = (len(features.tasks),) if features.tasks else ()
-        self._label = NpyWriter(prefix.with_suffix(".label.npy"), np.float32, tasks)
-        self._weight = NpyWriter(prefix.with_suffix(".weight.npy"), np.float32) if is_weighted else None
-        self._dense = _optional(prefix.with_suffix(".dense.npy"), np.float32, len(features.dense))
-        self._categorical = _optional(prefix.with_suffix(".categorical.npy"), np.int32, single)
+        row = None if place is None else place.rows
+        self._label = NpyWriter(prefix.with_suffix(".label.npy"), np.float32, tasks, row)
+        self._weight = NpyWriter(prefix.with_suffix(".weight.npy"), np.float32, (), row) if is_weighted else None
+        self._dense = _optional(prefix.with_suffix(".dense.npy"), np.float32, len(features.dense), row)
+        self._categorical = _optional(prefix.with_suffix(".categorical.npy"), np.int32, single, row)
+        self._bag_ends = [0] * len(bags) if place is None else list(place.bag_values)
         self._bags = [
             (
-                NpyWriter(prefix.with_suffix(f".bag{index}.values.npy"), np.int32),
-                NpyWriter(prefix.with_suffix(f".bag{index}.offsets.npy"), np.int64),
+                NpyWriter(prefix.with_suffix(f".bag{index}.values.npy"), np.int32, (), None if place is None else end),
+                NpyWriter(
+                    prefix.with_suffix(f".bag{index}.offsets.npy"), np.int64, (), None if row is None else row + 1
+                ),
             )
-            for index in bags
+            for index, end in zip(bags, self._bag_ends, strict=True)
         ]
-        self._bag_ends = [0] * len(bags)
-        for _, offsets in self._bags:
-            offsets.append(np.zeros(1, np.int64))
+        if place is None:
+            for _, offsets in self._bags:
+                offsets.append(np.zeros(1, np.int64))
+
+    def reserve(self, size: Place) -> None:
+        """Make room for arrays of a size, which others write."""
+        for file in (self._label, self._weight, self._dense, self._categorical):
+            if file is not None:
+                file.reserve(size.rows)
+        for (values, offsets), count in zip(self._bags, size.bag_values, strict=True):
+            values.reserve(count)
+            offsets.reserve(size.rows + 1)
 
     def append(self, written: WrittenRows) -> None:
         """Append encoded rows, their labels and weights."""
@@ -116,9 +184,14 @@ class SplitWriter:
 class DatasetWriter:
     """The arrays of all splits; a context manager that completes them."""
 
-    def __init__(self, directory: Path, features: Features, *, is_weighted: bool = False) -> None:
-        """Open the files of every split."""
-        self._splits = [SplitWriter(directory, split, features, is_weighted=is_weighted) for split in SPLITS]
+    def __init__(
+        self, directory: Path, features: Features, *, is_weighted: bool = False, places: Sequence[Place] | None = None
+    ) -> None:
+        """Open the files of every split; see `SplitWriter` for their `places`."""
+        self._splits = [
+            SplitWriter(directory, split, features, is_weighted=is_weighted, place=place)
+            for split, place in zip(SPLITS, places or [None] * len(SPLITS), strict=True)
+        ]
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -130,6 +203,11 @@ class DatasetWriter:
     def __exit__(self, *details: object) -> None:
         """Close the files."""
         self._stack.close()
+
+    def reserve(self, sizes: Sequence[Place]) -> None:
+        """Make room in each split for arrays of a size, which others write."""
+        for split, size in zip(self._splits, sizes, strict=True):
+            split.reserve(size)
 
     def append(self, parts: Sequence[WrittenRows]) -> None:
         """Append rows to each split."""
@@ -204,5 +282,5 @@ class Quarantine(Tally):
             csv.writer(stream).writerows(rows)
 
 
-def _optional(path: Path, dtype: DTypeLike, width: int) -> NpyWriter | None:
-    return NpyWriter(path, dtype, (width,)) if width else None
+def _optional(path: Path, dtype: DTypeLike, width: int, first_row: int | None) -> NpyWriter | None:
+    return NpyWriter(path, dtype, (width,), first_row) if width else None

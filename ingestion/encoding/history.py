@@ -182,6 +182,11 @@ class Histories:
             HistoryLog(directory, f"history{number}", column.length) for number, column in enumerate(self._columns)
         ]
 
+    @property
+    def are_empty(self) -> bool:
+        """Whether the schema asks for none."""
+        return not self._logs
+
     def __enter__(self) -> Self:
         """Delete the files on the way out."""
         return self

@@ -13,11 +13,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ingestion.batch import Columns, RawBatch, Rejection
+from ingestion.batch import UNIT_BYTES, Columns, RawBatch, Rejection, Unit
 from ingestion.encoding.columns import hexadecimal_key
 from ingestion.schema import Categorical, Label, Options, Schema
 from ingestion.sources.files import read_blocks
 from ingestion.sources.guard import Budget
+from ingestion.sources.units import text_units, whole_or
 
 NUMERIC = tuple(f"I{number}" for number in range(1, 14))
 CATEGORICAL = tuple(f"C{number}" for number in range(1, 27))
@@ -67,12 +68,16 @@ class CriteoSource:
     paths: tuple[Path, ...]
     identity: str = "criteo"
 
-    def chunks(self) -> Iterator[TextChunk]:
-        """Read the files in blocks of whole lines."""
-        budget = Budget.of_settings()
-        for path in self.paths:
+    def units(self, unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
+        """Parts of the files."""
+        return (unit for path in self.paths for unit in text_units(path, unit_bytes))
+
+    def chunks(self, unit: Unit | None = None, budget: Budget | None = None) -> Iterator[TextChunk]:
+        """Read the files, or a part of one, in blocks of whole lines."""
+        budget = budget or Budget.of_settings()
+        for path, start, end in whole_or(unit, self.paths):
             line = 1
-            for text in read_blocks(path, budget=budget):
+            for text in read_blocks(path, budget=budget, start=start, end=end):
                 yield TextChunk(path, line, text)
                 line += text.count(b"\n")
 

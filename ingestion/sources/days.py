@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingestion.batch import MISSING_KEY, Bag, Columns, RawBatch, Source
+from ingestion.batch import MISSING_KEY, UNIT_BYTES, Bag, Columns, RawBatch, Source, Unit
 from ingestion.encoding.columns import KeyKind
 from ingestion.encoding.encoder import Encoder
 from ingestion.encoding.split import HashSplit, Splitter
 from ingestion.schema import Schema
 from ingestion.sources.criteo import CriteoSource
+from ingestion.sources.guard import Budget
 from ingestion.sources.open import source_of
 from shunter.errors import DataError
 from shunter.requests import DataFormat
@@ -172,10 +173,15 @@ class DaysSource:
         """How a value becomes a key."""
         return "hexadecimal" if isinstance(self.days[0].source, CriteoSource) else "text"
 
-    def chunks(self) -> Iterator[tuple[DayLog, Any]]:
-        """Read one day after the other."""
-        for day in self.days:
-            for chunk in day.source.chunks():
+    def units(self, unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
+        """Parts of the files, those of one day after the other."""
+        for owner, day in enumerate(self.days):
+            yield from (replace(unit, owner=owner) for unit in day.source.units(unit_bytes))
+
+    def chunks(self, unit: Unit | None = None, budget: Budget | None = None) -> Iterator[tuple[DayLog, Any]]:
+        """Read one day after the other, or a unit."""
+        for day in self.days if unit is None else [self.days[unit.owner]]:
+            for chunk in day.source.chunks(unit, budget):
                 yield day, chunk
 
     def parse(self, chunk: tuple[DayLog, Any]) -> RawBatch:

@@ -6,23 +6,25 @@ import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from ingestion.sources.guard import Budget, CountedStream, open_checked
 from shunter.errors import DataError
 
 BLOCK_BYTES = 4 << 20
-_LONGEST_LINE_BYTES = 64 << 20
+LONGEST_LINE_BYTES = 64 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
 @contextmanager
-def open_binary(path: Path, budget: Budget | None = None) -> Iterator[BinaryIO]:
+def open_binary(path: Path, budget: Budget | None = None, start: int = 0, end: int | None = None) -> Iterator[BinaryIO]:
     """Open a file for reading, decompressed when it is gzip, whatever its name.
 
     Args:
         path: The file.
         budget: Counts what is read, decompressed; None for one of its own.
+        start: First byte that is read; 0 for gzip, which can be read from its start only.
+        end: Byte before which reading ends; None for the end of the file, as for gzip.
 
     Raises:
         DataError: The file is empty, cannot be read, holds more than may be read, or its archive is truncated or
@@ -36,7 +38,11 @@ def open_binary(path: Path, budget: Budget | None = None) -> Iterator[BinaryIO]:
                 raise DataError(f"{path} is empty: give a file with rows.")
             stream.seek(0)
             if magic == _GZIP_MAGIC:
+                assert (start, end) == (0, None)
                 stream = stack.enter_context(cast("BinaryIO", gzip.GzipFile(fileobj=stream)))
+            elif (start, end) != (0, None):
+                stream.seek(start)
+                stream = cast("BinaryIO", _Beginning(stream, None if end is None else end - start))
             counted = CountedStream(stream, budget or Budget.of_settings(), path)
             yield cast("BinaryIO", io.BufferedReader(counted, BLOCK_BYTES))
     except EOFError as error:
@@ -47,22 +53,62 @@ def open_binary(path: Path, budget: Budget | None = None) -> Iterator[BinaryIO]:
         raise DataError(f"{path} cannot be read ({error.strerror or error}): give a readable file.") from error
 
 
-def read_blocks(path: Path, block_bytes: int = BLOCK_BYTES, budget: Budget | None = None) -> Iterator[bytes]:
+def read_blocks(
+    path: Path, block_bytes: int = BLOCK_BYTES, budget: Budget | None = None, start: int = 0, end: int | None = None
+) -> Iterator[bytes]:
     """Read a text file in blocks of whole lines; the last line gets a newline if it has none.
+
+    A block ends with the last line that ends before a multiple of `block_bytes`, so the blocks of a part of the file
+    that begins and ends with such a line are those of the whole file.
+
+    Args:
+        path: The file.
+        block_bytes: Bytes between the ends of two blocks.
+        budget: Counts what is read.
+        start: Where the first line begins.
+        end: Where the last one ends; None for the end of the file.
 
     Raises:
         DataError: The file cannot be opened (see `open_binary`), or is not lines of text.
     """
-    with open_binary(path, budget) as stream:
-        rest = b""
-        while block := stream.read(block_bytes):
-            end = block.rfind(b"\n") + 1
-            if end:
-                yield b"".join((rest, block[:end]))
-                rest = block[end:]
+    with open_binary(path, budget, start, end) as stream:
+        rest, position = b"", start
+        while block := stream.read(block_bytes - position % block_bytes):
+            position += len(block)
+            newline = block.rfind(b"\n") + 1
+            if newline:
+                yield b"".join((rest, block[:newline]))
+                rest = block[newline:]
             else:
                 rest += block
-            if len(rest) > _LONGEST_LINE_BYTES:
+            if len(rest) > LONGEST_LINE_BYTES:
                 raise DataError(f"{path} is not lines of text: name its format with --format.")
         if rest:
             yield rest + b"\n"
+
+
+def is_plain(path: Path) -> bool:
+    """Whether a file can be read from any place on, as an archive cannot."""
+    try:
+        with open_checked(path) as stream:
+            return stream.read(len(_GZIP_MAGIC)) != _GZIP_MAGIC
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror or error}): give a readable file.") from error
+
+
+class _Beginning(io.RawIOBase):
+    """What a stream gives up to a number of bytes."""
+
+    def __init__(self, stream: BinaryIO, size: int | None) -> None:
+        super().__init__()
+        self._stream, self._left = stream, size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer)[: self._left]
+        count = cast("io.RawIOBase", self._stream).readinto(view) or 0
+        if self._left is not None:
+            self._left -= count
+        return count

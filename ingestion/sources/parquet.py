@@ -48,7 +48,13 @@ def open_parquet(path: Path) -> Iterator[tuple[pa_parquet.ParquetFile, io.Buffer
 
 
 def read_batches(
-    path: Path, file: pa_parquet.ParquetFile, stream: io.BufferedReader, columns: Sequence[str], budget: Budget
+    path: Path,
+    file: pa_parquet.ParquetFile,
+    stream: io.BufferedReader,
+    columns: Sequence[str],
+    budget: Budget,
+    *,
+    row_groups: Sequence[int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Decode some columns in batches of rows, each counted before it takes memory.
 
@@ -58,16 +64,18 @@ def read_batches(
         stream: The same file.
         columns: Names of columns.
         budget: Counts bytes, decoded.
+        row_groups: Numbers of the groups of rows that are read; None for all.
 
     Raises:
         DataError: The columns hold more than may be read, or the file is damaged.
     """
     if budget.max_bytes is None:
-        yield from file.iter_batches(BATCH_ROWS, columns=list(columns))
+        yield from file.iter_batches(BATCH_ROWS, row_groups=row_groups, columns=list(columns))
         return
-    groups = [_chunks(path, file, stream, number, columns) for number in range(file.num_row_groups)]
-    budget.check_bytes(sum(chunk.bytes for chunks in groups for chunk in chunks), path)
-    for number, chunks in enumerate(groups):
+    numbers = range(file.num_row_groups) if row_groups is None else row_groups
+    groups = {number: _chunks(path, file, stream, number, columns) for number in numbers}
+    budget.check_bytes(sum(chunk.bytes for chunks in groups.values() for chunk in chunks), path)
+    for number, chunks in groups.items():
         rows = _rows_at_once(path, chunks, budget.max_bytes)
         texts = sorted({chunk.column for chunk in chunks if chunk.is_compact})
         with pa_parquet.ParquetFile(path_of(stream), buffer_size=1 << 20, read_dictionary=texts or None) as compact:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from engine.data.dataset import SPLITS
-from ingestion.batch import RawBatch
+from ingestion.batch import UNIT_BYTES, RawBatch, Unit
 from ingestion.schema import Schema, no_built_histories
 from ingestion.sources.criteo import CriteoSource
+from ingestion.sources.guard import Budget
 from ingestion.sources.tabular import CsvSource, ParquetSource
 from shunter.errors import DataError
 
@@ -55,10 +56,15 @@ class PartsSource:
         counts = {SPLITS[part]: len(source.paths) for part, source in self._all}
         return f"parts:{self.training.identity}:{counts}"
 
-    def chunks(self) -> Iterator[tuple[int, FileSource, Any]]:
-        """Read one part after the other."""
-        for part, source in self._all:
-            for chunk in source.chunks():
+    def units(self, unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
+        """Parts of the files, those of one part after the other."""
+        for owner, (_, source) in enumerate(self._all):
+            yield from (replace(unit, owner=owner) for unit in source.units(unit_bytes))
+
+    def chunks(self, unit: Unit | None = None, budget: Budget | None = None) -> Iterator[tuple[int, FileSource, Any]]:
+        """Read one part after the other, or a unit."""
+        for part, source in self._all if unit is None else [self._all[unit.owner]]:
+            for chunk in source.chunks(unit, budget):
                 yield part, source, chunk
 
     def parse(self, chunk: tuple[int, FileSource, Any]) -> RawBatch:

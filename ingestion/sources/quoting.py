@@ -22,7 +22,11 @@ _REASON = "a quote opened here is not closed in its row"
 
 
 class QuotedLines(io.RawIOBase):
-    """The bytes of a CSV file, with a blank line in the place of each one whose quote is not closed."""
+    """The bytes of a CSV file, with a blank line in the place of each one whose quote is not closed.
+
+    Attributes:
+        boundary: A place in the file, as far on as is known, where no record is open.
+    """
 
     def __init__(self, path: Path, stream: BinaryIO, delimiter: str, columns: int) -> None:
         """Read from `stream`.
@@ -38,6 +42,7 @@ class QuotedLines(io.RawIOBase):
         self._delimiter, self._columns = delimiter.encode(), columns
         field = rb'(?>"(?:[^"\n]++|"")*+"[^D\n]*+|[^"D\n][^D\n]*+|)'.replace(b"D", re.escape(self._delimiter))
         self._line = re.compile(rb"(?:%b%b)*+%b(?:\n|\Z)" % (field, re.escape(self._delimiter), field))
+        self.boundary = 0
         self._lines = 0  # before what is looked at
         self._long_records: list[int] = []
         self._extra_lines: list[int] = [0]
@@ -70,10 +75,16 @@ class QuotedLines(io.RawIOBase):
         self._rejected = self._rejected[len(taken) :]
         return taken
 
-    def _clean(self) -> Iterator[bytes]:
-        rest = b""
-        while block := self._stream.read(_BLOCK_BYTES):
+    def boundaries(self, block_bytes: int = _BLOCK_BYTES) -> Iterator[int]:
+        """Read the whole file in blocks, and give a place behind each where it can be cut between two records."""
+        for _ in self._clean(min(block_bytes, _BLOCK_BYTES)):
+            yield self.boundary
+
+    def _clean(self, block_bytes: int = _BLOCK_BYTES) -> Iterator[bytes]:
+        rest, position = b"", 0
+        while block := self._stream.read(block_bytes):
             text = rest + block
+            position += len(block)
             end = text.rfind(b"\n") + 1
             if end == 0 and len(text) > _LONGEST_RECORD_BYTES:  # other ends of lines, which the reader knows
                 yield text
@@ -82,6 +93,7 @@ class QuotedLines(io.RawIOBase):
             cleaned, left = self._close_quotes(text[:end], at_end=False)
             yield cleaned
             rest = left + text[end:]
+            self.boundary = position - len(rest)
         yield self._close_quotes(rest, at_end=True)[0]
 
     def _close_quotes(self, text: bytes, *, at_end: bool) -> tuple[bytes, bytes]:

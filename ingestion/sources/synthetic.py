@@ -12,12 +12,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ingestion.batch import Columns, RawBatch
+from ingestion.batch import UNIT_BYTES, Columns, RawBatch, Unit
 from ingestion.encoding.vocabulary import mix
 from ingestion.schema import Options, Schema
 from ingestion.sources.criteo import CATEGORICAL, NUMERIC, criteo_schema
+from ingestion.sources.guard import Budget
 
 CHUNK_ROWS = 32_768
+_TEXT_BYTES = 240  # of a row
 # Distinct values of the 26 columns of Criteo Kaggle, cut at a million.
 CARDINALITIES = (
     1460, 583, 1_000_000, 1_000_000, 305, 24, 12_517, 633, 3, 93_145, 5683, 1_000_000, 3194,
@@ -47,10 +49,22 @@ class SyntheticSource:
         """Size and seed."""
         return f"synthetic:{self.rows}:{self.seed}"
 
-    def chunks(self) -> Iterator[tuple[int, int]]:
-        """Number and size of each chunk."""
-        for index, start in enumerate(range(0, self.rows, CHUNK_ROWS)):
-            yield index, min(CHUNK_ROWS, self.rows - start)
+    def units(self, unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
+        """Parts of as many chunks as about so many bytes of text would hold."""
+        at_once = max(1, unit_bytes // (CHUNK_ROWS * _TEXT_BYTES))
+        for start in range(0, self._chunks, at_once):
+            yield Unit(None, start, min(start + at_once, self._chunks))
+
+    def chunks(self, unit: Unit | None = None, budget: Budget | None = None) -> Iterator[tuple[int, int]]:
+        """Number and size of each chunk, or of those of a unit."""
+        start, end = (0, self._chunks) if unit is None else (unit.start, unit.end)
+        assert end is not None
+        for index in range(start, end):
+            yield index, min(CHUNK_ROWS, self.rows - index * CHUNK_ROWS)
+
+    @property
+    def _chunks(self) -> int:
+        return -(-self.rows // CHUNK_ROWS)
 
     def parse(self, chunk: tuple[int, int]) -> RawBatch:
         """Draw the rows of a chunk."""

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import BinaryIO, cast
 
 import numpy as np
 import polars as pl
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
-from ingestion.batch import Bag, Columns, RawBatch, Rejection
+from ingestion.batch import UNIT_BYTES, Bag, Columns, RawBatch, Rejection, Unit
 from ingestion.encoding import columns as read
 from ingestion.encoding import times
 from ingestion.encoding.labels import read_labels, read_weights
@@ -24,6 +25,7 @@ from ingestion.sources.guard import Budget
 from ingestion.sources.parquet import open_parquet, read_batches
 from ingestion.sources.quoting import QuotedLines
 from ingestion.sources.recognise import csv_delimiter, first_lines, header_of
+from ingestion.sources.units import csv_units, parquet_units, whole_or
 from ingestion.time_format import AS_WRITTEN, TimeReading
 from shunter.errors import DataError
 
@@ -54,14 +56,25 @@ class CsvSource:
     identity: str = "csv"
     reading: TimeReading = AS_WRITTEN
 
-    def chunks(self) -> Iterator[TableChunk]:
-        """Read the files in blocks of rows; every column stays text."""
-        budget = Budget.of_settings()
+    def units(self, unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
+        """Parts of the files."""
         for path in self.paths:
-            delimiter = csv_delimiter(path, self.schema.columns, self.schema.delimiter)
-            header = header_of(first_lines(path)[0], delimiter)
-            check_columns(path, header, self.schema.columns, "of the schema")
-            yield from read_csv(path, self.schema.columns, delimiter, header, budget)
+            delimiter, header = self._header(path)
+            yield from csv_units(path, delimiter, len(header), unit_bytes)
+
+    def chunks(self, unit: Unit | None = None, budget: Budget | None = None) -> Iterator[TableChunk]:
+        """Read the files, or a part of one, in blocks of rows; every column stays text."""
+        budget = budget or Budget.of_settings()
+        for path, start, end in whole_or(unit, self.paths):
+            delimiter, header = self._header(path)
+            yield from read_csv(path, self.schema.columns, delimiter, header, budget, start=start, end=end)
+
+    def _header(self, path: Path) -> tuple[str, list[str]]:
+        """The delimiter and the names of a file that has all columns."""
+        delimiter = csv_delimiter(path, self.schema.columns, self.schema.delimiter)
+        header = header_of(first_lines(path)[0], delimiter)
+        check_columns(path, header, self.schema.columns, "of the schema")
+        return delimiter, header
 
     def parse(self, chunk: TableChunk) -> RawBatch:
         """Read the columns of a chunk."""
@@ -78,14 +91,19 @@ class ParquetSource:
     identity: str = "parquet"
     reading: TimeReading = AS_WRITTEN
 
-    def chunks(self) -> Iterator[TableChunk]:
-        """Read the files in batches of rows."""
-        budget = Budget.of_settings()
-        for path in self.paths:
+    def units(self, unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
+        """Parts of the files."""
+        return (unit for path in self.paths for unit in parquet_units(path, unit_bytes))
+
+    def chunks(self, unit: Unit | None = None, budget: Budget | None = None) -> Iterator[TableChunk]:
+        """Read the files, or a part of one, in batches of rows."""
+        budget = budget or Budget.of_settings()
+        for path, start, end in whole_or(unit, self.paths):
             row = 1
             with open_parquet(path) as (file, stream):
                 check_columns(path, file.schema_arrow.names, self.schema.columns, "of the schema")
-                for batch in read_batches(path, file, stream, self.schema.columns, budget):
+                groups = None if end is None else range(start, end)
+                for batch in read_batches(path, file, stream, self.schema.columns, budget, row_groups=groups):
                     yield TableChunk(path, _frame(batch), np.arange(row, row + batch.num_rows), [])
                     row += batch.num_rows
 
@@ -95,7 +113,14 @@ class ParquetSource:
 
 
 def read_csv(
-    path: Path, columns: Sequence[str], delimiter: str, header: list[str], budget: Budget
+    path: Path,
+    columns: Sequence[str],
+    delimiter: str,
+    header: list[str],
+    budget: Budget,
+    *,
+    start: int = 0,
+    end: int | None = None,
 ) -> Iterator[TableChunk]:
     """Read some columns of a CSV file in blocks of rows, as bytes.
 
@@ -105,13 +130,41 @@ def read_csv(
         delimiter: What separates its columns.
         header: The names in its first line.
         budget: Counts what is read.
+        start: Where the first record begins; the lines of the chunks are counted from there.
+        end: Where the last record ends; None for the end of the file.
 
     Raises:
         DataError: The file cannot be read as CSV.
     """
     block_bytes = min(_CSV_BLOCK_BYTES * max(1, len(header) // _USUAL_COLUMNS), _LARGEST_BLOCK_BYTES)
-    with open_binary(path, budget) as binary:
-        yield from _csv_chunks(path, QuotedLines(path, binary, delimiter, len(header)), columns, delimiter, block_bytes)
+    with open_binary(path, budget, start, end) as binary:
+        text = cast("BinaryIO", _Behind(_first_line_of(path), binary)) if start else binary
+        quoted = QuotedLines(path, text, delimiter, len(header))
+        for chunk in _csv_chunks(path, quoted, columns, delimiter, block_bytes):
+            yield _without_header_line(chunk) if start else chunk
+
+
+class _Behind:
+    """A stream with other bytes before it."""
+
+    def __init__(self, first: bytes, stream: BinaryIO) -> None:
+        self._first, self._stream = first, stream
+
+    def read(self, size: int) -> bytes:
+        """So many bytes, fewer at the end."""
+        first, self._first = self._first, b""
+        return first + self._stream.read(size - len(first)) if first else self._stream.read(size)
+
+
+def _first_line_of(path: Path) -> bytes:
+    with open_binary(path) as stream:
+        return stream.readline()
+
+
+def _without_header_line(chunk: TableChunk) -> TableChunk:
+    """The chunk with its lines counted without the header, which the part of the file does not hold."""
+    rejected = [replace(rejection, line=rejection.line - 1) for rejection in chunk.rejected]
+    return replace(chunk, lines=chunk.lines - 1, rejected=rejected)
 
 
 def without_blank_rows(chunk: TableChunk) -> TableChunk:

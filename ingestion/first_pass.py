@@ -1,0 +1,131 @@
+"""The first pass over a log: its rows are read, split, counted and spilled, by threads or by a crew."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingestion.batch import UNIT_BYTES, RawBatch, Rejection, Source, Unit
+from ingestion.encoding.history import Histories
+from ingestion.encoding.split import Splitter
+from ingestion.parallel import ordered_map
+from ingestion.sources.guard import Budget
+from ingestion.sources.units import LineCount
+from ingestion.spill import Spill, SpilledRows, SpillWriter, spill_path
+from ingestion.survey import ChunkSurvey, Survey, nothing_found, survey_batch
+from ingestion.workers import Crew, on_crew
+from ingestion.writer import Quarantine
+
+
+@dataclass(frozen=True)
+class UnitSurvey:
+    """What a worker found in one unit, with its rows spilled.
+
+    Attributes:
+        rejected: Rows that cannot be read, numbered from the beginning of the unit.
+        chunks: What each chunk adds; sums of floats depend on their order, so they are added by who asked.
+        spilled: The other rows.
+        bytes_read: As the budget counts them.
+    """
+
+    rejected: list[Rejection]
+    chunks: list[ChunkSurvey]
+    spilled: SpilledRows
+    bytes_read: int
+
+
+@dataclass(frozen=True)
+class Surveyor:
+    """What a worker must know to survey units of a log.
+
+    Attributes:
+        source: The log.
+        splitter: Says which row is of which split.
+        directory: Where the rows are spilled, for all workers the same folder.
+        unit_bytes: Size of a unit.
+    """
+
+    source: Source
+    splitter: Splitter
+    directory: Path
+    unit_bytes: int = UNIT_BYTES
+
+    def itself(self) -> "Surveyor":
+        """What a worker prepares."""
+        return self
+
+    def chunk(self, chunk: object) -> tuple[RawBatch, NDArray[np.int8], ChunkSurvey]:
+        """Read a chunk."""
+        batch = self.source.parse(chunk)
+        parts = self.splitter.assign(batch)
+        return batch, parts, survey_batch(batch, parts)
+
+
+def survey_unit(surveyor: Surveyor, unit: Unit) -> UnitSurvey:
+    """Survey one unit, in whatever process."""
+    budget, rejected, chunks = Budget.of_settings(), [], []
+    with SpillWriter(spill_path(surveyor.directory)) as spill:
+        for chunk in surveyor.source.chunks(unit, budget):
+            batch, parts, counted = surveyor.chunk(chunk)
+            budget.take_rows(len(batch.labels) + len(batch.rejected), surveyor.source.name)
+            spill.append(batch, parts)
+            rejected += batch.rejected
+            chunks.append(counted)
+    return UnitSurvey(rejected, chunks, spill.rows, budget.bytes_read)
+
+
+def survey(
+    surveyor: Surveyor, quarantine: Quarantine, spill: Spill, histories: Histories, crew: Crew | None = None
+) -> Survey:
+    """Make the first pass: good rows go to `spill` and `histories`, rejected ones to `quarantine`.
+
+    Args:
+        surveyor: The log, and how its rows are split.
+        quarantine: Gets the rows that cannot be read.
+        spill: Gets the others.
+        histories: Gets them too.
+        crew: Surveys the units, unless histories are built, which need all rows in this process; None for threads.
+    """
+    if crew is None:
+        return _survey_here(surveyor, quarantine, spill, histories)
+    assert histories.are_empty, "the rows do not come here"
+    return _survey_by(crew, surveyor, quarantine, spill)
+
+
+def _survey_here(surveyor: Surveyor, quarantine: Quarantine, spill: Spill, histories: Histories) -> Survey:
+    """Survey chunk by chunk in threads."""
+    found = nothing_found(surveyor.source.schema)
+    source, budget, lines = surveyor.source, Budget.of_settings(), LineCount()
+
+    def work(read: tuple[Unit, object]) -> tuple[Unit, RawBatch, NDArray[np.int8], ChunkSurvey]:
+        unit, chunk = read
+        return unit, *surveyor.chunk(chunk)
+
+    chunks = ((unit, chunk) for unit in source.units(surveyor.unit_bytes) for chunk in source.chunks(unit, budget))
+    with SpillWriter(spill_path(surveyor.directory)) as writer:
+        for unit, batch, parts, counted in ordered_map(work, chunks):
+            budget.take_rows(len(batch.labels) + len(batch.rejected), source.name)
+            quarantine.add(lines.numbered(batch.rejected, unit))
+            writer.append(batch, parts)
+            histories.append(batch, parts)
+            found.add(counted)
+    spill.units.append(writer.rows)
+    return found
+
+
+def _survey_by(crew: Crew, surveyor: Surveyor, quarantine: Quarantine, spill: Spill) -> Survey:
+    """Survey unit by unit by the workers of a crew."""
+    found = nothing_found(surveyor.source.schema)
+    source, budget, lines = surveyor.source, Budget.of_settings(), LineCount()
+    ask = on_crew(crew, surveyor.itself, survey_unit)
+    units = source.units(surveyor.unit_bytes)
+    for unit, part in ordered_map(lambda unit: (unit, ask(unit)), units, crew.count):
+        budget.take_bytes(part.bytes_read, source.name)
+        budget.take_rows(sum(int(counted.rows.sum()) for counted in part.chunks) + len(part.rejected), source.name)
+        quarantine.add(lines.numbered(part.rejected, unit))
+        spill.units.append(part.spilled)
+        for counted in part.chunks:
+            found.add(counted)
+        found.units.append(part.chunks)
+    return found

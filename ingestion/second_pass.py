@@ -1,0 +1,95 @@
+"""The second pass: from the spilled rows to the arrays of the splits."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+from operator import add
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.data.dataset import SPLITS
+from ingestion.encoding.encoder import Encoder
+from ingestion.parallel import ordered_map
+from ingestion.spill import Spill, SpilledBatch, SpilledRows
+from ingestion.survey import Survey
+from ingestion.workers import Crew, on_crew
+from ingestion.writer import DatasetWriter, Place, WrittenRows
+from models.spec import Features
+
+ENCODER_FOLDER = "encoder"
+
+
+@dataclass(frozen=True)
+class Target:
+    """The arrays that are written.
+
+    Attributes:
+        directory: Folder of the data set, which holds its encoder.
+        features: What a row holds.
+        is_weighted: Whether rows have weights.
+    """
+
+    directory: Path
+    features: Features
+    is_weighted: bool
+
+    def writer(self, places: list[Place] | None = None) -> DatasetWriter:
+        """Opens the arrays."""
+        return DatasetWriter(self.directory, self.features, is_weighted=self.is_weighted, places=places)
+
+
+def encode_here(batches: Iterable[SpilledBatch], encoder: Encoder, target: Target) -> None:
+    """Encode one batch after the other, in threads."""
+    with target.writer() as writer:
+        for parts in ordered_map(partial(_encode, encoder), batches):
+            writer.append(parts)
+
+
+def encode_by(crew: Crew, spill: Spill, found: Survey, target: Target) -> None:
+    """Let a crew encode unit by unit, each into its place of the arrays."""
+    *starts, size = _places(found, target.features)
+    with target.writer() as writer:
+        writer.reserve(size)
+    work = on_crew(crew, partial(_prepared, target), _encode_unit)
+    for _ in ordered_map(work, zip(spill.units, starts, strict=True), crew.count):
+        pass
+
+
+def _places(found: Survey, features: Features) -> list[list[Place]]:
+    """Where each unit begins in each split, and at the end where they all end."""
+    columns = [column.column for column in found.schema.bags]
+    order = [columns.index(feature.name) for feature in features.categorical if feature.multi_valued]
+    rows = [sum((chunk.rows for chunk in unit), np.zeros(len(SPLITS), np.int64)) for unit in found.units]
+    no_values = np.zeros((len(SPLITS), len(columns)), np.int64)
+    values = [sum((chunk.bag_values for chunk in unit), no_values)[:, order] for unit in found.units]
+    rows_before = accumulate(rows, add, initial=np.zeros(len(SPLITS), np.int64))
+    values_before = accumulate(values, add, initial=no_values[:, order])
+    return [
+        [Place(int(count), tuple(map(int, bags))) for count, bags in zip(split_rows, split_values, strict=True)]
+        for split_rows, split_values in zip(rows_before, values_before, strict=True)
+    ]
+
+
+def _prepared(target: Target) -> tuple[Target, Encoder]:
+    return target, Encoder.load(target.directory / ENCODER_FOLDER)
+
+
+def _encode_unit(prepared: tuple[Target, Encoder], unit: tuple[SpilledRows, list[Place]]) -> None:
+    (target, encoder), (spilled, places) = prepared, unit
+    with target.writer(places) as writer:
+        for batch in spilled.read():
+            writer.append(_encode(encoder, batch))
+
+
+def _encode(encoder: Encoder, batch: SpilledBatch) -> list[WrittenRows]:
+    """The rows of each split."""
+    encoded = encoder.encode_columns(batch.columns)
+    chosen: list[NDArray[np.bool_]] = [batch.parts == part for part in range(len(SPLITS))]
+    weights = batch.weights
+    return [
+        WrittenRows(batch.labels[rows], encoded.select(rows), None if weights is None else weights[rows])
+        for rows in chosen
+    ]

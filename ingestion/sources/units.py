@@ -1,0 +1,131 @@
+"""The parts into which a log is taken apart, each of which can be read by itself, on whatever processor or machine."""
+
+import mmap
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO
+
+from ingestion.batch import Rejection, Unit
+from ingestion.sources.files import BLOCK_BYTES, LONGEST_LINE_BYTES, is_plain, open_binary
+from ingestion.sources.guard import open_checked
+from ingestion.sources.parquet import open_parquet
+from ingestion.sources.quoting import QuotedLines
+
+_LOOK_BACK_BYTES = 1 << 16
+
+
+def text_units(path: Path, unit_bytes: int) -> Iterator[Unit]:
+    """Cut a text at the last ends of lines before the multiples of `unit_bytes`; an archive stays whole."""
+    size = path.stat().st_size
+    if size <= unit_bytes or not is_plain(path):
+        yield Unit(path)
+        return
+    start = 0
+    with open_checked(path) as stream:
+        for wanted in range(unit_bytes, size, unit_bytes):
+            end = _behind_last_newline(stream, start, wanted)
+            if end > start:
+                yield _text_unit(path, start, end)
+                start = end
+    yield _text_unit(path, start, None)
+
+
+def csv_units(path: Path, delimiter: str, columns: int, unit_bytes: int) -> Iterator[Unit]:
+    """Cut a CSV file between records.
+
+    A quoted value may hold ends of lines, so a file with quotes is read up to the cut to know whether one is open. That
+    is several times faster than reading its values, which begins with the first unit.
+
+    Args:
+        path: The file.
+        delimiter: What separates its columns.
+        columns: How many its header has.
+        unit_bytes: Bytes of a unit, about.
+    """
+    size = path.stat().st_size
+    if size <= unit_bytes or not is_plain(path) or not _has_quotes(path):
+        yield from text_units(path, unit_bytes)
+        return
+    start = 0
+    with open_binary(path) as stream:
+        for boundary in QuotedLines(path, stream, delimiter, columns).boundaries(unit_bytes):
+            if start + unit_bytes <= boundary < size:
+                yield _text_unit(path, start, boundary)
+                start = boundary
+    yield _text_unit(path, start, None)
+
+
+def parquet_units(path: Path, unit_bytes: int) -> Iterator[Unit]:
+    """Cut a Parquet file between groups of rows."""
+    with open_parquet(path) as (file, _):
+        groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+        sizes = [(group.total_byte_size, group.num_rows) for group in groups]
+    start = rows = rows_before = taken = 0
+    for number, (group_bytes, group_rows) in enumerate(sizes):
+        if taken and taken + group_bytes > unit_bytes:
+            yield Unit(path, start, number, rows_before)
+            start, rows_before, taken = number, rows, 0
+        taken += group_bytes
+        rows += group_rows
+    yield Unit(path, start, len(sizes), rows_before)
+
+
+def whole_or(unit: Unit | None, paths: tuple[Path, ...]) -> Iterator[tuple[Path, int, int | None]]:
+    """What is to be read of which file: a unit, or all files as they are."""
+    if unit is None:
+        yield from ((path, 0, None) for path in paths)
+    else:
+        assert unit.path is not None
+        yield unit.path, unit.start, unit.end
+
+
+class LineCount:
+    """Counts the lines before the units of a log, which are asked for in their order."""
+
+    def __init__(self) -> None:
+        self._path: Path | None = None
+        self._position = self._lines = 0
+
+    def numbered(self, rejected: list[Rejection], unit: Unit) -> list[Rejection]:
+        """Rows that were rejected in a unit, with their numbers in the file."""
+        before = self.before(unit) if rejected else 0
+        return [replace(rejection, line=rejection.line + before) for rejection in rejected]
+
+    def before(self, unit: Unit) -> int:
+        """Lines, or rows of Parquet, in the file before a unit."""
+        if unit.lines_before is not None or unit.path is None:
+            return unit.lines_before or 0
+        if unit.path != self._path or unit.start < self._position:
+            self._path, self._position, self._lines = unit.path, 0, 0
+        with open_checked(unit.path) as stream:
+            stream.seek(self._position)
+            while self._position < unit.start:
+                block = stream.read(min(BLOCK_BYTES, unit.start - self._position))
+                if not block:
+                    break
+                self._lines += block.count(b"\n")
+                self._position += len(block)
+        return self._lines
+
+
+def _text_unit(path: Path, start: int, end: int | None) -> Unit:
+    return Unit(path, start, end, lines_before=None if start else 0)
+
+
+def _behind_last_newline(stream: BinaryIO, start: int, before: int) -> int:
+    """Where the line begins that is open at a place; `start` where that is too far back."""
+    at = before
+    while at > max(start, before - LONGEST_LINE_BYTES):
+        begin = max(start, at - _LOOK_BACK_BYTES)
+        stream.seek(begin)
+        found = stream.read(at - begin).rfind(b"\n")
+        if found >= 0:
+            return begin + found + 1
+        at = begin
+    return start
+
+
+def _has_quotes(path: Path) -> bool:
+    with open_checked(path) as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        return text.find(b'"') >= 0
