@@ -20,6 +20,7 @@ from engine.ranking.config import RankingHyperparameters
 from engine.ranking.interactions import read_graph
 from engine.ranking.result import TrainedRanker
 from engine.ranking.solver import check_solvable
+from hardware.types import Placement
 from models.graph import SOLVED, GraphSpec
 from planner.predict.observe import expect
 from reporting.card.ranking_baselines import RankedBaseline
@@ -188,13 +189,19 @@ def _try(
 
 
 def _job(run: RunContext, spec: GraphSpec, rates: RankingHyperparameters, schedule: Schedule) -> TrainingJob:
-    return TrainingJob(run.dataset, spec, rates, execution_of(run.decision.placement), schedule)
+    return TrainingJob(run.dataset, spec, rates, execution_of(_placement(run, rates)), schedule)
+
+
+def _placement(run: RunContext, rates: RankingHyperparameters) -> Placement:
+    """Where it is trained, in batches as large as these settings ask for."""
+    placement = run.decision.placement
+    return placement.model_copy(update={"batch_size": placement.batch_size * rates.batch_scale})
 
 
 def _train(
     run: RunContext, job: TrainingJob, purpose: Purpose, *, watch: Callable[[Any], None] | None = None
 ) -> TrainedRanker:
-    placement = run.decision.placement
+    placement = _placement(run, job.hyperparameters)
     profile = next(profile for profile in run.profiles if profile.accelerator.name == placement.accelerator)
     has_steps = job.spec.family not in SOLVED
     return train_member(

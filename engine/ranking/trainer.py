@@ -260,10 +260,12 @@ def _check(job: GraphJob) -> None:
         )
     if execution.precision != "fp32":
         raise RequestError(f"Graph models are trained in fp32, not in {execution.precision}: choose fp32.")
-    if hyperparameters.negatives < 1 or not math.isfinite(hyperparameters.learning_rate):
+    fewest = min(hyperparameters.negatives, hyperparameters.batch_scale)
+    if fewest < 1 or not math.isfinite(hyperparameters.learning_rate):
         raise RequestError(
-            f"A graph model needs at least one negative and a finite learning rate, not {hyperparameters.negatives} "
-            f"and {hyperparameters.learning_rate}: change them."
+            f"A graph model needs at least one negative, a batch_scale of at least one and a finite learning rate, not "
+            f"{hyperparameters.negatives}, {hyperparameters.batch_scale} and {hyperparameters.learning_rate}: change "
+            f"them."
         )
 
 

@@ -38,6 +38,7 @@ FILE = "engine.json"
 ROWS = 1_200
 EXECUTION = Execution(threads=1, batch_size=64)
 SCHEDULE = Schedule(max_epochs=2, patience=4, seed=3)
+RANKING_RATES = RankingHyperparameters(learning_rate=0.01, weight_decay=1e-3, negatives=4)
 RATES = Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate=0.1, weight_decay=1e-4)
 SIZES: dict[str, Any] = {"embedding_dim": 8, "bottom_widths": (8,), "top_widths": (16, 8), "dropout": 0.2}
 SPEC = model_spec("dlrm", **SIZES)
@@ -194,7 +195,7 @@ def ranking_outcome(result: RankingResult) -> dict[str, Any]:
 def of_graph(spec: GraphSpec, folder: Path) -> dict[str, Any]:
     """A training of a graph model."""
     data = ranking_data(folder / "graph")
-    return ranking_outcome(train_ranking(TrainingJob(data, spec, RankingHyperparameters(), EXECUTION, SCHEDULE)))
+    return ranking_outcome(train_ranking(TrainingJob(data, spec, RANKING_RATES, EXECUTION, SCHEDULE)))
 
 
 CASES: dict[str, Callable[[Path], dict[str, Any]]] = {

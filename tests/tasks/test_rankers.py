@@ -1,5 +1,6 @@
 """Baselines and settings of a graph model: tried, the best chosen by validation alone, learned again, gone on with."""
 
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -126,6 +127,18 @@ def test_a_trained_model_goes_on_for_as_many_epochs_as_were_best(
     again = learn_again(run, best, Purpose("member", "ranker", run.should_stop))
     assert (len(again.history), again.validation) == (best.best_epoch, best.validation)
     assert again.directory.name == "ranker-whole"
+
+
+def test_batches_are_as_many_times_larger_as_a_setting_asks_for(
+    dataset: Dataset, trained: list[str], tmp_path: Path
+) -> None:
+    def steps(scale: int) -> int:
+        options = ["embedding_dim=8", f"batch_scale={scale}"]
+        run = run_of(dataset, tmp_path / str(scale), model="lightgcn", trials=1, set=options)
+        return try_settings(run).best.history[0].step
+
+    edges = len(read_interactions(dataset, "train"))
+    assert [steps(1), steps(4)] == [math.ceil(edges / 64), math.ceil(edges / 256)]
 
 
 def test_baselines_are_compared_user_by_user_on_the_same_test_part(
