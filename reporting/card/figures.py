@@ -29,6 +29,8 @@ class TaskQuality(Frozen):
         calibration_error: Expected calibration error over these bins.
         rows: Scored.
         positives: Among them.
+        gauc: AUC by user, weighed by the rows of each (`engine.metrics.grouped_area_under_roc`); None where the schema
+            names no user, or no user has both classes.
     """
 
     task: str
@@ -37,6 +39,7 @@ class TaskQuality(Frozen):
     calibration_error: float
     rows: int
     positives: int
+    gauc: float | None = None
 
 
 class FieldFacts(Frozen):

@@ -1,7 +1,7 @@
 """The quality of the result on the test part: each label with intervals and its calibration."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +10,7 @@ from engine.checkpoint.storage import load_model
 from engine.config import Execution
 from engine.data.dataset import Dataset
 from engine.loop.evaluation import evaluate
+from engine.metrics import grouped_area_under_roc
 from engine.results import Evaluation
 from reporting.card.bootstrap import RESAMPLES, STATISTICS, bootstrap
 from reporting.card.calibration import expected_calibration_error, reliability
@@ -54,9 +55,21 @@ def judge_quality(
                 calibration_error=expected_calibration_error(bins),
                 rows=len(labels),
                 positives=int((labels > 0).sum()),
+                gauc=None
+                if own is None or dataset.user is None
+                else _defined(grouped_area_under_roc(labels, logits, own, weights)),
             )
         )
     return tuple(judged)
+
+
+def gauc_metrics(quality: Iterable[TaskQuality]) -> dict[str, float]:
+    """The AUC by user of each label, by its name in MLflow; empty where there is none."""
+    return {
+        f"quality.test.gauc{'.' if number else ''}{one.task if number else ''}": one.gauc
+        for number, one in enumerate(quality)
+        if one.gauc is not None
+    }
 
 
 def quality_of_files(directory: Path, dataset: Dataset, execution: Execution, *, seed: int) -> tuple[TaskQuality, ...]:

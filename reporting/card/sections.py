@@ -70,6 +70,8 @@ def _quality(card: ModelCard) -> list[Part]:
     ]
     for quality in card.quality:
         rows = [(WORDS[figure.name], _interval(figure)) for figure in quality.figures]
+        if quality.gauc is not None:
+            rows.append(("GAUC: AUC by user, weighed by the rows of each", f"{quality.gauc:.4f}"))
         rows.append(("expected calibration error of the bins below", f"{quality.calibration_error:.4f}"))
         label = f"label {quality.task}" if quality.task else "figure"
         parts += [

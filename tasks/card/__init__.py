@@ -13,6 +13,7 @@ from hardware.types import Placement
 from reporting.card.baselines import TrainedBaseline, baseline_metrics, compare_baselines
 from reporting.card.facts import gather
 from reporting.card.figures import ModelCard
+from reporting.card.quality import gauc_metrics
 from tasks.card.publish import CARD_MARKDOWN, CARD_PAGE, describe_version, publish_card
 from tasks.card.ranking import CARD, write_ranking_card
 from tracking.runs import open_run
@@ -46,5 +47,6 @@ def write_card(
     run.log_metrics(baseline_metrics(compared, result.test))
     run.set_tags({f"baseline.{one.name}.verdict": one.verdict for one in compared})
     card = gather(parent_run_id, dataset, members, result, execution, baselines=compared, seed=seed)
+    run.log_metrics(gauc_metrics(card.quality))
     publish_card(card)
     return card

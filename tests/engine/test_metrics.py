@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import log_loss, roc_auc_score
 
-from engine.metrics import area_under_roc, compute_metrics
+from engine.metrics import area_under_roc, compute_metrics, grouped_area_under_roc
 from shunter.errors import DataError
 
 
@@ -126,3 +126,38 @@ def test_a_score_that_is_no_number_has_no_ranking() -> None:
 def test_no_row_is_an_error() -> None:
     with pytest.raises(DataError, match="no row"):
         compute_metrics(np.empty(0), np.empty(0))
+
+
+@settings(deadline=None)
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.integers(0, 1), st.integers(-2, 2), st.sampled_from([3, 8, 1_000]), st.sampled_from([0.0, 1.0, 2.5])
+        ),
+        min_size=1,
+        max_size=40,
+    ),
+    are_weighted=st.booleans(),
+)
+def test_the_auc_by_user_is_the_mean_of_scikit_learns_weighed_by_rows(
+    rows: list[tuple[int, int, int, float]], are_weighted: bool
+) -> None:
+    labels, scores, users, weights = (np.array(column, dtype=np.float64) for column in zip(*rows, strict=True))
+    weights = weights if are_weighted else np.ones(len(labels))
+    total, impressions = 0.0, 0.0
+    for user in set(users):
+        own = (users == user) & (weights > 0)
+        if len(set(labels[own])) == 2:
+            total += weights[own].sum() * roc_auc_score(labels[own], scores[own], sample_weight=weights[own])
+            impressions += weights[own].sum()
+    found = grouped_area_under_roc(labels, scores, users.astype(np.int64), weights if are_weighted else None)
+    assert found == pytest.approx(total / impressions if impressions else math.nan, abs=1e-12, nan_ok=True)
+
+
+def test_the_auc_by_user_does_not_count_that_users_differ() -> None:
+    labels, users = np.array([0, 1, 1, 1, 0, 0, 0, 1]), np.repeat([1, 2], 4)
+    by_user_alone = np.where(users == 1, 1.0, -1.0)
+    assert area_under_roc(labels, by_user_alone) == 0.75
+    assert grouped_area_under_roc(labels, by_user_alone, users) == 0.5
+    assert math.isnan(grouped_area_under_roc(labels, np.full(8, math.nan), users))
+    assert math.isnan(grouped_area_under_roc(labels, by_user_alone, np.arange(8)))

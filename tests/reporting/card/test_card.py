@@ -14,7 +14,7 @@ from engine.data.dataset import Dataset
 from engine.ensemble.result import EnsembleResult
 from engine.execution import execution_of
 from engine.job import TrainingJob
-from engine.metrics import compute_metrics
+from engine.metrics import compute_metrics, grouped_area_under_roc
 from engine.results import Evaluation
 from engine.trained_model import TrainedModel
 from hardware.types import Placement
@@ -23,7 +23,7 @@ from models.spec import CategoricalFeature
 from reporting.card.facts import format_time, gather
 from reporting.card.figures import ModelCard
 from reporting.card.limits import limits
-from reporting.card.quality import judge_quality, user_field, user_groups
+from reporting.card.quality import gauc_metrics, judge_quality, user_field, user_groups
 from shunter.requests import TrainRequest
 from tasks.card import CARD_MARKDOWN, CARD_PAGE, describe_version, publish_card
 from tasks.ensemble import combine_members
@@ -146,6 +146,16 @@ def test_labels_are_judged_each_by_the_rows_where_they_are_known(tmp_path: Path)
     known = weights[:, 1] > 0
     assert (click.task, click.rows, buy.task, buy.rows) == ("click", 200, "buy", int(known.sum()))
     assert click.figures[0].value == pytest.approx(metrics.auc)
+    assert click.gauc is None
+    assert buy.gauc is None
+    users = random.integers(0, 20, 200)
+    unnamed = judge_quality(evaluation, several, users, seed=0, resamples=10)
+    assert gauc_metrics(unnamed) == {}  # the schema names no user
+    judged = judge_quality(evaluation, replace(several, user="single0"), users, seed=0, resamples=10)
+    assert gauc_metrics(judged) == {
+        "quality.test.gauc": grouped_area_under_roc(labels[:, 0], logits[:, 0], users),
+        "quality.test.gauc.buy": grouped_area_under_roc(labels[known, 1], logits[known, 1], users[known]),
+    }
     assert buy.figures[0].value == pytest.approx(compute_metrics(labels[known, 1], logits[known, 1]).auc)
 
 
