@@ -22,7 +22,7 @@ from models.families.dlrm import DlrmSpec
 from models.interactions import DlrmInteraction
 from models.spec import Features, ModelSpec, nearest, rows_kept
 from search.protocol import Factors, Parameters
-from search.space.settings import nearest_choice
+from search.space.parameter import nearest_choice
 from shunter.errors import RequestError
 from shunter.frozen import Frozen
 

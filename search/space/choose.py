@@ -6,7 +6,8 @@ from engine.data.dataset import Dataset
 from engine.fixed import read_fixed
 from hardware.types import Placement
 from search.protocol import Space
-from search.space.settings import SearchSpace, usual_rates, weights_of_tasks
+from search.space.learning import usual_rates, weights_of_tasks
+from search.space.settings import SearchSpace
 from search.space.towers import tower_partitions
 from shunter.errors import RequestError
 from shunter.requests import SearchSpaceName, TrainRequest

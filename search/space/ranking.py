@@ -9,7 +9,7 @@ from engine.ranking.config import RankingHyperparameters
 from models.graph import MODELS, GraphSpec, graph_spec
 from models.graph.spec import Range, Searched
 from search.protocol import Parameters
-from search.space.settings import Parameter
+from search.space.parameter import Parameter
 
 if TYPE_CHECKING:
     from optuna import Trial

@@ -1,8 +1,8 @@
 """What is searched: ranges of the architecture and of the learning rates, as wide as the data can feed."""
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Hashable, Mapping
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import Field
@@ -12,23 +12,18 @@ from engine.data.dataset import Dataset
 from engine.fixed import Fixed, why_not_built
 from models.names import AUTO, AUTO_FAMILIES
 from models.registry import FAMILIES, model_spec
-from models.spec import Features, ModelSpec, nearest
+from models.spec import Features, ModelSpec
 from search.protocol import Factors, Parameters
-from shunter.errors import RequestError
+from search.space.learning import HELD_BACK, HELD_BACK_ROWS, default_hyperparameters, learning_options, rate_scale
+from search.space.parameter import Choice, Choices, Parameter, into, moved, nearest_choice
 from shunter.frozen import Frozen
-from shunter.requests import parse_task_weights
 
 if TYPE_CHECKING:
     from optuna import Trial
 
-Choice = int | float | str | None
-Choices = dict[str, tuple[Choice, ...]]
 TowerFields = tuple[tuple[str, ...], ...]
 # What is searched beside where there are several tasks.
 TASK_OPTIONS: Choices = {"task_tower_width": (None, 32)}
-
-
-USUAL_BATCH_SIZE = 512  # for which the usual learning rates are meant
 
 # The parameters that together make a field.
 PARAMETERS_OF = {
@@ -37,68 +32,6 @@ PARAMETERS_OF = {
 }
 SHAPES = ("halving", "flat")
 GATES = ("first_gate", "second_gate")  # of FinalMLP: fields by which a stream weighs its input
-# What is tried of what all families learn with, beside the learning rates.
-LEARNING_OPTIONS: Choices = {
-    "embedding_l2": (0.0, 5e-5, 2e-4, 1e-3),
-    "embedding_initial_bound": (None, 0.1, 0.03, 0.01),
-    "weight_decay": (0.0, 1e-6, 1e-5, 1e-4),
-    "learning_rate_schedule": ("constant", "plateau"),
-}
-# Another point to begin with, beside the default of a family: wide flat layers, held back by batch normalisation and
-# decay, with rates that fall. What the published results of deep click models have in common (BARS, Zhu et al., 2022).
-# Training rows from which it is tried before the default. By hand with dlrm and one seed, NE of the default and of this
-# point: Frappe .598 and .644 from 10,000 rows, .502 and .506 from 30,000, .440 and .362 from 80,000; Criteo .870 and
-# .894 from 16,000; MovieLens-1M .812 and .817 from 100,000.
-HELD_BACK_ROWS = 50_000
-HELD_BACK: dict[str, Any] = {
-    "embedding_dim": 16,
-    "top_width": 400,
-    "top_layers": 3,
-    "top_shape": "flat",
-    "dropout": 0.2,
-    "batch_norm": True,
-    "dense_learning_rate": 2e-3,
-    "embedding_learning_rate": 0.1,
-    "embedding_l2": 2e-4,
-    "embedding_initial_bound": 0.03,
-    "learning_rate_schedule": "plateau",
-}
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """What one thing that is searched may be.
-
-    Attributes:
-        values: All values; of a range a few along it.
-        draw: Draws a value by an Optuna trial, under a name.
-        is_range: Whether all between the lowest and the highest value can be drawn.
-    """
-
-    values: tuple[Any, ...]
-    draw: "Callable[[Trial, str], Any]"
-    is_range: bool = False
-
-    @classmethod
-    def choice(cls, values: Sequence[Choice]) -> Self:
-        """One of some values."""
-        return cls(tuple(values), lambda trial, name: trial.suggest_categorical(name, list(values)))
-
-    @classmethod
-    def count(cls, most: int) -> Self:
-        """A number from 1 on."""
-        return cls(tuple(range(1, most + 1)), lambda trial, name: trial.suggest_int(name, 1, most))
-
-    @classmethod
-    def share(cls, most: float) -> Self:
-        """A share from 0 on."""
-        values = tuple(part * most for part in (0.0, 0.2, 0.4, 0.6, 1.0))
-        return cls(values, lambda trial, name: trial.suggest_float(name, 0.0, most), is_range=True)
-
-    @classmethod
-    def rate(cls, bounds: tuple[float, float]) -> Self:
-        """A number in a range, in log scale."""
-        return cls(_along(*bounds), lambda trial, name: trial.suggest_float(name, *bounds, log=True), is_range=True)
 
 
 def _none(values: tuple[Any, ...] | dict[str, Any] | bool) -> bool:
@@ -107,28 +40,6 @@ def _none(values: tuple[Any, ...] | dict[str, Any] | bool) -> bool:
 
 def _is_one(value: float) -> bool:
     return value == 1.0
-
-
-def rate_scale(batch_size: int) -> float:
-    """By how much learning rates grow with the batch: with the root of its size (Malladi et al., NeurIPS 2022).
-
-    That is the rule for Adam; row-wise Adagrad follows it here. Below the size for which the usual rates are meant they
-    stay: tried by hand on Frappe with batches of 128, smaller ones only learned more slowly.
-
-    Args:
-        batch_size: Samples a step.
-    """
-    return math.sqrt(max(1.0, batch_size / USUAL_BATCH_SIZE))
-
-
-def usual_rates(batch_size: int) -> Hyperparameters:
-    """What is learned with where no rate is searched, at this batch size."""
-    usual, scale = Hyperparameters(), rate_scale(batch_size)
-    return replace(
-        usual,
-        dense_learning_rate=scale * usual.dense_learning_rate,
-        embedding_learning_rate=scale * usual.embedding_learning_rate,
-    )
 
 
 class SearchSpace(Frozen):
@@ -235,7 +146,7 @@ class SearchSpace(Frozen):
             else (),
             top_shapes=SHAPES if has_hidden_layers else (),
             batch_norms=(False, True) if has_hidden_layers else (),
-            learning_options=_learning_options(families),
+            learning_options=learning_options(families),
             bottom_widths=(32, 64, 128) if dataset.features.dense and has_hidden_layers else (),
             fixed_architecture=fixed.architecture,
             fixed_learning=fixed.learning,
@@ -312,7 +223,7 @@ class SearchSpace(Frozen):
     def held_back(self, family: str) -> Parameters:
         """`HELD_BACK` moved into the ranges; what it leaves open is as in the family's default."""
         point, ranges = self.default(family), self.parameters(family)
-        return {**point, **{name: _moved(HELD_BACK[name], ranges[name]) for name in HELD_BACK if name in point}}
+        return {**point, **{name: moved(HELD_BACK[name], ranges[name]) for name in HELD_BACK if name in point}}
 
     def default(self, family: str | None = None) -> Parameters:
         """The defaults of `ModelSpec` and `Hyperparameters`, moved into the ranges; of the first family or another."""
@@ -329,10 +240,10 @@ class SearchSpace(Frozen):
                 if self.top_widths
                 else {}
             ),
-            "dense_learning_rate": _into(
+            "dense_learning_rate": into(
                 self.rate_scale * hyperparameters.dense_learning_rate, self.dense_learning_rates
             ),
-            "embedding_learning_rate": _into(
+            "embedding_learning_rate": into(
                 self.rate_scale * hyperparameters.embedding_learning_rate, self.embedding_learning_rates
             ),
         }
@@ -381,11 +292,6 @@ class SearchSpace(Frozen):
         return {option: choices for option, choices in self.options.items() if option in own}
 
 
-def default_hyperparameters(family: str) -> Hyperparameters:
-    """What a family is learned with where nothing is searched."""
-    return Hyperparameters(**FAMILIES[family].learned_with)
-
-
 def family_options(family: str, fixed: Mapping[str, Any] | None = None, features: Features | None = None) -> Choices:
     """What is searched of a family's own options; several names in one value are joined by a plus.
 
@@ -401,23 +307,6 @@ def family_options(family: str, fixed: Mapping[str, Any] | None = None, features
             for name, values in ranges.items()
         }
     return {option: tuple(map(_as_choice, values)) for option, values in ranges.items() if values}
-
-
-def weights_of_tasks(text: str | None, tasks: Sequence[str]) -> tuple[float, ...]:
-    """The weights of a request in the order of the tasks, 1 where it names none; empty where it names none at all.
-
-    Raises:
-        RequestError: It names a task that the data does not have.
-    """
-    given = parse_task_weights(text) if text else {}
-    for name in given:
-        if name not in tasks:
-            raise RequestError(
-                f"--task-weights names the label {name!r}: "
-                + (nearest(name, tasks) if tasks else "this data has one label only, so leave the option out")
-                + "."
-            )
-    return tuple(given.get(task, 1.0) for task in tasks) if given else ()
 
 
 def _as_choice(value: Any) -> Choice:
@@ -449,36 +338,3 @@ def _widths(parameters: Parameters, mlp: str) -> tuple[int, ...]:
     width, layers = parameters.get(f"{mlp}_width", 0), parameters.get(f"{mlp}_layers", 0)
     is_flat = parameters.get(f"{mlp}_shape") == "flat"
     return tuple(width if is_flat else max(1, width >> depth) for depth in range(layers))
-
-
-def _learning_options(families: Sequence[str]) -> Choices:
-    """`LEARNING_OPTIONS`, with what is usual in the families among the choices."""
-    usual = [default_hyperparameters(family) for family in families]
-    return {
-        name: tuple(dict.fromkeys([*choices, *(getattr(rates, name) for rates in usual)]))
-        for name, choices in LEARNING_OPTIONS.items()
-    }
-
-
-def _moved(value: Any, parameter: "Parameter") -> Any:
-    """A value, or of numbers the nearest one that a parameter may be."""
-    numbers = [one for one in parameter.values if isinstance(one, int | float) and not isinstance(one, bool)]
-    if value in parameter.values or not numbers or isinstance(value, str | bool):
-        return value if value in parameter.values else parameter.values[0]
-    if parameter.is_range:
-        return _into(value, (min(numbers), max(numbers)))
-    return min(numbers, key=lambda one: abs(one - value))
-
-
-def nearest_choice(value: int, choices: tuple[int, ...]) -> int:
-    """The one of the choices that lies nearest to a value."""
-    return min(choices, key=lambda choice: abs(choice - value))
-
-
-def _along(low: float, high: float, points: int = 6) -> tuple[float, ...]:
-    """Points from one end of a range to the other, evenly in log scale."""
-    return tuple(min(high, low * (high / low) ** (step / (points - 1))) for step in range(points))
-
-
-def _into(value: float, bounds: tuple[float, float]) -> float:
-    return min(max(value, bounds[0]), bounds[1])

@@ -11,7 +11,7 @@ from engine.trained_model import TrainedModel
 from models.registry import model_spec
 from models.spec import Features, ModelSpec
 from reporting.card.baselines import TrainedBaseline
-from search.space.settings import default_hyperparameters, weights_of_tasks
+from search.space.learning import default_hyperparameters, weights_of_tasks
 from shunter.requests import TrainRequest, baselines_of
 from tasks.baselines.race import Race
 from tasks.run_context import RunContext

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from search.space.settings import SearchSpace, weights_of_tasks
+from search.space.learning import weights_of_tasks
+from search.space.settings import SearchSpace
 from shunter.errors import RequestError
 from shunter.requests import TrainRequest
 from tests.engine.synthetic import write_dataset

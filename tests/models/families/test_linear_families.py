@@ -15,7 +15,7 @@ from engine.loop.trainer import train
 from models.families.linear import LinearTerm
 from models.registry import Model, build_model, model_spec
 from models.spec import Features
-from search.space.settings import default_hyperparameters
+from search.space.learning import default_hyperparameters
 from shunter.errors import RequestError
 from tests.engine.synthetic import write_dataset
 from tests.models.families.test_dlrm import features_of, inputs_of

@@ -15,7 +15,8 @@ from engine.fixed import Fixed, read_fixed
 from models.names import AUTO, AUTO_FAMILIES
 from models.registry import FAMILIES, build_layers, check_spec, model_spec
 from models.spec import CategoricalFeature, Features
-from search.space.settings import LEARNING_OPTIONS, SearchSpace, default_hyperparameters, rate_scale, usual_rates
+from search.space.learning import LEARNING_OPTIONS, default_hyperparameters, rate_scale, usual_rates
+from search.space.settings import SearchSpace
 
 
 def dataset_of(train_rows: int, dense: int = 2) -> Dataset:
