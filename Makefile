@@ -7,7 +7,7 @@ BIN      := .venv/bin
 READY    := .venv/.ready-$(PLATFORM)
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup test test-fast test-gpu test-e2e lint format lock clean
+.PHONY: help run setup test test-fast test-gpu test-e2e bench lint format lock clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ test-gpu: setup  ## run the tests that need a CUDA device
 
 test-e2e: setup  ## run the tests in a browser, which needs Chromium; pictures go to test-output/
 	@$(BIN)/python -m pytest -m browser tests/end_to_end
+
+bench: setup  ## run every benchmark in its quick form, and compare with what is published
+	@$(BIN)/python -m benchmarks.quick
 
 lint: setup  ## formatting, style, types and the direction of imports
 	@$(BIN)/ruff format --check .

@@ -67,6 +67,10 @@ class Figure(Description):
     unit: str = ""
     spread: str | None = Field(default=None, description="Headline key of its standard deviation.")
     better: Literal["higher", "lower"] | None = None
+    quick_within: float | None = Field(
+        default=None,
+        description="Share by which the figure of a quick run may be worse; only where its size hardly changes it.",
+    )
     beside: Comparison | None = None
 
     def of(self, groups: Mapping[str, str], headline: Mapping[str, Any]) -> Self:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 PACKAGES = ("numpy", "pandas", "polars", "pyarrow", "torch", "torchrec")
 RESULTS = Path(__file__).parent / "results"
@@ -63,6 +63,7 @@ def publish(
     *,
     seeds: Sequence[int],
     quick: bool,
+    partial: bool = False,
 ) -> None:
     """Write `results/NAME.json` and print the headline as the last line.
 
@@ -74,26 +75,8 @@ def publish(
         details: Everything that was measured.
         seeds: Seeds of everything drawn.
         quick: Whether the sizes were reduced.
+        partial: Whether more is to come: then nothing is printed, and the file is `results/NAME.partial.json`.
     """
-    write_result(result_path(name, quick=quick), name, headline, details, seeds=seeds, quick=quick)
-    print(json.dumps(dict(headline)))
-
-
-def result_path(name: str, *, quick: bool) -> Path:
-    """The file in which a benchmark publishes, or in which its quick run is kept beside it."""
-    return RESULTS / f"{name}{'.quick' if quick else ''}.json"
-
-
-def write_result(
-    path: Path,
-    name: str,
-    headline: Mapping[str, float | int | str | bool | None],
-    details: Mapping[str, Any],
-    *,
-    seeds: Sequence[int],
-    quick: bool,
-) -> None:
-    """Write a file of results, as `publish` does."""
     result = {
         "benchmark": name,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -104,8 +87,16 @@ def write_result(
         "headline": dict(headline),
         "details": dict(details),
     }
+    path = result_path(name, "partial" if partial else "quick" if quick else "")
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(result, indent=1) + "\n")
+    if not partial:
+        print(json.dumps(dict(headline)))
+
+
+def result_path(name: str, kind: Literal["", "quick", "partial"] = "") -> Path:
+    """The file of a benchmark's results: what is published, or a quick or unfinished run beside it."""
+    return RESULTS / ".".join(filter(None, (name, kind, "json")))
 
 
 def measure(module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> dict[str, Any]:

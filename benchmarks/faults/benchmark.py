@@ -40,7 +40,7 @@ from benchmarks.faults.command import KINDS
 from benchmarks.faults.kills import MOST_IN_ONE_TRAINING, References, Training, killed_training
 from benchmarks.faults.proxy import FAULTS
 from benchmarks.faults.tracking import Spoilt, all_spoilt
-from benchmarks.report import RESULTS, parse_arguments, publish, table, write_result
+from benchmarks.report import parse_arguments, publish, table
 
 KILLS, QUICK_KILLS = 40, 3
 QUICK = 2  # of each of the other kinds
@@ -52,12 +52,11 @@ class Findings:
     """What was found so far, in a file after each finding; safe to use from several threads.
 
     Args:
-        path: The file.
         quick: Whether the sizes were reduced.
     """
 
-    def __init__(self, path: Path, *, quick: bool) -> None:
-        self._path, self._quick, self._lock = path, quick, threading.Lock()
+    def __init__(self, *, quick: bool) -> None:
+        self._quick, self._lock = quick, threading.Lock()
         self.trainings: list[Training] = []
         self.spoilt: list[Spoilt] = []
         self.made: list[Attack] = []
@@ -81,7 +80,7 @@ class Findings:
             self.inputs += inputs
             self.listeners |= {*listeners}
             figures, details = self.headline(), self.details()
-            write_result(self._path, "faults", figures, details, seeds=(SEED,), quick=self._quick)
+            publish("faults", figures, details, seeds=(SEED,), quick=self._quick, partial=True)
 
     def headline(self) -> dict[str, int]:
         """The counts."""
@@ -160,7 +159,7 @@ def main() -> None:
     kills = QUICK_KILLS if arguments.quick else arguments.kills
     faults = [fault for fault in FAULTS if fault.__name__ in arguments.faults][:count]
     deadline = time.monotonic() + arguments.minutes * 60
-    findings = Findings(RESULTS / "faults.partial.json", quick=arguments.quick)
+    findings = Findings(quick=arguments.quick)
     with tempfile.TemporaryDirectory(prefix="shunter-faults-") as name, ThreadPoolExecutor(len(PARTS)) as lanes:
         folder = Path(name)
         undisturbed = Undisturbed(folder / "undisturbed", findings)

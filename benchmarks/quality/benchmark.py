@@ -95,7 +95,7 @@ def measured(row: Row) -> list[dict[str, Any]]:
 
 def known_rows(*, quick: bool = False) -> list[dict[str, Any]]:
     """The rows that are written down."""
-    path = report.RESULTS / f"{NAME}{'.quick' if quick else ''}.json"
+    path = report.result_path(NAME, "quick" if quick else "")
     return json.loads(path.read_text())["details"].get("rows", []) if path.exists() else []
 
 

@@ -23,7 +23,6 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from benchmarks import report
@@ -110,7 +109,7 @@ def held(contest: Contest, size: Size, sides: dict[str, Row], is_draft: bool) ->
 
 def known_details(*, draft: bool) -> dict[str, Any]:
     """What is written down."""
-    path: Path = report.result_path(NAME, quick=draft)
+    path = report.result_path(NAME, "quick" if draft else "")
     return json.loads(path.read_text())["details"] if path.exists() else {}
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks import report
 from benchmarks.faults import benchmark
 from benchmarks.faults.attacks import ATTACKS, Attack
 from benchmarks.faults.bad_inputs import BadInput
@@ -99,19 +100,22 @@ def test_only_a_whole_training_with_equal_figures_counts() -> None:
         assert not Outcome(**{**vars(OUTCOME), **change}).is_whole
 
 
-def test_the_headline_counts_kills_by_what_became_of_their_training_and_is_kept(tmp_path: Path) -> None:
+def test_the_headline_counts_kills_by_what_became_of_their_training_and_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
     kill = Kill("process", 1.0, "")
     trainings = [
         Training(kills=[kill] * 3, is_survived=True, is_bitwise=True),
         Training(kills=[kill] * 2, is_survived=True),
         Training(kills=[kill]),
     ]
-    findings = Findings(tmp_path / "partial.json", quick=True)
+    findings = Findings(quick=True)
     findings.add(trainings=trainings, listeners=["0.0.0.0:1"])
     findings.add(spoilt=[Spoilt("a", "b", is_survived=True), Spoilt("c", "d")])
     findings.add(made=[Attack("a", "b"), Attack("c", "d", came="failure")])
     findings.add(inputs=[BadInput("a", "b", "c"), BadInput("d", "e", "f", came="a traceback")])
-    kept = json.loads((tmp_path / "partial.json").read_text())
+    kept = json.loads((tmp_path / "faults.partial.json").read_text())
     assert kept["details"]["kills"][1]["kills"][0]["whom"] == "process"
     assert kept["headline"] == findings.headline()
     assert findings.headline() == {
@@ -129,9 +133,10 @@ def test_kills_are_spread_over_all_kinds_of_commands(tmp_path: Path, monkeypatch
         trained.append((references, kills))
         return Training(kills=[Kill("child", 1.0, "")] * kills)
 
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
     monkeypatch.setattr(benchmark, "killed_training", killed)
     undisturbed: Any = SimpleNamespace(of=lambda kind: kind)
-    findings = Findings(tmp_path / "partial.json", quick=True)
+    findings = Findings(quick=True)
     kill_many(tmp_path, undisturbed, 7, time.monotonic() + 600, findings)
     assert [kind for kind, _ in trained] == list(KINDS)
     assert sum(kills for _, kills in trained) == findings.headline()["kills"] == 7
