@@ -1,20 +1,22 @@
 """What `shunter train` takes beside its ingestion and its training steps, by the wall clock.
 
-Each run is the command in a process of its own, over generated Criteo rows, with one trial, one epoch and no baselines:
-`shunter train --trials 1 --ensemble-size 1 --max-epochs 1 --baselines none`. The first one, in an empty home, measures
-the machine and prepares the databases; it is shown, and does not count. The others have that profile, and another seed
-each, so that each ingests and trains anew.
+Each run is the command in a process of its own, over generated Criteo rows, with one trial, one epoch and, but for the
+last, no baselines: `shunter train --trials 1 --ensemble-size 1 --max-epochs 1 --baselines none`. The first one, in an
+empty home, measures the machine and prepares the databases; it is shown, and does not count. The others have that
+profile, and another seed each, so that each ingests and trains anew.
 
 After each run its epoch is trained again by a bare loop in a process of its own: the same arrays, model, batch size,
 threads, precision and compiled step as the run chose, batches read ahead, nothing tracked, checked or validated. Its
 seconds are those that a run needs for its steps; what the run took beyond them and its ingestion is overhead.
 
 `fixed_seconds` is the median overhead of the runs over few rows, `overhead_share_2m` the share of the wall clock over
-two million. `unaccounted_share` is the largest difference between the wall clock, as seen from outside, and the one
-that the summary accounts for stage by stage, as a share of the former; `other_share` is the largest share of the line
-`other` within. `first_line_seconds` is the median time until the first line. `processor_seconds` in the details are
-those of the process and its children: far fewer than cores times wall clock on a machine that does nothing else, which
-`load_average` tells too.
+two million. In the details, `by_default` is one more run over as many rows, with the baselines that the command trains
+by default: these and all that compares them are overhead there, beside the bare loop of the run before, and
+`baselines_share` is the share of their trainings. `unaccounted_share` is the largest difference between the wall
+clock, as seen from outside, and the one that the summary accounts for stage by stage, as a share of the former;
+`other_share` is the largest share of the line `other` within. `first_line_seconds` is the median time until the first
+line. `processor_seconds` in the details are those of the process and its children: far fewer than cores times wall
+clock on a machine that does nothing else, which `load_average` tells too.
 
     python -m benchmarks.overhead [--quick]
 """
@@ -34,20 +36,22 @@ from typing import Any
 
 from benchmarks.report import measure, parse_arguments, publish, table
 
-TRAIN = ("train", "--trials", "1", "--ensemble-size", "1", "--max-epochs", "1", "--baselines", "none")
+TRAIN = ("train", "--trials", "1", "--ensemble-size", "1", "--max-epochs", "1")
+NO_BASELINES = ("--baselines", "none")
 FULL = {"few": 200_000, "many": 2_000_000, "repeats": 3}
 QUICK = {"few": 20_000, "many": 100_000, "repeats": 1}
 WARM_UP_STEPS = 5
 STAGE = re.compile(r"(\w+) (-?\d+\.\d)\b")
 
 
-def run(home: Path, rows: int, seed: int) -> dict[str, Any]:
+def run(home: Path, rows: int, seed: int, options: tuple[str, ...] = NO_BASELINES) -> dict[str, Any]:
     """Train once by the command.
 
     Args:
         home: Home of Shunter.
         rows: Rows of the generated log.
         seed: Seed of the split, the search and the weights.
+        options: Further options of the command.
 
     Returns:
         Wall-clock and processor seconds of the process, seconds until its first line, and the account that it printed.
@@ -55,7 +59,7 @@ def run(home: Path, rows: int, seed: int) -> dict[str, Any]:
     Raises:
         RuntimeError: The command failed; what it said is in the message.
     """
-    command = [sys.executable, "-m", "flows.cli", *TRAIN, "--data", f"synthetic:{rows}", "--seed", str(seed)]
+    command = [sys.executable, "-m", "flows.cli", *TRAIN, "--data", f"synthetic:{rows}", "--seed", str(seed), *options]
     environment = {**os.environ, "SHUNTER_HOME": str(home), "COLUMNS": "1000"}
     environment.pop("PREFECT_API_URL", None)
     before, began = _processor_seconds(), time.perf_counter()
@@ -177,7 +181,12 @@ def main() -> None:
         for seed, rows in enumerate([sizes["few"]] * sizes["repeats"] + [sizes["many"]], start=1):
             one = run(home, rows, seed)
             counted.append({**one, "bare": measure("benchmarks.overhead", "--bare", str(home))})
-    *few, many = counted
+        *few, many = counted
+        by_default = {**run(home, sizes["many"], len(counted) + 1, options=()), "bare": many["bare"]}
+    by_default |= {
+        "overhead_share": round(overhead_seconds(by_default) / by_default["wall_seconds"], 4),
+        "baselines_share": round(by_default["account"]["baselines"] / by_default["wall_seconds"], 4),
+    }
     headline = {
         "unaccounted_share": round(max(map(unaccounted_share, counted)), 4),
         "other_share": round(max(one["account"]["other"] / one["wall_seconds"] for one in counted), 4),
@@ -194,12 +203,13 @@ def main() -> None:
             f"{one['bare']['wall_seconds']:.1f}",
             f"{overhead_seconds(one):.1f}",
         )
-        for one in counted
+        for one in (*counted, by_default)
     ]
     columns = ("rows", "wall, s", "processor, s", "ingestion, s", "bare loop, s", "overhead, s")
-    table("shunter train, its profile measured before", columns, rows)
-    seeds = range(len(counted) + 1)
-    publish("overhead", headline, {"first": first, "runs": counted}, seeds=seeds, quick=options.quick)
+    table("shunter train, its profile measured before; the last with its default baselines", columns, rows)
+    seeds = range(len(counted) + 2)
+    details = {"first": first, "runs": counted, "by_default": by_default}
+    publish("overhead", headline, details, seeds=seeds, quick=options.quick)
 
 
 if __name__ == "__main__":

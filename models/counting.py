@@ -1,7 +1,7 @@
 """What a model asks of a machine: counted from a step traced on fake tensors, without any of its memory."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import groupby
 
 import torch
@@ -136,6 +136,7 @@ def count_flops_per_sample(spec: ModelSpec, features: Features) -> float:
     return sum(operator.flops for operator in trace.operators if operator.product) / BATCHES[0]
 
 
+@lru_cache(maxsize=64)  # one run asks for the same few shapes again and again: to choose, to learn, for the card
 def _trace(spec: ModelSpec, features: Features, batch_size: int, *, half: bool) -> StepTrace:
     with torch.device("meta"):
         layers = build_layers(spec, features)

@@ -1,8 +1,11 @@
 """Counts against formulas worked out by hand."""
 
+import json
+
 import pytest
 import torch
 
+import models.counting
 from models.counting import BATCHES, count_layers, count_model
 from models.families.dlrm import DlrmLayers, DlrmSpec
 from models.registry import FAMILIES, build_model, model_spec
@@ -17,6 +20,21 @@ FEATURES = Features(
     ),
 )
 SPEC = DlrmSpec(embedding_dim=8, bottom_widths=(10,), top_widths=(12,))
+
+
+def test_a_shape_is_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = DlrmSpec(embedding_dim=8, bottom_widths=(11,), top_widths=(13,))
+    counts, layers = count_model(spec, FEATURES), count_layers(spec, FEATURES)
+    monkeypatch.setattr(models.counting, "trace_step", lambda *_, **__: pytest.fail("it was traced again"))
+    assert count_model(model_spec(**spec.to_dict()), Features.from_dict(FEATURES.to_dict())) == counts
+    assert count_layers(spec, FEATURES) == layers
+    assert count_model(spec, FEATURES, ids_per_sample={"tags": 2.5}) != counts
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_can_be_kept_by_its_shape(family: str) -> None:
+    spec = model_spec(family)
+    assert hash(model_spec(**json.loads(json.dumps(spec.to_dict())))) == hash(spec)
 
 
 def test_flops_are_those_of_the_matrix_products() -> None:
