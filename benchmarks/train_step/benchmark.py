@@ -4,10 +4,15 @@ A DLRM in the shape of Criteo Kaggle: 13 dense columns, 26 tables of up to a mil
 13-512-256-64-16 and 367-512-256-1. All contestants get the same batches, already in memory, and take blocks of steps in
 turn, in an order that rotates; so a busy machine slows all of them. A contestant's time is the median of its blocks.
 Each race is run with all cores and with one, and with waiting threads that spin or sleep; the speed-ups set our fastest
-against the fastest rival of each kind, each in the race that suits it best. Rivals: plain PyTorch with SGD and with
-Adagrad (sparse gradients), TorchRec as in its training examples (fused row-wise Adagrad) and as bare modules
-with `torch.optim.Adagrad`; and DeepCTR-Torch's DeepFM. Only the last two need more than torch, numpy and pandas; each
-is left out where it is missing, as DeepCTR-Torch is in this project's environment.
+against the fastest rival of each kind, each in the race that suits it best.
+
+Rivals: plain PyTorch with SGD and with Adagrad (sparse gradients), TorchRec as in its training examples (fused row-wise
+Adagrad) - both, like ours, in fp32 and bf16, compiled and not, with fused optimisers - and with bare modules and
+`torch.optim.Adagrad`; the loop of DLRM's own script, which is plain PyTorch with a batch that comes from the host and a
+loss that is read at each step; and DeepCTR-Torch's DeepFM. TorchRec and DeepCTR-Torch are left out where they are
+missing, as the latter is in this project's environment.
+
+The figures hold for a quiet machine only: where others took part of it meanwhile, nothing is written.
 
     python -m benchmarks.train_step [--quick]
 """
@@ -28,8 +33,9 @@ import numpy as np
 import torch
 
 from benchmarks import report
+from benchmarks.load import Others, refuse_if_loaded
 from benchmarks.train_step import rivals
-from benchmarks.train_step.rivals import Prepare, Step
+from benchmarks.train_step.rivals import Prepare, Step, Variant
 from engine.config import DenseOptimizer, Execution, Hyperparameters, Schedule
 from engine.data.batch import Batch, make_batch
 from engine.loop.compiled_step import compile_step
@@ -49,6 +55,7 @@ FEATURES = Features(
     categorical=tuple(CategoricalFeature(name=f"C{i}", rows=rows) for i, rows in enumerate(TABLE_ROWS, start=1)),
 )
 SEED = 0
+PRECISIONS: tuple[Literal["fp32", "bf16"], ...] = ("fp32", "bf16")
 DENSE_GRADIENTS = ("torchrec bare", "deepctr-torch DeepFM")  # of all rows: a hundred times as slow, so run less often
 BATCHES = 8  # distinct ones, so that no contestant finds the rows of its last step in the cache
 
@@ -64,6 +71,7 @@ class Plan:
         quality_seeds: Trainings in each precision and on each data set.
         quality_rows: Rows of the generated data set.
         compiled: Whether compiled steps take part; each size takes a compilation.
+        dense_gradients: Whether those take part that compute gradients of all rows.
     """
 
     sizes: tuple[int, ...] = (128, 512, 2048, 8192)
@@ -72,9 +80,10 @@ class Plan:
     quality_seeds: int = 20
     quality_rows: int = 200_000
     compiled: bool = True
+    dense_gradients: bool = True
 
 
-QUICK = Plan(sizes=(128, 2048), rounds=3, quality_seeds=1, quality_rows=20_000, compiled=False)
+QUICK = Plan(sizes=(128, 2048), rounds=3, quality_seeds=1, quality_rows=20_000, compiled=False, dense_gradients=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,20 +134,29 @@ class Shunter:
 
 def contestants(device: torch.device, plan: Plan) -> dict[str, Callable[[], Prepare]]:
     """Everyone who can take part here, by name; ours begin with `shunter`."""
-    named: dict[str, Callable[[], Prepare]] = {
-        "shunter fp32": partial(Shunter, device, "fp32"),
-        "shunter bf16": partial(Shunter, device, "bf16"),
-        "shunter bf16 compiled": partial(Shunter, device, "bf16", compiled=True),
-        "shunter bf16 compiled, SGD": partial(Shunter, device, "bf16", compiled=True, dense="sgd"),
-        "plain SGD": partial(rivals.plain, SPEC, FEATURES, device, "sgd"),
-        "plain Adagrad": partial(rivals.plain, SPEC, FEATURES, device, "adagrad"),
-    }
-    if not plan.compiled:
-        named = {name: prepare for name, prepare in named.items() if "compiled" not in name}
+    kinds = [Variant(precision=precision, compiled=compiled) for precision in PRECISIONS for compiled in (False, True)]
+    variants = [kind for kind in kinds if plan.compiled or not kind.compiled]
+    named: dict[str, Callable[[], Prepare]] = {}
+    for kind in variants:
+        suffixes: dict[DenseOptimizer, str] = {"adam": "", "sgd": ", SGD"}
+        for dense, suffix in suffixes.items():
+            named[f"shunter {kind.label}{suffix}"] = partial(
+                Shunter, device, kind.precision, compiled=kind.compiled, dense=dense
+            )
+    for optimizer, title in (("sgd", "SGD"), ("adagrad", "Adagrad")):
+        for kind in variants:
+            named[f"plain {title} {kind.label}"] = partial(
+                rivals.plain, SPEC, FEATURES, device, replace(kind, optimizer=optimizer)
+            )
+    named["reference loop SGD"] = partial(rivals.reference, SPEC, FEATURES, device)
     if find_spec("torchrec") is not None:
-        named["torchrec fused"] = partial(rivals.torchrec, SPEC, FEATURES, device, fused=True)
+        for kind in variants:
+            named[f"torchrec fused {kind.label}"] = partial(
+                rivals.torchrec, SPEC, FEATURES, device, fused=True, variant=kind
+            )
+    if find_spec("torchrec") is not None and plan.dense_gradients:
         named["torchrec bare"] = partial(rivals.torchrec, SPEC, FEATURES, device, fused=False)
-    if find_spec("deepctr_torch") is not None:
+    if find_spec("deepctr_torch") is not None and plan.dense_gradients:
         named["deepctr-torch DeepFM"] = partial(rivals.deepctr, SPEC, FEATURES, device)
     return named
 
@@ -265,15 +283,22 @@ def show(setting: Setting, times: dict[str, Any], limit: dict[str, float]) -> No
         report.table(f"Batch {size} ({setting.label})", columns, rows)
 
 
-def best_seconds(races: Sequence[dict[str, Any]], size: int) -> dict[str, float]:
+def best_seconds(races: Sequence[dict[str, Any]], size: int, clock: str = "wall_seconds") -> dict[str, float]:
     """Median step of each contestant on the processor, in the race that suited it best."""
     fields = [race["times"][str(size)] for race in races if race["setting"]["device"] == "cpu"]
-    return {name: min(median(field[name]["wall_seconds"]) for field in fields) for name in fields[0]}
+    return {name: min(median(field[name][clock]) for field in fields) for name in fields[0]}
 
 
-def fastest(seconds: dict[str, float], kind: str) -> str:
-    """The fastest contestant whose name begins with `kind`."""
-    return min((name for name in seconds if name.startswith(kind)), key=lambda name: seconds[name])
+def fastest(seconds: dict[str, float], kind: str, precision: str = "") -> str:
+    """The fastest contestant whose name begins with `kind`, of one precision where one is named."""
+    return min(
+        (name for name in seconds if name.startswith(kind) and precision in name), key=lambda name: seconds[name]
+    )
+
+
+def speedup(seconds: dict[str, float], rival: str, precision: str = "") -> float:
+    """How much faster our fastest is than the fastest of a kind of rival."""
+    return seconds[fastest(seconds, rival, precision)] / seconds[fastest(seconds, "shunter", precision)]
 
 
 def quality_gap(plan: Plan) -> dict[str, Any]:
@@ -339,7 +364,7 @@ def run_race(arguments: str) -> None:
 
 def main() -> None:
     """Measure and publish."""
-    quick = report.parse_arguments(__doc__).quick
+    quick, others = report.parse_arguments(__doc__).quick, Others()
     plan = QUICK if quick else Plan()
     races = []
     for number, setting in enumerate(settings()[: 1 if quick else None]):
@@ -352,11 +377,13 @@ def main() -> None:
         print("DeepCTR-Torch is not installed, so its row stays empty.")
     if not torch.cuda.is_available():
         print("There is no CUDA device here, so the GPU's row stays empty.")
+    others_share = others.share()
+    refuse_if_loaded(others_share)
     gaps = quality_gap(plan)
     report.publish(
         "train_step",
         headline(races, gaps),
-        {"plan": asdict(plan), "races": races, "quality": gaps},
+        {"plan": asdict(plan), "races": races, "others_share": others_share, "quality": gaps},
         seeds=[SEED],
         quick=quick,
     )
@@ -368,15 +395,20 @@ def headline(races: Sequence[dict[str, Any]], gaps: dict[str, Any]) -> dict[str,
     limit = next(race["limits"] for race in races if race["setting"]["device"] == "cpu")
     ours = fastest(large, "shunter")
 
-    def speedup(seconds: dict[str, float], rival: str) -> float:
-        return seconds[fastest(seconds, rival)] / seconds[fastest(seconds, "shunter")]
-
     figures = {
         "speedup_vs_plain_b128": speedup(small, "plain"),
         "speedup_vs_plain_b2048": speedup(large, "plain"),
         "speedup_vs_plain_adagrad_b128": speedup(small, "plain Adagrad"),
         "speedup_vs_plain_adagrad_b2048": speedup(large, "plain Adagrad"),
-        "speedup_vs_torchrec_b2048": speedup(large, "torchrec") if "torchrec fused" in large else None,
+        "speedup_vs_torchrec_b2048": speedup(large, "torchrec")
+        if any(name.startswith("torchrec") for name in large)
+        else None,
+        "speedup_vs_reference_b128": speedup(small, "reference"),
+        "speedup_vs_reference_b2048": speedup(large, "reference"),
+        "fp32_speedup_vs_plain_b128": speedup(small, "plain", "fp32"),
+        "fp32_speedup_vs_plain_b2048": speedup(large, "plain", "fp32"),
+        "processor_time_ratio_b128": speedup(best_seconds(races, 128, "processor_seconds"), "plain"),
+        "processor_time_ratio_b2048": speedup(best_seconds(races, 2048, "processor_seconds"), "plain"),
         "gemm_fraction": shares_of_limits(ours, 2048, large[ours], limit)[0],
         "ne_gap_bf16": max((gap["mean"] for gap in gaps.values()), key=abs),
     }
@@ -384,5 +416,7 @@ def headline(races: Sequence[dict[str, Any]], gaps: dict[str, Any]) -> dict[str,
         **{name: None if value is None else round(value, 5) for name, value in figures.items()},
         "setting_b128": fastest(small, "shunter"),
         "setting_b2048": ours,
+        "rival_b128": fastest(small, "plain"),
+        "rival_b2048": fastest(large, "plain"),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }

@@ -1,7 +1,8 @@
 """The training steps that ours is measured against, each as a competent user of its library writes it."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
@@ -38,35 +39,73 @@ class PlainDlrm(nn.Module):
         self.register_buffer("pairs", torch.tril_indices(vectors, vectors, offset=-1))
         self.top = _mlp([vectors * (vectors - 1) // 2 + dim, *spec.top_widths, 1], last=nn.Identity())
 
-    def forward(self, dense: Tensor, ids: Tensor, offsets: Tensor) -> Tensor:
-        """Score a batch: `[batch, dense features]`, `[fields, batch]` ids and `[batch]` offsets to `[batch]` logits."""
-        beside = self.bottom(dense)
-        pooled = [table(field, offsets) for table, field in zip(self.tables, ids, strict=True)]
-        vectors = torch.stack([beside, *pooled], dim=1)
+    def look_up(self, ids: Sequence[Tensor] | Tensor, offsets: Sequence[Tensor] | Tensor) -> Tensor:
+        """Sum the rows of each bag: ids field by field, with offsets for each or the same for all."""
+        each = [offsets] * len(self.tables) if isinstance(offsets, Tensor) else offsets
+        pooled = [table(field, starts) for table, field, starts in zip(self.tables, ids, each, strict=True)]
+        return torch.stack(pooled, dim=1)
+
+    def score(self, dense: Tensor, pooled: Tensor) -> Tensor:
+        """Score a batch: `[batch, dense features]` and `[batch, fields, dim]` to `[batch]` logits."""
+        beside = self.bottom(dense).float()
+        vectors = torch.cat([beside.unsqueeze(1), pooled], dim=1)
         products = torch.bmm(vectors, vectors.transpose(1, 2))
         interactions = products[:, self.pairs[0], self.pairs[1]]
         return self.top(torch.cat([beside, interactions], dim=1)).squeeze(1)
 
 
-def plain(
-    spec: ModelSpec, features: Features, device: torch.device, optimizer: Literal["sgd", "adagrad"] = "sgd"
-) -> Prepare:
-    """Plain PyTorch, with one optimiser for tables and layers; the index tensors are made before the clock runs."""
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """What a rival runs with: each gets what ours get.
+
+    Attributes:
+        optimizer: Of its tables and layers.
+        precision: Of its layers.
+        compiled: Whether torch.compile takes its layers.
+    """
+
+    optimizer: Literal["sgd", "adagrad"] = "sgd"
+    precision: Literal["fp32", "bf16"] = "fp32"
+    compiled: bool = False
+
+    @property
+    def label(self) -> str:
+        """Short text for tables."""
+        return f"{self.precision} compiled" if self.compiled else self.precision
+
+    def autocast(self, device: torch.device) -> torch.autocast:
+        """Mixed precision of the layers."""
+        return torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.precision == "bf16")
+
+
+def plain(spec: ModelSpec, features: Features, device: torch.device, variant: Variant) -> Prepare:
+    """Plain PyTorch; the index tensors are made before the clock runs.
+
+    The optimiser of the layers is a fused one. That of the tables cannot be, since their gradients are sparse.
+    """
     with device:
         model = PlainDlrm(spec, features)
     kinds = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad}
-    update = kinds[optimizer](model.parameters(), lr=SPARSE_RATE)
+    kind = kinds[variant.optimizer]
+    layers = [*model.bottom.parameters(), *model.top.parameters()]
+    can_fuse = variant.optimizer == "sgd" or device.type == "cpu"
+    updates = [kind(layers, lr=SPARSE_RATE, fused=can_fuse), kind(model.tables.parameters(), lr=SPARSE_RATE)]
+    score = torch.compile(model.score, dynamic=False) if variant.compiled else model.score
 
     def prepare(batch: Batch) -> Step:
         ids = batch.values.long().view(len(features.categorical), -1)
         offsets = torch.arange(len(batch), device=device)
 
         def step() -> Tensor:
-            update.zero_grad()
-            logits = model(batch.dense, ids, offsets)
-            loss = nn.functional.binary_cross_entropy_with_logits(logits, batch.labels)
+            for update in updates:
+                update.zero_grad()
+            pooled = model.look_up(ids, offsets)
+            with variant.autocast(device):
+                logits = score(batch.dense, pooled)
+            loss = nn.functional.binary_cross_entropy_with_logits(logits.float(), batch.labels)
             loss.backward()
-            update.step()
+            for update in updates:
+                update.step()
             return loss.detach()
 
         return step
@@ -74,7 +113,42 @@ def plain(
     return prepare
 
 
-def torchrec(spec: ModelSpec, features: Features, device: torch.device, *, fused: bool) -> Prepare:
+def reference(spec: ModelSpec, features: Features, device: torch.device) -> Prepare:
+    """The loop that DLRM's own script runs, as its users start it: what the batch has comes from the host at each step.
+
+    One optimiser (SGD) for tables and layers, probabilities instead of logits, blocking copies of dense features, ids,
+    offsets and labels, field by field, and the loss read after each step (facebookresearch/dlrm, `dlrm_s_pytorch.py`).
+    """
+    with device:
+        model = PlainDlrm(spec, features)
+    update = torch.optim.SGD(model.parameters(), lr=SPARSE_RATE)
+    seen = {"loss": 0.0, "samples": 0}
+
+    def prepare(batch: Batch) -> Step:
+        dense, labels = batch.dense.cpu(), batch.labels.cpu().unsqueeze(1)
+        ids = list(batch.values.cpu().long().view(len(features.categorical), -1))
+        offsets = [torch.arange(len(batch)) for _ in ids]
+
+        def step() -> Tensor:
+            on_device = [one.to(device) for one in ids], [one.to(device) for one in offsets]
+            pooled = model.look_up(*on_device)
+            probability = torch.sigmoid(model.score(dense.to(device), pooled)).unsqueeze(1)
+            loss = nn.functional.binary_cross_entropy(probability, labels.to(device))
+            update.zero_grad()
+            loss.backward()
+            update.step()
+            seen["loss"] += float(loss.detach().cpu().numpy()) * len(batch)
+            seen["samples"] += len(batch)
+            return loss.detach()
+
+        return step
+
+    return prepare
+
+
+def torchrec(
+    spec: ModelSpec, features: Features, device: torch.device, *, fused: bool, variant: Variant | None = None
+) -> Prepare:
     """TorchRec's own DLRM over an EmbeddingBagCollection.
 
     Args:
@@ -84,11 +158,13 @@ def torchrec(spec: ModelSpec, features: Features, device: torch.device, *, fused
         fused: Whether to train as TorchRec's training examples do: DistributedModelParallel in a group of one with
             row-wise Adagrad fused into the backward pass and Adagrad for the layers; otherwise bare modules with
             `torch.optim.Adagrad`.
+        variant: Precision of the layers, and whether they are compiled; full precision and uncompiled if None.
     """
     from torchrec.models.dlrm import DLRM, DLRMTrain
     from torchrec.modules.embedding_configs import EmbeddingBagConfig
     from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
+    variant = variant or Variant(optimizer="adagrad")
     tables = [
         EmbeddingBagConfig(
             name=field.name, embedding_dim=spec.embedding_dim, num_embeddings=field.rows, feature_names=[field.name]
@@ -103,12 +179,15 @@ def torchrec(spec: ModelSpec, features: Features, device: torch.device, *, fused
         over_arch_layer_sizes=[*spec.top_widths, 1],
         dense_device=device,
     )
+    if variant.compiled:  # in place, so that the names of the weights stay
+        for part in ("dense_arch", "inter_arch", "over_arch"):
+            dlrm.get_submodule(part).compile(dynamic=False)
     model: nn.Module = DLRMTrain(dlrm)
     if fused:
         model = _distributed(model, device)
     names_of_tables = {name for name, _ in model.named_parameters() if "embedding_bags" in name}
     parameters = [value for name, value in model.named_parameters() if not (fused and name in names_of_tables)]
-    update = torch.optim.Adagrad(parameters, lr=DENSE_RATE)
+    update = torch.optim.Adagrad(parameters, lr=DENSE_RATE, fused=fused and device.type == "cpu")
 
     def prepare(batch: Batch) -> Step:
         from torchrec.datasets.utils import Batch as TorchRecBatch
@@ -119,7 +198,8 @@ def torchrec(spec: ModelSpec, features: Features, device: torch.device, *, fused
 
         def step() -> Tensor:
             update.zero_grad()
-            loss, _ = model(given)
+            with variant.autocast(device):
+                loss, _ = model(given)
             loss.backward()
             update.step()
             return loss.detach()
