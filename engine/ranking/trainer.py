@@ -148,7 +148,10 @@ class _State(RunState):
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "_State":
-        return cls(**{**values, "history": [RankingReport.from_dict(report) for report in values["history"]]})
+        values = dict(values)
+        figure = values.pop("best_ndcg", None)  # its name when NDCG@20 was the only figure that chose
+        history = [RankingReport.from_dict(report) for report in values["history"]]
+        return cls(**{**values, **({} if figure is None else {"best_figure": figure}), "history": history})
 
 
 class _Run(TrainingRun[GraphModel, _State, RankingMetrics, RankingReport]):

@@ -66,8 +66,8 @@ def _names_of(client: MlflowClient, runs: list[Run]) -> dict[str, list[str]]:
 
 
 def _normalised(found: Iterable[str]) -> list[str]:
-    """Each once, with one letter for all members and trials, without the quality and the date in a run's name."""
-    plain = (re.sub(r" (AUC|NDCG@20) [\d.]+ [\d-]+ [\d:]+$", "", name) for name in found)
+    """Each once, with one letter for all members and trials, without families, quality and date in a run's name."""
+    plain = (re.sub(r" [\w+]+ (AUC|NDCG@20) [\d.]+ [\d-]+ [\d:]+$", "", name) for name in found)
     return sorted({re.sub(r"\b(member|trial)-\d+", r"\1-N", name) for name in plain})
 
 
