@@ -29,6 +29,7 @@ def build(
     seed: int,
     max_bad_share: float,
     *,
+    positives_suffice: bool = False,
     crew: Crew | None = None,
     unit_bytes: int = UNIT_BYTES,
 ) -> Dataset:
@@ -40,6 +41,7 @@ def build(
         fingerprint: Name of the data set in the cache.
         seed: Seed of the split.
         max_bad_share: Share of unreadable rows above which the data is refused.
+        positives_suffice: Whether the model needs no row with the label 0.
         crew: Works on the units of the log; None for threads of this process. The arrays are the same, bit by bit.
         unit_bytes: Size of the parts in which the log is read.
 
@@ -53,7 +55,7 @@ def build(
     with Spill(directory) as spill, Histories(directory, source.schema) as histories:
         found = survey(Surveyor(source, splitter, directory, unit_bytes), quarantine, spill, histories, crew)
         quarantine.check(int(found.rows.sum()), max_bad_share)
-        found.check(source.name, is_given=isinstance(splitter, GivenSplit))
+        found.check(source.name, is_given=isinstance(splitter, GivenSplit), positives_suffice=positives_suffice)
         encoder, fields = _fit(source, found, spill, histories)
         encoder.save(directory / ENCODER_FOLDER)
         features = replace(encoder.features, tasks=source.schema.tasks)

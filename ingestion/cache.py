@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +16,8 @@ from engine.data.dataset import Dataset
 from ingestion.batch import Source
 from ingestion.build import build
 from ingestion.sources.guard import Budget, check_sizes, open_checked
-from ingestion.workers import Crew, crew_for
+from ingestion.survey import positives_alone
+from ingestion.workers import crew_for
 from shunter.errors import DataError
 
 # To be raised whenever the same source would give other arrays.
@@ -47,7 +49,13 @@ class IngestReport:
 
 
 def ingest_source(
-    source: Source, cache: Path, seed: int, max_bad_share: float, *, processes: int | None = None
+    source: Source,
+    cache: Path,
+    seed: int,
+    max_bad_share: float,
+    *,
+    positives_suffice: bool = False,
+    processes: int | None = None,
 ) -> tuple[Dataset, IngestReport]:
     """Give the data set of `source`, from the cache where it is there.
 
@@ -59,6 +67,7 @@ def ingest_source(
         cache: Folder of the data sets.
         seed: Seed of the split.
         max_bad_share: Share of unreadable rows above which the data is refused.
+        positives_suffice: Whether the model needs no row with the label 0, see `ingestion.survey.Survey.check`.
         processes: How many work on it; None to decide by its size and the cores. The arrays do not depend on it.
 
     Raises:
@@ -75,10 +84,25 @@ def ingest_source(
             os.utime(directory)  # tells when it was last asked for
             dataset = replace(Dataset.load(directory), name=source.name)
             _check_bad_share(dataset, max_bad_share)
+            if not positives_suffice and all(split.positives == split.rows for split in dataset.splits.values()):
+                raise positives_alone(dataset.name)
             Budget.of_settings().take_rows(dataset.rows + dataset.quarantined_rows, source.name)
         else:
             with crew_for(source, processes) as crew:
-                dataset = _build_beside(source, directory, fingerprint, seed, max_bad_share, crew=crew)
+                dataset = _build_beside(
+                    lambda folder: build(
+                        source,
+                        folder,
+                        fingerprint,
+                        seed,
+                        max_bad_share,
+                        positives_suffice=positives_suffice,
+                        crew=crew,
+                    ),
+                    directory,
+                    lambda: fingerprint_of(source, seed, cache / MEMO) == fingerprint,
+                    source.name,
+                )
     seconds = time.perf_counter() - started
     return dataset, IngestReport(dataset.rows, dataset.quarantined_rows, reused, seconds)
 
@@ -134,7 +158,7 @@ def forget(dataset: Dataset) -> None:
 
 
 def _build_beside(
-    source: Source, directory: Path, fingerprint: str, seed: int, max_bad_share: float, *, crew: Crew | None
+    make: Callable[[Path], Dataset], directory: Path, is_unchanged: Callable[[], bool], name: str
 ) -> Dataset:
     """Build next to `directory` and move the complete folder there; the caller holds the lock."""
     building = directory.with_name(f".{directory.name}.building")
@@ -143,9 +167,9 @@ def _build_beside(
         for leftover in (building, directory):
             shutil.rmtree(leftover, ignore_errors=True)
         building.mkdir()
-        dataset = build(source, building, fingerprint, seed, max_bad_share, crew=crew)
-        if fingerprint_of(source, seed, directory.parent / MEMO) != fingerprint:
-            raise DataError(f"{source.name} changed while it was read: ingest it again when nothing writes to it.")
+        dataset = make(building)
+        if not is_unchanged():
+            raise DataError(f"{name} changed while it was read: ingest it again when nothing writes to it.")
         building.rename(directory)
     except OSError as error:
         raise DataError(

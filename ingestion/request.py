@@ -4,6 +4,7 @@ from engine.data.dataset import Dataset
 from ingestion.cache import IngestReport, ingest_source
 from ingestion.sources.names import with_histories
 from ingestion.sources.open import open_source
+from models.graph import GRAPH_FAMILIES
 from models.registry import reads_positions
 from shunter.requests import JobRequest
 from shunter.settings import Settings
@@ -20,4 +21,10 @@ def ingest_request(request: JobRequest) -> tuple[Dataset, IngestReport]:
     data = with_histories(request.data) if reads_positions(request.model) else request.data
     asked = request.source
     source = open_source(data, asked.format, asked.schema_file, settings.downloads_directory, asked.held_out)
-    return ingest_source(source, settings.cache_directory, request.seed, request.source.max_bad_share)
+    return ingest_source(
+        source,
+        settings.cache_directory,
+        request.seed,
+        request.source.max_bad_share,
+        positives_suffice=request.model in GRAPH_FAMILIES,
+    )

@@ -98,12 +98,13 @@ class Survey:
         self.empty_bags += part.empty_bags
         self.labels += part.labels
 
-    def check(self, name: str, *, is_given: bool = False) -> None:
+    def check(self, name: str, *, is_given: bool = False, positives_suffice: bool = False) -> None:
         """Refuse data that no model can learn from or be tested on.
 
         Args:
             name: What the user calls it.
             is_given: Whether the log itself says which row is of which part.
+            positives_suffice: Whether the model ranks items, and needs no row that was not chosen.
 
         Raises:
             DataError: No rows, one class only, or a split without rows or with one class only; the same by weight, and
@@ -112,11 +113,18 @@ class Survey:
         rows, positives = int(self.rows.sum()), int(self.positives.sum())
         if rows == 0:
             raise no_rows(name)
-        if positives in {0, rows}:
+        if positives == 0:
             raise DataError(
-                f"Every label of {name} is {int(positives > 0)}, both 0 and 1 are needed: "
+                f"Every label of {name} is 0, both 0 and 1 are needed: "
                 "check the label column and its threshold in the schema."
             )
+        if positives == rows:
+            if not positives_suffice:
+                raise positives_alone(name)
+            if not self.rows.all():
+                split = SPLITS[int(np.argmin(self.rows))]
+                raise DataError(f"The {split} part of {name} would hold no row ({rows} rows in all): {_MORE_ROWS}.")
+            return
         for split, split_rows, split_positives in zip(SPLITS, self.rows, self.positives, strict=True):
             if split_positives in {0, split_rows}:
                 what = "no row" if split_rows == 0 else f"only the label {int(split_positives > 0)}"
@@ -253,6 +261,16 @@ def fit_ids(
 def _shares_ids(column: Categorical) -> bool:
     """Whether a column has the ids of another one."""
     return isinstance(column, Sequence) and column.items is not None
+
+
+def positives_alone(name: str) -> DataError:
+    """Of a log that only says what was chosen, for a model that learns from what was not."""
+    from models.graph import GRAPH_FAMILIES  # with torch, which the workers of an ingestion do without
+
+    return DataError(
+        f"Every label of {name} is 1, both 0 and 1 are needed: check the label column and its threshold in the schema, "
+        f"or take a --model that ranks items by positives alone ({', '.join(GRAPH_FAMILIES)})."
+    )
 
 
 def no_rows(name: str) -> DataError:
