@@ -21,7 +21,18 @@ from shunter.requests import JobRequest
 SCHEMA_VERSION = "1"
 
 RunKind = Literal[
-    "train", "profile", "select", "tune", "trial", "baseline", "member", "ensemble", "nightly", "rollback"
+    "train",
+    "profile",
+    "select",
+    "tune",
+    "trial",
+    "baseline",
+    "member",
+    "ensemble",
+    "nightly",
+    "rollback",
+    "fleet",
+    "schedule",
 ]
 Values = dict[str, str | int | float]
 

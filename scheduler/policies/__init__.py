@@ -37,6 +37,28 @@ POLICIES: dict[str, Callable[[], Policy]] = {
 }
 
 
+ALL = "all"
+
+
+def policy_names(text: str) -> list[str]:
+    """The policies of a list with commas, or all of them.
+
+    Raises:
+        RequestError: One is unknown or named twice, or none is named.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if names == [ALL]:
+        return list(POLICIES)
+    for name in names:
+        if name not in POLICIES:
+            raise RequestError(unknown(name, [*POLICIES, ALL], "policy"))
+        if names.count(name) > 1:
+            raise RequestError(f"the policy {name} is named twice: leave one out")
+    if not names:
+        raise RequestError(f"no policy is named: give some of {', '.join(POLICIES)}")
+    return names
+
+
 def make_policy(name: str) -> Policy:
     """A fresh policy.
 

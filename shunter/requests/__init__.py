@@ -10,6 +10,7 @@ from shunter.requests.effort import (
     parse_baselines,
     parse_task_weights,
 )
+from shunter.requests.fleet import FleetRequest
 from shunter.requests.form import shown
 from shunter.requests.groups import Group, Request
 from shunter.requests.job import JobRequest
@@ -44,6 +45,7 @@ __all__ = [
     "Effort",
     "EnsembleRequest",
     "Explore",
+    "FleetRequest",
     "Group",
     "JobRequest",
     "Limits",

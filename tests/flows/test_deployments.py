@@ -15,6 +15,7 @@ from models.names import AUTO
 from models.registry import FAMILIES
 from shunter.requests import (
     Billing,
+    FleetRequest,
     Limits,
     NightlyRequest,
     Objective,
@@ -31,8 +32,9 @@ REQUESTS: dict[str, type[Request]] = {
     "profile": ProfileRequest,
     "tune": TrainRequest,
     "nightly": NightlyRequest,
+    "fleet": FleetRequest,
 }
-EXPECTED = ("train", "select", "profile", "tune")
+EXPECTED = ("train", "select", "profile", "tune", "fleet")
 
 
 def form(flow: Flow[..., Any]) -> dict[str, Any]:
@@ -137,7 +139,7 @@ def test_what_is_stored_of_a_request_is_accepted_again(name: str) -> None:
     request = REQUESTS[name]()
     assert name == "profile" or validate({"request": request.flat()}, schema) == []  # which is stored nowhere
     assert validate({"request": request.model_dump(mode="json", exclude_none=True)}, schema) == []
-    if name != "profile":
+    if name not in ("profile", "fleet"):  # which have no limits
         assert validate({"request": {"limits": {"max_hours": None}}}, schema) == []
         assert validate({"request": {"limits": {"max_hours": -1}}}, schema) != []
 

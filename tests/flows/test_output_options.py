@@ -13,7 +13,10 @@ from flows.command.summary_json import defined
 from shunter.quiet import VARIABLE, is_quiet
 from tasks.step_clock import StepClock
 
-COMMANDS = get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue]
+TOP = get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue]
+COMMANDS = {name: one for name, one in TOP.items() if not hasattr(one, "commands")} | {
+    f"{name} {child}": one for name, group in TOP.items() for child, one in getattr(group, "commands", {}).items()
+}
 OF_FIGURES = {"train", "tune", "select", "profile", "nightly", "check", "clean", "status", "runs", "datasets", "models"}
 
 

@@ -1,0 +1,81 @@
+"""One page about several schedules, without a server and without a script: a table, and of each its picture."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from reporting.fleet.drawing import gantt, steps_chart
+from scheduler.schedule import Schedule
+from scheduler.timeline import power_steps, queue_steps, utilisation_steps
+
+HOUR = 3600.0
+COLUMNS = (  # figure, title, divisor, digits
+    ("makespan_seconds", "makespan (h)", HOUR, 2),
+    ("jct.mean_seconds", "mean completion (h)", HOUR, 2),
+    ("jct.p99_seconds", "99th percentile (h)", HOUR, 2),
+    ("queueing.mean_seconds", "mean waiting (h)", HOUR, 2),
+    ("communication.overhead", "communication (%)", 0.01, 1),
+    ("utilisation", "held (%)", 0.01, 1),
+    ("utilisation.useful", "useful (%)", 0.01, 1),
+    ("energy_joules", "energy (kWh)", 3.6e6, 2),
+    ("cost", "cost", 1.0, 2),
+    ("fairness.rho", "unfairness", 1.0, 2),
+    ("preemptions", "preemptions", 1.0, 0),
+    ("migrations", "moves", 1.0, 0),
+)
+STYLE = """body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:72rem;padding:0 1rem;color:#222}
+table{border-collapse:collapse;font-variant-numeric:tabular-nums}th,td{padding:.25rem .6rem;text-align:right;
+border-bottom:1px solid #ddd}th:first-child,td:first-child{text-align:left}.soft{color:#666}svg{width:100%;height:auto}
+svg text{font:11px system-ui,sans-serif;fill:#444}.scroll{overflow-x:auto}.best{font-weight:600}"""
+
+
+def fleet_page(schedules: Sequence[Schedule], figures: Sequence[Mapping[str, float]], title: str) -> str:
+    """The page as HTML.
+
+    Args:
+        schedules: What each policy did.
+        figures: The figures of each.
+        title: What was scheduled where.
+    """
+    parts = [
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
+        f"<title>{escape(title)} - Shunter fleet</title><style>{STYLE}</style></head><body>",
+        f"<h1>{escape(title)}</h1>",
+        '<p class="soft">All figures are simulated. Communication is the share of running time that tighter placements '
+        "would have saved; unfairness is the mean completion time over that on a fair share of the cluster, 1 is fair. "
+        "Energy and cost are zero where the cluster's file names no watts and no prices.</p>",
+        table_html(schedules, figures),
+    ]
+    for schedule in schedules:
+        parts += [
+            f'<h2 id="{escape(schedule.policy)}">{escape(schedule.policy)}</h2>',
+            gantt(schedule),
+            steps_chart("jobs that wait", queue_steps(schedule), schedule),
+            steps_chart("share of the accelerators that is held", utilisation_steps(schedule), schedule),
+        ]
+        if any(kind.busy_watts for kind in schedule.cluster.accelerators.values()):
+            parts.append(steps_chart("power (W)", power_steps(schedule), schedule))
+    return "\n".join([*parts, "</body></html>\n"])
+
+
+def table_html(schedules: Sequence[Schedule], figures: Sequence[Mapping[str, float]]) -> str:
+    """The figures of all schedules side by side."""
+    rows = ["<tr><th>policy</th>" + "".join(f"<th>{escape(title)}</th>" for _, title, *_ in COLUMNS) + "</tr>"]
+    for schedule, values in zip(schedules, figures, strict=True):
+        cells = "".join(f"<td>{cell(values, key, by, digits)}</td>" for key, _, by, digits in COLUMNS)
+        rows.append(f'<tr><td><a href="#{escape(schedule.policy)}">{escape(schedule.policy)}</a></td>{cells}</tr>')
+    return f'<div class="scroll"><table>{"".join(rows)}</table></div>'
+
+
+def markdown_table(schedules: Sequence[Schedule], figures: Sequence[Mapping[str, float]]) -> str:
+    """The same in Markdown."""
+    lines = ["| policy | " + " | ".join(title for _, title, *_ in COLUMNS) + " |", "|---|" + "---:|" * len(COLUMNS)]
+    for schedule, values in zip(schedules, figures, strict=True):
+        lines.append(f"| {schedule.policy} | " + " | ".join(cell(values, k, by, d) for k, _, by, d in COLUMNS) + " |")
+    return "\n".join(lines)
+
+
+def cell(values: Mapping[str, float], key: str, divisor: float, digits: int) -> str:
+    """One figure as text."""
+    return f"{values[key] / divisor:,.{digits}f}"

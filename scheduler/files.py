@@ -1,0 +1,136 @@
+"""What a user hands in: a file of jobs, whatever its kind, and one that describes the cluster."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError
+
+from scheduler.cluster import Cluster
+from scheduler.job import Iterations, Job
+from scheduler.traces.durations import ALIBABA, PHILLY, TIRESIAS, read_alibaba, read_philly, read_tiresias
+from scheduler.traces.gavel import read_gavel
+from scheduler.traces.pollux import COLUMNS as POLLUX
+from scheduler.traces.pollux import read_pollux
+from shunter.errors import DataError, RequestError
+from shunter.frozen import Frozen
+from shunter.requests import TrainRequest
+from shunter.validation import clause, sentence
+from shunter.yaml_file import read_yaml
+
+CLUSTER_EXAMPLE = "machines: [{name: node1, accelerator: A100, count: 8}]"
+JOBS_EXAMPLE = "jobs: [{name: nightly, train_seconds: {A100: 3600}}]"
+CSV_READERS = ((POLLUX, read_pollux), (PHILLY, read_philly), (TIRESIAS, read_tiresias), (ALIBABA, read_alibaba))
+
+
+class OwnJob(Frozen):
+    """One training in a file of our own.
+
+    Attributes:
+        name: Its name, once in the file.
+        train: What `shunter train` would be asked for; checked, and kept for whoever runs it.
+        train_seconds: How long it takes by accelerator type on what it asks for, side by side.
+        network_share: By how much a machine's width longer it takes across the network, as a share of that time.
+        accelerators: How many it asks for, of one type.
+    """
+
+    name: str
+    arrival_seconds: NonNegativeFloat = 0.0
+    accelerators: PositiveInt = 1
+    train: TrainRequest | None = None
+    train_seconds: dict[str, PositiveFloat] = Field(min_length=1)
+    network_share: NonNegativeFloat = 0.0
+    start_seconds: NonNegativeFloat = 0.0
+    checkpoint_seconds: NonNegativeFloat = 0.0
+    restore_seconds: NonNegativeFloat = 0.0
+    checkpoint_every_seconds: PositiveFloat = 600.0
+    preemptible: bool = True
+    weight: PositiveFloat = 1.0
+
+    def job(self) -> Job:
+        """The same for the scheduler: one iteration is a second on the fastest type."""
+        fastest = min(self.train_seconds.values())
+        compute = {name: seconds / fastest for name, seconds in self.train_seconds.items()}
+        spread = {
+            name: (0.0, self.network_share * seconds / 2, self.network_share * seconds)
+            for name, seconds in compute.items()
+        }
+        shared = self.model_dump(exclude={"train", "train_seconds", "network_share"})
+        return Job(work=Iterations(fastest, compute, spread), **shared)
+
+
+class OwnJobs(Frozen):
+    """A file of our own."""
+
+    jobs: tuple[OwnJob, ...] = Field(min_length=1)
+
+
+def read_cluster(path: Path) -> Cluster:
+    """The cluster of a file.
+
+    Raises:
+        RequestError: The file says something else.
+    """
+    values = read_yaml(path, "cluster file", CLUSTER_EXAMPLE, RequestError)
+    return _validated(Cluster, values, f"The cluster file {path}")
+
+
+def read_jobs(path: Path, *, adaptive: bool = False) -> list[Job]:
+    """The jobs of a file: YAML of our own, CSV by its columns, or a trace of Gavel.
+
+    Args:
+        path: The file.
+        adaptive: Whether trainings of Pollux' workloads may change their number of accelerators and their batch.
+
+    Raises:
+        DataError: The file cannot be read, is of no known kind, holds no jobs, or has a broken line.
+        RequestError: A job of our own is wrong.
+    """
+    if path.suffix in (".yaml", ".yml", ".json"):
+        values = read_yaml(path, "file of jobs", JOBS_EXAMPLE, RequestError)
+        return [job.job() for job in _validated(OwnJobs, values, f"The file of jobs {path}").jobs]
+    try:
+        jobs = read_gavel(path) if path.suffix == ".trace" else _read_csv(path, adaptive)
+    except OSError as error:
+        raise DataError(f"The file of jobs {path} cannot be read ({error.strerror}): give an existing file.") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"The file of jobs {path} is no text: give YAML, CSV or a trace of Gavel.") from error
+    if not jobs:
+        raise DataError(f"The file of jobs {path} holds no jobs that could be run: give one with at least one.")
+    return jobs
+
+
+def check_fit(jobs: list[Job], cluster: Cluster) -> None:
+    """Refuse jobs that could never run.
+
+    Raises:
+        RequestError: One asks for more than there is, or for types that are not there.
+    """
+    for job in jobs:
+        if not job.types(cluster):
+            raise RequestError(
+                f"job {job.name!r} runs on {', '.join(job.work.types())}, and the cluster has "
+                f"{', '.join(cluster.types)}: name its accelerators as the cluster does"
+            )
+        cluster.require(job.accelerators, job.types(cluster), job.name)
+
+
+def _read_csv(path: Path, adaptive: bool) -> list[Job]:
+    with path.open() as file:
+        columns = set(file.readline().strip().split(","))
+    for fields, reader in CSV_READERS:
+        if columns.issuperset(fields):
+            return read_pollux(path, adaptive=adaptive) if reader is read_pollux else reader(path)
+    raise DataError(
+        f"The file of jobs {path} has columns of no known trace: give Pollux' (name, time, application, num_replicas, "
+        "batch_size), Philly's (timestamp, duration, num_gpus), Tiresias' (job_id, num_gpu, submit_time, duration) or "
+        "Alibaba's."
+    )
+
+
+def _validated(model: type[Any], values: Mapping[str, Any], told: str) -> Any:
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        faults = [clause(fault, model) for fault in error.errors()]
+        raise RequestError(sentence([f"{told}: {faults[0]}", *faults[1:3]])) from error

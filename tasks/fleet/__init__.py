@@ -1,0 +1,72 @@
+"""Step `simulate`: what a policy would do with the jobs, kept as a run of its own."""
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from reporting.fleet.page import fleet_page, markdown_table
+from scheduler.cluster import Cluster
+from scheduler.files import check_fit, read_cluster, read_jobs
+from scheduler.job import Job
+from scheduler.metrics import figures
+from scheduler.policies import make_policy
+from scheduler.schedule import Schedule
+from scheduler.simulator import simulate
+from shunter.requests import FleetRequest
+from tracking.reports import log_files
+from tracking.runs import child_run
+
+__all__ = ["publish_fleet", "read_fleet", "simulate_policy"]
+
+PAGE = "fleet.html"
+
+
+def read_fleet(request: FleetRequest) -> tuple[list[Job], Cluster]:
+    """The jobs and the cluster of a request, checked against each other.
+
+    Raises:
+        ShunterError: A file cannot be read, or a job can never run.
+    """
+    from ingestion.sources.guard import check_words
+
+    check_words(request.jobs)
+    check_words(request.cluster)
+    cluster = read_cluster(Path(request.cluster))
+    jobs = read_jobs(Path(request.jobs), adaptive=request.adaptive)
+    if request.first_jobs is not None:
+        jobs = sorted(jobs, key=lambda job: job.arrival_seconds)[: request.first_jobs]
+    check_fit(jobs, cluster)
+    return jobs, cluster
+
+
+@task(name="simulate", task_run_name="simulate-{policy}", cache_policy=NO_CACHE, persist_result=False)
+def simulate_policy(
+    request: FleetRequest, policy: str, run_id: str, on_progress: Callable[[int, int], None] | None = None
+) -> Schedule:
+    """Run the jobs through a policy, and keep the figures in a run below `run_id`."""
+    jobs, cluster = read_fleet(request)
+    with child_run(run_id, policy, "schedule") as run:
+        schedule = simulate(jobs, cluster, make_policy(policy), on_progress)
+        run.log_params({"schedule.policy": policy, "schedule.jobs": len(jobs), "schedule.accelerators": cluster.count})
+        run.log_metrics(figures(schedule))
+        run.set_tags({"schedule.source": "simulated"})
+    return schedule
+
+
+def publish_fleet(run_id: str, request: FleetRequest, schedules: Sequence[Schedule]) -> str:
+    """Keep the page with the run, show the table in Prefect, and return the page."""
+    from prefect.artifacts import create_markdown_artifact
+    from prefect.runtime import flow_run
+
+    values = [figures(schedule) for schedule in schedules]
+    page = fleet_page(schedules, values, f"{Path(request.jobs).name} on {Path(request.cluster).name}")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / PAGE
+        path.write_text(page, encoding="utf-8")
+        log_files(run_id, [path])
+    if flow_run.id is not None:
+        create_markdown_artifact(markdown_table(schedules, values), key="fleet", description="Simulated schedules.")
+    return page

@@ -1,0 +1,40 @@
+"""The page that compares schedules: every policy, every bar, no script, nothing from elsewhere."""
+
+import re
+
+from reporting.fleet.drawing import assign_lanes
+from reporting.fleet.page import fleet_page, markdown_table
+from scheduler.cluster import AcceleratorType, Cluster, Machine
+from scheduler.job import Iterations, Job
+from scheduler.metrics import figures
+from scheduler.policies import make_policy
+from scheduler.simulator import simulate
+
+CLUSTER = Cluster(
+    machines=(Machine(name="<b>one", count=2), Machine(name="two", count=2)),
+    accelerators={"gpu": AcceleratorType(idle_watts=10, busy_watts=100)},
+)
+JOBS = [Job(f"job <{i}>", 10.0 * i, 1 + i % 3, Iterations(100 + i, {"": 1.0})) for i in range(9)]
+
+
+def test_page_shows_each_policy_and_runs_nothing() -> None:
+    schedules = [simulate(JOBS, CLUSTER, make_policy(name)) for name in ("fifo", "dally")]
+    values = [figures(schedule) for schedule in schedules]
+    page = fleet_page(schedules, values, "jobs & cluster")
+    assert "<script" not in page
+    assert "<b>" not in page.replace("&lt;b>", "")
+    assert not re.search(r"https?://", page)
+    assert [page.count(f'<h2 id="{name}">') for name in ("fifo", "dally")] == [1, 1]
+    assert page.count("power (W)") == 2 * 2  # caption and label
+    assert page.count("<title>job &lt;0&gt;</title>") == 2
+    assert markdown_table(schedules, values).count("\n") == 3
+
+
+def test_no_two_jobs_are_drawn_on_one_accelerator() -> None:
+    schedule = simulate(JOBS, CLUSTER, make_policy("srtf"))
+    lanes = assign_lanes(schedule)
+    assert len(lanes) == sum(count for span in schedule.spans for _, count in span.placement)
+    ends: dict[tuple[int, int], float] = {}
+    for span, machine, lane in lanes:
+        assert ends.get((machine, lane), 0.0) <= span.begin_seconds
+        ends[machine, lane] = span.end_seconds

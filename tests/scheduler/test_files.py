@@ -1,0 +1,90 @@
+"""Files of users: a cluster, jobs of our own, and what is refused in one sentence."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from scheduler.files import check_fit, read_cluster, read_jobs
+from scheduler.metrics import figures
+from scheduler.policies import POLICIES, make_policy, policy_names
+from scheduler.simulator import simulate
+from scheduler.timeline import power_steps, queue_steps, utilisation_steps
+from shunter.errors import DataError, RequestError
+
+CLUSTER = """
+machines:
+- {name: gpu1, accelerator: A100, count: 2}
+- {name: cpu1, accelerator: cpu}
+accelerators:
+  A100: {idle_watts: 50, busy_watts: 300}
+"""
+JOBS = """
+jobs:
+- {name: both, train_seconds: {A100: 600, cpu: 3600}, train: {data: ml-100k, model: dlrm}}
+- {name: wide, train_seconds: {A100: 1200}, accelerators: 2, network_share: 0.5}
+"""
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def test_own_jobs_run_where_they_can(tmp_path: Path) -> None:
+    cluster, jobs = read_cluster(write(tmp_path, "c.yaml", CLUSTER)), read_jobs(write(tmp_path, "j.yaml", JOBS))
+    check_fit(jobs, cluster)
+    schedule = simulate(jobs, cluster, make_policy("fifo"))
+    assert [outcome.end_seconds for outcome in schedule.outcomes] == [600.0, 1800.0]
+    assert queue_steps(schedule) == [(0.0, 1.0), (600.0, 0.0), (1800.0, 0.0)]
+    assert [round(share, 9) for _, share in utilisation_steps(schedule)] == [round(1 / 3, 9), round(2 / 3, 9), 0.0]
+    power = power_steps(schedule)
+    assert power == [(0.0, 350.0), (600.0, 600.0), (1800.0, 100.0)]
+    energy = sum(watts * (after - at) for (at, watts), (after, _) in pairwise(power))
+    assert energy == figures(schedule)["energy_joules"]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("machines: []", "it has no machines"),
+        ("machines: [{name: a}, {name: a}]", "two machines are called 'a'"),
+        ("machines: [{name: a, cont: 3}]", "did you mean count"),
+        ("machines: [{name: a, count: 0}]", "count in entry 1 of machines is 0: give a number above 0"),
+        ("machines: [{name: a}]\noutages: [{machine: b, begin_seconds: 1}]", "names the machine 'b'"),
+        ("- 1", "holds no keys"),
+    ],
+)
+def test_a_wrong_cluster_is_refused_in_words(tmp_path: Path, text: str, complaint: str) -> None:
+    with pytest.raises(RequestError, match=complaint):
+        read_cluster(write(tmp_path, "c.yaml", text))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "complaint"),
+    [
+        ("j.yaml", "jobs: [{name: a}]", "train_seconds in entry 1 of jobs is missing"),
+        ("j.yaml", "jobs: [{name: a, train_seconds: {x: -1}}]", "give a number above 0"),
+        ("j.csv", "a,b\n1,2\n", "columns of no known trace"),
+        ("j.csv", "job_id,num_gpu,submit_time,duration\n", "holds no jobs"),
+        ("j.trace", "x\n", "needs simulation_throughputs.json"),
+    ],
+)
+def test_wrong_jobs_are_refused_in_words(tmp_path: Path, name: str, text: str, complaint: str) -> None:
+    with pytest.raises((RequestError, DataError), match=complaint):
+        read_jobs(write(tmp_path, name, text))
+
+
+def test_jobs_for_accelerators_that_are_not_there_are_named(tmp_path: Path) -> None:
+    jobs = read_jobs(write(tmp_path, "j.yaml", "jobs: [{name: a, train_seconds: {H100: 5}}]"))
+    with pytest.raises(RequestError, match="'a' runs on H100, and the cluster has A100, cpu"):
+        check_fit(jobs, read_cluster(write(tmp_path, "c.yaml", CLUSTER)))
+
+
+def test_policies_are_named_once_and_known() -> None:
+    assert policy_names("fifo, dally") == ["fifo", "dally"]
+    assert policy_names("all") == list(POLICIES)
+    for text, complaint in (("fifo,fifo", "twice"), (",", "no policy is named"), ("dalli", "did you mean dally")):
+        with pytest.raises(RequestError, match=complaint):
+            policy_names(text)

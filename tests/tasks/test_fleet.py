@@ -1,0 +1,26 @@
+"""The step `simulate`: a run for each schedule, with figures that can be compared."""
+
+from pathlib import Path
+
+from scheduler.metrics import figures
+from shunter.requests import FleetRequest
+from tasks.fleet import publish_fleet, simulate_policy
+from tests.scheduler.test_files import CLUSTER, JOBS, write
+from tracking.runs import closing, start_run
+from tracking.tree import read_artifact, read_tree
+
+
+def test_each_schedule_is_a_run_below_that_of_the_fleet(tmp_path: Path, tracking_root: Path) -> None:
+    jobs, cluster = write(tmp_path, "jobs.yaml", JOBS), write(tmp_path, "cluster.yaml", CLUSTER)
+    request = FleetRequest(jobs=str(jobs), cluster=str(cluster), first_jobs=1)
+    run_id = start_run("jobs on cluster", "fleet")
+    with closing(run_id):
+        schedule = simulate_policy.fn(request, "dally", run_id)
+        page = publish_fleet(run_id, request, [schedule])
+    assert len(schedule.outcomes) == 1
+    assert "dally" in page
+    (child,) = read_tree(run_id).children
+    assert child.tags["run.kind"] == "schedule"
+    assert child.tags["schedule.source"] == "simulated"
+    assert child.metrics.items() >= figures(schedule).items()
+    assert read_artifact(run_id, "fleet.html") == page
