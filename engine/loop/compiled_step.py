@@ -49,7 +49,9 @@ class CompiledStep:
         self._model, self._optimizer, self._rates_vary = model, optimizer, rates_vary
         self._batch_size, self._states = execution.batch_size, STATES[type(optimizer)]
         self._parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        self._compiled = torch.compile(self._joint(execution.precision), dynamic=False, fullgraph=True)
+        # torch counts what it compiles of one function over the whole process, and else refuses the ninth.
+        alone: Any = {"isolate_recompiles": True}
+        self._compiled = torch.compile(self._joint(execution.precision), dynamic=False, fullgraph=True, **alone)
 
     def suits(self, batch: Batch) -> bool:
         """Whether the batch is full, and the optimiser has what it keeps: its first step creates it."""

@@ -79,3 +79,14 @@ def test_layers_that_keep_more_than_weights_are_compiled_alone(dataset: Dataset)
     assert compile_step(model, optimizer, EXECUTION, next(BatchLoader(dataset, "train", 64).batches())) is not None
     assert model.compiled_step is None
     assert model.compiled_layers is not None
+
+
+@pytest.mark.slow
+def test_many_models_of_one_process_are_compiled_as_a_whole(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 1)
+    for size in (32, 48):
+        model = build_model(SPEC, dataset.features).train()
+        execution = replace(EXECUTION, batch_size=size)
+        batch = next(BatchLoader(dataset, "train", size).batches())
+        compile_step(model, build_dense_optimizer(model, RATES), execution, batch)
+        assert model.compiled_step is not None
