@@ -144,28 +144,35 @@ class CrossNetwork(nn.Module):
 
 
 class FieldVectors(nn.Module):
-    """All features of a sample as vectors of one width: that of the dense features first, then one for each table.
+    """All features of a sample as vectors of one width: those of the dense features first, then one for each table.
 
-    The dense features become one vector by the bottom MLP, as in the DLRM.
+    The dense features become one vector by the bottom MLP, as in the DLRM, or each one of its own, `x_i v_i`, as in
+    AutoInt (Song et al., CIKM 2019, equation 3).
 
     Args:
-        spec: `embedding_dim` and `bottom_widths`.
+        spec: `embedding_dim`, `bottom_widths` and `numeric_embedding`.
         features: The input.
 
     Attributes:
         count: Vectors of a sample.
+        first_table: Those of them that are of dense features.
         width: Width of all vectors beside each other.
     """
 
     def __init__(self, spec: ModelSpec, features: Features) -> None:
         super().__init__()
         dense, dim = len(features.dense), spec.embedding_dim
-        self.bottom = mlp((dense, *spec.bottom_widths, dim), last_relu=True) if dense else None
-        self.count = len(features.categorical) + (1 if dense else 0)
+        is_each = bool(dense) and spec.numeric_embedding == "vector"
+        self.numbers = nn.Parameter(torch.randn(dense, dim) * dim**-0.5) if is_each else None
+        self.bottom = mlp((dense, *spec.bottom_widths, dim), last_relu=True) if dense and not is_each else None
+        self.first_table = dense if is_each else min(dense, 1)
+        self.count = self.first_table + len(features.categorical)
         self.width = self.count * dim
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
         """`[batch, dense features]` and `[batch, tables, dim]` to `[batch, vectors, dim]` in float32."""
+        if self.numbers is not None:
+            return torch.cat([dense.float().unsqueeze(2) * self.numbers, pooled], dim=1)
         if self.bottom is None:
             return pooled
         return torch.cat([self.bottom(dense).float().unsqueeze(1), pooled], dim=1)

@@ -203,6 +203,11 @@ def check_spec(spec: ModelSpec, features: Features) -> None:
         raise _does_nothing(
             "table_dims", spec.family, [other.name for other in FAMILIES.values() if other.mixes_widths]
         )
+    if spec.numeric_embedding not in ("mlp", "vector"):
+        raise RequestError(f"The numeric_embedding {spec.numeric_embedding!r} is not known: use mlp or vector.")
+    if spec.numeric_embedding != "mlp" and not family.multiplies_numbers:
+        readers = [other.name for other in FAMILIES.values() if other.multiplies_numbers]
+        raise _does_nothing("numeric_embedding", spec.family, readers)
     if spec.embedding_dim < 4 or spec.embedding_dim % 4:
         raise RequestError(
             f"The embedding width {spec.embedding_dim} does not suit the kernels: use a positive multiple of 4."

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from difflib import get_close_matches
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from shunter.errors import RequestError
 
@@ -138,6 +138,8 @@ class ModelSpec:
             looked up is filled up with zeros; empty is `embedding_dim` for all.
         table_shares: Share of the ids of each table that keep a row of their own, in the same order; the others share
             theirs by the remainder. Empty is 1 for all.
+        numeric_embedding: What the dense features become: one vector by an MLP over all of them, or each a learned
+            vector times its value, so that they meet the other fields one by one. The latter has no `bottom_widths`.
     """
 
     family: ClassVar[str]
@@ -150,6 +152,7 @@ class ModelSpec:
     task_tower_width: int | None = field(default=None, metadata=OPTIONAL)
     table_dims: tuple[int, ...] = field(default=(), metadata=OPTIONAL)
     table_shares: tuple[float, ...] = field(default=(), metadata=OPTIONAL)
+    numeric_embedding: Literal["mlp", "vector"] = field(default="mlp", metadata=OPTIONAL)
 
     @property
     def has_mixed_tables(self) -> bool:

@@ -184,4 +184,9 @@ def _named_towers(spec: DmtSpec, names: Sequence[str]) -> Towers:
     return tuple(tuple(position[name] for name in tower) for tower in spec.tower_fields)
 
 
-DMT = Family(spec=DmtSpec, layers=DmtLayers, ranges={"tower_kind": ("dlrm", "dcn"), "tower_vectors": (1, 2, 4)})
+DMT = Family(
+    spec=DmtSpec,
+    layers=DmtLayers,
+    ranges={"tower_kind": ("dlrm", "dcn"), "tower_vectors": (1, 2, 4)},
+    multiplies_numbers=False,
+)

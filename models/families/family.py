@@ -28,6 +28,7 @@ class Family:
         has_hidden_layers: Whether its models have MLPs, so that their widths and dropout can be searched.
         is_in_auto: Whether the model `auto` may become this family: it takes any click log, and gives a probability.
         mixes_widths: Whether its tables may differ in width (`ModelSpec.table_dims`).
+        multiplies_numbers: Whether each dense feature may have a vector of its own (`ModelSpec.numeric_embedding`).
         reads_positions: Whether it reads histories id by id: then `pooled` has a bag for each position, and `forward`
             takes the lengths, int64 `[batch, histories]`, as well. To all others a history is a pooled bag.
         compiles_slowly: Whether compiling its layers takes longer than any training could win back.
@@ -41,6 +42,7 @@ class Family:
     has_hidden_layers: bool = True
     is_in_auto: bool = False
     mixes_widths: bool = True
+    multiplies_numbers: bool = True
     reads_positions: bool = False
     compiles_slowly: bool = False
 

@@ -142,7 +142,8 @@ class FinalmlpLayers(nn.Module):
         second = spec.second_widths or first
         lasts = [widths[-1] if widths else width for widths in (first, second)]
         _check_heads(spec, lasts)
-        contexts = [_positions(names, features) for names in (spec.first_gate, spec.second_gate)]
+        gates = (spec.first_gate, spec.second_gate)
+        contexts = [_positions(names, features, offset=self.vectors.first_table) for names in gates]
         self.gates = nn.ModuleList(FeatureGate(width, dim, context, spec.gate_widths) for context in contexts)
         self.streams = nn.ModuleList(hidden_layers(spec, width, widths) for widths in (first, second))
         tasks = features.outputs
@@ -168,13 +169,12 @@ def _check_heads(spec: FinalmlpSpec, lasts: Sequence[int]) -> None:
         )
 
 
-def _positions(names: Sequence[str], features: Features) -> list[int]:
+def _positions(names: Sequence[str], features: Features, *, offset: int) -> list[int]:
     """Where the vectors of some fields stand among all vectors."""
     fields = [field.name for field in features.categorical]
     for name in names:
         if name not in fields:
             raise RequestError(f"The gate of a stream looks at an unknown field {name!r}: {nearest(name, fields)}.")
-    offset = 1 if features.dense else 0
     return [offset + fields.index(name) for name in names]
 
 

@@ -88,6 +88,7 @@ FM = Family(
     layers=FmLayers,
     has_hidden_layers=False,
     mixes_widths=False,
+    multiplies_numbers=False,
     learned_with={
         "dense_learning_rate": 0.01,
         "embedding_learning_rate": 0.02,

@@ -58,6 +58,7 @@ LR = Family(
     layers=LrLayers,
     dims=(4,),
     has_hidden_layers=False,
+    multiplies_numbers=False,
     mixes_widths=False,
     learned_with={
         "dense_learning_rate": 0.01,

@@ -67,6 +67,11 @@ SPECS = {
     "bst causal": model_spec(family="bst", transformer_layers=2, transformer_causal=True, dropout=0.1),
     "bst of the candidate": model_spec(family="bst", transformer_output="candidate", attention_heads=1),
     "ple of two levels": model_spec(family="ple", extraction_levels=2, label_experts=1, shared_experts=1),
+    **{
+        f"{family} of numbers": model_spec(family=family, numeric_embedding="vector", embedding_dim=8)
+        for family in ("deepfm", "dcnv2", "autoint")
+    },
+    "finalmlp gated with numbers": model_spec(family="finalmlp", first_gate=("c0",), numeric_embedding="vector"),
     "dmt of named towers": model_spec(
         family="dmt",
         tower_fields=(("b0",), ("c1", "c0")),
@@ -164,6 +169,28 @@ def test_deepfm_is_a_factorisation_machine_and_a_deep_network() -> None:
         factors, weights = sample[:, :3], sample[:, 3]
         pairs = torch.stack([factors[i] @ factors[j] for i, j in combinations(range(3), 2)])
         torch.testing.assert_close(logit, weights.sum() + pairs.sum() + layers.deep(factors.flatten())[0])
+
+
+def test_each_number_is_a_vector_times_its_value_in_a_factorisation_machine() -> None:
+    spec = model_spec(family="deepfm", embedding_dim=4, numeric_embedding="vector")
+    layers = build_model(spec, features_of(2, 1), seed=2).layers.eval()
+    assert isinstance(layers, DeepfmLayers)
+    assert layers.vectors.bottom is None
+    assert layers.vectors.numbers is not None
+    dense, pooled = torch.randn(5, 2), torch.randn(5, 1, 4)
+    for values, sample, logit in zip(dense, pooled, layers(dense, pooled), strict=True):
+        vectors = [values[0] * layers.vectors.numbers[0], values[1] * layers.vectors.numbers[1], sample[0]]
+        pairs = sum(vectors[i][:3] @ vectors[j][:3] for i, j in combinations(range(3), 2))
+        deep = layers.deep(torch.cat([vector[:3] for vector in vectors]))[0]
+        torch.testing.assert_close(logit, sum(vector[3] for vector in vectors) + pairs + deep)
+
+
+def test_a_gate_finds_its_field_behind_the_vectors_of_numbers() -> None:
+    for kind, place in (("mlp", 1), ("vector", 2)):
+        spec = model_spec(family="finalmlp", first_gate=("c0",), numeric_embedding=kind)
+        layers = build_model(spec, FEATURES).layers
+        assert isinstance(layers, FinalmlpLayers)
+        assert next(iter(layers.gates)).context == (place,)
 
 
 @pytest.mark.parametrize("rank", [None, 2])
@@ -343,6 +370,8 @@ def test_the_score_is_computed_in_float32_whatever_the_precision() -> None:
         ({"family": "masknet", "mask_structure": "tree"}, "'tree' is not known: use parallel or serial"),
         ({"family": "masknet", "mask_blocks": 0}, "mask_blocks = 0 has no blocks"),
         ({"family": "masknet", "mask_expansion": 0.0}, "mask_expansion = 0.0 is no width"),
+        ({"family": "dlrm", "numeric_embedding": "vector"}, "numeric_embedding does nothing.*'dlrm'.*dcnv2"),
+        ({"family": "dnn", "numeric_embedding": "bins"}, "'bins' is not known: use mlp or vector"),
         ({"family": "mmoe", "experts": 1}, "experts = 1 has nothing to mix"),
         ({"family": "ple", "label_experts": 0}, "label_experts = 0 leaves none"),
         ({"family": "din", "activation_widths": (0,)}, r"activation_widths \[0\] are no layers"),
