@@ -5,17 +5,26 @@ The work: read the text, split by hash into three parts, rank the values of 26 c
 each part. Ours also checks every row, hashes the file, describes the fields and saves the encoder. Each contestant
 runs in fresh processes, in turn with the others, and its fastest run counts: other work can only slow one down.
 
+Polars and ours with its defaults have all cores, which the result file counts. Beside them ours runs on 1, 2 and 4
+cores, with as many processes of its own: how near to linear that comes is shown only where the machine has the cores.
+Memory is that of all processes of an ingestion together, looked at twenty times a second.
+
     python -m benchmarks.ingest [--quick]
 """
 
 import json
+import os
+import resource
 import sys
 import tempfile
+import threading
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+import psutil
 
 from benchmarks import report
 
@@ -42,6 +51,17 @@ def shunter(source: Path, target: Path) -> int:
 
     opened = open_source(str(source), None, None, target)
     dataset, _ = ingest_source(opened, target, SEED, max_bad_share=0.01)
+    return sum(field.rows for field in dataset.features.categorical)
+
+
+def processes(source: Path, target: Path, count: int) -> int:
+    """The same on so many cores; on several with as many processes of its own, however small the log."""
+    from ingestion.cache import ingest_source
+    from ingestion.sources.open import open_source
+
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:count])
+    opened = open_source(str(source), None, None, target)
+    dataset, _ = ingest_source(opened, target, SEED, max_bad_share=0.01, processes=count)
     return sum(field.rows for field in dataset.features.categorical)
 
 
@@ -109,16 +129,61 @@ def pandas(source: Path, target: Path) -> int:
 
 CONTESTANTS = {"shunter": shunter, "polars": polars, "pandas": pandas}
 LIBRARIES = {"shunter": "tasks.ingest", "polars": "polars", "pandas": "pandas"}
+COUNTS = (1, 2, 4)
+SCALED = {f"processes{count}": partial(processes, count=count) for count in COUNTS}
 
 
 def run_contestant(name: str, source: str) -> None:
-    """Run one contestant in this process and print what it took, without its imports."""
-    import_module(LIBRARIES[name])
-    with tempfile.TemporaryDirectory(dir=Path(source).parent) as folder:
+    """Run one contestant in this process and print what it took with its children, without its imports."""
+    import_module(LIBRARIES.get(name, "tasks.ingest"))
+    with tempfile.TemporaryDirectory(dir=Path(source).parent) as folder, PeakMemory() as memory:
         watch = report.Stopwatch()
-        table_rows = CONTESTANTS[name](Path(source), Path(folder))
+        table_rows = (CONTESTANTS | SCALED)[name](Path(source), Path(folder))
         taken = watch.read()
-    print(json.dumps({"table_rows": table_rows, "peak_memory_mib": report.peak_memory_mib(), **taken}))
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(
+        json.dumps(
+            {
+                "table_rows": table_rows,
+                **taken,
+                "peak_memory_mib": max(report.peak_memory_mib(), memory.mib),
+                "children_processor_seconds": children.ru_utime + children.ru_stime,
+            }
+        )
+    )
+
+
+class PeakMemory:
+    """Most memory of this process and its children together: a page that several share counts once (PSS)."""
+
+    def __init__(self) -> None:
+        self.mib = 0.0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> Self:
+        """Look from now on."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        """Look no more."""
+        self._ended.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        this = psutil.Process()
+        while not self._ended.wait(0.05):
+            children = this.children(recursive=True)
+            if children:  # alone, the kernel's own high-water mark says it
+                self.mib = max(self.mib, sum(map(_resident_mib, (this, *children))))
+
+
+def _resident_mib(process: psutil.Process) -> float:
+    try:
+        return process.memory_full_info().pss / 2**20
+    except psutil.Error:  # it has ended meanwhile
+        return 0.0
 
 
 def main() -> None:
@@ -126,21 +191,48 @@ def main() -> None:
     quick = report.parse_arguments(__doc__).quick
     sizes = QUICK if quick else FULL
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in CONTESTANTS}
+    scaled: dict[str, list[dict[str, Any]]] = {name: [] for name in SCALED}
     by_size: dict[str, dict[str, Any]] = {}
+    crew_by_size: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for size in ("small", "large", "main"):
             path = Path(folder) / f"{size}.tsv"
             generate(path, sizes[size])
             if size != "main":
                 by_size[size] = report.measure("benchmarks.ingest", "shunter", str(path))
+                crew_by_size[size] = report.measure("benchmarks.ingest", "processes4", str(path))
                 path.unlink()
                 continue
             for _ in range(sizes["repeats"]):
-                for name, taken in runs.items():
+                for name, taken in (runs | scaled).items():
                     taken.append(report.measure("benchmarks.ingest", name, str(path)))
     by_size["main"] = min(runs["shunter"], key=lambda run: run["wall_seconds"])
     _check_same_work(runs)
-    _publish(sizes, runs, by_size, quick)
+    assert len({run["table_rows"] for taken in (*scaled.values(), runs["shunter"]) for run in taken}) == 1
+    headline = _headline(sizes, runs, by_size) | scaling(scaled, crew_by_size)
+    _show(sizes, runs, by_size)
+    details = {"rows": sizes, "runs": runs, "shunter_by_size": by_size}
+    details |= {"by_processes": scaled, "four_processes_by_size": crew_by_size}
+    report.publish("ingest", headline, details, seeds=[SEED], quick=quick)
+
+
+def scaling(scaled: dict[str, list[dict[str, Any]]], by_size: dict[str, dict[str, Any]]) -> dict[str, float | None]:
+    """How near to linear several processes come, None without the cores, and what four take of memory and processor."""
+    cores = report.machine()["usable_cores"]
+    seconds = {count: min(run["wall_seconds"] for run in scaled[f"processes{count}"]) for count in COUNTS}
+    processor = {
+        count: min(run["processor_seconds"] + run["children_processor_seconds"] for run in scaled[f"processes{count}"])
+        for count in COUNTS
+    }
+    shares = {count: round(seconds[1] / seconds[count] / count, 3) if cores >= count else None for count in (2, 4)}
+    small, large = (by_size[size]["peak_memory_mib"] for size in ("small", "large"))
+    return {
+        "share_of_linear_two_processes": shares[2],
+        "share_of_linear_four_processes": shares[4],
+        "processor_time_four_processes": round(processor[4] / processor[1], 3),
+        "peak_memory_mib_four_processes": round(large),
+        "peak_memory_growth_four_processes": round(large / small, 3),
+    }
 
 
 def _check_same_work(runs: dict[str, list[dict[str, Any]]]) -> None:
@@ -149,12 +241,7 @@ def _check_same_work(runs: dict[str, list[dict[str, Any]]]) -> None:
     assert max(rows.values()) < 1.01 * min(rows.values()), f"not the same vocabularies: {rows}"
 
 
-def _publish(
-    sizes: dict[str, int],
-    runs: dict[str, list[dict[str, Any]]],
-    by_size: dict[str, dict[str, Any]],
-    quick: bool,
-) -> None:
+def _show(sizes: dict[str, int], runs: dict[str, list[dict[str, Any]]], by_size: dict[str, dict[str, Any]]) -> None:
     seconds = {name: min(run["wall_seconds"] for run in taken) for name, taken in runs.items()}
     report.table(
         f"Ingesting {sizes['main']:,} rows of Criteo text, fastest of {sizes['repeats']}",
@@ -182,15 +269,19 @@ def _publish(
             for size in ("small", "main", "large")
         ],
     )
-    headline = {
+
+
+def _headline(
+    sizes: dict[str, int], runs: dict[str, list[dict[str, Any]]], by_size: dict[str, dict[str, Any]]
+) -> dict[str, float]:
+    seconds = {name: min(run["wall_seconds"] for run in taken) for name, taken in runs.items()}
+    return {
         "rows_per_second": round(sizes["main"] / seconds["shunter"]),
         "ratio_to_polars": round(seconds["polars"] / seconds["shunter"], 3),
         "ratio_to_pandas": round(seconds["pandas"] / seconds["shunter"], 3),
         "peak_memory_mib": round(by_size["large"]["peak_memory_mib"]),
         "peak_memory_growth": round(by_size["large"]["peak_memory_mib"] / by_size["small"]["peak_memory_mib"], 3),
     }
-    details = {"rows": sizes, "runs": runs, "shunter_by_size": by_size}
-    report.publish("ingest", headline, details, seeds=[SEED], quick=quick)
 
 
 def _save(target: Path, part: int, labels: np.ndarray, dense: np.ndarray, categorical: np.ndarray) -> None:
@@ -200,7 +291,7 @@ def _save(target: Path, part: int, labels: np.ndarray, dense: np.ndarray, catego
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3 and sys.argv[1] in CONTESTANTS:
+    if len(sys.argv) == 3 and sys.argv[1] in CONTESTANTS | SCALED:
         run_contestant(sys.argv[1], sys.argv[2])
     else:
         main()
