@@ -14,6 +14,9 @@ from models.graph.spec import Range, Searched
 class RankingHyperparameters:
     """What is learned with, beside the architecture.
 
+    The defaults are the best of a few short trainings of LightGCN on a tenth and on two fifths of MovieLens-1M's users,
+    judged on a validation part that was cut from the training part.
+
     Attributes:
         learning_rate: Step size of Adam.
         weight_decay: share of half the squared embeddings of a sample (user, positive and negatives) that is added to
@@ -31,10 +34,10 @@ class RankingHyperparameters:
         "batch_scale": (1, 2, 4),
     }
 
-    learning_rate: float = 0.01
+    learning_rate: float = 0.03
     weight_decay: float = 1e-3
     negatives: int = 4
-    batch_scale: int = 1
+    batch_scale: int = 4
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""

@@ -17,8 +17,6 @@ class LightGcnSpec(LayeredSpec):
 
     family: ClassVar[str] = "lightgcn"
 
-    layers: int = 3
-
 
 class LightGcn(GraphModel[LightGcnSpec]):
     """Embeddings smoothed along the edges, and nothing else that is learned.

@@ -138,7 +138,7 @@ def test_parameters_are_counted_as_they_are(family: str) -> None:
 
 
 def test_more_edges_ask_for_more_traffic_a_step_and_not_a_sample() -> None:
-    few, many = (count_graph_model(graph_spec(), random_graph(edges=edges)).fp32 for edges in (5, 30))
+    few, many = (count_graph_model(graph_spec(layers=3), random_graph(edges=edges)).fp32 for edges in (5, 30))
     assert many.traffic_bytes_per_step - few.traffic_bytes_per_step == 2 * 3 * 2 * 25 * 64 * 4
     assert many.traffic_bytes_per_sample == few.traffic_bytes_per_sample
 
