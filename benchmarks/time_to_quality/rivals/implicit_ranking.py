@@ -1,6 +1,8 @@
 """implicit: alternating least squares and BPR (https://github.com/benfred/implicit).
 
-Both stop where the validation part has not been ranked better three times in a row, and keep the best factors.
+The settings are the best on the validation part of Movielens1M_m1: for ALS of four (NDCG@20 .180 to .203), for BPR of
+three (.100 to .133). Both stop where that part has not been ranked better three times in a row, and keep the best
+factors.
 """
 # pyright: reportMissingImports=false
 
@@ -8,14 +10,16 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
+from implicit.als import AlternatingLeastSquares
+from implicit.bpr import BayesianPersonalizedRanking
 from threadpoolctl import threadpool_limits
 
 from benchmarks.time_to_quality.rivals.job import Job, read_job
 from benchmarks.time_to_quality.rivals.ranking import ndcg, read_matrices
 
 SETTINGS: dict[str, dict[str, Any]] = {
-    "als": {"factors": 64, "regularization": 10.0, "alpha": 4.0},
-    "bpr": {"factors": 64, "regularization": 0.01, "learning_rate": 0.05},
+    "als": {"factors": 64, "regularization": 50.0, "alpha": 4.0},
+    "bpr": {"factors": 64, "regularization": 0.01, "learning_rate": 0.01},
 }
 EPOCHS_BETWEEN = {"als": 1, "bpr": 5}  # an epoch of BPR takes less than ranking for all users
 PATIENCE = 3
@@ -36,9 +40,6 @@ def main() -> None:
 
 def train(job: Job, parts: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Train until it pays no more; the factors of users and items that ranked the validation part best."""
-    from implicit.als import AlternatingLeastSquares
-    from implicit.bpr import BayesianPersonalizedRanking
-
     kind = {"als": AlternatingLeastSquares, "bpr": BayesianPersonalizedRanking}[job.model]
     model = kind(**SETTINGS[job.model], iterations=10**6, num_threads=job.threads, random_state=job.seed)
     best: list[Any] = [-1.0, None, 0]
