@@ -38,6 +38,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "learning": (),
     "coverage": (),
     "drift": (),
+    "fleet": (),
     "select": (),
     "search": (),
     "graph": (),
