@@ -21,7 +21,7 @@ from models.names import AUTO_FAMILIES, representative
 from models.spec import ModelSpec
 from planner.assessment import Candidate
 from planner.candidates.offers import Offer, catalogue_offers, check_limits, local_offers, priced
-from planner.candidates.placements import batch_sizes, largest_worth_trying
+from planner.candidates.placements import sizes_worth_trying
 from planner.decide import Decision, NoFeasiblePlacementError, decide
 from planner.describe import describe, job_size, spec_of
 from planner.explain.elsewhere import better_elsewhere
@@ -203,7 +203,8 @@ class _Job:
         if isinstance(request, NightlyRequest):
             history = replace(history, job_kind="nightly")
         past = PastJob(history, data_key(data_params(dataset)), request.model)
-        largest = largest_worth_trying(past.good_batch_sizes())
+        of_graph = isinstance(spec, GraphSpec)
+        sizes = sizes_worth_trying(workload.train_samples, past.good_batch_sizes(), of_graph=of_graph)
         return cls(
             request=request,
             family=family,
@@ -211,7 +212,7 @@ class _Job:
             workload=workload,
             terms=_terms(dataset, request, past, [profile.machine for profile in profiles]),
             past=past,
-            batch_sizes=request.placement.sizes or batch_sizes(workload.train_samples, largest),
+            batch_sizes=request.placement.sizes or sizes,
             searched=searched,
         )
 

@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hardware.types import DenseDemand, Quantity
-from planner.candidates.placements import STEPS_PER_EPOCH, batch_sizes, placements, precisions, thread_counts
+from planner.candidates.placements import (
+    STEPS_PER_EPOCH,
+    batch_sizes,
+    placements,
+    precisions,
+    sizes_worth_trying,
+    thread_counts,
+)
 from tests.hardware.profiles import make_profile, make_workload
 
 
@@ -45,6 +52,13 @@ def test_an_epoch_keeps_enough_steps_or_there_is_one_size_only(samples: int) -> 
     sizes = batch_sizes(samples)
     assert all(size <= samples for size in sizes)
     assert len(sizes) == 1 or samples / max(sizes) >= STEPS_PER_EPOCH
+
+
+def test_a_graph_model_may_take_larger_batches_and_past_runs_allow_larger_ones() -> None:
+    assert sizes_worth_trying(80_000, []) == batch_sizes(80_000)
+    assert max(sizes_worth_trying(80_000, [], of_graph=True)) == 2048, "25 steps of an epoch are left"
+    assert max(sizes_worth_trying(10**8, [], of_graph=True)) == 32_768
+    assert max(sizes_worth_trying(10**8, [8192])) == 16_384
 
 
 def test_every_combination_on_every_accelerator_occurs_once() -> None:
