@@ -16,7 +16,7 @@ Placement = tuple[tuple[int, int], ...]
 
 
 class AcceleratorType(Frozen):
-    """What one accelerator of a type draws and costs; the figures of a table in the cluster's file."""
+    """What one accelerator of a type draws and costs, as the cluster's file or the catalogue says; 0 is unknown."""
 
     idle_watts: NonNegativeFloat = 0.0
     busy_watts: NonNegativeFloat = 0.0
@@ -126,8 +126,18 @@ class Cluster(Frozen):
         return RACK if accelerators <= max(racks.values()) else NETWORK
 
     def type_of(self, name: str) -> AcceleratorType:
-        """Power and price of a type; zero where the file gives none."""
+        """Power and price of a type; zero where nothing is known."""
         return self.accelerators.get(name, AcceleratorType())
+
+    @cached_property
+    def has_watts(self) -> bool:
+        """Whether the power of every type is known."""
+        return all(self.type_of(name).busy_watts for name in self.types)
+
+    @cached_property
+    def has_prices(self) -> bool:
+        """Whether the price of every type is known."""
+        return all(self.type_of(name).price_per_hour for name in self.types)
 
     def require(self, accelerators: int, types: Sequence[str], job: str) -> None:
         """Refuse a job that would wait for ever.

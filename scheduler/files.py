@@ -6,7 +6,10 @@ from typing import Any
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError
 
-from scheduler.cluster import Cluster
+from hardware.catalogue.design_power import IDLE_SHARE
+from hardware.catalogue.rows import load_catalogue
+from ingestion.sources.guard import check_words
+from scheduler.cluster import AcceleratorType, Cluster
 from scheduler.job import Iterations, Job
 from scheduler.traces.durations import ALIBABA, PHILLY, TIRESIAS, read_alibaba, read_philly, read_tiresias
 from scheduler.traces.gavel import read_gavel
@@ -14,7 +17,7 @@ from scheduler.traces.pollux import COLUMNS as POLLUX
 from scheduler.traces.pollux import read_pollux
 from shunter.errors import DataError, RequestError
 from shunter.frozen import Frozen
-from shunter.requests import TrainRequest
+from shunter.requests import FleetRequest, TrainRequest
 from shunter.validation import clause, sentence
 from shunter.yaml_file import read_yaml
 
@@ -65,14 +68,32 @@ class OwnJobs(Frozen):
     jobs: tuple[OwnJob, ...] = Field(min_length=1)
 
 
+def read_fleet(request: FleetRequest) -> tuple[list[Job], Cluster]:
+    """The jobs and the cluster of a request, checked against each other.
+
+    Raises:
+        ShunterError: A file cannot be read, or a job can never run.
+    """
+    check_words(request.jobs)
+    check_words(request.cluster)
+    cluster = read_cluster(Path(request.cluster))
+    jobs = read_jobs(Path(request.jobs), adaptive=request.adaptive)
+    if request.first_jobs is not None:
+        jobs = sorted(jobs, key=lambda job: job.arrival_seconds)[: request.first_jobs]
+    check_fit(jobs, cluster)
+    return jobs, cluster
+
+
 def read_cluster(path: Path) -> Cluster:
-    """The cluster of a file.
+    """The cluster of a file; power and price of a type that it does not give are the catalogue's, where it has them.
 
     Raises:
         RequestError: The file says something else.
     """
     values = read_yaml(path, "cluster file", CLUSTER_EXAMPLE, RequestError)
-    return _validated(Cluster, values, f"The cluster file {path}")
+    cluster: Cluster = _validated(Cluster, values, f"The cluster file {path}")
+    known = {name: found for name in cluster.types if (found := _of_catalogue(name)) is not None}
+    return Cluster.model_validate({**dict(cluster), "accelerators": {**known, **cluster.accelerators}})
 
 
 def read_jobs(path: Path, *, adaptive: bool = False) -> list[Job]:
@@ -113,6 +134,16 @@ def check_fit(jobs: list[Job], cluster: Cluster) -> None:
                 f"{', '.join(cluster.types)}: name its accelerators as the cluster does"
             )
         cluster.require(job.accelerators, job.types(cluster), job.name)
+
+
+def _of_catalogue(name: str) -> AcceleratorType | None:
+    """An accelerator at work at its design power, at rest at the share that is assumed of GPUs."""
+    try:
+        row = load_catalogue().find_accelerator(name)
+    except RequestError:
+        return None
+    watts = row.tdp_watts or 0.0
+    return AcceleratorType(idle_watts=IDLE_SHARE * watts, busy_watts=watts, price_per_hour=row.price_per_hour or 0.0)
 
 
 def _read_csv(path: Path, adaptive: bool) -> list[Job]:

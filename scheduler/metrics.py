@@ -11,7 +11,7 @@ HOUR = 3600.0
 
 
 def figures(schedule: Schedule) -> dict[str, float]:
-    """All figures of a schedule by their names in MLflow.
+    """All figures of a schedule by their names in MLflow; no energy or cost where power or price is unknown.
 
     Waiting is from arrival to end without running. Communication is the share of running time that better placements
     would have saved (restarts count as running, and as saved). Fairness is the finish-time fairness of Themis: the
@@ -39,8 +39,8 @@ def figures(schedule: Schedule) -> dict[str, float]:
         "communication.overhead": max(1 - ideal / run, 0.0) if run else 0.0,
         "utilisation": sum(held.values()) / capacity if capacity else 0.0,
         "utilisation.useful": min(useful, sum(held.values())) / capacity if capacity else 0.0,
-        "energy_joules": energy_joules(schedule, held, length),
-        "cost": sum(cluster.type_of(name).price_per_hour * seconds / HOUR for name, seconds in held.items()),
+        **({"energy_joules": energy_joules(schedule, held, length)} if cluster.has_watts else {}),
+        **({"cost": cost(schedule, held)} if cluster.has_prices else {}),
         "fairness.rho": float(np.mean(rho)),
         "fairness.rho_worst": float(np.max(rho)),
         "preemptions": float(sum(outcome.preemptions for outcome in outcomes)),
@@ -64,6 +64,11 @@ def energy_joules(schedule: Schedule, held: dict[str, float], length: float) -> 
         kind = schedule.cluster.type_of(name)
         total += kind.idle_watts * (schedule.cluster.count_of[name] * length - seconds) + kind.busy_watts * seconds
     return total
+
+
+def cost(schedule: Schedule, held: dict[str, float]) -> float:
+    """Price of the accelerators that jobs held."""
+    return sum(schedule.cluster.type_of(name).price_per_hour * seconds / HOUR for name, seconds in held.items())
 
 
 def fairness(schedule: Schedule) -> list[float]:

@@ -51,12 +51,11 @@ def simulate(**options: Any) -> None:
 
 def _check(request: FleetRequest) -> None:
     """Refuse what cannot work before any server starts."""
-    from scheduler.files import check_fit, read_cluster, read_jobs
+    from scheduler.files import read_fleet
     from scheduler.policies import policy_names
 
     policy_names(request.policies)
-    cluster = read_cluster(Path(request.cluster))
-    check_fit(read_jobs(Path(request.jobs), adaptive=request.adaptive)[: request.first_jobs], cluster)
+    read_fleet(request)
 
 
 def _table(figures: dict[str, dict[str, float]]) -> Any:

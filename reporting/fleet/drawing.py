@@ -1,13 +1,15 @@
 """Pictures of a schedule as SVG: who ran where, and how something went over time."""
 
+import math
 from html import escape
 
 from scheduler.schedule import Schedule, Span
 from scheduler.timeline import Steps
 
-WIDTH, LEFT, BOTTOM = 1000.0, 90.0, 18.0
+WIDTH, LEFT, BOTTOM = 1000.0, 110.0, 18.0
 MOST_ROWS, MOST_SPANS, MOST_STEPS = 96, 4000, 1000  # what one can still see, and a browser draw
-ROW = 7.0
+ROW, GAP = 10.0, 4.0  # of an accelerator, and between machines
+LETTER = 6.5  # mean width of one, to see whether a name fits on its bar
 COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#b07aa1", "#9c755f", "#edc948", "#ff9da7")
 
 
@@ -19,26 +21,36 @@ def gantt(schedule: Schedule) -> str:
     rows = min(total, MOST_ROWS)
     offset, labels = 0, []
     first_row: list[int] = []
-    for machine in machines:
+    for index, machine in enumerate(machines):
         first_row.append(offset)
         if offset < rows:
-            text = escape(f"{machine.name} {machine.accelerator}"[:15])
-            labels.append(f'<text x="0" y="{(offset + 0.9) * ROW:.1f}">{text}</text>')
+            text = escape(f"{machine.name} {machine.accelerator}"[:16])
+            labels.append(f'<text x="0" y="{offset * ROW + index * GAP + ROW:.1f}">{text}</text>')
         offset += machine.count
-    bars = []
+    drawn_machines = sum(first < rows for first in first_row)
+    bars: list[str] = []
+    named: set[tuple[Span, int]] = set()  # on whose bars there is a name already
     for span, machine, lane in lanes:
         row = first_row[machine] + lane
         if row >= rows or len(bars) >= MOST_SPANS:
             continue
         begin, end = _x(span.begin_seconds, schedule), _x(span.end_seconds, schedule)
-        colour = COLOURS[hash_of(span.job) % len(COLOURS)]
+        colour, top = COLOURS[hash_of(span.job) % len(COLOURS)], row * ROW + machine * GAP
+        name = escape(span.job)
         bars.append(
-            f'<rect x="{begin:.2f}" y="{row * ROW:.1f}" width="{max(end - begin, 0.3):.2f}" height="{ROW - 1:.0f}" '
-            f'fill="{colour}"><title>{escape(span.job)}</title></rect>'
+            f'<rect x="{begin:.2f}" y="{top:.1f}" width="{max(end - begin, 0.3):.2f}" height="{ROW - 1:.0f}" '
+            f'fill="{colour}"><title>{name}</title></rect>'
         )
+        is_first = (span, machine) not in named
+        named.add((span, machine))
+        if is_first and len(span.job) * LETTER < end - begin:
+            labels.append(f'<text x="{begin + 3:.1f}" y="{top + ROW - 1.5:.1f}" class="on">{name}</text>')
     left_out = len(lanes) - len(bars)
     note = f'<p class="soft">{left_out:,} stretches are not drawn.</p>' if left_out else ""
-    return _svg("who runs on which accelerator", rows * ROW, "".join(labels + bars), schedule) + note
+    return (
+        _svg("who runs on which accelerator", rows * ROW + drawn_machines * GAP, "".join(bars + labels), schedule)
+        + note
+    )
 
 
 def assign_lanes(schedule: Schedule) -> list[tuple[Span, int, int]]:
@@ -66,7 +78,8 @@ def steps_chart(title: str, steps: Steps, schedule: Schedule) -> str:
         level = height - value / top * (height - 14)
         points.append(f"L{x:.1f},{level:.1f}")
     body = f'<path d="{"".join(points)}L{WIDTH:.1f},{height:.1f}Z" fill="#4e79a755" stroke="#4e79a7"/>'
-    return _svg(f"{title}, at most {top:.3g}", height, f'{body}<text x="0" y="14">{top:.3g}</text>', schedule)
+    most = f"{top:,.0f}" if top >= 100 else f"{top:.3g}"
+    return _svg(f"{title}, at most {most}", height, f'{body}<text x="0" y="14">{most}</text>', schedule)
 
 
 def hash_of(text: str) -> int:
@@ -80,13 +93,30 @@ def _x(moment: float, schedule: Schedule) -> float:
 
 
 def _svg(caption: str, height: float, body: str, schedule: Schedule) -> str:
-    hours = (schedule.end_seconds - schedule.begin_seconds) / 3600
-    ticks = "".join(
-        f'<text x="{LEFT + share * (WIDTH - LEFT - 30):.0f}" y="{height + 14:.0f}">{share * hours:.3g} h</text>'
-        for share in (0, 0.25, 0.5, 0.75, 1)
-    )
     return (
         f'<figure><figcaption class="soft">{escape(caption)}</figcaption>'
-        f'<svg viewBox="0 0 {WIDTH:.0f} {height + BOTTOM:.0f}" role="img" aria-label="{escape(caption)}">{body}{ticks}'
-        "</svg></figure>"
+        f'<svg viewBox="0 0 {WIDTH:.0f} {height + BOTTOM:.0f}" role="img" aria-label="{escape(caption)}">{body}'
+        f"{_ticks(height, schedule)}</svg></figure>"
     )
+
+
+def _ticks(height: float, schedule: Schedule) -> str:
+    """Round times below a picture, about five of them."""
+    length = schedule.end_seconds - schedule.begin_seconds
+    unit, name = (3600.0, "h") if length >= 7200 else (60.0, "min") if length >= 120 else (1.0, "s")
+    step = round_up(length / unit / 5) * unit
+    ticks = []
+    for number in range(int(length / step) + 1 if step else 1):
+        x = _x(schedule.begin_seconds + number * step, schedule)
+        if x <= WIDTH - 40:
+            text = f"{number * step / unit:,.10g} {name}"
+            ticks.append(f'<text x="{x:.0f}" y="{height + 14:.0f}">{text}</text>')
+    return "".join(ticks)
+
+
+def round_up(value: float) -> float:
+    """The next of 1, 2, 2.5, 5 and their tenfolds."""
+    if value <= 0:
+        return 0.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return next((share * power for share in (1, 2, 2.5, 5) if share * power >= value), 10 * power)

@@ -22,10 +22,12 @@ COLUMNS = (  # figure, title, divisor, digits
     ("preemptions", "preemptions", 1.0, 0),
     ("migrations", "moves", 1.0, 0),
 )
-STYLE = """body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:72rem;padding:0 1rem;color:#222}
-table{border-collapse:collapse;font-variant-numeric:tabular-nums}th,td{padding:.25rem .6rem;text-align:right;
-border-bottom:1px solid #ddd}th:first-child,td:first-child{text-align:left}.soft{color:#666}svg{width:100%;height:auto}
-svg text{font:11px system-ui,sans-serif;fill:#444}.scroll{overflow-x:auto}.best{font-weight:600}"""
+STYLE = """body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:84rem;padding:0 1rem;color:#222}
+table{border-collapse:collapse;font-size:13px;font-variant-numeric:tabular-nums}
+th,td{padding:.25rem .6rem;text-align:right;border-bottom:1px solid #ddd}
+th:first-child,td:first-child{text-align:left}.soft{color:#666}svg{width:100%;height:auto}
+svg text{font:11px system-ui,sans-serif;fill:#444}
+svg text.on{font-size:9px;fill:#fff}figure{margin:1rem 0}.scroll{overflow-x:auto}.best{font-weight:600}"""
 
 
 def fleet_page(schedules: Sequence[Schedule], figures: Sequence[Mapping[str, float]], title: str) -> str:
@@ -44,7 +46,8 @@ def fleet_page(schedules: Sequence[Schedule], figures: Sequence[Mapping[str, flo
         f"<h1>{escape(title)}</h1>",
         '<p class="soft">All figures are simulated. Communication is the share of running time that tighter placements '
         "would have saved; unfairness is the mean completion time over that on a fair share of the cluster, 1 is fair. "
-        "Energy and cost are zero where the cluster's file names no watts and no prices.</p>",
+        "Energy rests on the watts of the cluster's file, or on the design power of the catalogue, and cost likewise "
+        "on prices: unknown where neither names them.</p>",
         table_html(schedules, figures),
     ]
     for schedule in schedules:
@@ -54,7 +57,7 @@ def fleet_page(schedules: Sequence[Schedule], figures: Sequence[Mapping[str, flo
             steps_chart("jobs that wait", queue_steps(schedule), schedule),
             steps_chart("share of the accelerators that is held", utilisation_steps(schedule), schedule),
         ]
-        if any(kind.busy_watts for kind in schedule.cluster.accelerators.values()):
+        if schedule.cluster.has_watts:
             parts.append(steps_chart("power (W)", power_steps(schedule), schedule))
     return "\n".join([*parts, "</body></html>\n"])
 
@@ -78,4 +81,4 @@ def markdown_table(schedules: Sequence[Schedule], figures: Sequence[Mapping[str,
 
 def cell(values: Mapping[str, float], key: str, divisor: float, digits: int) -> str:
     """One figure as text."""
-    return f"{values[key] / divisor:,.{digits}f}"
+    return "unknown" if key not in values else f"{values[key] / divisor:,.{digits}f}"

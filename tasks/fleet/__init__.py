@@ -8,9 +8,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from reporting.fleet.page import fleet_page, markdown_table
-from scheduler.cluster import Cluster
-from scheduler.files import check_fit, read_cluster, read_jobs
-from scheduler.job import Job
+from scheduler.files import read_fleet
 from scheduler.metrics import figures
 from scheduler.policies import make_policy
 from scheduler.schedule import Schedule
@@ -22,24 +20,6 @@ from tracking.runs import child_run
 __all__ = ["publish_fleet", "read_fleet", "simulate_policy"]
 
 PAGE = "fleet.html"
-
-
-def read_fleet(request: FleetRequest) -> tuple[list[Job], Cluster]:
-    """The jobs and the cluster of a request, checked against each other.
-
-    Raises:
-        ShunterError: A file cannot be read, or a job can never run.
-    """
-    from ingestion.sources.guard import check_words
-
-    check_words(request.jobs)
-    check_words(request.cluster)
-    cluster = read_cluster(Path(request.cluster))
-    jobs = read_jobs(Path(request.jobs), adaptive=request.adaptive)
-    if request.first_jobs is not None:
-        jobs = sorted(jobs, key=lambda job: job.arrival_seconds)[: request.first_jobs]
-    check_fit(jobs, cluster)
-    return jobs, cluster
 
 
 @task(name="simulate", task_run_name="simulate-{policy}", cache_policy=NO_CACHE, persist_result=False)

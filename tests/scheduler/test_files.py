@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from hardware.catalogue.rows import load_catalogue
 from scheduler.files import check_fit, read_cluster, read_jobs
 from scheduler.metrics import figures
 from scheduler.policies import POLICIES, make_policy, policy_names
@@ -18,6 +19,7 @@ machines:
 - {name: cpu1, accelerator: cpu}
 accelerators:
   A100: {idle_watts: 50, busy_watts: 300}
+  cpu: {idle_watts: 5, busy_watts: 100}
 """
 JOBS = """
 jobs:
@@ -40,9 +42,18 @@ def test_own_jobs_run_where_they_can(tmp_path: Path) -> None:
     assert queue_steps(schedule) == [(0.0, 1.0), (600.0, 0.0), (1800.0, 0.0)]
     assert [round(share, 9) for _, share in utilisation_steps(schedule)] == [round(1 / 3, 9), round(2 / 3, 9), 0.0]
     power = power_steps(schedule)
-    assert power == [(0.0, 350.0), (600.0, 600.0), (1800.0, 100.0)]
+    assert power == [(0.0, 355.0), (600.0, 605.0), (1800.0, 105.0)]
     energy = sum(watts * (after - at) for (at, watts), (after, _) in pairwise(power))
     assert energy == figures(schedule)["energy_joules"]
+
+
+def test_watts_that_the_file_does_not_give_are_the_catalogues(tmp_path: Path) -> None:
+    cluster = read_cluster(write(tmp_path, "c.yaml", CLUSTER.split("accelerators:", maxsplit=1)[0]))
+    row = load_catalogue().find_accelerator("A100")
+    assert cluster.type_of("A100").busy_watts == row.tdp_watts
+    assert 0 < cluster.type_of("A100").idle_watts < cluster.type_of("A100").busy_watts
+    assert cluster.type_of("cpu").busy_watts == 0
+    assert not cluster.has_watts, "of the type cpu nothing is known"
 
 
 @pytest.mark.parametrize(

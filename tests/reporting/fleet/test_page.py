@@ -2,7 +2,9 @@
 
 import re
 
-from reporting.fleet.drawing import assign_lanes
+import pytest
+
+from reporting.fleet.drawing import assign_lanes, round_up
 from reporting.fleet.page import fleet_page, markdown_table
 from scheduler.cluster import AcceleratorType, Cluster, Machine
 from scheduler.job import Iterations, Job
@@ -38,3 +40,18 @@ def test_no_two_jobs_are_drawn_on_one_accelerator() -> None:
     for span, machine, lane in lanes:
         assert ends.get((machine, lane), 0.0) <= span.begin_seconds
         ends[machine, lane] = span.end_seconds
+
+
+def test_what_rests_on_unknown_watts_and_prices_is_unknown() -> None:
+    schedule = simulate(JOBS, Cluster(machines=CLUSTER.machines), make_policy("fifo"))
+    values = figures(schedule)
+    assert not {"energy_joules", "cost"} & set(values)
+    assert "power (W)" not in fleet_page([schedule], [values], "jobs")
+    assert markdown_table([schedule], [values]).count("unknown") == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "above"), [(0.7, 1.0), (1.0, 1.0), (2.2, 2.5), (3.0, 5.0), (60.0, 100.0), (0.0, 0.0)]
+)
+def test_ticks_are_round(value: float, above: float) -> None:
+    assert round_up(value) == pytest.approx(above)
