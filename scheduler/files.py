@@ -93,7 +93,7 @@ def read_cluster(path: Path) -> Cluster:
     values = read_yaml(path, "cluster file", CLUSTER_EXAMPLE, RequestError)
     cluster: Cluster = _validated(Cluster, values, f"The cluster file {path}")
     known = {name: found for name in cluster.types if (found := _of_catalogue(name)) is not None}
-    return Cluster.model_validate({**dict(cluster), "accelerators": {**known, **cluster.accelerators}})
+    return cluster.model_copy(update={"accelerators": {**known, **cluster.accelerators}})
 
 
 def read_jobs(path: Path, *, adaptive: bool = False) -> list[Job]:
