@@ -12,6 +12,12 @@ SelectBy = Literal["ne", "auc", "logloss", "ndcg@20", "recall@20"]
 LearningRateSchedule = Literal["constant", "plateau", "cosine"]
 
 
+def plain_values(settings: Any) -> dict[str, Any]:
+    """The fields of settings, ready for JSON; without those that came later and are at their defaults."""
+    optional = {option.name: option.default for option in fields(settings) if option.metadata.get("is_optional")}
+    return {name: value for name, value in asdict(settings).items() if value != optional.get(name, _NEVER)}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Hyperparameters:
     """What tuning chooses beside the architecture.
@@ -59,8 +65,7 @@ class Hyperparameters:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; without those that came later and are at their defaults."""
-        optional = {option.name: option.default for option in fields(self) if option.metadata.get("is_optional")}
-        return {name: value for name, value in asdict(self).items() if value != optional.get(name, _NEVER)}
+        return plain_values(self)
 
 
 @dataclass(frozen=True, kw_only=True)

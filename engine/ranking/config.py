@@ -1,8 +1,9 @@
 """What a graph model is learned with, and what a training reports."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
+from engine.config import OPTIONAL, plain_values
 from engine.ranking.evaluation import RankingMetrics
 from engine.results import TrainResult
 from models.graph.model import GraphModel
@@ -37,11 +38,11 @@ class RankingHyperparameters:
     learning_rate: float = 0.03
     weight_decay: float = 1e-3
     negatives: int = 4
-    batch_scale: int = 1
+    batch_scale: int = field(default=1, metadata=OPTIONAL)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return asdict(self)
+        """Plain values, ready for JSON; without those that came later and are at their defaults."""
+        return plain_values(self)
 
 
 @dataclass(frozen=True, kw_only=True)

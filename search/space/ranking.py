@@ -1,7 +1,7 @@
 """What is searched of a graph model: the options that stand beside its family, and what it is learned with."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from engine.fixed import Fixed
@@ -55,7 +55,7 @@ class RankingSpace:
 
     def build(self, point: Parameters) -> tuple[GraphSpec, RankingHyperparameters]:
         """The architecture, and what it is learned with, at a point."""
-        rates = RankingHyperparameters().to_dict()
+        rates = {one.name for one in fields(RankingHyperparameters)}
         own = {name: value for name, value in point.items() if name not in rates}
         learning = {name: value for name, value in point.items() if name in rates}
         spec = graph_spec(self.family, **{**own, **self.fixed.architecture})

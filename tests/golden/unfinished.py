@@ -10,7 +10,6 @@ import pytest
 
 from engine.job import Checkpointing, Hooks, TrainingJob
 from engine.loop.trainer import train
-from engine.ranking.config import RankingHyperparameters
 from engine.ranking.trainer import train_ranking
 from search.job import SearchJob
 from search.search import search
@@ -74,7 +73,7 @@ def _train(folder: Path, checkpoint: Path, on_step: Any = None) -> dict[str, Any
 
 def _train_graph(folder: Path, checkpoint: Path, on_step: Any = None) -> dict[str, Any]:
     data, spec = ranking_data(folder / "graph"), trainings.GRAPHS[RANKING_CASE]
-    job = TrainingJob(data, spec, RankingHyperparameters(), trainings.EXECUTION, trainings.SCHEDULE)
+    job = TrainingJob(data, spec, trainings.RANKING_RATES, trainings.EXECUTION, trainings.SCHEDULE)
     return trainings.ranking_outcome(train_ranking(job, Hooks(on_step=on_step), Checkpointing(checkpoint)))
 
 

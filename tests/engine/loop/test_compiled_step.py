@@ -82,8 +82,8 @@ def test_layers_that_keep_more_than_weights_are_compiled_alone(dataset: Dataset)
 
 
 @pytest.mark.slow
-def test_many_models_of_one_process_are_compiled_as_a_whole(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 1)
+@torch._dynamo.config.patch(recompile_limit=1)
+def test_many_models_of_one_process_are_compiled_as_a_whole(dataset: Dataset) -> None:
     for size in (32, 48):
         model = build_model(SPEC, dataset.features).train()
         execution = replace(EXECUTION, batch_size=size)

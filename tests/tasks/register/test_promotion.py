@@ -52,7 +52,7 @@ def test_what_may_be_no_better_is_not_promoted_unless_asked_for(dataset: Dataset
 
 
 def test_an_advantage_within_the_interval_is_no_confidence(dataset: Dataset) -> None:
-    quality = quality_of(dataset, 0.6, rows=80, positives=10)
+    quality = quality_of(dataset, 0.4, rows=80, positives=10)
     [ne] = [figure for figure in quality[0].figures if figure.name == "ne"]
     assert ne.value is not None
     assert ne.high is not None
