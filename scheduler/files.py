@@ -15,6 +15,7 @@ from scheduler.traces.durations import ALIBABA, PHILLY, TIRESIAS, read_alibaba, 
 from scheduler.traces.gavel import read_gavel
 from scheduler.traces.pollux import COLUMNS as POLLUX
 from scheduler.traces.pollux import read_pollux
+from scheduler.traces.table import open_text
 from shunter.errors import DataError, RequestError
 from shunter.frozen import Frozen
 from shunter.requests import FleetRequest, TrainRequest
@@ -147,7 +148,7 @@ def _of_catalogue(name: str) -> AcceleratorType | None:
 
 
 def _read_csv(path: Path, adaptive: bool) -> list[Job]:
-    with path.open() as file:
+    with open_text(path) as file:
         columns = set(file.readline().strip().split(","))
     for fields, reader in CSV_READERS:
         if columns.issuperset(fields):

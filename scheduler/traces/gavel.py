@@ -5,9 +5,10 @@ import random
 import re
 from pathlib import Path
 
+from ingestion.sources.guard import check_words
 from scheduler.job import Iterations, Job
 from scheduler.sensitivity import RACK_SHARE, Throughputs, read_throughputs
-from scheduler.traces.table import count, name, positive, read, seconds
+from scheduler.traces.table import count, name, open_text, positive, read, seconds
 from shunter.errors import DataError
 
 TABLE = "simulation_throughputs.json"
@@ -29,13 +30,17 @@ def read_gavel(path: Path) -> list[Job]:
 
     Raises:
         DataError: A line is broken, a model is not in the table, or there is no table.
+        RequestError: The table lies outside the folders that a request may read.
     """
     table = next((folder / TABLE for folder in (path.parent, path.parent.parent) if (folder / TABLE).exists()), None)
     if table is None:
         raise DataError(f"{path} needs {TABLE} beside it or one folder up, for how fast its jobs run")
+    check_words(str(table))
     together, apart = read_throughputs(table)
     jobs = []
-    for line, text in enumerate(path.read_text().splitlines(), start=1):
+    with open_text(path) as file:
+        lines = file.read().splitlines()
+    for line, text in enumerate(lines, start=1):
         fields = text.split("\t")
         if len(fields) not in (len(FIELDS), len(FIELDS) - 1):  # older traces name no directory
             raise DataError(f"line {line} of {path}: {len(fields)} fields, and should have {len(FIELDS)} between tabs")

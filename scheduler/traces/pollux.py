@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
+from ingestion.sources.guard import check_words
 from scheduler.applications import Application, ElasticWork
 from scheduler.job import Job
-from scheduler.traces.table import count, name, rows, seconds
+from scheduler.traces.table import count, folder_name, name, rows, seconds
 from shunter.errors import DataError
 
 RESCALE_SECONDS = 30.0
-COLUMNS = {"name": name, "time": seconds, "application": name, "num_replicas": count, "batch_size": count}
+COLUMNS = {"name": name, "time": seconds, "application": folder_name, "num_replicas": count, "batch_size": count}
 
 
 def read_pollux(path: Path, *, adaptive: bool = False) -> list[Job]:
@@ -20,6 +21,7 @@ def read_pollux(path: Path, *, adaptive: bool = False) -> list[Job]:
 
     Raises:
         DataError: A line is broken, or an application has no measurements.
+        RequestError: The measurements lie outside the folders that a request may read.
     """
     applications: dict[str, Application] = {}
     jobs = []
@@ -27,6 +29,7 @@ def read_pollux(path: Path, *, adaptive: bool = False) -> list[Job]:
         application = row["application"]
         if application not in applications:
             directory = path.parent.parent / "traces" / application
+            check_words(str(directory))
             if not directory.is_dir():
                 raise DataError(
                     f"line {line} of {path}: application is {application!r}, and {directory} has no measurements of it"

@@ -1,14 +1,26 @@
 """Rows of a trace, each field checked: a broken line is refused by its number and its field."""
 
 import csv
+import io
+import re
 from collections.abc import Callable, Iterator, Mapping
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from shunter.errors import DataError
+from shunter.files import open_regular
 
 Reader = Callable[[str], Any]
+
+
+def open_text(path: Path) -> io.TextIOWrapper:
+    """A file of text, line ends as they are; a pipe or a device is refused instead of waited for.
+
+    Raises:
+        OSError: It cannot be opened, or is no regular file.
+    """
+    return io.TextIOWrapper(open_regular(path), encoding="utf-8", newline="")
 
 
 def rows(path: Path, fields: Mapping[str, Reader], delimiter: str = ",") -> Iterator[tuple[int, dict[str, Any]]]:
@@ -25,7 +37,7 @@ def rows(path: Path, fields: Mapping[str, Reader], delimiter: str = ",") -> Iter
     Raises:
         DataError: A field is missing or is not what it should be.
     """
-    with path.open(newline="") as file:
+    with open_text(path) as file:
         reader = csv.DictReader(file, delimiter=delimiter)
         if missing := [name for name in fields if name not in (reader.fieldnames or ())]:
             raise DataError(f"{path} has no column {missing[0]!r}: its first line names the columns")
@@ -72,6 +84,13 @@ def name(text: str) -> str:
     """A name that is not empty."""
     if not text:
         raise ValueError("a name")
+    return text
+
+
+def folder_name(text: str) -> str:
+    """A name that leads to no other folder."""
+    if not re.fullmatch(r"[\w-]+", text):
+        raise ValueError("a name of letters, digits, _ and -")
     return text
 
 

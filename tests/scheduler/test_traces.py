@@ -1,13 +1,16 @@
 """Traces: what is read of each format, and how a broken line is refused."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from scheduler.cluster import uniform_cluster
+from scheduler.files import read_jobs
 from scheduler.metrics import figures, lower_bound_seconds
 from scheduler.policies import make_policy
 from scheduler.simulator import simulate
+from scheduler.traces import pollux
 from scheduler.traces.durations import read_alibaba, read_philly, read_tiresias
 from scheduler.traces.pollux import read_pollux
 from shunter.errors import DataError, RequestError
@@ -55,6 +58,39 @@ def test_unknown_application_of_a_workload_is_named_with_its_line(tmp_path: Path
     path.write_text("name,time,application,num_replicas,batch_size\na,0,chess,1,32\n")
     with pytest.raises(DataError, match=r"line 2 of .*'chess'"):
         read_pollux(path)
+
+
+def test_an_application_leads_to_no_other_folder(tmp_path: Path) -> None:
+    path = tmp_path / "workloads" / "one.csv"
+    path.parent.mkdir()
+    (tmp_path / "traces").mkdir()
+    path.write_text("name,time,application,num_replicas,batch_size\na,0,../workloads,1,32\n")
+    with pytest.raises(DataError, match=r"line 2 of .*application is '../workloads', and should be a name of letters"):
+        read_pollux(path)
+
+
+def test_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "jobs.csv")
+    with pytest.raises(DataError, match="cannot be read"):
+        read_jobs(tmp_path / "jobs.csv")
+
+
+def test_a_request_from_elsewhere_reads_no_measurements_outside_its_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "jobs" / "one.csv"
+    path.parent.mkdir()
+    path.write_text("name,time,application,num_replicas,batch_size\na,0,bert,1,32\n")
+    refused: list[str] = []
+
+    def check(part: str) -> None:
+        refused.append(part)
+        raise RequestError("outside")
+
+    monkeypatch.setattr(pollux, "check_words", check)
+    with pytest.raises(RequestError, match="outside"):
+        read_pollux(path)
+    assert refused == [str(tmp_path / "traces" / "bert")]
 
 
 def test_published_files_are_read_as_they_are(shared_data: Path) -> None:
