@@ -167,7 +167,7 @@ class ElasticWork:
     application: Application
     batch: int | None
     whole_seconds: bool = True
-    _paces: dict[tuple[int, ...], tuple[list[float], list[float]]] = field(
+    _paces: dict[tuple[tuple[int, ...], float], tuple[list[float], list[float]]] = field(
         default_factory=dict, compare=False, repr=False
     )
 
@@ -189,12 +189,12 @@ class ElasticWork:
         epoch = self._epoch(done)
         if epoch >= self.application.epochs:
             return 0.0
-        rates, later = self._pace(conditions.counts)
+        rates, later = self._pace(conditions)
         return self._seconds((self.application.boundaries[epoch] - done) / rates[epoch]) + later[epoch + 1]
 
     def advance(self, done: float, seconds: float, conditions: Conditions) -> float:
         """See `Work.advance`."""
-        rates, _ = self._pace(conditions.counts)
+        rates, _ = self._pace(conditions)
         for epoch in range(self._epoch(done), self.application.epochs):
             end = self.application.boundaries[epoch]
             if done + rates[epoch] * seconds < end:
@@ -203,18 +203,19 @@ class ElasticWork:
             done = end
         return done
 
-    def _pace(self, counts: tuple[int, ...]) -> tuple[list[float], list[float]]:
+    def _pace(self, conditions: Conditions) -> tuple[list[float], list[float]]:
         """Progress a second by epoch, and the seconds that all epochs from each on take."""
-        if counts not in self._paces:
+        counts, speed = conditions.counts, conditions.speed
+        if (counts, speed) not in self._paces:
             application = self.application
-            rates = [self._goodput(epoch, counts) for epoch in range(application.epochs)]
+            rates = [self._goodput(epoch, counts) * speed for epoch in range(application.epochs)]
             begins = [0.0, *application.boundaries]
             later = [0.0] * (application.epochs + 1)
             for epoch in reversed(range(application.epochs)):
                 taken = (begins[epoch + 1] - begins[epoch]) / rates[epoch]
                 later[epoch] = later[epoch + 1] + self._seconds(taken)
-            self._paces[counts] = rates, later
-        return self._paces[counts]
+            self._paces[counts, speed] = rates, later
+        return self._paces[counts, speed]
 
     def _goodput(self, epoch: int, counts: tuple[int, ...]) -> float:
         """With the batch that was asked for, or the one that was validated and makes most progress here."""

@@ -19,6 +19,8 @@ class Board:
         free: Free accelerators by machine; none where a machine is away.
         waiting: Jobs that wait, in the order in which they came.
         running: Jobs that run.
+        caps: Cap on the power of each machine, 0 for none, else one of its type's `power_caps`, from 1.
+        paces: Share of its own speed that each machine computes at; less than 1 while something slows it down.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -29,6 +31,9 @@ class Board:
         self.waiting: dict[str, JobState] = {}
         self.running: dict[str, JobState] = {}
         self.touched: dict[str, tuple[JobState, Placement | None]] = {}
+        self.caps = [0] * len(cluster.machines)
+        self.paces = [1.0] * len(cluster.machines)
+        self.changed_machines: set[int] = set()
         self._types = [machine.accelerator for machine in cluster.machines]
         self._away: set[int] = set()
 
@@ -77,6 +82,27 @@ class Board:
         self.free[machine] = self.cluster.machines[machine].count
         self.free_of[self._types[machine]] += self.free[machine]
 
+    def cap(self, machine: int, level: int) -> None:
+        """Set the cap on the power of a machine; those that run on it go on at another speed."""
+        if level == self.caps[machine]:
+            return
+        assert 0 <= level <= len(self.cluster.type_of(self._types[machine]).power_caps), f"no cap {level}"
+        self.caps[machine] = level
+        self.changed_machines.add(machine)
+
+    def pace(self, machine: int, speed: float) -> None:
+        """A machine becomes slower, or fast again."""
+        self.paces[machine] = speed
+        self.changed_machines.add(machine)
+
+    def power_share(self, placement: Placement) -> float:
+        """What accelerators at work draw under the caps of their machines, as a share of what they draw without."""
+        caps = [(self.caps[machine], count) for machine, count in placement]
+        if not any(level for level, _ in caps):
+            return 1.0
+        kind = self.cluster.type_of(self._types[placement[0][0]])
+        return sum(kind.cap(level)[0] * count for level, count in caps) / sum(count for _, count in caps)
+
     def is_settled(self, state: JobState) -> bool:
         """Whether a running job is where it was before this decision."""
         return state.conditions is not None and self.touched.get(state.name, (state, state.placement))[1] == (
@@ -91,9 +117,8 @@ class Board:
         """Under what a job would run at a placement."""
         level = self.cluster.level(placement)
         counts = tuple(count for _, count in placement)
-        return Conditions(
-            self._types[placement[0][0]], counts, level, slowdown * self.cluster.network.congestion_at(level)
-        )
+        slowdown *= self.cluster.network.congestion_at(level)
+        return Conditions(self._types[placement[0][0]], counts, level, slowdown, self._speed(placement))
 
     def place(
         self, accelerators: int, accelerator: str, worst_level: int = NETWORK, best_level: int = MACHINE
@@ -145,6 +170,10 @@ class Board:
                 taken.append((i, count))
                 missing -= count
         return tuple(taken) if missing <= 0 else None
+
+    def _speed(self, placement: Placement) -> float:
+        kind = self.cluster.type_of(self._types[placement[0][0]])
+        return min(self.paces[machine] * kind.cap(self.caps[machine])[1] for machine, _ in placement)
 
     def _take(self, placement: Placement, sign: int) -> None:
         for machine, count in placement:

@@ -15,12 +15,34 @@ Placement = tuple[tuple[int, int], ...]
 """What a job holds: indices of machines, each with a count of its accelerators."""
 
 
+class PowerCap(Frozen):
+    """What a limit on the power of a machine does to its accelerators at work.
+
+    Attributes:
+        power_share: What they then draw, as a share of what they draw without it.
+        speed: What their arithmetic then does, as a share; communication is assumed to take as long as before.
+    """
+
+    power_share: PositiveFloat = Field(lt=1.0)
+    speed: PositiveFloat = Field(le=1.0)
+
+
 class AcceleratorType(Frozen):
-    """What one accelerator of a type draws and costs, as the cluster's file or the catalogue says; 0 is unknown."""
+    """What one accelerator of a type draws, holds and costs, as the cluster's file or the catalogue says; 0 is unknown.
+
+    Attributes:
+        power_caps: The limits that its machines may be set to; none where the operator allows none.
+    """
 
     idle_watts: NonNegativeFloat = 0.0
     busy_watts: NonNegativeFloat = 0.0
     price_per_hour: NonNegativeFloat = 0.0
+    memory_gib: NonNegativeFloat = 0.0
+    power_caps: tuple[PowerCap, ...] = ()
+
+    def cap(self, level: int) -> tuple[float, float]:
+        """Share of power and of speed at a cap: 0 is none, the others count from 1 in the order of the file."""
+        return (self.power_caps[level - 1].power_share, self.power_caps[level - 1].speed) if level else (1.0, 1.0)
 
 
 class Machine(Frozen):
@@ -38,6 +60,15 @@ class Outage(Frozen):
     machine: str
     begin_seconds: NonNegativeFloat
     end_seconds: PositiveFloat | None = None  # None: it never returns
+
+
+class Slowdown(Frozen):
+    """A machine that computes more slowly for a while, for a fault of its own or for others that load it."""
+
+    machine: str
+    begin_seconds: NonNegativeFloat
+    end_seconds: PositiveFloat | None = None  # None: for good
+    speed: PositiveFloat = Field(default=0.5, le=1.0)
 
 
 class Network(Frozen):
@@ -61,12 +92,19 @@ class Network(Frozen):
 
 
 class Cluster(Frozen):
-    """All machines, in the order in which ties between them are decided."""
+    """All machines, in the order in which ties between them are decided.
+
+    Attributes:
+        power_limit_watts: What all accelerators together may draw, at rest and at work; only policies that say so
+            keep to it.
+    """
 
     machines: tuple[Machine, ...]
     accelerators: dict[str, AcceleratorType] = Field(default_factory=dict)
     network: Network = Network()
     outages: tuple[Outage, ...] = ()
+    slowdowns: tuple[Slowdown, ...] = ()
+    power_limit_watts: PositiveFloat | None = None
 
     @model_validator(mode="after")
     def _check_names(self) -> "Cluster":
@@ -77,6 +115,8 @@ class Cluster(Frozen):
             raise ValueError(f"two machines are called {twice!r}")
         if unknown := {outage.machine for outage in self.outages} - set(names):
             raise ValueError(f"an outage names the machine {min(unknown)!r}, which is not there")
+        if unknown := {slowdown.machine for slowdown in self.slowdowns} - set(names):
+            raise ValueError(f"a slowdown names the machine {min(unknown)!r}, which is not there")
         return self
 
     @cached_property

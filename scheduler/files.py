@@ -1,6 +1,7 @@
 """What a user hands in: a file of jobs, whatever its kind, and one that describes the cluster."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ class OwnJob(Frozen):
         train_seconds: How long it takes by accelerator type on what it asks for, side by side.
         network_share: By how much a machine's width longer it takes across the network, as a share of that time.
         accelerators: How many it asks for, of one type.
+        speedups: How much faster it is on other numbers of accelerators than on what it asks for, where it can run so.
     """
 
     name: str
@@ -44,12 +46,15 @@ class OwnJob(Frozen):
     train: TrainRequest | None = None
     train_seconds: dict[str, PositiveFloat] = Field(min_length=1)
     network_share: NonNegativeFloat = 0.0
+    speedups: dict[PositiveInt, PositiveFloat] = Field(default_factory=dict)
     start_seconds: NonNegativeFloat = 0.0
     checkpoint_seconds: NonNegativeFloat = 0.0
     restore_seconds: NonNegativeFloat = 0.0
     checkpoint_every_seconds: PositiveFloat = 600.0
     preemptible: bool = True
     weight: PositiveFloat = 1.0
+    deadline_seconds: PositiveFloat | None = None
+    memory_gib: NonNegativeFloat = 0.0
 
     def job(self) -> Job:
         """The same for the scheduler: one iteration is a second on the fastest type."""
@@ -59,8 +64,9 @@ class OwnJob(Frozen):
             name: (0.0, self.network_share * seconds / 2, self.network_share * seconds)
             for name, seconds in compute.items()
         }
-        shared = self.model_dump(exclude={"train", "train_seconds", "network_share"})
-        return Job(work=Iterations(fastest, compute, spread), **shared)
+        shared = self.model_dump(exclude={"train", "train_seconds", "network_share", "speedups"})
+        speedups = {**self.speedups, self.accelerators: 1.0} if self.speedups else {}
+        return Job(work=Iterations(fastest, compute, spread, speedups), **shared)
 
 
 class OwnJobs(Frozen):
@@ -126,9 +132,20 @@ def check_fit(jobs: list[Job], cluster: Cluster) -> None:
     """Refuse jobs that could never run.
 
     Raises:
-        RequestError: One asks for more than there is, or for types that are not there.
+        RequestError: One asks for more than there is, or for types that are not there; or there is a limit on power
+            and it is not known what an accelerator draws.
     """
+    unknown = [name for name in cluster.types if not cluster.type_of(name).busy_watts]
+    if cluster.power_limit_watts is not None and unknown:
+        raise RequestError(
+            f"power_limit_watts needs what {unknown[0]} draws: give its busy_watts in the cluster's file"
+        )
     for job in jobs:
+        if job.memory_gib and not job.types(cluster) and replace(job, memory_gib=0.0).types(cluster):
+            raise RequestError(
+                f"job {job.name!r} needs {job.memory_gib:g} GiB on each accelerator, and none that it runs on has as "
+                "much: take it out, or describe a larger one"
+            )
         if not job.types(cluster):
             raise RequestError(
                 f"job {job.name!r} runs on {', '.join(job.work.types())}, and the cluster has "

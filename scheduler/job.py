@@ -16,12 +16,14 @@ class Conditions(NamedTuple):
         counts: How many on each of its machines.
         level: How far they lie apart.
         slowdown: Factor on the time of its communication, 1 where the network is its own.
+        speed: Share of their speed that the accelerators reach: the slowest of its machines decides.
     """
 
     accelerator: str
     counts: tuple[int, ...]
     level: int
     slowdown: float = 1.0
+    speed: float = 1.0
 
 
 class Work(Protocol):
@@ -56,11 +58,14 @@ class Iterations:
         compute_seconds: Of one iteration by accelerator type; the type "" stands for any.
         communication_seconds: Of one iteration by accelerator type, within a machine, within a rack, and across. What
             a job does for the whole of the accelerators it asked for.
+        speedups: By other numbers of accelerators that it can run on, how much faster its arithmetic is there than on
+            what it asked for.
     """
 
     count: float
     compute_seconds: Mapping[str, float]
     communication_seconds: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
+    speedups: Mapping[int, float] = field(default_factory=dict)
 
     def types(self) -> tuple[str, ...]:
         """See `Work.types`."""
@@ -69,14 +74,15 @@ class Iterations:
 
     def counts(self, asked: int) -> tuple[int, ...]:
         """See `Work.counts`."""
-        return (asked,)
+        return tuple(sorted({asked, *self.speedups}))
 
     def iteration_seconds(self, conditions: Conditions) -> float:
         """Time of one iteration."""
         name = conditions.accelerator if conditions.accelerator in self.compute_seconds else ""
         communication = self.communication_seconds.get(name)
         waits = communication[conditions.level] * conditions.slowdown if communication else 0.0
-        return self.compute_seconds[name] + waits
+        speed = conditions.speed * self.speedups.get(sum(conditions.counts), 1.0) if self.speedups else conditions.speed
+        return self.compute_seconds[name] / speed + waits
 
     def seconds_left(self, done: float, conditions: Conditions) -> float:
         """See `Work.seconds_left`."""
@@ -102,6 +108,8 @@ class Job:
         checkpoint_every_seconds: How often it saves its state while it runs; an outage costs what came after.
         preemptible: Whether it may be stopped at all.
         weight: Its share where a policy divides the cluster.
+        deadline_seconds: From its arrival until when it should have ended; None if there is no hurry.
+        memory_gib: What it needs on each of its accelerators; 0 if that is unknown.
     """
 
     name: str
@@ -114,6 +122,8 @@ class Job:
     checkpoint_every_seconds: float = 600.0
     preemptible: bool = True
     weight: float = 1.0
+    deadline_seconds: float | None = None
+    memory_gib: float = 0.0
 
     @property
     def move_seconds(self) -> float:
@@ -121,9 +131,13 @@ class Job:
         return self.checkpoint_seconds + self.restore_seconds
 
     def types(self, cluster: Cluster) -> tuple[str, ...]:
-        """Types of the cluster that it can use, the fastest first."""
+        """Types of the cluster that it can use, the fastest first; those whose memory is too small are left out."""
         own = self.work.types()
-        return tuple(name for name in own if name in cluster.machines_of) if own else cluster.types
+        found = tuple(name for name in own if name in cluster.machines_of) if own else cluster.types
+        if not self.memory_gib:
+            return found
+        sizes = {name: cluster.type_of(name).memory_gib for name in found}
+        return tuple(name for name in found if not sizes[name] or sizes[name] >= self.memory_gib)
 
     def ideal(self, cluster: Cluster) -> Conditions:
         """What it would run under alone: the tightest placement on its fastest type that is large enough."""
@@ -131,10 +145,10 @@ class Job:
         return tightest(self.accelerators, cluster, names[0])
 
 
-def tightest(accelerators: int, cluster: Cluster, name: str) -> Conditions:
+def tightest(accelerators: int, cluster: Cluster, name: str, speed: float = 1.0) -> Conditions:
     """Conditions of so many accelerators of a type side by side, were they all free."""
     level = cluster.best_level(accelerators, name)
-    return Conditions(name, spread(accelerators, cluster, name), level, cluster.network.congestion_at(level))
+    return Conditions(name, spread(accelerators, cluster, name), level, cluster.network.congestion_at(level), speed)
 
 
 def spread(accelerators: int, cluster: Cluster, name: str) -> tuple[int, ...]:
@@ -161,6 +175,8 @@ class JobState:
         ideal: What it would run under on as many accelerators of the same type, side by side and alone.
         waiting_since: When it last began to wait.
         started_at: When it last was started.
+        drawn_since: Since when it runs at the power that it draws now.
+        power_share: What it draws under the caps of its machines, as a share of what it would draw without.
         run_seconds: How long it has held accelerators, all its starts together.
         service_seconds: The same times the number of its accelerators.
         ideal_seconds: What the same progress would have taken under ideal conditions.
@@ -181,6 +197,8 @@ class JobState:
     ideal: Conditions | None = None
     waiting_since: float = 0.0
     started_at: float = 0.0
+    drawn_since: float = 0.0
+    power_share: float = 1.0
     updated_at: float = 0.0
     run_seconds: float = 0.0
     service_seconds: float = 0.0

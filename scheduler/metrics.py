@@ -24,7 +24,7 @@ def figures(schedule: Schedule) -> dict[str, float]:
     run = sum(outcome.run_seconds for outcome in outcomes)
     ideal = sum(outcome.ideal_seconds for outcome in outcomes)
     length = schedule.end_seconds - schedule.begin_seconds
-    held = held_seconds(schedule)
+    held, drawn = held_seconds(schedule), held_seconds(schedule, drawn=True)
     useful = sum(outcome.ideal_seconds * outcome.accelerators for outcome in outcomes)
     capacity = cluster.count * length
     rho = fairness(schedule)
@@ -39,30 +39,32 @@ def figures(schedule: Schedule) -> dict[str, float]:
         "communication.overhead": max(1 - ideal / run, 0.0) if run else 0.0,
         "utilisation": sum(held.values()) / capacity if capacity else 0.0,
         "utilisation.useful": min(useful, sum(held.values())) / capacity if capacity else 0.0,
-        **({"energy_joules": energy_joules(schedule, held, length)} if cluster.has_watts else {}),
+        **({"energy_joules": energy_joules(schedule, held, drawn, length)} if cluster.has_watts else {}),
         **({"cost": cost(schedule, held)} if cluster.has_prices else {}),
         "fairness.rho": float(np.mean(rho)),
         "fairness.rho_worst": float(np.max(rho)),
+        **({"deadlines.missed": float(sum(late))} if (late := _lateness(outcomes)) else {}),
         "preemptions": float(sum(outcome.preemptions for outcome in outcomes)),
         "migrations": float(sum(outcome.migrations for outcome in outcomes)),
     }
 
 
-def held_seconds(schedule: Schedule) -> dict[str, float]:
-    """Accelerator-seconds that jobs held, by type."""
+def held_seconds(schedule: Schedule, *, drawn: bool = False) -> dict[str, float]:
+    """Accelerator-seconds that jobs held, by type; with `drawn` times the share of power that caps left them."""
     held = dict.fromkeys(schedule.cluster.types, 0.0)
     for span in schedule.spans:
         for machine, count in span.placement:
-            held[schedule.cluster.machines[machine].accelerator] += count * (span.end_seconds - span.begin_seconds)
+            seconds = count * (span.end_seconds - span.begin_seconds)
+            held[schedule.cluster.machines[machine].accelerator] += seconds * (span.power_share if drawn else 1.0)
     return held
 
 
-def energy_joules(schedule: Schedule, held: dict[str, float], length: float) -> float:
+def energy_joules(schedule: Schedule, held: dict[str, float], drawn: dict[str, float], length: float) -> float:
     """Energy of all accelerators over the length of the schedule."""
     total = 0.0
     for name, seconds in held.items():
         kind = schedule.cluster.type_of(name)
-        total += kind.idle_watts * (schedule.cluster.count_of[name] * length - seconds) + kind.busy_watts * seconds
+        total += kind.idle_watts * (schedule.cluster.count_of[name] * length - seconds) + kind.busy_watts * drawn[name]
     return total
 
 
@@ -89,6 +91,11 @@ def fairness(schedule: Schedule) -> list[float]:
 def lower_bound_seconds(schedule: Schedule) -> float:
     """Mean completion time that no policy can beat: every job alone, side by side, on its best type."""
     return float(np.mean([outcome.isolated_seconds for outcome in schedule.outcomes]))
+
+
+def _lateness(outcomes: tuple[Outcome, ...]) -> list[bool]:
+    """Of each job with a deadline, whether it missed it."""
+    return [outcome.is_late for outcome in outcomes if outcome.deadline_seconds is not None]
 
 
 def _demand(outcomes: tuple[Outcome, ...]) -> tuple[list[float], list[tuple[float, float]]]:

@@ -16,6 +16,7 @@ class Span:
         begin_seconds: From when.
         end_seconds: Until when.
         level: How far its accelerators lay apart.
+        power_share: What they drew under the caps of their machines, as a share of what they draw without.
     """
 
     job: str
@@ -23,6 +24,7 @@ class Span:
     begin_seconds: float
     end_seconds: float
     level: int
+    power_share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,12 @@ class Outcome:
     isolated_seconds: float
     preemptions: int
     migrations: int
+    deadline_seconds: float | None = None
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it ended after its deadline."""
+        return self.deadline_seconds is not None and self.completion_seconds > self.deadline_seconds * (1 + 1e-9)
 
     @property
     def completion_seconds(self) -> float:
@@ -88,4 +96,5 @@ def outcome_of(state: JobState, cluster: Cluster, end_seconds: float) -> Outcome
         isolated_seconds=alone,
         preemptions=state.preemptions,
         migrations=state.migrations,
+        deadline_seconds=job.deadline_seconds,
     )

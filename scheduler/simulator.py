@@ -13,7 +13,7 @@ from scheduler.uplinks import Uplinks
 from shunter.errors import InfeasibleError, RequestError
 
 # What happens at one moment happens in this order: ends free what a decision at that moment can give.
-END, RETURN, OUTAGE, ARRIVAL, DECIDE = range(5)
+END, RETURN, OUTAGE, SLOWDOWN, ARRIVAL, DECIDE = range(6)
 PROGRESS_EVERY = 500  # ends of jobs
 
 
@@ -60,6 +60,11 @@ class _Simulation:
             self._push(outage.begin_seconds, OUTAGE, index[outage.machine])
             if outage.end_seconds is not None:
                 self._push(outage.end_seconds, RETURN, index[outage.machine])
+        for slowdown in cluster.slowdowns:
+            machine = index[slowdown.machine]
+            self._push(slowdown.begin_seconds, SLOWDOWN, (machine, slowdown.speed))
+            if slowdown.end_seconds is not None:
+                self._push(slowdown.end_seconds, SLOWDOWN, (machine, 1.0))
 
     def run(self) -> Schedule:
         """Until the last job has ended."""
@@ -75,7 +80,9 @@ class _Simulation:
                     happened = self._happen(kind, subject, version) or happened
             if decides or (happened and rounds is None):
                 self._decide()
-            elif happened and board.touched:  # what an outage has stopped, until the next round
+            elif happened and (
+                board.touched or board.changed_machines
+            ):  # what an outage has stopped, until the next round
                 self._carry_out()
             if rounds is not None and (board.waiting or board.running) and self._decide_at == inf:
                 moment = ceil(board.now / rounds) * rounds
@@ -104,6 +111,8 @@ class _Simulation:
                 state.done = state.saved
         elif isinstance(subject, int):
             board.regain(subject)
+        elif isinstance(subject, tuple):
+            board.pace(*subject)
         return True
 
     def _end(self, state: JobState) -> None:
@@ -160,9 +169,12 @@ class _Simulation:
         now, job = self._board.now, state.job
         self._cross(state, placement, 1)
         state.conditions = self._board.conditions(placement)
-        state.ideal = tightest(sum(state.conditions.counts), self._cluster, state.conditions.accelerator)
+        state.ideal = tightest(
+            sum(state.conditions.counts), self._cluster, state.conditions.accelerator, state.conditions.speed
+        )
+        state.power_share = self._board.power_share(placement)
         state.overhead_left = job.move_seconds if state.starts else job.start_seconds
-        state.started_at = state.updated_at = now
+        state.started_at = state.drawn_since = state.updated_at = now
         state.starts += 1
         state.migrations += moved
         if state.first_start is None:
@@ -175,15 +187,37 @@ class _Simulation:
             self._uplinks.cross(state, placement, sign)
 
     def _slow_down(self) -> None:
-        """Change the pace of the jobs whose share of an uplink has changed."""
-        for state in self._uplinks.changed():
+        """Change the pace of the jobs whose share of an uplink has changed, or one of whose machines has."""
+        board, states = self._board, self._uplinks.changed()
+        if board.changed_machines:
+            machines, board.changed_machines = board.changed_machines, set()
+            on_them = [
+                state
+                for state in board.running.values()
+                if state not in states and any(machine in machines for machine, _ in state.placement or ())
+            ]
+            states += on_them
+            for state in on_them:
+                self._change_power(state)
+        for state in states:
             if state.placement is None or state.conditions is None:
                 continue
-            conditions = self._board.conditions(state.placement, self._uplinks.slowdown(state))
+            conditions = board.conditions(state.placement, self._uplinks.slowdown(state))
             if conditions != state.conditions:
-                state.advance_to(self._board.now)
+                state.advance_to(board.now)
+                if state.ideal is not None:
+                    state.ideal = state.ideal._replace(speed=conditions.speed)
                 state.conditions = conditions
                 self._announce_end(state)
+
+    def _change_power(self, state: JobState) -> None:
+        """A stretch of a job ends where it begins to draw something else."""
+        assert state.placement is not None
+        share = self._board.power_share(state.placement)
+        if share != state.power_share:
+            if state.drawn_since < self._board.now:
+                self._close_span(state, state.placement)
+            state.drawn_since, state.power_share = self._board.now, share
 
     def _announce_end(self, state: JobState) -> None:
         assert state.conditions is not None
@@ -194,7 +228,7 @@ class _Simulation:
     def _close_span(self, state: JobState, placement: Placement | None) -> None:
         assert placement is not None
         level = self._cluster.level(placement) if len(placement) > 1 else MACHINE
-        self._spans.append(Span(state.name, placement, state.started_at, self._board.now, level))
+        self._spans.append(Span(state.name, placement, state.drawn_since, self._board.now, level, state.power_share))
 
     def _push(self, moment: float, kind: int, subject: object, version: int = 0) -> None:
         self._counter += 1  # equal moments keep the order in which they were announced

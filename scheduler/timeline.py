@@ -34,7 +34,7 @@ def power_steps(schedule: Schedule) -> Steps:
     changes = [(schedule.begin_seconds, rest)]
     for span in schedule.spans:
         kinds = [(cluster.type_of(cluster.machines[machine].accelerator), count) for machine, count in span.placement]
-        watts = sum((kind.busy_watts - kind.idle_watts) * count for kind, count in kinds)
+        watts = sum((kind.busy_watts * span.power_share - kind.idle_watts) * count for kind, count in kinds)
         changes += [(span.begin_seconds, watts), (span.end_seconds, -watts)]
     return _sum_up(changes)
 

@@ -99,3 +99,14 @@ def test_policies_are_named_once_and_known() -> None:
     for text, complaint in (("fifo,fifo", "twice"), (",", "no policy is named"), ("dalli", "did you mean dally")):
         with pytest.raises(RequestError, match=complaint):
             policy_names(text)
+
+
+def test_what_can_never_run_is_refused_by_what_it_lacks(tmp_path: Path) -> None:
+    text = CLUSTER.replace("busy_watts: 300", "busy_watts: 300, memory_gib: 40")
+    cluster = read_cluster(write(tmp_path, "c.yaml", text))
+    jobs = read_jobs(write(tmp_path, "j.yaml", "jobs: [{name: big, train_seconds: {A100: 60}, memory_gib: 80}]"))
+    with pytest.raises(RequestError, match="job 'big' needs 80 GiB"):
+        check_fit(jobs, cluster)
+    limited = read_cluster(write(tmp_path, "d.yaml", "power_limit_watts: 900\nmachines: [{name: m, accelerator: odd}]"))
+    with pytest.raises(RequestError, match="needs what odd draws"):
+        check_fit([], limited)

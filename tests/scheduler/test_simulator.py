@@ -2,10 +2,12 @@
 
 import pytest
 
-from scheduler.cluster import AcceleratorType, Cluster, Machine, Network, Outage, uniform_cluster
+from scheduler.board import Board
+from scheduler.cluster import AcceleratorType, Cluster, Machine, Network, Outage, PowerCap, Slowdown, uniform_cluster
 from scheduler.job import Iterations, Job, Traffic
 from scheduler.metrics import figures
 from scheduler.policies import make_policy
+from scheduler.policies.fifo import Fifo
 from scheduler.simulator import simulate
 from shunter.errors import InfeasibleError, RequestError
 
@@ -90,3 +92,48 @@ def test_two_jobs_of_one_name_are_refused() -> None:
     jobs = [Job("a", 0.0, 1, Iterations(1, {"": 1.0}))] * 2
     with pytest.raises(RequestError, match="two jobs are called 'a'"):
         simulate(jobs, FOUR_SMALL, make_policy("fifo"))
+
+
+def test_a_machine_that_slows_down_slows_its_jobs_until_it_is_well_again() -> None:
+    slowdown = Slowdown(machine="m", begin_seconds=20, end_seconds=60, speed=0.5)
+    cluster = Cluster(machines=(Machine(name="m"),), slowdowns=(slowdown,))
+    schedule = simulate([Job("a", 0.0, 1, Iterations(100, {"": 1.0}))], cluster, make_policy("fifo"))
+    assert schedule.end_seconds == 120.0  # 20 iterations, 20 in 40 seconds, 60
+    assert figures(schedule)["communication.overhead"] == 0.0
+
+
+class _CapsAt50(Fifo):
+    """First come first served, and half the power from second 50 on."""
+
+    def decide(self, board: Board) -> float | None:
+        super().decide(board)
+        if board.now >= 50:
+            board.cap(0, 1)
+            return None
+        return 50.0
+
+
+def test_a_cap_on_power_saves_energy_and_takes_time() -> None:
+    kind = AcceleratorType(idle_watts=10, busy_watts=100, power_caps=(PowerCap(power_share=0.5, speed=0.8),))
+    cluster = Cluster(machines=(Machine(name="m"),), accelerators={"gpu": kind})
+    schedule = simulate([Job("a", 0.0, 1, Iterations(90, {"": 1.0}))], cluster, _CapsAt50())
+    assert [(span.begin_seconds, span.end_seconds, span.power_share) for span in schedule.spans] == [
+        (0.0, 50.0, 1.0),
+        (50.0, 100.0, 0.5),
+    ]
+    assert figures(schedule)["energy_joules"] == 50 * 100 + 50 * 50
+    assert schedule.outcomes[0].run_seconds == 100.0
+
+
+def test_jobs_with_a_deadline_are_counted_when_they_miss_it() -> None:
+    jobs = [Job(name, 0.0, 1, Iterations(100, {"": 1.0}), deadline_seconds=150.0) for name in "ab"]
+    assert figures(simulate(jobs, uniform_cluster(1, 1, 1), make_policy("fifo")))["deadlines.missed"] == 1.0
+    assert "deadlines.missed" not in figures(simulate([spread_job("a")], FOUR_SMALL, make_policy("fifo")))
+
+
+def test_a_job_that_runs_on_other_numbers_of_accelerators_has_its_speedups() -> None:
+    work = Iterations(100, {"": 1.0}, speedups={1: 0.5, 4: 1.6})
+    assert work.counts(2) == (1, 2, 4)
+    job = Job("a", 0.0, 2, work)
+    schedule = simulate([job], uniform_cluster(1, 1, 4), make_policy("pollux"))
+    assert schedule.end_seconds == pytest.approx(62.5)
