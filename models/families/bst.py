@@ -1,10 +1,15 @@
 """BST: a transformer over a history with the candidate (Chen et al., DLP-KDD 2019, arXiv 1905.06874).
 
 With `transformer_causal` the ids of the history see earlier ones only, as in SASRec (Kang and McAuley, ICDM 2018).
+
+Where the state of the candidate alone goes on, its attention has to find the ids that matter by their place. Drawn
+at random it looks at all of them alike, which hides their order, and for many epochs nothing is learned. So it begins
+with the newest: a number for each place and head is added to its scores, which falls with the distance as in ALiBi
+(Press et al., ICLR 2022), and is learned from there on.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +19,8 @@ from models.families.histories import HistoryLayers, candidates, check_histories
 from models.spec import Features, ModelSpec
 from shunter.errors import RequestError
 
+STEEPEST = 2.0  # by how much the first head's score falls from a place to the next; half as much for each further head
+
 
 @dataclass(frozen=True, kw_only=True)
 class BstSpec(ModelSpec):
@@ -22,7 +29,8 @@ class BstSpec(ModelSpec):
     Attributes:
         transformer_layers: Layers of self-attention.
         attention_heads: Heads of each; divides `embedding_dim`.
-        transformer_output: What goes on: the states of all positions beside each other, or that of the candidate.
+        transformer_output: What goes on: the states of all positions beside each other, or that of the candidate,
+            whose attention begins with the newest ids.
         transformer_causal: Whether an id of the history sees earlier ones only; the candidate sees all.
     """
 
@@ -53,15 +61,27 @@ class TransformerLayer(nn.Module):
         self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(2))
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, vectors: Tensor, is_hidden: Tensor) -> Tensor:
-        """`[batch, n, dim]`, and which n do not see which, bool `[batch, n, n]`, to `[batch, n, dim]` in float32."""
-        seen = self.norms[0](vectors + self.dropout(self._attend(vectors, is_hidden)).float())
+    def forward(self, vectors: Tensor, is_hidden: Tensor, nearness: Tensor | None = None) -> Tensor:
+        """One layer.
+
+        Args:
+            vectors: `[batch, n, dim]`.
+            is_hidden: Which n do not see which, bool `[batch, n, n]`.
+            nearness: What is added to the first one's scores of all, `[batch, n, heads]`.
+
+        Returns:
+            `[batch, n, dim]` in float32.
+        """
+        seen = self.norms[0](vectors + self.dropout(self._attend(vectors, is_hidden, nearness)).float())
         return self.norms[1](seen + self.dropout(self.feed_forward(seen)).float())
 
-    def _attend(self, vectors: Tensor, is_hidden: Tensor) -> Tensor:
+    def _attend(self, vectors: Tensor, is_hidden: Tensor, nearness: Tensor | None) -> Tensor:
         parts = self.project_in(vectors).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         query, key, value = parts.flatten(1, 2)  # each [batch * heads, n, dim / heads]
         scores = torch.bmm(query, key.transpose(1, 2)).float() * query.shape[2] ** -0.5
+        if nearness is not None:
+            of_first = nearness.transpose(1, 2).flatten(0, 1).unsqueeze(1)  # [batch * heads, 1, n]
+            scores = scores + nn.functional.pad(of_first, (0, 0, 0, scores.shape[1] - 1))
         hidden = is_hidden.repeat_interleave(self.heads, dim=0)
         weights = scores.masked_fill(hidden, torch.finfo(scores.dtype).min).softmax(2)
         seen = torch.bmm(weights.to(value.dtype), value).unflatten(0, (-1, self.heads))
@@ -92,6 +112,8 @@ class TransformerEncoder(nn.Module):
             TransformerLayer(dim, spec.attention_heads, spec.dropout) for _ in range(spec.transformer_layers)
         )
         self.is_causal, self.gives_all = spec.transformer_causal, spec.transformer_output == "all"
+        self.nearness = None if self.gives_all else nn.Parameter(_nearest_first(length, spec.attention_heads))
+        self.register_load_state_dict_pre_hook(_without_nearness)
         self.width = dim * (length + 1 if self.gives_all else 1)
 
     def forward(self, vectors: Tensor, lengths: Tensor, candidate: Tensor | None) -> Tensor:
@@ -109,9 +131,22 @@ class TransformerEncoder(nn.Module):
             is_candidate = (position.unsqueeze(0) == 0) ^ (position.unsqueeze(1) == 0)
             asks = (position == 0).unsqueeze(1)
             is_hidden = is_hidden | ((comes_later | is_candidate) & ~asks)
+        nearness = None if self.nearness is None else nn.functional.embedding(distance, self.nearness)
         for layer in self.layers:
-            states = layer(states, is_hidden)
+            states = layer(states, is_hidden, nearness)
         return (states * filled.unsqueeze(2)).flatten(1) if self.gives_all else states[:, 0]
+
+
+def _without_nearness(own: TransformerEncoder, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Models that were saved before there was a nearness are those of none."""
+    if own.nearness is not None:
+        state_dict.setdefault(f"{prefix}nearness", torch.zeros_like(own.nearness))
+
+
+def _nearest_first(length: int, heads: int) -> Tensor:
+    """What the candidate's scores of itself, the newest id and those before it begin with, `[length + 1, heads]`."""
+    distance = (torch.arange(length + 1) - 1).clamp(min=0)
+    return -STEEPEST * distance.unsqueeze(1) * 0.5 ** torch.arange(heads)
 
 
 class BstLayers(HistoryLayers):

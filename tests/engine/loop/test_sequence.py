@@ -89,9 +89,9 @@ def test_the_order_of_the_last_items_is_learned_and_pooled_items_do_not_show_it(
     assert auc["dnn"] < 0.6
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_a_transformer_learns_the_order_too_but_later(sessions: Dataset, causal: bool) -> None:
-    spec = model_spec("bst", embedding_dim=8, top_widths=(16,), transformer_causal=causal)
+@pytest.mark.parametrize(("causal", "output"), [(False, "all"), (True, "all"), (False, "candidate")])
+def test_a_transformer_learns_the_order_too_but_later(sessions: Dataset, causal: bool, output: str) -> None:
+    spec = model_spec("bst", embedding_dim=8, top_widths=(16,), transformer_causal=causal, transformer_output=output)
     result = train(TrainingJob(sessions, spec, RATES, EXECUTION, Schedule(max_epochs=12, patience=12, seed=0)))
     assert evaluate(result.model, sessions, "test", EXECUTION).metrics.auc > BEST_AUC - 0.03
 

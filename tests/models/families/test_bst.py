@@ -55,7 +55,7 @@ def test_states_are_those_of_torchs_encoder_whatever_pads_a_history(causal: bool
     for ids, length, first, states in zip(vectors, LENGTHS.tolist(), asked, found, strict=True):
         torch.testing.assert_close(states[: length + 1], by_hand(own, ids[:length], first, causal=causal))
         assert not states[length + 1 :].any()
-    own.gives_all = False
+    own.gives_all = False  # without a nearness, as models of before there was one
     assert torch.equal(own(vectors, LENGTHS, asked if has_candidate else None), found[:, 0])
 
 
@@ -73,3 +73,27 @@ def test_the_newest_id_has_the_same_place_in_histories_of_any_length() -> None:
         before = own(vectors, lengths, first)
         own.places[3] += 1.0  # the place of the third newest, which the first history does not have
         assert torch.equal(own(vectors, lengths, first)[0], before[0])
+
+
+def test_the_candidate_begins_with_the_newest_ids_and_older_models_load_as_they_were() -> None:
+    torch.manual_seed(0)
+    spec = BstSpec(embedding_dim=4, transformer_output="candidate")
+    own = TransformerEncoder(spec, 5, has_candidate=True).eval()
+    assert own.nearness is not None
+    assert own.nearness[:, 0].tolist() == [0, 0, -2, -4, -6, -8]
+    assert own.nearness[:, 1].tolist() == [0, 0, -1, -2, -3, -4]
+    vectors, asked = torch.randn(4, 5, 4), torch.randn(4, 4)
+
+    def heeds(place: int) -> float:
+        moved = vectors.clone()
+        moved[3, 5 - place] += torch.tensor([1.0, -1.0, 0.5, 0.0])  # of the longest history
+        with torch.no_grad():
+            return float((own(moved, LENGTHS, asked) - own(vectors, LENGTHS, asked))[3].abs().sum())
+
+    assert heeds(1) > 3 * heeds(4) > 0
+    former = {name: value for name, value in own.state_dict().items() if name != "nearness"}
+    own.load_state_dict(former)
+    assert not own.nearness.any()
+    found = own(vectors, LENGTHS, asked)
+    expected = by_hand(own, vectors[3], asked[3], causal=False)[0]
+    torch.testing.assert_close(found[3], expected)
