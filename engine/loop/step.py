@@ -2,7 +2,7 @@
 
 import resource
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,7 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def applied(execution: Execution) -> Iterator[torch.device]:
-    """Use the threads of `execution`, and give the former number back afterwards.
+    """Use the threads and the device of `execution`, and give the former ones back afterwards.
 
     Raises:
         HardwareError: the device cannot be used here.
@@ -111,7 +111,8 @@ def applied(execution: Execution) -> Iterator[torch.device]:
     threads = torch.get_num_threads()
     torch.set_num_threads(execution.threads)
     try:
-        yield device
+        with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+            yield device
     finally:
         torch.set_num_threads(threads)
 

@@ -21,6 +21,7 @@ from engine.loop.loss import task_weights
 from engine.loop.loss_watch import LossWatch
 from engine.loop.processes import OneProcess
 from engine.loop.step import applied, build_dense_optimizer, peak_memory_bytes, prefetch, reset_peak_memory, seeded
+from engine.loop.step_clock import StepClock, step_clock
 from engine.loop.training_run import RunState, TrainingRun
 from engine.metrics import Metrics
 from engine.results import EpochReport, TrainResult
@@ -161,7 +162,9 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         model: Model = processes.build_model(
             job.spec, dataset.features, job.hyperparameters, execution, seed=schedule.seed, cache=cache
         ).train()
-        losses = LossWatch(torch.device(execution.device), dataset.features.outputs)
+        self.device = torch.device(execution.device)
+        self.clock: StepClock | None = None
+        losses = LossWatch(self.device, dataset.features.outputs)
         optimizer = build_dense_optimizer(model, job.hyperparameters)
         super().__init__(model, optimizer, schedule, losses, _State(), hooks=hooks)
         self.loader = processes.loader(dataset, execution.batch_size, schedule.seed)
@@ -220,24 +223,24 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         """Train to the end of the current epoch; returns the reason when the budget ends it before."""
         state = self.state
         total_steps = self.schedule.max_epochs * len(self.loader)
-        waited_before = state.wait_seconds
         rows = self.loader.rows_of_batches(epoch=state.epoch, start_batch=state.next_batch)
         source = admitted(self.read_ahead.items(rows), self.model)
         with prefetch(source, replace(self.execution, prefetch_depth=self.read_ahead.plan.depth)) as batches:
             self.read_ahead.follow(batches)
+            self.clock = step_clock(self.device, lambda: batches.wait_seconds)
             for batch in batches:
-                busy_before = state.compute_seconds + state.wait_seconds
-                self._train_batch(batch)
-                state.wait_seconds = waited_before + batches.wait_seconds
-                if self.hooks.adapt:
-                    _use_threads(self.hooks.adapt(state.compute_seconds + state.wait_seconds - busy_before))
+                with self.clock.step():
+                    self._train_batch(batch)
+                self._count_steps()
                 if self.hooks.on_step:
                     self.hooks.on_step(state.step, total_steps)
                 raise_if_interrupted()
                 if state.step in self.check_steps and state.next_batch < len(self.loader):
                     self._check_quality()
+                    self.clock.go_on()
                 if self._checkpoint_is_due():
                     self.save()
+                    self.clock.go_on()
                 reason = self._reason_to_stop()
                 if reason is not None:
                     return f"budget: {reason}"
@@ -246,7 +249,6 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
     def _train_batch(self, batch: Batch) -> None:
         """One step; an exception within it leaves weights that are no state to save."""
         state = self.state
-        started = time.perf_counter()
         self.may_save = False
         self.rates.apply(state.step, state.plateaus)
         losses = self.processes.step(self.model, self.optimizer, batch, self.execution.precision, self.task_weights)
@@ -257,8 +259,21 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         if batch.totals is not None:
             state.epoch_weights = [a + b for a, b in zip_longest(state.epoch_weights, batch.totals, fillvalue=0.0)]
         self.losses.add(losses, batch.totals or [batch.samples], state.step)
-        state.compute_seconds += time.perf_counter() - started
         self.may_save = True
+
+    def _count_steps(self, *, wait: bool = False) -> None:
+        """Enter the time of the steps that have ended since."""
+        if self.clock is None:
+            return
+        for taken in self.clock.finished(wait=wait):
+            self.state.wait_seconds += taken.wait
+            self.state.compute_seconds += taken.compute
+            if self.hooks.adapt:
+                _use_threads(self.hooks.adapt(taken.wait + taken.compute))
+
+    def _count_time(self) -> None:
+        self._count_steps(wait=True)
+        super()._count_time()
 
     def _begin_epoch(self) -> None:
         super()._begin_epoch()

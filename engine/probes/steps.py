@@ -1,7 +1,6 @@
 """A short measurement of the real training step, for the choice of a placement."""
 
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 
@@ -13,7 +12,6 @@ from engine.config import Execution, Hyperparameters
 from engine.data.batch import Batch
 from engine.data.dataset import Dataset
 from engine.data.loader import BatchLoader
-from engine.data.prefetch import Prefetcher
 from engine.loop.compiled_step import compile_step
 from engine.loop.step import (
     applied,
@@ -24,6 +22,7 @@ from engine.loop.step import (
     seeded,
     train_step,
 )
+from engine.loop.step_clock import StepSeconds, step_clock
 from engine.memory import check_tables_fit
 from engine.results import StepTiming
 from models.registry import Model, build_model
@@ -100,19 +99,20 @@ def time_model(
     compile_seconds = None
     if execution.compiled:
         compile_seconds = compile_step(model, optimizer, execution, next(_full_batches(loader)))
-    seconds: list[float] = []
     with prefetch(admitted(_full_batches(loader), model), execution) as batches:
         for _ in range(warmup_steps):
             train_step(model, optimizer, next(batches), execution.precision)
         _synchronize(device)
-        waited, loaded = batches.wait_seconds, batches.load_seconds
+        loaded = batches.load_seconds
+        clock = step_clock(device, lambda: batches.wait_seconds)
         for _ in range(steps):
-            started = time.perf_counter()
-            train_step(model, optimizer, next(batches), execution.precision)
-            _synchronize(device)
-            seconds.append(time.perf_counter() - started)
-        timing = _timing(seconds, batches, waited, loaded, peak_memory_bytes(device))
-        return replace(timing, compile_seconds=compile_seconds)
+            batch = next(batches)
+            with clock.step():
+                train_step(model, optimizer, batch, execution.precision)
+        taken = list(clock.finished(wait=True))
+        load_seconds = (batches.load_seconds - loaded) / steps
+    timing = _timing(taken, load_seconds, peak_memory_bytes(device))
+    return replace(timing, compile_seconds=compile_seconds)
 
 
 def _full_batches(loader: BatchLoader) -> Iterator[Batch]:
@@ -122,17 +122,15 @@ def _full_batches(loader: BatchLoader) -> Iterator[Batch]:
         yield from (batch for batch in loader.batches(epoch=epoch) if len(batch) == size)
 
 
-def _timing(
-    seconds: list[float], batches: Prefetcher[Batch], waited: float, loaded: float, memory_bytes: int
-) -> StepTiming:
-    p10, median, p90 = np.percentile(seconds, [10, 50, 90])
+def _timing(taken: Sequence[StepSeconds], load_seconds: float, memory_bytes: int) -> StepTiming:
+    p10, median, p90 = np.percentile([step.wait + step.compute for step in taken], [10, 50, 90])
     return StepTiming(
-        steps=len(seconds),
+        steps=len(taken),
         step_seconds=float(median),
         step_seconds_p10=float(p10),
         step_seconds_p90=float(p90),
-        wait_seconds=(batches.wait_seconds - waited) / len(seconds),
-        load_seconds=(batches.load_seconds - loaded) / len(seconds),
+        wait_seconds=float(np.mean([step.wait for step in taken])),
+        load_seconds=load_seconds,
         compile_seconds=None,
         peak_memory_bytes=memory_bytes,
     )

@@ -1,0 +1,170 @@
+"""A step takes as long as its device works on it, however early its launch returns."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.config import Execution, Hyperparameters, Schedule
+from engine.job import Hooks, TrainingJob
+from engine.loop.step_clock import DeviceClock, HostClock, StepClock, StepSeconds, step_clock
+from engine.loop.trainer import train
+from engine.probes.steps import time_steps
+from models.registry import model_spec
+from tests.engine.synthetic import write_dataset
+
+LAUNCH = 0.001  # seconds that the host takes for one step
+
+
+class Device:
+    """A stand-in for a GPU: work is launched at the host's time, and done one after the other in its own."""
+
+    def __init__(self) -> None:
+        self.host = self.free_at = 0.0
+        self.synchronizations = 0
+
+    def launch(self, seconds: float) -> None:
+        self.free_at = max(self.free_at, self.host) + seconds
+        self.host += LAUNCH
+
+    def event(self) -> "Event":
+        return Event(self)
+
+
+class Event:
+    """As `torch.cuda.Event`: its time is when the device has done all that was launched before it."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+
+    def record(self) -> None:
+        self.at = max(self._device.free_at, self._device.host)
+
+    def query(self) -> bool:
+        return self.at <= self._device.host
+
+    def synchronize(self) -> None:
+        if not self.query():
+            self._device.synchronizations += 1
+            self._device.host = self.at
+
+    def elapsed_time(self, end: "Event") -> float:
+        assert self.query()
+        assert end.query()
+        return 1_000 * (end.at - self.at)
+
+
+def test_a_step_counts_until_its_device_has_done_it() -> None:
+    device = Device()
+    clock = DeviceClock(device.event)
+    for seconds in (0.05, 0.07, 0.02):
+        with clock.step():
+            device.launch(seconds)
+    assert list(clock.finished()) == [], "nothing has ended, and the host does not wait"
+    assert device.synchronizations == 0
+    assert [taken.compute for taken in clock.finished(wait=True)] == pytest.approx([0.05, 0.07, 0.02])
+    assert list(clock.finished(wait=True)) == []
+
+
+def test_steps_are_told_as_they_end() -> None:
+    device = Device()
+    clock = DeviceClock(device.event)
+    for _ in range(3):
+        with clock.step():
+            device.launch(0.1)
+    device.host = 0.25
+    assert [taken.compute for taken in clock.finished()] == pytest.approx([0.1, 0.1])
+    assert device.synchronizations == 0
+    assert len(list(clock.finished(wait=True))) == 1
+
+
+def test_a_device_waits_only_while_it_stands_still() -> None:
+    device = Device()
+    clock = DeviceClock(device.event)
+    for read_seconds in (0.3, 0.04, 0.5):
+        device.host += read_seconds  # the second batch comes while the first is computed
+        with clock.step():
+            device.launch(0.1)
+    taken = list(clock.finished(wait=True))
+    assert [step.wait for step in taken] == pytest.approx([0.3, 0.0, 0.842 - 0.5])
+    assert sum(step.wait + step.compute for step in taken) == pytest.approx(device.free_at)
+
+
+def test_what_comes_between_two_steps_is_part_of_none() -> None:
+    device = Device()
+    clock = DeviceClock(device.event)
+    for _ in range(2):
+        with clock.step():
+            device.launch(0.1)
+        device.launch(7.0)  # a validation
+        clock.go_on()
+    assert [(step.wait, step.compute) for step in clock.finished(wait=True)] == [
+        (pytest.approx(0.0), pytest.approx(0.1)),
+        (pytest.approx(0.0), pytest.approx(0.1)),
+    ]
+
+
+@pytest.mark.parametrize("clock", [HostClock(lambda: 0.0), DeviceClock(Device().event)])
+def test_a_step_that_fails_does_not_count(clock: StepClock) -> None:
+    with suppress(ValueError), clock.step():
+        raise ValueError
+    with clock.step():
+        pass
+    assert len(list(clock.finished(wait=True))) == 1
+
+
+def test_on_a_processor_the_reader_says_what_was_waited() -> None:
+    waited = iter([3.0, 3.5, 3.75])
+    clock = HostClock(lambda: next(waited))
+    for _ in range(2):
+        with clock.step():
+            pass
+    assert [taken.wait for taken in clock.finished()] == [0.5, 0.25]
+
+
+class LateClock(HostClock):
+    """Tells what a step took only when it is waited for, as a GPU that is many steps behind."""
+
+    def finished(self, *, wait: bool = False) -> Iterator[StepSeconds]:
+        return super().finished(wait=wait) if wait else iter(())
+
+
+@pytest.mark.parametrize("stops_at", [None, 4])
+def test_a_training_counts_the_steps_that_ended_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stops_at: int | None
+) -> None:
+    clocks: list[LateClock] = []
+    monkeypatch.setattr(
+        "engine.loop.trainer.step_clock", lambda device, waited: clocks.append(LateClock(waited)) or clocks[-1]
+    )
+    dataset = write_dataset(tmp_path, rows=1_000)
+    steps: list[int] = []
+    hooks = Hooks(
+        on_step=lambda step, _: steps.append(step), should_stop=lambda: "enough" if len(steps) == stops_at else None
+    )
+    schedule = Schedule(max_epochs=2, checks=(0.5,))
+    result = train(TrainingJob(dataset, model_spec(), Hyperparameters(), Execution(batch_size=100), schedule), hooks)
+    assert len(clocks) == (2 if stops_at is None else 1)
+    assert all(report.compute_seconds > 0 for report in result.history)
+    assert result.compute_seconds + result.wait_seconds <= result.train_seconds
+    assert not any(list(clock.finished(wait=True)) for clock in clocks), "every step was counted"
+
+
+def test_a_probe_takes_its_times_from_the_clock_of_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Told(HostClock):
+        def finished(self, *, wait: bool = False) -> Iterator[StepSeconds]:
+            assert wait
+            return (StepSeconds(wait=1.0, compute=number) for number, _ in enumerate(super().finished(wait=True)))
+
+    monkeypatch.setattr("engine.probes.steps.step_clock", lambda device, waited: Told(waited))
+    dataset = write_dataset(tmp_path, rows=500)
+    timing = time_steps(dataset, model_spec(), Hyperparameters(), Execution(batch_size=64), steps=5)
+    assert (timing.steps, timing.step_seconds, timing.wait_seconds) == (5, 3.0, 1.0)
+
+
+def test_a_gpu_is_timed_by_its_own_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: Device().event())
+    assert isinstance(step_clock(torch.device("cuda:0"), lambda: 0.0), DeviceClock)
+    assert isinstance(step_clock(torch.device("cpu"), lambda: 0.0), HostClock)
