@@ -1,14 +1,16 @@
 """Building a data set: a pass over the source to fit the encoder, one over its spilled rows to encode and write."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from engine.data.dataset import Dataset, FieldStatistics
-from ingestion.batch import UNIT_BYTES, Source
+from ingestion.batch import Source
 from ingestion.encoding.encoder import Encoder
 from ingestion.encoding.history import Histories
 from ingestion.encoding.split import GivenSplit, HashSplit, Splitter, TimeSplit
 from ingestion.first_pass import Surveyor, survey
+from ingestion.progress import Watch
 from ingestion.second_pass import ENCODER_FOLDER, Target, encode_by, encode_here
 from ingestion.sources.criteo import CriteoSource
 from ingestion.sources.days import DaysSource
@@ -18,7 +20,7 @@ from ingestion.sources.tabular import CsvSource, ParquetSource
 from ingestion.spill import Spill
 from ingestion.survey import Survey
 from ingestion.timing import split_by_time
-from ingestion.workers import Crew
+from ingestion.workers import BY_THREADS, Crew, Work
 from ingestion.writer import Quarantine
 
 
@@ -30,40 +32,42 @@ def build(
     max_bad_share: float,
     *,
     positives_suffice: bool = False,
-    crew: Crew | None = None,
-    unit_bytes: int = UNIT_BYTES,
+    work: Work = BY_THREADS,
 ) -> Dataset:
     """Ingest `source` into the empty folder `directory`.
 
     Args:
         source: The log.
-        directory: The folder, which the crew sees under the same path.
+        directory: The folder, which a crew sees under the same path.
         fingerprint: Name of the data set in the cache.
         seed: Seed of the split.
         max_bad_share: Share of unreadable rows above which the data is refused.
         positives_suffice: Whether the model needs no row with the label 0.
-        crew: Works on the units of the log; None for threads of this process. The arrays are the same, bit by bit.
-        unit_bytes: Size of the parts in which the log is read.
+        work: Who works on it, and who is told how far it has come.
 
     Raises:
         DataError: The source cannot be read, has too many bad rows, or cannot be learned from.
     """
-    if source.schema.built_sequences:  # they are built in one process, where all rows pass by in their order
-        crew = None
-    source, splitter = make_splitter(source, seed, max_bad_share, crew)
+    # Histories are built in one process, where all rows pass by in their order.
+    crew = None if source.schema.built_sequences else work.crew
+    watch = Watch(work.on_progress, source)
+    source, splitter = make_splitter(source, seed, max_bad_share, crew, watch)
     quarantine = Quarantine(path=directory / "quarantine.csv")
     with Spill(directory) as spill, Histories(directory, source.schema) as histories:
-        found = survey(Surveyor(source, splitter, directory, unit_bytes), quarantine, spill, histories, crew)
-        quarantine.check(int(found.rows.sum()), max_bad_share)
+        found = survey(
+            Surveyor(source, splitter, directory, work.unit_bytes), quarantine, spill, histories, watch=watch, crew=crew
+        )
+        good_rows = int(found.rows.sum())
+        quarantine.check(good_rows, max_bad_share)
         found.check(source.name, is_given=isinstance(splitter, GivenSplit), positives_suffice=positives_suffice)
-        encoder, fields = _fit(source, found, spill, histories)
+        encoder, fields = _fit(source, found, spill, histories, watch)
         encoder.save(directory / ENCODER_FOLDER)
         features = replace(encoder.features, tasks=source.schema.tasks)
         target = Target(directory, features, spill.is_weighted)
         if crew is None:
-            encode_here(histories.attach(spill.read()), encoder, target)
+            encode_here(histories.attach(spill.read()), encoder, target, partial(watch.encoded, of_rows=good_rows))
         else:
-            encode_by(crew, spill, found, target)
+            encode_by(crew, spill, found, target, partial(watch.encoded, of_rows=good_rows))
     dataset = Dataset(
         name=source.name,
         directory=directory,
@@ -82,7 +86,9 @@ def build(
     return dataset
 
 
-def make_splitter(source: Source, seed: int, max_bad_share: float, crew: Crew | None = None) -> tuple[Source, Splitter]:
+def make_splitter(
+    source: Source, seed: int, max_bad_share: float, crew: Crew | None, watch: Watch
+) -> tuple[Source, Splitter]:
     """Split by the parts or days that are given, by the schema's time (a pass over that column), else by hash.
 
     Returns:
@@ -101,11 +107,11 @@ def make_splitter(source: Source, seed: int, max_bad_share: float, crew: Crew | 
     assert isinstance(source, CsvSource | ParquetSource)
     if source.schema.part is not None:
         return replace(source, schema=source.schema.without_time()), GivenSplit((1, 2), by_hash)
-    return split_by_time(source, max_bad_share, crew)
+    return split_by_time(source, max_bad_share, watch, crew)
 
 
 def _fit(
-    source: Source, found: Survey, spill: Spill, histories: Histories
+    source: Source, found: Survey, spill: Spill, histories: Histories, watch: Watch
 ) -> tuple[Encoder, tuple[FieldStatistics, ...]]:
     """Fit the encoder over the training part, and describe the fields."""
     base = None
@@ -115,7 +121,7 @@ def _fit(
         first = source.training if isinstance(source, PartsSource) else source
         key_kind = "hexadecimal" if isinstance(first, CriteoSource | SyntheticSource) else "text"
     numeric = found.numeric_fields(base)
-    categorical = found.categorical_fields(spill, key_kind, base)
+    categorical = found.categorical_fields(spill, key_kind, base, watch.counted)
     for column, empty in zip(source.schema.built_sequences, histories.build(), strict=True):
         categorical.append(found.sharing_field(column, categorical, empty))
     encoder = Encoder(tuple(field for field, _ in numeric), tuple(field for field, _ in categorical))

@@ -15,9 +15,10 @@ from filelock import FileLock
 from engine.data.dataset import Dataset
 from ingestion.batch import Source
 from ingestion.build import build
+from ingestion.progress import OnProgress, ignore
 from ingestion.sources.guard import Budget, check_sizes, open_checked
 from ingestion.survey import positives_alone
-from ingestion.workers import crew_for
+from ingestion.workers import Work, crew_for
 from shunter.errors import DataError
 
 # To be raised whenever the same source would give other arrays.
@@ -56,6 +57,7 @@ def ingest_source(
     *,
     positives_suffice: bool = False,
     processes: int | None = None,
+    on_progress: OnProgress = ignore,
 ) -> tuple[Dataset, IngestReport]:
     """Give the data set of `source`, from the cache where it is there.
 
@@ -69,6 +71,7 @@ def ingest_source(
         max_bad_share: Share of unreadable rows above which the data is refused.
         positives_suffice: Whether the model needs no row with the label 0, see `ingestion.survey.Survey.check`.
         processes: How many work on it; None to decide by its size and the cores. The arrays do not depend on it.
+        on_progress: Is told how far it has come, unless the data set is in the cache.
 
     Raises:
         DataError: The source cannot be read or used.
@@ -97,7 +100,7 @@ def ingest_source(
                         seed,
                         max_bad_share,
                         positives_suffice=positives_suffice,
-                        crew=crew,
+                        work=Work(crew, on_progress=on_progress),
                     ),
                     directory,
                     lambda: fingerprint_of(source, seed, cache / MEMO) == fingerprint,

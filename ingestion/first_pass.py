@@ -10,6 +10,7 @@ from ingestion.batch import UNIT_BYTES, RawBatch, Rejection, Source, Unit
 from ingestion.encoding.history import Histories
 from ingestion.encoding.split import Splitter
 from ingestion.parallel import ordered_map
+from ingestion.progress import READING, Watch
 from ingestion.sources.guard import Budget
 from ingestion.sources.units import LineCount
 from ingestion.spill import Spill, SpilledRows, SpillWriter, spill_path
@@ -27,12 +28,14 @@ class UnitSurvey:
         chunks: What each chunk adds; sums of floats depend on their order, so they are added by who asked.
         spilled: The other rows.
         bytes_read: As the budget counts them.
+        file_bytes: The same as they lie on the disk.
     """
 
     rejected: list[Rejection]
     chunks: list[ChunkSurvey]
     spilled: SpilledRows
     bytes_read: int
+    file_bytes: int
 
 
 @dataclass(frozen=True)
@@ -72,11 +75,17 @@ def survey_unit(surveyor: Surveyor, unit: Unit) -> UnitSurvey:
             spill.append(batch, parts)
             rejected += batch.rejected
             chunks.append(counted)
-    return UnitSurvey(rejected, chunks, spill.rows, budget.bytes_read)
+    return UnitSurvey(rejected, chunks, spill.rows, budget.bytes_read, budget.file_bytes)
 
 
 def survey(
-    surveyor: Surveyor, quarantine: Quarantine, spill: Spill, histories: Histories, crew: Crew | None = None
+    surveyor: Surveyor,
+    quarantine: Quarantine,
+    spill: Spill,
+    histories: Histories,
+    *,
+    watch: Watch,
+    crew: Crew | None = None,
 ) -> Survey:
     """Make the first pass: good rows go to `spill` and `histories`, rejected ones to `quarantine`.
 
@@ -85,15 +94,18 @@ def survey(
         quarantine: Gets the rows that cannot be read.
         spill: Gets the others.
         histories: Gets them too.
+        watch: Is told how far the reading has come.
         crew: Surveys the units, unless histories are built, which need all rows in this process; None for threads.
     """
     if crew is None:
-        return _survey_here(surveyor, quarantine, spill, histories)
+        return _survey_here(surveyor, quarantine, spill, histories, watch)
     assert histories.are_empty, "the rows do not come here"
-    return _survey_by(crew, surveyor, quarantine, spill)
+    return _survey_by(crew, surveyor, quarantine, spill, watch)
 
 
-def _survey_here(surveyor: Surveyor, quarantine: Quarantine, spill: Spill, histories: Histories) -> Survey:
+def _survey_here(
+    surveyor: Surveyor, quarantine: Quarantine, spill: Spill, histories: Histories, watch: Watch
+) -> Survey:
     """Survey chunk by chunk in threads."""
     found = nothing_found(surveyor.source.schema)
     source, budget, lines = surveyor.source, Budget.of_settings(), LineCount()
@@ -106,6 +118,7 @@ def _survey_here(surveyor: Surveyor, quarantine: Quarantine, spill: Spill, histo
     with SpillWriter(spill_path(surveyor.directory)) as writer:
         for unit, batch, parts, counted in ordered_map(work, chunks):
             budget.take_rows(len(batch.labels) + len(batch.rejected), source.name)
+            watch.read(READING, budget)
             quarantine.add(lines.numbered(batch.rejected, unit))
             writer.append(batch, parts)
             histories.append(batch, parts)
@@ -114,7 +127,7 @@ def _survey_here(surveyor: Surveyor, quarantine: Quarantine, spill: Spill, histo
     return found
 
 
-def _survey_by(crew: Crew, surveyor: Surveyor, quarantine: Quarantine, spill: Spill) -> Survey:
+def _survey_by(crew: Crew, surveyor: Surveyor, quarantine: Quarantine, spill: Spill, watch: Watch) -> Survey:
     """Survey unit by unit by the workers of a crew."""
     found = nothing_found(surveyor.source.schema)
     source, budget, lines = surveyor.source, Budget.of_settings(), LineCount()
@@ -122,7 +135,9 @@ def _survey_by(crew: Crew, surveyor: Surveyor, quarantine: Quarantine, spill: Sp
     units = source.units(surveyor.unit_bytes)
     for unit, part in ordered_map(lambda unit: (unit, ask(unit)), units, crew.count):
         budget.take_bytes(part.bytes_read, source.name)
+        budget.file_bytes += part.file_bytes
         budget.take_rows(sum(int(counted.rows.sum()) for counted in part.chunks) + len(part.rejected), source.name)
+        watch.read(READING, budget)
         quarantine.add(lines.numbered(part.rejected, unit))
         spill.units.append(part.spilled)
         for counted in part.chunks:

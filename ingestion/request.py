@@ -2,6 +2,7 @@
 
 from engine.data.dataset import Dataset
 from ingestion.cache import IngestReport, ingest_source
+from ingestion.progress import OnProgress, ignore
 from ingestion.sources.names import with_histories
 from ingestion.sources.open import open_source
 from models.graph import GRAPH_FAMILIES
@@ -10,8 +11,8 @@ from shunter.requests import JobRequest
 from shunter.settings import Settings
 
 
-def ingest_request(request: JobRequest) -> tuple[Dataset, IngestReport]:
-    """Ingest the request's data into the cache of the settings.
+def ingest_request(request: JobRequest, on_progress: OnProgress = ignore) -> tuple[Dataset, IngestReport]:
+    """Ingest the request's data into the cache of the settings; `on_progress` is told how far it has come.
 
     Raises:
         DataError: The data cannot be found, read or used.
@@ -27,4 +28,5 @@ def ingest_request(request: JobRequest) -> tuple[Dataset, IngestReport]:
         request.seed,
         request.source.max_bad_share,
         positives_suffice=request.model in GRAPH_FAMILIES,
+        on_progress=on_progress,
     )

@@ -1,6 +1,6 @@
 """The second pass: from the spilled rows to the arrays of the splits."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -41,21 +41,28 @@ class Target:
         return DatasetWriter(self.directory, self.features, is_weighted=self.is_weighted, places=places)
 
 
-def encode_here(batches: Iterable[SpilledBatch], encoder: Encoder, target: Target) -> None:
-    """Encode one batch after the other, in threads."""
+def encode_here(
+    batches: Iterable[SpilledBatch], encoder: Encoder, target: Target, on_rows: Callable[[int], None]
+) -> None:
+    """Encode one batch after the other, in threads; `on_rows` is told how many rows are done."""
+    rows = 0
     with target.writer() as writer:
         for parts in ordered_map(partial(_encode, encoder), batches):
             writer.append(parts)
+            rows += sum(len(part.labels) for part in parts)
+            on_rows(rows)
 
 
-def encode_by(crew: Crew, spill: Spill, found: Survey, target: Target) -> None:
-    """Let a crew encode unit by unit, each into its place of the arrays."""
+def encode_by(crew: Crew, spill: Spill, found: Survey, target: Target, on_rows: Callable[[int], None]) -> None:
+    """Let a crew encode unit by unit, each into its place of the arrays; `on_rows` is told how many rows are done."""
     *starts, size = _places(found, target.features)
     with target.writer() as writer:
         writer.reserve(size)
     work = on_crew(crew, partial(_prepared, target), _encode_unit)
-    for _ in ordered_map(work, zip(spill.units, starts, strict=True), crew.count):
-        pass
+    rows = 0
+    for unit_rows in ordered_map(work, zip(spill.units, starts, strict=True), crew.count):
+        rows += unit_rows
+        on_rows(rows)
 
 
 def _places(found: Survey, features: Features) -> list[list[Place]]:
@@ -77,11 +84,15 @@ def _prepared(target: Target) -> tuple[Target, Encoder]:
     return target, Encoder.load(target.directory / ENCODER_FOLDER)
 
 
-def _encode_unit(prepared: tuple[Target, Encoder], unit: tuple[SpilledRows, list[Place]]) -> None:
+def _encode_unit(prepared: tuple[Target, Encoder], unit: tuple[SpilledRows, list[Place]]) -> int:
+    """Write one unit's rows to their places, and say how many they are."""
     (target, encoder), (spilled, places) = prepared, unit
+    rows = 0
     with target.writer(places) as writer:
         for batch in spilled.read():
             writer.append(_encode(encoder, batch))
+            rows += len(batch.labels)
+    return rows
 
 
 def _encode(encoder: Encoder, batch: SpilledBatch) -> list[WrittenRows]:

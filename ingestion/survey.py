@@ -5,6 +5,7 @@ too would give values that are seen only there an untrained row of their own, wh
 would let later rows decide which earlier values are rare.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -155,11 +156,19 @@ class Survey:
         ]
 
     def categorical_fields(
-        self, spill: Spill, key_kind: KeyKind, base: Encoder | None = None
+        self,
+        spill: Spill,
+        key_kind: KeyKind,
+        base: Encoder | None,
+        on_column: Callable[[int, int], None],
     ) -> list[tuple[CategoricalField, FieldStatistics]]:
         """Fit the categorical columns, a few at once, so that the values of only these are in memory.
 
-        The values of `base` stay known although they were not seen here, as far as `max_ids` goes.
+        Args:
+            spill: The rows.
+            key_kind: How a value becomes a key.
+            base: An encoder whose values stay known although they were not seen here, as far as `max_ids` goes.
+            on_column: Is told how many columns are done, and how many there are.
         """
         former = {field.name: field.ids for field in base.categorical if field.key_kind == key_kind} if base else {}
         columns = list(enumerate((*self.schema.categorical, *self.schema.bags)))
@@ -176,6 +185,7 @@ class Survey:
                 fitted.append(self.sharing_field(column, fitted, empty))
             else:
                 fitted.append(next(own))
+            on_column(len(fitted), len(columns))
         return fitted
 
     def sharing_field(

@@ -10,6 +10,7 @@ from ingestion.batch import Rejection, Unit
 from ingestion.encoding.split import TimeSplit, TooFewTimesError
 from ingestion.encoding.times import TimesSeen
 from ingestion.parallel import ordered_map
+from ingestion.progress import TIMES, Watch
 from ingestion.sources.guard import Budget
 from ingestion.sources.tabular import CsvSource, ParquetSource, TableChunk, only_time, see_times
 from ingestion.sources.units import LineCount
@@ -22,12 +23,15 @@ from shunter.errors import DataError
 Tabular = CsvSource | ParquetSource
 
 
-def split_by_time(source: Tabular, max_bad_share: float, crew: Crew | None = None) -> tuple[Tabular, TimeSplit]:
+def split_by_time(
+    source: Tabular, max_bad_share: float, watch: Watch, crew: Crew | None = None
+) -> tuple[Tabular, TimeSplit]:
     """Find out how the times are written, and cut by them.
 
     Args:
         source: The log.
         max_bad_share: Share of unreadable rows above which it is refused.
+        watch: Is told how far the reading has come.
         crew: Reads its units; None for threads of this process.
 
     Returns:
@@ -38,13 +42,13 @@ def split_by_time(source: Tabular, max_bad_share: float, crew: Crew | None = Non
     """
     if source.schema.time_format is not None:
         source = replace(source, reading=TimeReading(format=source.schema.time_format))
-    split, seen = _pass(source, max_bad_share, crew)
+    split, seen = _pass(source, max_bad_share, watch, crew)
     if source.schema.time_format is None:
         assert source.schema.time is not None
         reading = seen.settle(source.schema.time, max_bad_share)
         if reading != source.reading:
             source = replace(source, reading=reading)
-            split, _ = _pass(source, max_bad_share, crew)
+            split, _ = _pass(source, max_bad_share, watch, crew)
     if isinstance(split, DataError):
         raise split
     return source, split
@@ -77,32 +81,39 @@ class _TimeReader:
         return _ChunkTimes(batch.times, see_times(chunk, self.name), batch.rejected)
 
 
-def _unit_times(reader: _TimeReader, unit: Unit) -> list[_ChunkTimes]:
-    return [reader.chunk(chunk) for chunk in reader.column.chunks(unit)]
+def _unit_times(reader: _TimeReader, unit: Unit) -> tuple[list[_ChunkTimes], int]:
+    """What the chunks of a unit hold, and its bytes in the file."""
+    budget = Budget.of_settings()
+    return [reader.chunk(chunk) for chunk in reader.column.chunks(unit, budget)], budget.file_bytes
 
 
-def _all_times(reader: _TimeReader, crew: Crew | None) -> Iterator[tuple[Unit, _ChunkTimes]]:
-    """Chunk by chunk, read by threads or unit by unit by a crew."""
+def _all_times(reader: _TimeReader, crew: Crew | None, budget: Budget) -> Iterator[tuple[Unit, _ChunkTimes]]:
+    """Chunk by chunk, read by threads or unit by unit by a crew; `budget` counts what is read."""
     units = reader.column.units()
     if crew is None:
-        budget = Budget.of_settings()
         chunks = ((unit, chunk) for unit in units for chunk in reader.column.chunks(unit, budget))
         yield from ordered_map(lambda pair: (pair[0], reader.chunk(pair[1])), chunks)
         return
     ask = on_crew(crew, reader.itself, _unit_times)
-    for unit, found in ordered_map(lambda unit: (unit, ask(unit)), units, crew.count):
+    for unit, (found, file_bytes) in ordered_map(lambda unit: (unit, ask(unit)), units, crew.count):
+        budget.file_bytes += file_bytes
         yield from ((unit, times) for times in found)
 
 
-def _pass(source: Tabular, max_bad_share: float, crew: Crew | None) -> tuple[TimeSplit | DataError, TimesSeen]:
+def _pass(
+    source: Tabular, max_bad_share: float, watch: Watch, crew: Crew | None
+) -> tuple[TimeSplit | DataError, TimesSeen]:
     """Read the time column once: where to cut, or why that cannot be said, and what the values look like."""
     bad, good, seen, lines = Tally(), 0, TimesSeen(), LineCount()
+    budget = Budget.of_settings()
     name = source.schema.time
     assert name is not None
 
     def times() -> Iterator[NDArray[np.float64]]:
         nonlocal good, seen
-        for unit, found in _all_times(_TimeReader(only_time(source), name), crew):
+        for unit, found in _all_times(_TimeReader(only_time(source), name), crew, budget):
+            budget.rows_read += len(found.times) + len(found.rejected)
+            watch.read(TIMES, budget)
             bad.add(lines.numbered(found.rejected, unit))
             good += len(found.times)
             seen += found.seen

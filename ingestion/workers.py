@@ -7,11 +7,13 @@ import os
 import queue
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from multiprocessing import Pipe
 from typing import Any, Protocol, Self, TypeVar
 
 from hardware.devices.python_process import PythonProcess
 from ingestion.batch import UNIT_BYTES, Source
+from ingestion.progress import OnProgress, ignore
 from ingestion.sources.files import is_plain
 from ingestion.sources.guard import is_foreign_request
 from shunter.errors import DataError
@@ -41,6 +43,24 @@ class Crew(Protocol):
             DataError: The worker was lost; besides, what the functions raise.
         """
         ...
+
+
+@dataclass(frozen=True)
+class Work:
+    """How an ingestion is carried out; its arrays are the same, bit by bit.
+
+    Attributes:
+        crew: Works on the units of the log; None for threads of this process.
+        unit_bytes: Size of the parts in which the log is read.
+        on_progress: Is told how far it has come.
+    """
+
+    crew: Crew | None = None
+    unit_bytes: int = UNIT_BYTES
+    on_progress: OnProgress = ignore
+
+
+BY_THREADS = Work()
 
 
 class Processes:

@@ -32,18 +32,18 @@ def open_binary(path: Path, budget: Budget | None = None, start: int = 0, end: i
     """
     try:
         with ExitStack() as stack:
-            stream: BinaryIO = stack.enter_context(open_checked(path))
+            file = stream = cast("BinaryIO", stack.enter_context(open_checked(path)))
             magic = stream.read(len(_GZIP_MAGIC))
             if not magic:
                 raise DataError(f"{path} is empty: give a file with rows.")
             stream.seek(0)
             if magic == _GZIP_MAGIC:
                 assert (start, end) == (0, None)
-                stream = stack.enter_context(cast("BinaryIO", gzip.GzipFile(fileobj=stream)))
+                stream = stack.enter_context(cast("BinaryIO", gzip.GzipFile(fileobj=file)))
             elif (start, end) != (0, None):
                 stream.seek(start)
                 stream = cast("BinaryIO", _Beginning(stream, None if end is None else end - start))
-            counted = CountedStream(stream, budget or Budget.of_settings(), path)
+            counted = CountedStream(stream, budget or Budget.of_settings(), path, file)
             yield cast("BinaryIO", io.BufferedReader(counted, BLOCK_BYTES))
     except EOFError as error:
         raise DataError(f"{path} is a truncated gzip archive: fetch or write it again.") from error

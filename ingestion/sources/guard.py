@@ -146,12 +146,14 @@ class Budget:
         max_rows: Most rows of the input, unreadable ones included; None without a limit.
         bytes_read: Bytes read so far.
         rows_read: Rows read so far.
+        file_bytes: Bytes of the files read so far as they lie on the disk, which show how far a pass has come.
     """
 
     max_bytes: int | None
     max_rows: int | None
     bytes_read: int = 0
     rows_read: int = 0
+    file_bytes: int = 0
 
     @classmethod
     def of_settings(cls) -> "Budget":
@@ -195,11 +197,19 @@ class Budget:
 
 
 class CountedStream(io.RawIOBase):
-    """A stream that counts what is read from it."""
+    """A stream that counts what is read from it.
 
-    def __init__(self, stream: BinaryIO, budget: Budget, name: object) -> None:
+    Args:
+        stream: What is read.
+        budget: Counts it.
+        name: What it is called in messages.
+        file: The file behind the stream, which may be compressed.
+    """
+
+    def __init__(self, stream: BinaryIO, budget: Budget, name: object, file: BinaryIO) -> None:
         super().__init__()
-        self._stream, self._budget, self._name = stream, budget, name
+        self._stream, self._budget, self._name, self._file = stream, budget, name, file
+        self._at = file.tell()
 
     def readable(self) -> bool:
         """It is."""
@@ -209,6 +219,8 @@ class CountedStream(io.RawIOBase):
         """Fill the buffer as far as there is something to read."""
         count = cast("io.RawIOBase", self._stream).readinto(buffer) or 0
         self._budget.take_bytes(count, self._name)
+        before, self._at = self._at, self._file.tell()
+        self._budget.file_bytes += self._at - before
         return count
 
 

@@ -19,7 +19,7 @@ from ingestion.sources.criteo import CATEGORICAL, NUMERIC, criteo_schema
 from ingestion.sources.guard import Budget
 
 CHUNK_ROWS = 32_768
-_TEXT_BYTES = 240  # of a row
+TEXT_BYTES = 240  # of a row
 # Distinct values of the 26 columns of Criteo Kaggle, cut at a million.
 CARDINALITIES = (
     1460, 583, 1_000_000, 1_000_000, 305, 24, 12_517, 633, 3, 93_145, 5683, 1_000_000, 3194,
@@ -51,7 +51,7 @@ class SyntheticSource:
 
     def units(self, unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
         """Parts of as many chunks as about so many bytes of text would hold."""
-        at_once = max(1, unit_bytes // (CHUNK_ROWS * _TEXT_BYTES))
+        at_once = max(1, unit_bytes // (CHUNK_ROWS * TEXT_BYTES))
         for start in range(0, self._chunks, at_once):
             yield Unit(None, start, min(start + at_once, self._chunks))
 
@@ -60,7 +60,10 @@ class SyntheticSource:
         start, end = (0, self._chunks) if unit is None else (unit.start, unit.end)
         assert end is not None
         for index in range(start, end):
-            yield index, min(CHUNK_ROWS, self.rows - index * CHUNK_ROWS)
+            rows = min(CHUNK_ROWS, self.rows - index * CHUNK_ROWS)
+            if budget is not None:
+                budget.file_bytes += rows * TEXT_BYTES
+            yield index, rows
 
     @property
     def _chunks(self) -> int:

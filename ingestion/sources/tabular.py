@@ -103,9 +103,11 @@ class ParquetSource:
             with open_parquet(path) as (file, stream):
                 check_columns(path, file.schema_arrow.names, self.schema.columns, "of the schema")
                 groups = None if end is None else range(start, end)
+                size = path.stat().st_size
                 for batch in read_batches(path, file, stream, self.schema.columns, budget, row_groups=groups):
                     yield TableChunk(path, _frame(batch), np.arange(row, row + batch.num_rows), [])
                     row += batch.num_rows
+                    budget.file_bytes += size * batch.num_rows // file.metadata.num_rows
 
     def parse(self, chunk: TableChunk) -> RawBatch:
         """Read the columns of a chunk."""

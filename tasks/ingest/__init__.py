@@ -7,6 +7,7 @@ from engine.data.dataset import Dataset
 from ingestion.findings import findings_of_dataset
 from ingestion.request import ingest_request
 from shunter.requests import JobRequest
+from tasks.ingest_progress import ingest_progress
 from tasks.retries import retried
 
 __all__ = ["ingest"]
@@ -16,7 +17,8 @@ __all__ = ["ingest"]
 @task(name="ingest", cache_policy=NO_CACHE, **retried())
 def ingest(request: JobRequest) -> Dataset:
     """Ingest the request's data, or find it in the cache."""
-    dataset, report = ingest_request(request)
+    with ingest_progress() as on_progress:
+        dataset, report = ingest_request(request, on_progress)
     logger = get_run_logger()
     if report.reused:
         logger.info("Data set %s found in the cache: %s rows", dataset.name, f"{report.rows:,}")

@@ -17,6 +17,7 @@ from retraining.comparison import compare
 from retraining.plan import NightPlan
 from shunter.requests import NightlyRequest
 from shunter.settings import Settings
+from tasks.ingest_progress import ingest_progress
 from tracking.registry.versions import ModelFiles
 
 __all__ = ["choose_days", "ingest_days", "judge_challenger"]
@@ -41,7 +42,14 @@ def ingest_days(
     """Ingest the days of one training; values that the model in `base` knows stay known."""
     encoder = None if base is None else Encoder.load(base.encoder)
     source = DaysSource(request.register_as, tuple(logs), held_out=held_out, base=encoder)
-    dataset, report = ingest_source(source, Settings().cache_directory, request.seed, request.source.max_bad_share)
+    with ingest_progress() as on_progress:
+        dataset, report = ingest_source(
+            source,
+            Settings().cache_directory,
+            request.seed,
+            request.source.max_bad_share,
+            on_progress=on_progress,
+        )
     get_run_logger().info("Ingested %s rows of %s day(s)", f"{report.rows:,}", len(logs))
     return dataset
 

@@ -20,7 +20,7 @@ from ingestion.sources.criteo import CriteoSource, criteo_schema
 from ingestion.sources.parts import parts_source
 from ingestion.sources.synthetic import CHUNK_ROWS, SyntheticSource, write_criteo
 from ingestion.sources.tabular import CsvSource, ParquetSource
-from ingestion.workers import Processes, crew_for
+from ingestion.workers import Processes, Work, crew_for
 from shunter.errors import DataError, RequestError
 
 SCHEMA = Schema.model_validate(
@@ -46,7 +46,7 @@ def contents(source: Source, crew: Processes | None, unit_bytes: int, max_bad_sh
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder)
         try:
-            dataset = build(source, directory, "x", 0, max_bad_share, crew=crew, unit_bytes=unit_bytes)
+            dataset = build(source, directory, "x", 0, max_bad_share, work=Work(crew, unit_bytes))
         except DataError as error:
             return {"error": str(error).encode()}
         files = {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
@@ -138,7 +138,7 @@ def test_errors_of_a_worker_are_the_users(crew: Processes, tmp_path: Path) -> No
     path = tmp_path / "log.csv"
     path.write_text("click,price\n1,2\n")
     with pytest.raises(DataError, match="lacks the columns"):
-        build(CsvSource("log", SCHEMA, (path,)), tmp_path, "x", 0, 0.01, crew=crew)
+        build(CsvSource("log", SCHEMA, (path,)), tmp_path, "x", 0, 0.01, work=Work(crew))
 
 
 def test_lost_worker_is_told(tmp_path: Path) -> None:

@@ -1,0 +1,78 @@
+"""Shows how far an ingestion has come: on a terminal, and in Prefect where it takes long."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ingestion.progress import OnProgress, Progress
+from tasks.share_progress import share_progress
+from tasks.story import tell
+
+KEY = "ingest"
+TELL_SECONDS = 20.0
+_MIB = 1 << 20
+
+
+@contextmanager
+def ingest_progress(now: Callable[[], float] = time.monotonic) -> Iterator[OnProgress]:
+    """A bar on a terminal; in Prefect a line of the log, and a bar in the running flow, every twenty seconds.
+
+    Args:
+        now: Clock in seconds.
+    """
+    shown, began, told = _FlowBar(), now(), now()
+
+    def on_progress(progress: Progress) -> None:
+        nonlocal told
+        words = words_of(progress)
+        move(progress.share, words)
+        if now() - told >= TELL_SECONDS:
+            told = now()
+            left = (told - began) * (1 - progress.share) / max(progress.share, 1e-3)
+            sentence = f"Ingestion: {progress.share:.0%} done, {words}; about {duration(left)} left."
+            tell(sentence)
+            shown.move(progress.share, sentence)
+
+    with share_progress("ingest") as move:
+        yield on_progress
+    shown.end()
+
+
+def words_of(progress: Progress) -> str:
+    """What goes on, and how much of the log was read."""
+    read = f"{progress.bytes_read / _MIB:,.0f} of {progress.bytes / _MIB:,.0f} MiB"
+    return f"{progress.stage} ({progress.rows:,} rows, {read} read)"
+
+
+def duration(seconds: float) -> str:
+    """Seconds, or minutes where there are many."""
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+class _FlowBar:
+    """A bar in the running flow, drawn when it is first moved; a lost server does not end what the bar shows."""
+
+    def __init__(self) -> None:
+        self._artifact: Any = None
+        self._lost = False
+
+    def move(self, share: float, description: str) -> None:
+        """Show a share, from 0 to 1, and words."""
+        from prefect.artifacts import create_progress_artifact, update_progress_artifact
+        from prefect.runtime import flow_run
+
+        if flow_run.id is None or self._lost:
+            return
+        try:
+            if self._artifact is None:
+                self._artifact = create_progress_artifact(100 * share, key=KEY, description=description)
+            else:
+                update_progress_artifact(self._artifact, progress=100 * share, description=description)
+        except Exception:  # of the client's many: the ingestion goes on, without the bar
+            self._lost = True
+
+    def end(self) -> None:
+        """Fill the bar, if there is one."""
+        if self._artifact is not None:
+            self.move(1.0, "The log is ingested.")
