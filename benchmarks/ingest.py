@@ -9,9 +9,13 @@ Polars and ours with its defaults have all cores, which the result file counts. 
 cores, with as many processes of its own: how near to linear that comes is shown only where the machine has the cores.
 Memory is that of all processes of an ingestion together, looked at twenty times a second.
 
-    python -m benchmarks.ingest [--quick]
+With `--long`, and never in a quick run, a log of 20 million rows (5 GB, and as much again while it is read) is
+generated and ingested once, after all others; without it the figures of an earlier such run are kept.
+
+    python -m benchmarks.ingest [--quick] [--long]
 """
 
+import argparse
 import json
 import os
 import resource
@@ -35,6 +39,7 @@ NUMERIC = [f"I{number}" for number in range(1, 14)]
 CATEGORICAL = [f"C{number}" for number in range(1, 27)]
 FULL = {"small": 500_000, "main": 2_000_000, "large": 4_000_000, "repeats": 3}
 QUICK = {"small": 50_000, "main": 200_000, "large": 400_000, "repeats": 1}
+LONG_ROWS = 20_000_000
 
 
 def generate(path: Path, rows: int) -> None:
@@ -188,7 +193,8 @@ def _resident_mib(process: psutil.Process) -> float:
 
 def main() -> None:
     """Measure and publish."""
-    quick = report.parse_arguments(__doc__).quick
+    arguments = report.parse_arguments(__doc__, _add_long)
+    quick = arguments.quick
     sizes = QUICK if quick else FULL
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in CONTESTANTS}
     scaled: dict[str, list[dict[str, Any]]] = {name: [] for name in SCALED}
@@ -206,14 +212,43 @@ def main() -> None:
             for _ in range(sizes["repeats"]):
                 for name, taken in (runs | scaled).items():
                     taken.append(report.measure("benchmarks.ingest", name, str(path)))
+        long = _measure_long(Path(folder)) if arguments.long and not quick else _kept_long()
     by_size["main"] = min(runs["shunter"], key=lambda run: run["wall_seconds"])
     _check_same_work(runs)
     assert len({run["table_rows"] for taken in (*scaled.values(), runs["shunter"]) for run in taken}) == 1
     headline = _headline(sizes, runs, by_size) | scaling(scaled, crew_by_size)
+    headline |= {} if long is None or quick else long_figures(long, by_size["main"])
     _show(sizes, runs, by_size)
     details = {"rows": sizes, "runs": runs, "shunter_by_size": by_size}
-    details |= {"by_processes": scaled, "four_processes_by_size": crew_by_size}
+    details |= {"by_processes": scaled, "four_processes_by_size": crew_by_size, "long": long}
     report.publish("ingest", headline, details, seeds=[SEED], quick=quick)
+
+
+def _add_long(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--long", action="store_true", help="measure 20 million rows too, once")
+
+
+def _measure_long(folder: Path) -> dict[str, Any]:
+    """Ingest the long log once."""
+    path = folder / "long.tsv"
+    generate(path, LONG_ROWS)
+    return {"rows": LONG_ROWS, **report.measure("benchmarks.ingest", "shunter", str(path))}
+
+
+def _kept_long() -> dict[str, Any] | None:
+    """What an earlier run measured of the long log; None where none has."""
+    path = report.result_path("ingest")
+    return json.loads(path.read_text())["details"].get("long") if path.exists() else None
+
+
+def long_figures(long: dict[str, Any], main: dict[str, Any]) -> dict[str, float]:
+    """Memory and speed of the long log."""
+    millions = long["rows"] // 1_000_000
+    return {
+        f"peak_memory_mib_{millions}m": round(long["peak_memory_mib"]),
+        f"peak_memory_growth_{millions}m": round(long["peak_memory_mib"] / main["peak_memory_mib"], 3),
+        f"rows_per_second_{millions}m": round(long["rows"] / long["wall_seconds"]),
+    }
 
 
 def scaling(scaled: dict[str, list[dict[str, Any]]], by_size: dict[str, dict[str, Any]]) -> dict[str, float | None]:
@@ -275,12 +310,16 @@ def _headline(
     sizes: dict[str, int], runs: dict[str, list[dict[str, Any]]], by_size: dict[str, dict[str, Any]]
 ) -> dict[str, float]:
     seconds = {name: min(run["wall_seconds"] for run in taken) for name, taken in runs.items()}
+    millions = sizes["main"] / 1_000_000
+    processor = {name: min(run["processor_seconds"] for run in taken) for name, taken in runs.items()}
     return {
         "rows_per_second": round(sizes["main"] / seconds["shunter"]),
         "ratio_to_polars": round(seconds["polars"] / seconds["shunter"], 3),
         "ratio_to_pandas": round(seconds["pandas"] / seconds["shunter"], 3),
         "peak_memory_mib": round(by_size["large"]["peak_memory_mib"]),
         "peak_memory_growth": round(by_size["large"]["peak_memory_mib"] / by_size["small"]["peak_memory_mib"], 3),
+        "processor_seconds_per_million_rows": round(processor["shunter"] / millions, 3),
+        "processor_seconds_per_million_rows_polars": round(processor["polars"] / millions, 3),
     }
 
 
