@@ -2,7 +2,7 @@
 
 import resource
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from engine.data.pipeline import DeviceCopy
 from engine.data.prefetch import Prefetcher
 from engine.loop.fused_adam import FusedAdam
 from engine.loop.loss import mean_losses, weighted_sum
+from engine.loop.repeatable import repeatable
 from models.registry import Model
 from models.shampoo import Shampoo
 from shunter.errors import HardwareError
@@ -98,6 +99,8 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
 def applied(execution: Execution) -> Iterator[torch.device]:
     """Use the threads and the device of `execution`, and give the former ones back afterwards.
 
+    A GPU adds up in one order meanwhile (`engine.loop.repeatable`).
+
     Raises:
         HardwareError: the device cannot be used here.
     """
@@ -111,7 +114,10 @@ def applied(execution: Execution) -> Iterator[torch.device]:
     threads = torch.get_num_threads()
     torch.set_num_threads(execution.threads)
     try:
-        with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+        if device.type == "cpu":
+            yield device
+            return
+        with torch.cuda.device(device), repeatable():
             yield device
     finally:
         torch.set_num_threads(threads)

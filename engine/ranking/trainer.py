@@ -82,8 +82,8 @@ def train_ranking(job: GraphJob, hooks: Hooks = Hooks(), checkpointing: Checkpoi
     """Train one graph model to the end, or on from its checkpoint.
 
     As `engine.loop.trainer.train`, with NDCG@20 or recall@20 on validation in the place of its NE: interrupted and
-    called again with the same job, it ends with bitwise the same weights, on the same machine with the same number of
-    threads.
+    called again with the same job, it ends with bitwise the same weights, on the same processor with the same number of
+    threads; on a GPU the sums over edges come in any order.
 
     Args:
         job: The training; its batch size counts positives.

@@ -154,7 +154,7 @@ class _OneOperator:
 class _Runs:
     """The same with torch alone: a kernel for each run of tables of equal width.
 
-    On a GPU each step waits once for the host, to learn where the ids of each run end.
+    With several runs on a GPU the host waits once a step, to learn where the ids of each run end.
     """
 
     def __init__(self, embeddings: MixedEmbeddings, device: torch.device) -> None:
@@ -178,6 +178,8 @@ class _Runs:
 
     def __call__(self, values: Tensor, offsets: Tensor) -> Tensor:
         """The pooled rows of a sample beside each other: `[batch, widths of all bags]`."""
+        if len(self._runs) == 1:
+            return self._runs[0][1].lookup(values, offsets)
         batch = (len(offsets) - 1) // self._bags
         starts = offsets[::batch].tolist()
         pooled, first = [], 0
