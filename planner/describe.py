@@ -143,7 +143,7 @@ def job_size(dataset: Dataset, request: JobRequest) -> JobSize:
     if request.model in GRAPH_FAMILIES:  # all trials as if each came to its end, and what is kept learned again
         share = EVALUATION_SHARE * validation / train
         solved = SOLVED.get(request.model)
-        passes = 1 if solved and not solved.is_iterative else request.training.max_epochs
+        passes = 1 if solved and not solved.is_iterative else request.longest_epochs
         trials = request.search.most_trials
         return JobSize(
             tuning_epochs=(trials or 0) * passes,
@@ -152,7 +152,7 @@ def job_size(dataset: Dataset, request: JobRequest) -> JobSize:
             tuning_seconds=_search_seconds(request) if trials is None else None,
             tuning_joules=_search_joules(request) if trials is None else None,
         )
-    final_epochs = members_to_train(request) * request.training.max_epochs
+    final_epochs = members_to_train(request) * request.longest_epochs
     evaluation_share = EVALUATION_SHARE * validation / train
     if request.search.most_trials is None:
         return JobSize(
@@ -163,7 +163,7 @@ def job_size(dataset: Dataset, request: JobRequest) -> JobSize:
             tuning_joules=_search_joules(request),
         )
     return JobSize(
-        tuning_epochs=hyperband_epochs(request.search.most_trials, request.training.max_epochs),
+        tuning_epochs=hyperband_epochs(request.search.most_trials, request.longest_epochs),
         final_epochs=final_epochs,
         evaluation_share=evaluation_share,
     )
@@ -186,7 +186,7 @@ def members_to_train(request: JobRequest) -> int:
     by_many = isinstance(request, TrainRequest) and request.training.processes > 1
     if isinstance(request, NightlyRequest) or on_cluster or by_many or search.most_trials is None:
         return members
-    return members - min(members, hyperband_finishers(search.most_trials, request.training.max_epochs))
+    return members - min(members, hyperband_finishers(search.most_trials, request.longest_epochs))
 
 
 def hyperband_epochs(trials: int, max_epochs: int) -> int:

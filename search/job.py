@@ -66,7 +66,7 @@ class SearchJob:
         by_size = checks_for(self.dataset.splits["train"].rows)
         fixed = read_fixed(self.request.model, self.request.architecture.set)
         return Schedule(
-            max_epochs=self.request.training.max_epochs,
+            max_epochs=self.request.longest_epochs,
             patience=fixed.patience or Schedule.patience,
             seed=self.request.seed,
             checks=by_size if self.checks is None else self.checks,

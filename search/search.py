@@ -107,7 +107,7 @@ def search(
 def _open_study(job: SearchJob, space: Space, address: str) -> "Study":
     """The study of the job, new or gone on with; in a shared storage it is told apart by data and epochs, too."""
     is_shared = job.request.search.search_storage is not None
-    belongs_to = f"{job.dataset.fingerprint}|{job.request.training.max_epochs}" if is_shared else ""
+    belongs_to = f"{job.dataset.fingerprint}|{job.request.longest_epochs}" if is_shared else ""
     select_by = job.schedule.select_by
     return open_study(address, space, cost=job.cost, belongs_to=belongs_to, is_shared=is_shared, select_by=select_by)
 

@@ -113,18 +113,22 @@ def train_rankers(run: RunContext) -> list[RankedBaseline]:
             continue
         purpose = Purpose("baseline", family, run.budget.exhausted)
         tried = _try(run, space, len(space.first()), purpose, ended=lambda _: run.budget.exhausted())
-        kept = learn_again(run, tried.best, purpose)
-        trained = [*tried.trained, kept] if kept is not tried.best else tried.trained
-        joules = [one.energy.joules for one in trained if one.energy.joules is not None]
-        found.append(
-            RankedBaseline(
-                model=kept,
-                tried=len(tried.trained),
-                train_seconds=sum(one.train_seconds for one in trained),
-                joules=sum(joules) if len(joules) == len(trained) else None,
-            )
-        )
+        found.append(best_again(run, tried, purpose))
     return found
+
+
+def best_again(run: RunContext, tried: Tried, purpose: Purpose, *, is_asked: bool = False) -> RankedBaseline:
+    """The best setting of a family, learned again, with what all of its trainings took."""
+    kept = learn_again(run, tried.best, purpose)
+    trained = [*tried.trained, kept] if kept is not tried.best else tried.trained
+    joules = [one.energy.joules for one in trained if one.energy.joules is not None]
+    return RankedBaseline(
+        model=kept,
+        is_asked=is_asked,
+        tried=len(tried.trained),
+        train_seconds=sum(one.train_seconds for one in trained),
+        joules=sum(joules) if len(joules) == len(trained) else None,
+    )
 
 
 def learn_again(run: RunContext, chosen: TrainedRanker, purpose: Purpose) -> TrainedRanker:
@@ -156,7 +160,7 @@ def _try(
     fixed = space.fixed.patience
     select_by = request.training.select_by.value
     schedule = Schedule(
-        max_epochs=request.training.max_epochs, patience=fixed or PATIENCE, seed=request.seed, select_by=select_by
+        max_epochs=request.longest_epochs, patience=fixed or PATIENCE, seed=request.seed, select_by=select_by
     )
     search, tried = RankingSearch(space, trials, seed=request.seed), Tried()
     failure: Exception | None = None

@@ -24,7 +24,7 @@ from tasks.baselines import candidates_of, train_baselines
 from tasks.card import describe_version, write_card, write_ranking_card
 from tasks.ensemble import build_ensemble, scoring_placement, train_members
 from tasks.evidence import note_search, note_trainings
-from tasks.rankers import WHOLE, Purpose, Tried, best_of, learn_again, train_rankers, try_settings
+from tasks.rankers import WHOLE, Purpose, Tried, best_again, best_of, train_rankers, try_settings
 from tasks.register import register_ranker, register_result
 from tasks.report import report
 from tasks.run_context import RunContext
@@ -162,46 +162,46 @@ class RankerRecipe(Recipe):
                 )
 
     def train(self, run: RunContext, clock: StepClock) -> Outcome:
-        """Train the baselines, try settings, keep what ranks validation best, learn it again, and register it."""
+        """Train baselines, try settings, learn the best of each family again, register what ranks validation best."""
         request = run.request
         with clock.step("baselines"):
             baselines = train_rankers(run)
         with clock.step("tune"):
             tried = try_settings(run)
-            best = best_of([tried.best, *(baseline.model for baseline in baselines)])
-        with clock.step("train"):
-            again = learn_again(run, best, Purpose("member", RANKER, run.should_stop)) if best is tried.best else best
-            note_trainings(run.notes, [*tried.trained, *([again] if again is not best else [])])
+        with clock.step("train"):  # also where a baseline is ahead: what was asked for gets all that the others get
+            asked = best_again(run, tried, Purpose("member", RANKER, run.should_stop), is_asked=True)
+            note_trainings(run.notes, [*tried.trained, *([asked.model] if asked.model is not tried.best else [])])
             run.check_exploration(run.notes.stopped_because)
-        reason = _why_kept(best, tried, baselines, learned_again=not (again is best and best is tried.best))
+        best = best_of([asked.model, *(baseline.model for baseline in baselines)])
+        reason = _why_kept(best, tried, baselines)
         with clock.step("card"):
-            learned_validation = again.name.endswith(WHOLE)
             compared = write_ranking_card(
                 run.run_id,
                 run.dataset,
-                again,
-                baselines=baselines,
+                best,
+                baselines=baselines if best is asked.model else [*baselines, asked],
                 reason=reason,
-                learned_validation=learned_validation,
+                learned_validation=best.name.endswith(WHOLE),
             )
         with clock.step("register"):
-            registered = register_ranker(request, run.dataset, again, run.run_id)
-        tell_outcome(again, registered, run.run_id, compared)
+            registered = register_ranker(request, run.dataset, best, run.run_id)
+        tell_outcome(best, registered, run.run_id, compared)
         return Outcome(
             tuned=None,
             tried=tuple(tried.trained),
-            result=again,
+            result=best,
             registered=registered,
             baselines=compared,
             reason=reason,
         )
 
 
-def _why_kept(best: TrainedRanker, tried: Tried, baselines: Sequence[RankedBaseline], *, learned_again: bool) -> str:
+def _why_kept(best: TrainedRanker, tried: Tried, baselines: Sequence[RankedBaseline]) -> str:
     """In one sentence."""
     count, others = len(tried.trained), len(baselines)
     among = f"{count} setting{'s' if count > 1 else ''}" + (f" and {others} baselines" if others else "")
-    again = "; then learned again from the training and validation parts together" if learned_again else ""
+    is_whole = best.name.endswith(WHOLE)
+    again = "; then learned again from the training and validation parts together" if is_whole else ""
     by = "recall@20" if best.schedule.select_by == "recall@20" else "ndcg@20"
     figure = f"{FIGURES[by]} {best.validation.figure_by(by):.4f}"
     return f"{best.spec.family} ranks the validation part best of {among} ({figure}){again}."

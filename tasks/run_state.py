@@ -145,6 +145,7 @@ def _key_text(request: TrainRequest) -> str:
     names = [*KEY_ORDER, *sorted(asked.keys() - {*KEY_ORDER, FREE_TO_CHANGE})]
     kept = {name: asked[name] for name in names if not (name in LATER and asked[name] == LATER[name])}
     kept["explore"] = asked["explore"] == Explore.FREE  # a switch in the first version
+    kept["max_epochs"] = request.longest_epochs  # a number in the first version
     return to_json(kept).decode()
 
 

@@ -63,7 +63,7 @@ def request_params(request: JobRequest) -> Values:
     flat: dict[str, Any] = {}
     for name, value in request.flat().items():
         flat |= value if isinstance(value, dict) else {name: value}
-    return _flat("request", flat)
+    return _flat("request", {**flat, "max_epochs": request.longest_epochs})
 
 
 def data_params(dataset: Dataset) -> Values:

@@ -100,7 +100,7 @@ def plan_of(request: TrainRequest, placement: str) -> tuple[str, ...]:
     budget = f"{trials} setting{'s' if trials != 1 else ''}" if trials else "as many settings as its budget permits"
     result = f"an ensemble of {size} at most" if size > 1 else "the best of them alone"
     within = ", ".join(f"{option_name(name)} {value:g}" for name, value in limits.items()) or "no limit"
-    epochs = f"for {request.training.max_epochs} epochs at most"
+    epochs = f"for {request.longest_epochs} epochs at most"
     tried = f"Would try {budget} of {request.model} on {placement}, each {epochs}."
     if request.model in GRAPH_FAMILIES:
         result = "what ranks the validation part best, baselines included, learned again together with that part"

@@ -13,16 +13,17 @@ from shunter.frozen import Frozen
 
 
 class RankedBaseline(Frozen):
-    """A baseline, and what it took to find it."""
+    """A baseline, or the model that was asked for, and what it took to find it."""
 
-    model: TrainedRanker = Field(description="The best of its settings, under the name of its family.")
+    model: TrainedRanker = Field(description="The best of its settings, learned from both parts where that was done.")
+    is_asked: bool = Field(default=False, description="Whether it is the model that was asked for.")
     tried: int = Field(description="Settings that were tried.")
     train_seconds: float = Field(description="Of all its trainings.")
     joules: float | None = Field(description="Likewise; None where nothing can count them.")
 
 
 class RankingBaseline(Frozen):
-    """A baseline beside the result of the run."""
+    """A baseline, or the model that was asked for where it is not the result, beside the result of the run."""
 
     name: str
     options: str = Field(description="Its options, in words.")
@@ -35,18 +36,20 @@ class RankingBaseline(Frozen):
     gain_low: float = Field(description="Lower bound of it with 95 % confidence.")
     gain_high: float
     is_result: bool = Field(default=False, description="Whether it is the result itself.")
+    is_asked: bool = Field(default=False, description="Whether it is the model that was asked for.")
 
     @property
     def verdict(self) -> str:
         """How the result compares with it, in one sentence."""
+        name = f"model {self.name} that was asked for" if self.is_asked else f"baseline {self.name}"
         if self.is_result:
-            return f"The baseline {self.name} is the result: nothing ranks the validation part better."
+            return f"The {name} is the result: nothing ranks the validation part better."
         by = f"{self.gain:+.4f} NDCG@20, {self.gain_low:+.4f} to {self.gain_high:+.4f} with 95 % confidence"
         if self.gain_low > 0:
-            return f"The result beats the baseline {self.name}, by {by}."
+            return f"The result beats the {name}, by {by}."
         if self.gain_high < 0:
-            return f"The baseline {self.name} is ahead of the result, which gains {by}."
-        return f"The result is level with the baseline {self.name}: it gains {by}."
+            return f"The {name} is ahead of the result, which gains {by}."
+        return f"The result is level with the {name}: it gains {by}."
 
 
 def figures_on_test(dataset: Dataset, trained: TrainedRanker) -> UserFigures:
@@ -63,7 +66,7 @@ def compare_rankings(
 
     Args:
         dataset: The data that all were trained on.
-        baselines: The baselines.
+        baselines: The baselines, and the model that was asked for.
         result: The model of the run.
         figures: What it ranks on the test part.
 
@@ -88,6 +91,7 @@ def compare_rankings(
                 gain_low=low,
                 gain_high=high,
                 is_result=model.directory == result.directory,
+                is_asked=baseline.is_asked,
             )
         )
     return tuple(found)

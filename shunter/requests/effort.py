@@ -24,6 +24,7 @@ RANKING_FIGURES = (SelectBy.NDCG20, SelectBy.RECALL20)
 CLICK_BASELINES = ("lr", "fm")
 RANKING_BASELINES = ("popularity", "itemknn", "ease", "ials")
 BASELINES = (*CLICK_BASELINES, *RANKING_BASELINES)
+CLICK_EPOCHS, RANKING_EPOCHS = 9, 40  # longest training where a request does not say
 
 
 def parse_task_weights(text: str) -> dict[str, float]:
@@ -73,8 +74,11 @@ def _checked_baselines(text: str | None) -> str | None:
 class Effort(Group, frozen=True, title="Advanced: training"):
     """How long one setting is trained at most."""
 
-    max_epochs: int = Field(
-        default=9, ge=1, description="Longest training of one setting, in passes over the training part."
+    max_epochs: int | None = Field(
+        default=None,
+        ge=1,
+        description=f"Longest training of one setting, in passes over the training part; if omitted {CLICK_EPOCHS}, or "
+        f"{RANKING_EPOCHS} of a model that ranks items, which ends earlier where that helps no more.",
     )
 
 

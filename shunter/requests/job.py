@@ -4,8 +4,8 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from shunter.requests.architecture import ModelRequest
-from shunter.requests.effort import Effort, EnsembleRequest
+from shunter.requests.architecture import GRAPH_MODELS, ModelRequest
+from shunter.requests.effort import CLICK_EPOCHS, RANKING_EPOCHS, Effort, EnsembleRequest
 from shunter.requests.groups import Request
 from shunter.requests.limits import Limits
 from shunter.requests.objective import ObjectiveText, Weights
@@ -60,6 +60,12 @@ class JobRequest(Request, frozen=True):
     def model(self) -> str:
         """The model family."""
         return self.architecture.model
+
+    @property
+    def longest_epochs(self) -> int:
+        """Most passes over the training part in the training of one setting."""
+        usual = RANKING_EPOCHS if self.model in GRAPH_MODELS else CLICK_EPOCHS
+        return self.training.max_epochs or usual
 
     @property
     def weights(self) -> Weights:

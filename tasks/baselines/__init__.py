@@ -102,7 +102,7 @@ def _train(run: RunContext, family: str, learning_rate: float, race: Race) -> Tr
         _hyperparameters(family, learning_rate, request, run.dataset),
         execution_of(placement),
         Schedule(
-            max_epochs=baseline_epochs(run.dataset, request.training.max_epochs),
+            max_epochs=baseline_epochs(run.dataset, request.longest_epochs),
             patience=PATIENCE,
             seed=request.seed,
             select_by=request.training.select_by.value,

@@ -56,7 +56,7 @@ def _member(run: RunContext, setting: Setting, turn: int, folder: str, name: str
     fixed_threads = request.training.fixed_threads or run.cluster is not None
     expected = expect(dataset, setting.spec, placement, profile, run.decision.observations)
     schedule = Schedule(
-        max_epochs=request.training.max_epochs,
+        max_epochs=request.longest_epochs,
         patience=read_fixed(request.model, request.architecture.set).patience or PATIENCE,
         seed=request.seed + turn,
         select_by=request.training.select_by.value,

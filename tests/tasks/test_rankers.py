@@ -16,7 +16,7 @@ from hardware.types import Placement
 from reporting.card.ranking_baselines import compare_rankings, figures_on_test, ranking_baseline_metrics
 from shunter.requests import TrainRequest
 from tasks import rankers
-from tasks.rankers import Purpose, best_of, learn_again, train_rankers, try_settings
+from tasks.rankers import Purpose, best_again, best_of, learn_again, train_rankers, try_settings
 from tasks.train import train_to_the_end
 from tests.engine.ranking.data import write_clicks
 
@@ -127,6 +127,19 @@ def test_a_trained_model_goes_on_for_as_many_epochs_as_were_best(
     again = learn_again(run, best, Purpose("member", "ranker", run.should_stop))
     assert (len(again.history), again.validation) == (best.best_epoch, best.validation)
     assert again.directory.name == "ranker-whole"
+
+
+def test_what_was_asked_for_is_learned_again_and_set_beside_a_baseline_that_is_ahead(
+    dataset: Dataset, trained: list[str], tmp_path: Path
+) -> None:
+    run = run_of(dataset, tmp_path, model="lightgcn", trials=1, set=["embedding_dim=8"], baselines="ease")
+    purpose = Purpose("member", "ranker", run.should_stop)
+    asked = best_again(run, try_settings(run), purpose, is_asked=True)
+    assert trained == ["trial-0", "ranker-whole"]
+    (ease,) = train_rankers(run)
+    rows = compare_rankings(dataset, [ease, asked], ease.model, figures_on_test(dataset, ease.model))
+    assert [(one.name, one.is_asked) for one in rows] == [("ease", False), ("lightgcn", True)]
+    assert "the model lightgcn that was asked for" in rows[1].verdict
 
 
 def test_batches_are_as_many_times_larger_as_a_setting_asks_for(

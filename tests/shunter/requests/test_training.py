@@ -176,3 +176,11 @@ def test_a_ranking_and_a_probability_are_judged_by_figures_of_their_own(model: s
     with pytest.raises(ValidationError, match=message):
         TrainRequest(model=model, select_by=figure)  # pyright: ignore[reportCallIssue]
     assert TrainRequest(model="ease", select_by="recall@20").training.select_by == "recall@20"  # pyright: ignore
+
+
+@pytest.mark.parametrize(
+    ("options", "epochs"), [({}, 9), ({"model": "lightgcn"}, 40), ({"model": "lightgcn", "max_epochs": 3}, 3)]
+)
+def test_a_model_that_ranks_may_learn_longer_unless_the_request_says(options: dict[str, Any], epochs: int) -> None:
+    assert TrainRequest(**options).longest_epochs == epochs
+    assert SelectRequest(**options).longest_epochs == epochs
