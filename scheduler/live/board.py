@@ -1,0 +1,105 @@
+"""A board laid out from what is on real machines."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from scheduler.board import Board
+from scheduler.cluster import MACHINE, AcceleratorType, Cluster, Machine, Placement
+from scheduler.job import JobState
+from scheduler.live.role import LiveMachine
+
+
+class OneMachineBoard(Board):
+    """A board on which each job stays within one machine, for a training is one process."""
+
+    def place(
+        self, accelerators: int, accelerator: str, worst_level: int = MACHINE, best_level: int = MACHINE
+    ) -> Placement | None:
+        """See `Board.place`."""
+        if best_level > MACHINE:
+            return None
+        return super().place(accelerators, accelerator, MACHINE)
+
+    def fill(self, accelerators: int, machines: Iterable[int], *, is_sorted: bool = False) -> Placement | None:
+        """See `Board.fill`; the smallest machine that is large enough, so that others stay whole."""
+        order = machines if is_sorted else sorted(machines, key=lambda i: (self.free[i], i))
+        found = next((i for i in order if self.free[i] >= accelerators), None)
+        return None if found is None else ((found, accelerators),)
+
+
+class Ground:
+    """The machines that have been seen, in an order that stays; those that are away keep their place."""
+
+    def __init__(self, accelerators: Mapping[str, AcceleratorType]) -> None:
+        self._accelerators = dict(accelerators)
+        self._seen: dict[str, LiveMachine] = {}
+        self._others: dict[str, int] = {}
+        self.up: frozenset[str] = frozenset()
+
+    def look(self, machines: Sequence[LiveMachine]) -> tuple[frozenset[str], frozenset[str]]:
+        """Take in which machines are up; returns those that have come, and those that have gone."""
+        up = frozenset(machine.name for machine in machines)
+        came, went = up - self.up, self.up - up
+        self._seen |= {machine.name: machine for machine in machines}
+        self.up = up
+        return came, went
+
+    def note_others(self, machine: str, ours: int) -> bool:
+        """Take in what others hold of a machine, of which we hold so much; returns whether that has changed."""
+        seen, before = self._seen[machine], self._left(machine)
+        self._others[machine] = max(seen.count - seen.free - ours, 0)
+        return self._left(machine) != before
+
+    def index(self, name: str) -> int:
+        """Number of a machine."""
+        return list(self._seen).index(name)
+
+    def name(self, placement: Placement) -> str:
+        """The machine of a placement."""
+        return list(self._seen)[placement[0][0]]
+
+    def most(self, types: Sequence[str]) -> int:
+        """The largest number of accelerators that one machine, up now, could give to a job of these types."""
+        return max((self._left(name) for name in self.up if self._seen[name].accelerator in types), default=0)
+
+    @property
+    def cluster(self) -> Cluster:
+        """All machines, with what others leave of them."""
+        machines = [
+            Machine(name=name, accelerator=one.accelerator, count=max(self._left(name), 1))
+            for name, one in self._seen.items()
+        ]
+        return Cluster(machines=tuple(machines), accelerators=self._accelerators)
+
+    @property
+    def whole_cluster(self) -> Cluster:
+        """All machines, whoever holds them."""
+        machines = [
+            Machine(name=name, accelerator=one.accelerator, count=one.count) for name, one in self._seen.items()
+        ]
+        return Cluster(machines=tuple(machines), accelerators=self._accelerators)
+
+    def lay_out(self, waiting: Iterable[JobState], running: Iterable[JobState], now: float) -> Board:
+        """The board at one moment.
+
+        Args:
+            waiting: Jobs that wait, in the order in which they began to.
+            running: Jobs that run, with their placements.
+            now: The time in seconds.
+        """
+        board = OneMachineBoard(self.cluster)
+        board.now = now
+        for i, name in enumerate(self._seen):
+            if name not in self.up or not self._left(name):
+                board.lose(i)
+        for state in running:
+            placement, state.placement = state.placement, None
+            assert placement is not None, f"{state.name} does not run"
+            board.waiting[state.name] = state
+            board.start(state, placement)
+        board.touched.clear()
+        for state in waiting:
+            board.waiting[state.name] = state
+        return board
+
+    def _left(self, name: str) -> int:
+        return max(self._seen[name].count - self._others.get(name, 0), 0)

@@ -1,0 +1,188 @@
+"""One job of a live fleet, as its driver keeps it."""
+
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from scheduler.board import Board
+from scheduler.cluster import MACHINE, Cluster, Placement
+from scheduler.job import Conditions, Job, JobState, tightest
+from scheduler.live.pace import Pace
+from scheduler.live.record import JobRecord, Status, Stretch
+from scheduler.live.role import Progress
+
+
+@dataclass(slots=True, eq=False)
+class LiveJob:
+    """A job with its state as a policy sees it, and what only a live fleet knows.
+
+    Attributes:
+        state: What a policy sees.
+        pace: How fast it really is.
+        status: Where it stands.
+        following: Where it goes on as soon as it has stopped; None to wait.
+        granted_at: Since when it holds its accelerators; None while Ray has no room for it yet.
+        machine: Machine that it was sent to.
+        share: Share of its longest schedule that is done.
+        saved_share: Share that its last checkpoint holds.
+        stretches: When it held what.
+        losses: How often in a row it was lost without having come further.
+        lost_at: Share that it had saved when it was last lost.
+        because: Why it failed.
+        figures: What its model reached.
+    """
+
+    state: JobState
+    pace: Pace
+    status: Status = Status.COMING
+    following: Placement | None = None
+    granted_at: float | None = None
+    machine: str = ""
+    share: float = 0.0
+    saved_share: float = 0.0
+    stretches: list[Stretch] = field(default_factory=list)
+    losses: int = 0
+    lost_at: float = -1.0
+    because: str = ""
+    figures: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Name of the job."""
+        return self.state.name
+
+    @property
+    def is_on_board(self) -> bool:
+        """Whether a policy decides about it."""
+        return self.status in (Status.WAITING, Status.RUNNING, Status.STOPPING)
+
+    def take_place(self, placement: Placement, board: Board) -> None:
+        """A policy lets it run there."""
+        state = self.state
+        state.placement = placement
+        state.conditions = board.conditions(placement)
+        state.ideal = tightest(sum(state.conditions.counts), board.cluster, state.conditions.accelerator)
+        state.overhead_left = state.job.move_seconds if self.stretches else state.job.start_seconds
+        state.started_at = state.updated_at = board.now
+        state.version += 1
+        self._foretell(board.now)
+
+    def leave_place(self, now: float) -> None:
+        """It holds nothing any more, and waits."""
+        state = self.state
+        state.placement = state.conditions = state.ideal = None
+        state.end, state.waiting_since, state.overhead_left = inf, now, 0.0
+        state.version += 1
+
+    def begin(self, now: float) -> None:
+        """It has got its accelerators."""
+        state = self.state
+        self.granted_at = state.started_at = state.updated_at = now
+        if state.first_start is None:
+            state.first_start = now
+        state.starts += 1
+        self.pace.begin()
+
+    def cease(self, now: float) -> None:
+        """It has let go of its accelerators."""
+        self.stretches += self._open_stretch(now)
+        self.granted_at = None
+
+    def fall_back(self) -> None:
+        """It goes on from its last checkpoint."""
+        self.share = self.saved_share
+        self.state.done = self.state.saved = self.pace.done(self.share)
+
+    def observe(self, now: float, progress: Progress | None) -> None:
+        """Bring its figures up to now."""
+        state = self.state
+        if self.granted_at is not None:
+            elapsed = now - state.updated_at
+            state.run_seconds += elapsed
+            state.service_seconds += elapsed * state.job.accelerators
+            state.overhead_left = max(state.overhead_left - elapsed, 0.0)
+        state.updated_at = now
+        if progress is not None and progress.total:
+            self._advance(now, progress)
+        if state.conditions is not None:
+            self._foretell(now)
+
+    def _advance(self, now: float, progress: Progress) -> None:
+        state, before = self.state, self.state.done
+        self.share, self.saved_share = progress.share, max(progress.saved_share, self.saved_share)
+        if state.conditions is not None and self.status is Status.RUNNING:
+            state.overhead_left = 0.0
+            if self.pace.observe(state.conditions.accelerator, now, self.share):
+                state.job = replace(state.job, work=self.pace.work)
+        state.done, state.saved = self.pace.done(self.share), self.pace.done(self.saved_share)
+        if state.ideal is not None:
+            gained = state.job.work.seconds_left(before, state.ideal) - state.job.work.seconds_left(
+                state.done, state.ideal
+            )
+            state.ideal_seconds += max(gained, 0.0)
+
+    def _foretell(self, now: float) -> None:
+        assert self.state.conditions is not None
+        self.state.end = now + self.state.overhead_left + self.state.seconds_left(self.state.conditions)
+
+    def record(self) -> JobRecord:
+        """What is kept of it; what runs now waits for whoever reads this."""
+        return JobRecord(
+            name=self.name,
+            status=Status.WAITING if self.is_on_board else self.status,
+            share=self.saved_share,
+            pace=self.pace.measured,
+            stretches=(*self.stretches, *self._open_stretch(self.state.updated_at)),
+            waiting_since=self.state.waiting_since,
+            ideal_seconds=self.state.ideal_seconds,
+            preemptions=self.state.preemptions,
+            migrations=self.state.migrations,
+            losses=self.losses,
+            because=self.because,
+            figures=self.figures,
+        )
+
+    def _open_stretch(self, now: float) -> list[Stretch]:
+        if self.granted_at is None:
+            return []
+        end = max(now, self.granted_at)
+        return [
+            Stretch(
+                machine=self.machine,
+                accelerators=self.state.job.accelerators,
+                begin_seconds=self.granted_at,
+                end_seconds=end,
+            )
+        ]
+
+    def isolated_seconds(self, cluster: Cluster) -> float:
+        """What it would take alone, on the machine that suits it best."""
+        job = self.state.job
+        fitting = [
+            Conditions(machine.accelerator, (job.accelerators,), MACHINE)
+            for machine in cluster.machines
+            if machine.accelerator in job.types(cluster) and machine.count >= job.accelerators
+        ]
+        return job.start_seconds + min((job.work.seconds_left(0.0, one) for one in fitting), default=0.0)
+
+
+def live_job(job: Job, kept: JobRecord | None = None) -> LiveJob:
+    """A job as it comes, or as an earlier driver left it."""
+    pace = Pace(job.work)
+    one = LiveJob(JobState(job, waiting_since=job.arrival_seconds), pace)
+    if kept is None:
+        return one
+    pace.measured.update(kept.pace)
+    state = one.state
+    state.job = replace(job, work=pace.work)
+    one.status, one.share, one.saved_share = kept.status, kept.share, kept.share
+    one.stretches, one.losses, one.because = list(kept.stretches), kept.losses, kept.because
+    one.figures = dict(kept.figures)
+    state.done = state.saved = pace.done(kept.share)
+    state.waiting_since, state.ideal_seconds = kept.waiting_since, kept.ideal_seconds
+    state.preemptions, state.migrations, state.starts = kept.preemptions, kept.migrations, len(kept.stretches)
+    state.run_seconds = sum(stretch.end_seconds - stretch.begin_seconds for stretch in kept.stretches)
+    state.service_seconds = sum(
+        (stretch.end_seconds - stretch.begin_seconds) * stretch.accelerators for stretch in kept.stretches
+    )
+    state.first_start = kept.stretches[0].begin_seconds if kept.stretches else None
+    return one
