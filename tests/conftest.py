@@ -43,6 +43,7 @@ SLOW = (
     "tests/flows/test_cli.py",
     "tests/flows/test_daemons.py",
     "tests/golden",
+    "tests/gpu/test_training.py",
     "tests/hardware/devices/test_processes.py",
     "tests/hardware/probes",
     "tests/hardware/test_reservation.py",
