@@ -133,14 +133,14 @@ def pandas(source: Path, target: Path) -> int:
 
 
 CONTESTANTS = {"shunter": shunter, "polars": polars, "pandas": pandas}
-LIBRARIES = {"shunter": "tasks.ingest", "polars": "polars", "pandas": "pandas"}
+LIBRARIES = {"shunter": "ingestion.cache", "polars": "polars", "pandas": "pandas"}
 COUNTS = (1, 2, 4)
 SCALED = {f"processes{count}": partial(processes, count=count) for count in COUNTS}
 
 
 def run_contestant(name: str, source: str) -> None:
     """Run one contestant in this process and print what it took with its children, without its imports."""
-    import_module(LIBRARIES.get(name, "tasks.ingest"))
+    import_module(LIBRARIES.get(name, "ingestion.cache"))
     with tempfile.TemporaryDirectory(dir=Path(source).parent) as folder, PeakMemory() as memory:
         watch = report.Stopwatch()
         table_rows = (CONTESTANTS | SCALED)[name](Path(source), Path(folder))

@@ -13,6 +13,7 @@ Keys = NDArray[np.uint64]
 # Distinct values counted at most, one column at a time: merging as many takes some 700 MB.
 DISTINCT_VALUES_LIMIT = 8_000_000
 _FIRST_CAPACITY = 1 << 16
+_MOST_SHORT = np.iinfo(np.uint16).max
 
 
 class ValueCounter:
@@ -61,7 +62,7 @@ class ValueCounter:
         """All keys and their counts, the most frequent first; ties in the order of the keys."""
         self._merge()
         keys, counts = self._keys[: self.size], self._counts[: self.size]
-        order = np.lexsort((keys, -counts))
+        order = _by_frequency(keys, counts)
         return keys[order], counts[order]
 
     def _merge(self) -> None:
@@ -82,6 +83,16 @@ class ValueCounter:
         keys, counts = self._keys[: self.size], self._counts[: self.size]
         self._keys, self._counts = np.empty(capacity, np.uint64), np.empty(capacity, np.int64)
         self._keep(keys, counts)
+
+
+def _by_frequency(keys: Keys, counts: NDArray[np.int64]) -> NDArray[np.intp]:
+    """The order of `np.lexsort((keys, -counts))`, several times faster: nearly all counts fit into 16 bits."""
+    order = np.argsort(keys)
+    rarity = (_MOST_SHORT - np.minimum(counts, _MOST_SHORT)).astype(np.uint16)
+    order = order[np.argsort(rarity[order], kind="stable")]  # a radix sort
+    frequent = int((counts >= _MOST_SHORT).sum())
+    order[:frequent] = order[:frequent][np.argsort(-counts[order[:frequent]], kind="stable")]
+    return order
 
 
 def count_keys(keys: Keys) -> tuple[Keys, NDArray[np.int64]]:

@@ -79,7 +79,7 @@ class CriteoSource:
             line = 1
             for text in read_blocks(path, budget=budget, start=start, end=end):
                 yield TextChunk(path, line, text)
-                line += text.count(b"\n")
+                line += _newlines(np.frombuffer(text, np.uint8))
 
     def parse(self, chunk: TextChunk) -> RawBatch:
         """Read the lines of a chunk."""
@@ -166,9 +166,27 @@ def _locate(
         Start of each line [lines], end of each field [fields, lines], index of each line, and the other lines.
     """
     buffer = np.frombuffer(text, np.uint8)
-    newline = buffer == _NEWLINE
-    separators = np.flatnonzero(newline | (buffer == _TAB))
-    is_newline = newline[separators]
+    separators = np.flatnonzero(buffer <= _NEWLINE)
+    newlines = _newlines(buffer)
+    if newlines * _FIELDS == len(separators) and buffer.min(initial=_TAB) >= _TAB:
+        by_line = separators.reshape(-1, _FIELDS)
+        if (buffer[by_line[:, -1]] == _NEWLINE).all():  # as are all lines of most blocks
+            ends = np.ascontiguousarray(by_line.T)
+            starts = np.concatenate([[0], ends[-1][:-1] + 1])[:newlines]
+            return starts, ends, np.arange(newlines), []
+    return _locate_right(buffer, separators[buffer[separators] >= _TAB], source, first_line)
+
+
+def _newlines(buffer: NDArray[np.uint8]) -> int:
+    """How many there are; several times faster than counting them in bytes."""
+    return int(np.count_nonzero(buffer == _NEWLINE))
+
+
+def _locate_right(
+    buffer: NDArray[np.uint8], separators: NDArray[np.int64], source: str, first_line: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], list[Rejection]]:
+    """The same where some lines have other numbers of fields, or nothing in them."""
+    is_newline = buffer[separators] == _NEWLINE
     line_ends = separators[is_newline]
     starts = np.concatenate([[0], line_ends[:-1] + 1])[: len(line_ends)]
     field_counts = np.diff(np.flatnonzero(is_newline), prepend=-1)

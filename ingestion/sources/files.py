@@ -77,7 +77,7 @@ def read_blocks(
             position += len(block)
             newline = block.rfind(b"\n") + 1
             if newline:
-                yield b"".join((rest, block[:newline]))
+                yield b"".join((rest, memoryview(block)[:newline]))
                 rest = block[newline:]
             else:
                 rest += block

@@ -1,6 +1,7 @@
 """Counting values and giving ids."""
 
 from collections import Counter
+from operator import itemgetter
 
 import numpy as np
 import pytest
@@ -83,3 +84,18 @@ def test_access_curve_rises_to_one_and_is_concave(counts: list[int]) -> None:
     assert (np.diff(shares) > 0).all()
     slopes = np.diff(lookups, prepend=0) / np.diff(shares, prepend=0)
     assert (np.diff(slopes) <= 1e-9).all()
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 2**64 - 1), st.integers(1, 4) | st.integers(65_530, 65_540)), unique_by=itemgetter(0)
+    )
+)
+def test_values_come_by_frequency_and_among_equals_by_key(values: list[tuple[int, int]]) -> None:
+    counter = ValueCounter()
+    counter.add(np.array([key for key, _ in values], np.uint64), np.array([count for _, count in values], np.int64))
+
+    keys, counts = counter.by_frequency()
+
+    found = list(zip(keys.tolist(), counts.tolist(), strict=True))
+    assert found == sorted(values, key=lambda value: (-value[1], value[0]))

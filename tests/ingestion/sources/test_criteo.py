@@ -17,7 +17,7 @@ NUMBERS = st.one_of(
     st.just(""),
     st.integers(-(10**9), 10**9).map(str),
     st.sampled_from(["-1", "0", "007", "12345678", "-1234567", "99999999", "123456789", "1.5", "-", "--1", "1e3"]),
-    st.sampled_from(["abc", "1 2", ":", "/", "é", "inf", "nan"]),
+    st.sampled_from(["abc", "1 2", ":", "/", "é", "inf", "nan", "\0", "3\x01"]),
 )
 IDS = st.one_of(
     st.just(""),
@@ -35,6 +35,20 @@ LINES = st.builds(
 
 def line_of(label: str = "1", number: str = "3", value: str = "68fd1e64") -> str:
     return "\t".join([label, *[number] * len(NUMERIC), *[value] * len(CATEGORICAL)])
+
+
+@pytest.mark.parametrize(
+    ("lines", "columns"),
+    [
+        ((line_of().replace("\t", "\x01", 1),), (39,)),
+        ((line_of() + "\t1", line_of().removesuffix("\t68fd1e64")), (41, 39)),
+    ],
+    ids=["a byte below tab in place of one", "as many tabs as right lines have"],
+)
+def test_a_line_is_right_by_its_own_tabs(lines: tuple[str, ...], columns: tuple[int, ...]) -> None:
+    batch = parse_text("".join(f"{line}\n" for line in lines).encode(), "log", first_line=1)
+
+    assert [rejection.reason for rejection in batch.rejected] == [f"{count} columns, expected 40" for count in columns]
 
 
 @settings(max_examples=100, deadline=None)
