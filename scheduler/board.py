@@ -36,6 +36,7 @@ class Board:
         self.changed_machines: set[int] = set()
         self._types = [machine.accelerator for machine in cluster.machines]
         self._away: set[int] = set()
+        self._there = dict(cluster.count_of)
 
     def start(self, state: JobState, placement: Placement) -> None:
         """Let a waiting job run.
@@ -71,14 +72,19 @@ class Board:
         hit = [state for state in self.running.values() if any(i == machine for i, _ in state.placement or ())]
         for state in hit:
             self.stop(state)
-        self._away.add(machine)
+        if machine not in self._away:  # outages may overlap
+            self._away.add(machine)
+            self._there[self._types[machine]] -= self.cluster.machines[machine].count
         self.free_of[self._types[machine]] -= self.free[machine]
         self.free[machine] = 0
         return hit
 
     def regain(self, machine: int) -> None:
         """A machine comes back, with nothing on it."""
-        self._away.discard(machine)
+        if machine not in self._away:
+            return
+        self._away.remove(machine)
+        self._there[self._types[machine]] += self.cluster.machines[machine].count
         self.free[machine] = self.cluster.machines[machine].count
         self.free_of[self._types[machine]] += self.free[machine]
 
@@ -108,6 +114,10 @@ class Board:
         return state.conditions is not None and self.touched.get(state.name, (state, state.placement))[1] == (
             state.placement
         )
+
+    def there(self) -> dict[str, int]:
+        """Accelerators of each type on machines that are there, free or not: a copy to count down."""
+        return dict(self._there)
 
     def is_away(self, machine: int) -> bool:
         """Whether a machine is away."""

@@ -1,5 +1,6 @@
 """The cluster: machines in racks, their accelerators with power and price, the network between them, and outages."""
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -155,15 +156,27 @@ class Cluster(Frozen):
         racks = {self.rack_of[machine] for machine, _ in placement}
         return RACK if len(racks) == 1 else NETWORK
 
+    @cached_property
+    def sizes_of(self) -> dict[str, tuple[int, ...]]:
+        """Accelerators of each machine by type, the largest first."""
+        return {
+            name: tuple(sorted((self.machines[i].count for i in machines), reverse=True))
+            for name, machines in self.machines_of.items()
+        }
+
+    @cached_property
+    def largest_rack_of(self) -> dict[str, int]:
+        """Accelerators of each type in the rack that has most of them."""
+        return {
+            name: max(Counter(self.rack_of[i] for i in machines for _ in range(self.machines[i].count)).values())
+            for name, machines in self.machines_of.items()
+        }
+
     def best_level(self, accelerators: int, accelerator: str) -> int:
         """The tightest level at which so many accelerators of a type exist at all; NETWORK also where they do not."""
-        machines = self.machines_of[accelerator]
-        if accelerators <= max(self.machines[i].count for i in machines):
+        if accelerators <= self.sizes_of[accelerator][0]:
             return MACHINE
-        racks: dict[int, int] = {}
-        for i in machines:
-            racks[self.rack_of[i]] = racks.get(self.rack_of[i], 0) + self.machines[i].count
-        return RACK if accelerators <= max(racks.values()) else NETWORK
+        return RACK if accelerators <= self.largest_rack_of[accelerator] else NETWORK
 
     def type_of(self, name: str) -> AcceleratorType:
         """Power and price of a type; zero where nothing is known."""

@@ -154,7 +154,7 @@ def tightest(accelerators: int, cluster: Cluster, name: str, speed: float = 1.0)
 def spread(accelerators: int, cluster: Cluster, name: str) -> tuple[int, ...]:
     """Counts of the fewest machines of a type that hold so many accelerators, were they all free."""
     counts, missing = [], accelerators
-    for size in sorted((cluster.machines[i].count for i in cluster.machines_of[name]), reverse=True):
+    for size in cluster.sizes_of[name]:
         if missing <= 0:
             break
         counts.append(min(size, missing))

@@ -17,16 +17,15 @@ class Gandiva:
     round_seconds: float | None = SLICE_SECONDS
 
     def __init__(self) -> None:
-        self._line: dict[str, None] = {}
+        self._line: dict[str, int] = {}  # place in it by name
 
     def decide(self, board: Board) -> float | None:
         """See `Policy.decide`."""
-        jobs = {**board.waiting, **board.running}
         line = [name for name in self._line if name in board.waiting]
         line += [name for name in board.waiting if name not in self._line]
         line += [name for name in self._line if name in board.running]
-        self._line = dict.fromkeys(line)
-        run_in_order([jobs[name] for name in line], board)
+        self._line = {name: place for place, name in enumerate(line)}
+        run_in_order(board, lambda state: self._line[state.name])
         for state in [state for state in board.running.values() if state.job.preemptible and is_spread(state, board)]:
             if board.is_settled(state):
                 state.advance_to(board.now)

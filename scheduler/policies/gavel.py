@@ -83,7 +83,7 @@ class Gavel:
             for accelerator, seconds in received.items():
                 given[accelerator] += seconds
         chosen: dict[str, str] = {}
-        left = available(board)
+        left = board.there()
         for state in states.values():  # who may not be stopped stays
             if state.placement is not None and not state.job.preemptible:
                 held = board.cluster.machines[state.placement[0][0]].accelerator
@@ -120,7 +120,7 @@ class GavelFifo:
             key=lambda state: (state.job.arrival_seconds, state.name),
         )
         states.sort(key=lambda state: state.placement is None or state.job.preemptible)
-        left, chosen = available(board), {}
+        left, chosen = board.there(), {}
         for state in states:
             types = state.job.types(board.cluster)
             if state.placement is not None and not state.job.preemptible:
@@ -143,14 +143,6 @@ def progress_rates(jobs: list[JobState], board: Board) -> tuple[np.ndarray, np.n
             if name in usable and board.cluster.count_of[name] >= state.job.accelerators:
                 rates[row, column] = 1.0 / max(alone(state, board, name), 1e-6)
     return rates, left
-
-
-def available(board: Board) -> dict[str, int]:
-    """Accelerators of each type on machines that are there, free or not."""
-    return {
-        name: sum(board.cluster.machines[i].count for i in machines if not board.is_away(i))
-        for name, machines in board.cluster.machines_of.items()
-    }
 
 
 def _move(chosen: dict[str, str], board: Board) -> None:

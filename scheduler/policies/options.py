@@ -26,12 +26,11 @@ def options_of(state: JobState, board: Board) -> list[Option]:
     """The options of a job that the machines which are there hold; of one that may not be stopped, what it has."""
     state.advance_to(board.now)
     held = None if state.placement is None else board.cluster.machines[state.placement[0][0]].accelerator
-    found = []
+    found, there = [], board.there()
     for name in state.job.types(board.cluster):
-        there = sum(board.cluster.machines[i].count for i in board.cluster.machines_of[name] if not board.is_away(i))
         for count in state.job.work.counts(state.job.accelerators):
             is_kept = held == name and state.held == count
-            if count > there or (held is not None and not state.job.preemptible and not is_kept):
+            if count > there[name] or (held is not None and not state.job.preemptible and not is_kept):
                 continue
             seconds = state.seconds_left(tightest(count, board.cluster, name))
             found.append(Option(name, count, 1.0 / max(seconds, 1e-6), is_kept))

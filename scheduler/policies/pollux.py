@@ -26,10 +26,7 @@ class Pollux:
             (*board.running.values(), *board.waiting.values()),
             key=lambda state: (state.placement is None or state.job.preemptible, state.job.arrival_seconds, state.name),
         )
-        left = {
-            name: sum(board.cluster.machines[i].count for i in machines if not board.is_away(i))
-            for name, machines in board.cluster.machines_of.items()
-        }
+        left = board.there()
         options = {state.name: options_of(state, board) for state in states}
         picks: dict[str, Option] = {}
         for state in states:

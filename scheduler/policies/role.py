@@ -1,6 +1,6 @@
 """The role of a policy, and what several policies do alike."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from scheduler.board import Board
@@ -72,24 +72,21 @@ def start_in_order(states: Iterable[JobState], board: Board, *, skipping: bool) 
             return
 
 
-def run_in_order(states: list[JobState], board: Board) -> None:
+def run_in_order(board: Board, urgency: Callable[[JobState], float]) -> None:
     """Let the most urgent of all jobs run that together fit, and stop the others; those that run keep their places.
 
     A job that may not be stopped keeps what it holds, whatever its urgency.
 
     Args:
-        states: Waiting and running jobs, the most urgent first.
         board: Where.
+        urgency: What a job is sorted by, the least first; those that run come before those that wait.
     """
-    states = sorted(states, key=lambda state: state.placement is None or state.job.preemptible)
-    left = {
-        name: sum(
-            machine.count
-            for i, machine in enumerate(board.cluster.machines)
-            if machine.accelerator == name and not board.is_away(i)
-        )
-        for name in board.cluster.types
-    }
+    if _fits_beside(board.waiting.values(), board):  # nobody has to give way, so nobody else is looked at
+        start_in_order(sorted(board.waiting.values(), key=urgency), board, skipping=True)
+        return
+    states = sorted([*board.running.values(), *board.waiting.values()], key=urgency)
+    states.sort(key=lambda state: state.placement is None or state.job.preemptible)
+    left = board.there()
     chosen: list[JobState] = []
     for state in states:
         for name in _types_by_preference(state, board):
@@ -101,6 +98,17 @@ def run_in_order(states: list[JobState], board: Board) -> None:
     for state in [state for state in board.running.values() if state.name not in names]:
         board.stop(state)
     start_in_order([state for state in chosen if state.placement is None], board, skipping=True)
+
+
+def _fits_beside(waiting: Iterable[JobState], board: Board) -> bool:
+    """Whether all that wait fit on the types they like best, beside all that run."""
+    left = dict(board.free_of)
+    for state in waiting:
+        best = state.job.types(board.cluster)[0]
+        left[best] -= state.job.accelerators
+        if left[best] < 0:
+            return False
+    return True
 
 
 def seconds_left(state: JobState, board: Board) -> float:

@@ -14,8 +14,7 @@ class ShortestRemaining:
 
     def decide(self, board: Board) -> float | None:
         """See `Policy.decide`."""
-        states = [*board.running.values(), *board.waiting.values()]
-        run_in_order(sorted(states, key=lambda state: seconds_left(state, board)), board)
+        run_in_order(board, lambda state: seconds_left(state, board))
 
 
 class LeastAttained:
@@ -26,5 +25,4 @@ class LeastAttained:
 
     def decide(self, board: Board) -> float | None:
         """See `Policy.decide`."""
-        states = [*board.running.values(), *board.waiting.values()]
-        run_in_order(sorted(states, key=lambda state: state.service_seconds_at(board.now)), board)
+        run_in_order(board, lambda state: state.service_seconds_at(board.now))

@@ -33,7 +33,7 @@ class Sia:
         chosen = choose_options(
             gains,
             [[(option.accelerator, option.accelerators) for option in own] for own in options],
-            {name: _there(name, board) for name in board.cluster.types},
+            board.there(),
             fixed=[not state.job.preemptible and state.placement is not None for state in states],
         )
         picks: dict[str, Option] = {
@@ -96,7 +96,3 @@ def choose_options(
         chosen[rows[index]] = int(index - first[rows[index]])
     return chosen
 
-
-def _there(name: str, board: Board) -> int:
-    machines = board.cluster.machines_of[name]
-    return sum(board.cluster.machines[i].count for i in machines if not board.is_away(i))

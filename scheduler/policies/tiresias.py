@@ -26,10 +26,9 @@ class Tiresias:
         """See `Policy.decide`."""
         jobs = {state.name: state for state in (*board.running.values(), *board.waiting.values())}
         self._requeue(jobs, board)
-        left = {
-            name: sum(board.cluster.machines[i].count for i in board.cluster.machines_of[name] if not board.is_away(i))
-            for name in board.cluster.types
-        }
+        if not board.waiting:  # all that run fit
+            return
+        left = board.there()
         granted: list[tuple[JobState, str]] = []
         for name in (*self._first, *self._second):
             state = jobs[name]
@@ -52,14 +51,22 @@ class Tiresias:
         """Forget what has ended, take in what is new, let fall what has had its share."""
         self._first = {name: None for name in self._first if name in jobs}
         self._second = {name: None for name in self._second if name in jobs}
-        for name, state in sorted(jobs.items(), key=lambda one: one[1].job.arrival_seconds):
-            if name not in self._first and name not in self._second:
-                self._first[name] = None
-            elif name in self._first and state.service_seconds_at(board.now) >= DEMOTION_SERVICE_SECONDS:
-                del self._first[name]
-                self._second[name] = None
+        fallen = [
+            state
+            for name in self._first
+            if (state := jobs[name]).service_seconds_at(board.now) >= DEMOTION_SERVICE_SECONDS
+        ]
+        new = [state for name, state in jobs.items() if name not in self._first and name not in self._second]
+        for state in sorted(fallen, key=_arrival):
+            del self._first[state.name]
+            self._second[state.name] = None
+        self._first |= {state.name: None for state in sorted(new, key=_arrival)}
 
     @staticmethod
     def _held_type(state: JobState, board: Board) -> str | None:
         placement: Placement | None = state.placement
         return None if placement is None else board.cluster.machines[placement[0][0]].accelerator
+
+
+def _arrival(state: JobState) -> float:
+    return state.job.arrival_seconds
