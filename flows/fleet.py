@@ -12,7 +12,7 @@ from scheduler.policies import policy_names
 from shunter.frozen import Frozen
 from shunter.quiet import is_quiet
 from shunter.requests import FleetRequest, shown
-from tasks.fleet import publish_fleet, read_fleet, simulate_policy
+from tasks.fleet import Fleet, publish_fleet, simulate_policy
 from tasks.notify import notify
 from tracking.runs import closing, open_run, start_run
 
@@ -33,7 +33,7 @@ def fleet(request: Annotated[FleetRequest, shown(FleetRequest())] = FleetRequest
         request: Jobs, cluster and policies.
     """
     names = policy_names(request.policies)
-    read_fleet(request)
+    read = Fleet(request)
     run_id = start_run(
         f"{Path(request.jobs).stem} on {Path(request.cluster).stem}", "fleet", flow_run_id=flow_run.get_id()
     )
@@ -46,7 +46,7 @@ def fleet(request: Annotated[FleetRequest, shown(FleetRequest())] = FleetRequest
                 status.update(f"Simulating {name}: {ended:,} of {jobs:,} jobs")
 
             status.update(f"Simulating {name}")
-            schedules.append(simulate_policy(request, name, run_id, progress))
+            schedules.append(simulate_policy(read, name, run_id, progress))
         page = publish_fleet(run_id, request, schedules)
     values = {schedule.policy: figures(schedule) for schedule in schedules}
     return FleetSummary(figures=values, page=page, run_id=run_id)

@@ -139,6 +139,7 @@ class Application:
     def _surface(self) -> Callable[[list[float]], np.ndarray]:
         """Between placements that were not measured: by machines, accelerators and local batch."""
         from scipy.interpolate import LinearNDInterpolator
+        from threadpoolctl import threadpool_limits
 
         groups: dict[tuple[float, float, float], list[tuple[float, float]]] = defaultdict(list)
         for placement, rows in self._placements.items():
@@ -151,7 +152,10 @@ class Application:
         for i, nodes in enumerate(table["num_nodes"]):
             points.append([nodes, table["num_replicas"][i], table["local_bsz"][i]])
             values.append(np.array([table["step_time"][i], table["sync_time"][i]]))
-        return LinearNDInterpolator(np.array(points), np.array(values))
+        surface = LinearNDInterpolator(np.array(points), np.array(values))
+        with threadpool_limits(1, user_api="blas"):  # thousands of 3 x 3 matrices: threads take longer to wake
+            surface(points[0])  # the first call solves them
+        return surface
 
 
 @dataclass(frozen=True)

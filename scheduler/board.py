@@ -1,6 +1,7 @@
 """What a policy sees and moves: who waits, who runs, what is free. The simulator and a live cluster keep one each."""
 
 from collections.abc import Iterable
+from sys import maxsize
 
 from scheduler.cluster import MACHINE, NETWORK, RACK, Cluster, Placement
 from scheduler.job import Conditions, JobState
@@ -149,9 +150,8 @@ class Board:
         machines = self.cluster.machines_of[accelerator]
         free, rack_of = self.free, self.cluster.rack_of
         if best_level == MACHINE:
-            fitting = [(free[i], i) for i in machines if free[i] >= accelerators]
-            if fitting:
-                _, found = min(fitting, key=lambda one: (one[0], rack_of[one[1]], one[1]))
+            found = self._tightest_machine(accelerators, self.cluster.rack_order_of[accelerator])
+            if found is not None:
                 return ((found, accelerators),)
         if worst_level == MACHINE:
             return None
@@ -180,6 +180,16 @@ class Board:
                 taken.append((i, count))
                 missing -= count
         return tuple(taken) if missing <= 0 else None
+
+    def _tightest_machine(self, accelerators: int, machines: Iterable[int]) -> int | None:
+        """The machine that has enough free ones and fewest of them, the first of these; None where none has enough."""
+        best, least, free = None, maxsize, self.free
+        for i in machines:
+            if accelerators <= free[i] < least:
+                if free[i] == accelerators:
+                    return i
+                best, least = i, free[i]
+        return best
 
     def _speed(self, placement: Placement) -> float:
         kind = self.cluster.type_of(self._types[placement[0][0]])

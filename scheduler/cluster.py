@@ -140,6 +140,13 @@ class Cluster(Frozen):
         return tuple(racks.index(machine.rack) for machine in self.machines)
 
     @cached_property
+    def rack_order_of(self) -> dict[str, tuple[int, ...]]:
+        """Indices of the machines by accelerator type, rack by rack."""
+        return {
+            name: tuple(sorted(found, key=lambda i: (self.rack_of[i], i))) for name, found in self.machines_of.items()
+        }
+
+    @cached_property
     def count_of(self) -> dict[str, int]:
         """How many accelerators there are by type."""
         return {name: sum(self.machines[i].count for i in self.machines_of[name]) for name in self.types}

@@ -24,7 +24,11 @@ class Mover:
 
     def improve(self, board: Board) -> bool:
         """Move what pays; returns whether anything was moved."""
-        hurt = [state for state in board.running.values() if state.job.preemptible and is_spread(state, board)]
+        hurt = [
+            state
+            for state in board.running.values()
+            if len(state.placement or ()) > 1 and state.job.preemptible and is_spread(state, board)
+        ]
         for state in hurt:
             state.advance_to(board.now)
         moved = False

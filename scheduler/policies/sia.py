@@ -95,4 +95,3 @@ def choose_options(
     for index in np.flatnonzero(result.x > 0.5):
         chosen[rows[index]] = int(index - first[rows[index]])
     return chosen
-

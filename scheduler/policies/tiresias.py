@@ -24,7 +24,7 @@ class Tiresias:
 
     def decide(self, board: Board) -> float | None:
         """See `Policy.decide`."""
-        jobs = {state.name: state for state in (*board.running.values(), *board.waiting.values())}
+        jobs = {**board.running, **board.waiting}
         self._requeue(jobs, board)
         if not board.waiting:  # all that run fit
             return
@@ -49,14 +49,15 @@ class Tiresias:
 
     def _requeue(self, jobs: dict[str, JobState], board: Board) -> None:
         """Forget what has ended, take in what is new, let fall what has had its share."""
-        self._first = {name: None for name in self._first if name in jobs}
-        self._second = {name: None for name in self._second if name in jobs}
+        for line in (self._first, self._second):
+            for name in [name for name in line if name not in jobs]:
+                del line[name]
         fallen = [
             state
             for name in self._first
             if (state := jobs[name]).service_seconds_at(board.now) >= DEMOTION_SERVICE_SECONDS
         ]
-        new = [state for name, state in jobs.items() if name not in self._first and name not in self._second]
+        new = [state for name, state in board.waiting.items() if name not in self._first and name not in self._second]
         for state in sorted(fallen, key=_arrival):
             del self._first[state.name]
             self._second[state.name] = None

@@ -2,7 +2,9 @@
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
+from scheduler.cluster import Cluster
 from scheduler.job import Job
 from scheduler.sensitivity import MeasuredModel
 
@@ -54,4 +56,31 @@ def generate_load(
         )
         if mean_gap_seconds:
             arrival += draw.expovariate(1.0 / mean_gap_seconds)
+    return found
+
+
+def with_measured_network(
+    jobs: Sequence[Job], models: Sequence[MeasuredModel], cluster: Cluster, seed: int
+) -> list[Job]:
+    """Jobs of a trace that tells durations alone, as if each trained one of the measured models.
+
+    Its duration becomes that side by side. A job of more accelerators than any was measured with is as sensitive as one
+    of the most; one of a number that was not measured, as one of the next larger number.
+
+    Args:
+        jobs: The jobs, which run on any type.
+        models: What they may train.
+        cluster: Where; its first type is what the durations are of.
+        seed: Of the draws.
+    """
+    draw = random.Random(seed)
+    by_count: dict[int, list[MeasuredModel]] = {}
+    for model in models:
+        by_count.setdefault(model.accelerators, []).append(model)
+    found = []
+    for job in jobs:
+        count = min((count for count in by_count if count >= job.accelerators), default=max(by_count))
+        seconds = job.work.seconds_left(0.0, job.ideal(cluster))
+        work = draw.choice(by_count[count]).work(seconds)
+        found.append(replace(job, work=work, checkpoint_seconds=CHECKPOINT_SECONDS, restore_seconds=RESTORE_SECONDS))
     return found

@@ -17,17 +17,31 @@ from shunter.requests import FleetRequest
 from tracking.reports import log_files
 from tracking.runs import child_run
 
-__all__ = ["publish_fleet", "read_fleet", "simulate_policy"]
+__all__ = ["Fleet", "publish_fleet", "simulate_policy"]
 
 PAGE = "fleet.html"
 
 
+class Fleet:
+    """What all policies are given, read once; no dataclass, for Prefect would walk through all jobs of one.
+
+    Args:
+        request: Names the files.
+
+    Raises:
+        ShunterError: A file cannot be read, or a job can never run.
+    """
+
+    def __init__(self, request: FleetRequest) -> None:
+        self.jobs, self.cluster = read_fleet(request)
+
+
 @task(name="simulate", task_run_name="simulate-{policy}", cache_policy=NO_CACHE, persist_result=False)
 def simulate_policy(
-    request: FleetRequest, policy: str, run_id: str, on_progress: Callable[[int, int], None] | None = None
+    fleet: Fleet, policy: str, run_id: str, on_progress: Callable[[int, int], None] | None = None
 ) -> Schedule:
     """Run the jobs through a policy, and keep the figures in a run below `run_id`."""
-    jobs, cluster = read_fleet(request)
+    jobs, cluster = fleet.jobs, fleet.cluster
     with child_run(run_id, policy, "schedule") as run:
         schedule = simulate(jobs, cluster, make_policy(policy), on_progress)
         run.log_params({"schedule.policy": policy, "schedule.jobs": len(jobs), "schedule.accelerators": cluster.count})

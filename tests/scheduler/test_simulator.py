@@ -4,10 +4,11 @@ import pytest
 
 from scheduler.board import Board
 from scheduler.cluster import AcceleratorType, Cluster, Machine, Network, Outage, PowerCap, Slowdown, uniform_cluster
-from scheduler.job import Iterations, Job, Traffic
+from scheduler.job import Iterations, Job, JobState, Traffic
 from scheduler.metrics import figures
 from scheduler.policies import make_policy
 from scheduler.policies.fifo import Fifo
+from scheduler.policies.role import run_in_order
 from scheduler.simulator import simulate
 from shunter.errors import InfeasibleError, RequestError
 
@@ -137,3 +138,32 @@ def test_a_job_that_runs_on_other_numbers_of_accelerators_has_its_speedups() -> 
     job = Job("a", 0.0, 2, work)
     schedule = simulate([job], uniform_cluster(1, 1, 4), make_policy("pollux"))
     assert schedule.end_seconds == pytest.approx(62.5)
+
+
+def test_a_machine_that_two_outages_take_is_missing_once() -> None:
+    board = Board(uniform_cluster(1, 2, 4))
+    board.lose(0)
+    board.lose(0)
+    assert board.there() == {"gpu": 4}
+    board.regain(0)
+    board.regain(0)
+    assert board.there() == board.free_of == {"gpu": 8}
+
+
+def test_a_policy_that_stops_jobs_asks_nothing_of_those_that_run_while_all_fit() -> None:
+    asked = 0
+
+    def urgency(state: JobState) -> float:
+        nonlocal asked
+        asked += 1
+        return 0.0
+
+    board = Board(uniform_cluster(1, 2, 4))
+    jobs = [JobState(Job(f"job{i}", 0.0, 1, Iterations(10.0, {"": 1.0}))) for i in range(4)]
+    for state in jobs[:3]:
+        board.waiting[state.name] = state
+        board.start(state, ((0, 1),))
+    board.waiting["job3"] = jobs[3]
+    run_in_order(board, urgency)
+    assert asked == 1
+    assert len(board.running) == 4

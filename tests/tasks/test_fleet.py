@@ -4,7 +4,7 @@ from pathlib import Path
 
 from scheduler.metrics import figures
 from shunter.requests import FleetRequest
-from tasks.fleet import publish_fleet, simulate_policy
+from tasks.fleet import Fleet, publish_fleet, simulate_policy
 from tests.scheduler.test_files import CLUSTER, JOBS, write
 from tracking.runs import closing, start_run
 from tracking.tree import read_artifact, read_tree
@@ -15,7 +15,7 @@ def test_each_schedule_is_a_run_below_that_of_the_fleet(tmp_path: Path, tracking
     request = FleetRequest(jobs=str(jobs), cluster=str(cluster), first_jobs=1)
     run_id = start_run("jobs on cluster", "fleet")
     with closing(run_id):
-        schedule = simulate_policy.fn(request, "dally", run_id)
+        schedule = simulate_policy.fn(Fleet(request), "dally", run_id)
         page = publish_fleet(run_id, request, [schedule])
     assert len(schedule.outcomes) == 1
     assert "dally" in page
