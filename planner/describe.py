@@ -91,7 +91,7 @@ def spec_of(family: str, towers: int | None = None, fixed: Mapping[str, Any] | N
 def _describe_graph(dataset: Dataset, spec: GraphSpec) -> Workload:
     """A graph model is trained in fp32 alone, and holds its edges in memory instead of mapping the arrays."""
     graph = read_graph(dataset)
-    counts = count_graph_model(spec, graph, negatives=RankingHyperparameters().negatives)
+    counts = count_graph_model(spec, graph, negatives=RankingHyperparameters(**spec.learned_with).negatives)
     workload = workload_of(counts, train_samples=graph.edges)
     return workload.model_copy(update={"dense": {"fp32": workload.dense["fp32"]}})
 

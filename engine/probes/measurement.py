@@ -75,7 +75,9 @@ def measure(dataset: Dataset, spec: ModelSpec | GraphSpec, placement: Placement,
 def _time(dataset: Dataset, spec: ModelSpec | GraphSpec, placement: Placement, steps: int) -> StepTiming:
     execution = execution_of(placement)
     if isinstance(spec, GraphSpec):
-        return time_ranking_steps(read_graph(dataset), spec, RankingHyperparameters(), execution, steps=steps)
+        return time_ranking_steps(
+            read_graph(dataset), spec, RankingHyperparameters(**spec.learned_with), execution, steps=steps
+        )
     return time_steps(dataset, spec, Hyperparameters(), execution, steps=steps)
 
 

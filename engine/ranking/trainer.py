@@ -1,7 +1,7 @@
 """Training of a graph model: epochs over the edges with early stopping, and a state that can be resumed from any step.
 
-The loss compares a positive with negatives (Rendle et al., "BPR: Bayesian Personalized Ranking from Implicit Feedback",
-UAI 2009), with LightGCN's weight decay (SIGIR 2020, equation 15):
+The loss of most models compares a positive with negatives (Rendle et al., "BPR: Bayesian Personalized Ranking from
+Implicit Feedback", UAI 2009), with LightGCN's weight decay (SIGIR 2020, equation 15):
 
     mean over positives and negatives of -log sigmoid(score of the positive - score of the negative)
     + weight decay * 1/2 * squares of the own embeddings of user, positive and negatives, a sample
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from engine.checkpoint.directory import CheckpointDirectory
 from engine.data.dataset import Dataset
@@ -113,21 +113,12 @@ def train_ranking(job: GraphJob, hooks: Hooks = Hooks(), checkpointing: Checkpoi
         return run.result(stopped_because, peak_memory_bytes(device))
 
 
-def bpr_loss(model: GraphModel, triples: Triples) -> Tensor:
-    """Mean of -log sigmoid(score of the positive - score of a negative), a scalar."""
-    samples, negatives = triples.negatives.shape
-    users, items = model(triples.users, torch.cat([triples.positives, triples.negatives.flatten()]))
-    positive = (users * items[:samples]).sum(1, keepdim=True)
-    negative = (users[:, None] * items[samples:].view(samples, negatives, -1)).sum(2)
-    return nn.functional.softplus(negative - positive).mean()
-
-
 def ranking_step(
     model: GraphModel, optimizer: torch.optim.Optimizer, triples: Triples, hyperparameters: RankingHyperparameters
 ) -> Tensor:
     """Forward, backward and update on one batch; returns the loss without weight decay, a scalar on the device."""
     optimizer.zero_grad(set_to_none=True)
-    loss = bpr_loss(model, triples)
+    loss = model.loss(triples.users, triples.positives, triples.negatives)
     squares = model.own_squares(triples.users, torch.cat([triples.positives, triples.negatives.flatten()]))
     (loss + hyperparameters.weight_decay * 0.5 * squares / triples.samples).backward()
     optimizer.step()

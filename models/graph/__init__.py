@@ -1,7 +1,8 @@
 """Graph recommenders: users and items as nodes, what was chosen as edges.
 
 `spec` is what a model is built from. Some are learned step by step: `propagation` sums over neighbours, `model` is what
-these have in common, and `lightgcn`, `sage` and `hetero` are the three. Others are solved in seconds: `solved` is their
+these have in common, and `lightgcn`, `sage`, `hetero` and
+`twotower` are the four. Others are solved in seconds: `solved` is their
 role, and `popularity`, `itemknn`, `ease` and `ials` play it. `ranker` and `history_rankers` score with what any of them
 ended with.
 """

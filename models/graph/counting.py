@@ -34,7 +34,8 @@ def count_graph_model(spec: GraphSpec, graph: Graph, *, negatives: int = 1) -> M
     if spec.family in SOLVED:
         return _count_solved(spec, graph)
     assert isinstance(spec, LayeredSpec)
-    layers = MODELS[spec.family].layer_counts(spec, graph)
+    model = MODELS[spec.family]
+    layers, scored = model.layer_counts(spec, graph), model.scored_items(negatives)
     row_bytes = spec.embedding_dim * FLOAT_BYTES
     matrices = sum(inputs * spec.embedding_dim for _, inputs in layers.products)
     parameters = (layers.embeddings + matrices + layers.biases) * spec.embedding_dim
@@ -45,12 +46,12 @@ def count_graph_model(spec: GraphSpec, graph: Graph, *, negatives: int = 1) -> M
         traffic_bytes_per_step=2.0 * (layers.summed_rows + layers.written_rows) * row_bytes + update_bytes,
         operators_per_step=STEP_OPERATORS + layers.operators,
         activation_bytes_per_sample=float(vectors * row_bytes),
-        peak_bytes_per_sample=3.0 * vectors * row_bytes,
+        peak_bytes_per_sample=3.0 * (vectors * row_bytes + scored * FLOAT_BYTES),
         peak_bytes_per_step=3 * layers.written_rows * row_bytes + parameters * FLOAT_BYTES,
     )
-    scores = MatmulCount(count=3, m=1, n=1 + negatives, k=spec.embedding_dim, batch_axis="m", half=False)
+    scores = MatmulCount(count=3, m=1, n=scored, k=spec.embedding_dim, batch_axis="m", half=False)
     return ModelCounts(
-        matmul_flops_per_sample=2.0 * 3 * (1 + negatives) * spec.embedding_dim,
+        matmul_flops_per_sample=2.0 * 3 * scored * spec.embedding_dim,
         lookups_per_sample=0.0,
         lookup_bytes_per_sample=0.0,
         input_bytes_per_sample=float(vectors * ID_BYTES),

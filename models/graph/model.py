@@ -74,6 +74,28 @@ class GraphModel(nn.Module, ABC, Generic[Spec]):
         user_vectors, item_vectors = self.all_vectors()
         return user_vectors.index_select(0, users), item_vectors.index_select(0, items)
 
+    def loss(self, users: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+        """What a step lowers: the mean of -log sigmoid(score of the positive - score of a negative).
+
+        Args:
+            users: int64 `[samples]`.
+            positives: int64 `[samples]`, an item that each chose.
+            negatives: int64 `[samples, negatives]`, items that each did not choose.
+
+        Returns:
+            A scalar.
+        """
+        samples, count = negatives.shape
+        user_vectors, items = self(users, torch.cat([positives, negatives.flatten()]))
+        positive = (user_vectors * items[:samples]).sum(1, keepdim=True)
+        negative = (user_vectors[:, None] * items[samples:].view(samples, count, -1)).sum(2)
+        return nn.functional.softplus(negative - positive).mean()
+
+    @classmethod
+    def scored_items(cls, negatives: int) -> int:
+        """Items that a sample is scored with in its loss."""
+        return 1 + negatives
+
     def reseed(self, seed: int) -> None:
         """Make what the next step draws depend on `seed` alone."""
 

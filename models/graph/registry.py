@@ -19,6 +19,7 @@ from models.graph.ranker import Ranker, VectorRanker
 from models.graph.sage import Sage
 from models.graph.solved import SolvedModel
 from models.graph.spec import Graph, GraphSpec, LayeredSpec
+from models.graph.twotower import TwoTower
 from models.spec import nearest
 from shunter.errors import RequestError
 
@@ -29,6 +30,7 @@ MODELS: dict[str, type[GraphModel[Any]]] = {
         LightGcn,
         Sage,
         Hetero,
+        TwoTower,
     )
 }
 # Solved at once, in seconds.
@@ -102,7 +104,7 @@ def check_graph_spec(spec: GraphSpec) -> None:
         value = getattr(spec, option.name)
         if isinstance(value, int) and value < 1:
             raise RequestError(f"A graph model needs at least one of {option.name}, not {value}: raise it.")
-        if option.name in ("regularization", "unobserved_weight") and value <= 0:
+        if option.name in ("regularization", "unobserved_weight", "temperature") and value <= 0:
             raise RequestError(f"A graph model needs a {option.name} above 0, not {value:g}: raise it.")
         if option.name == "dropout" and not 0 <= value < 1:
             raise RequestError(f"A graph model takes a dropout of at least 0 and below 1, not {value:g}: change it.")

@@ -30,12 +30,14 @@ class GraphSpec:
 
     Attributes:
         family: Name in the registry (`models.graph.registry`).
-        searched: What a search tries of its options.
+        searched: What a search tries of its options, and where it differs, of what it is learned with.
+        learned_with: Settings of `engine.ranking.config.RankingHyperparameters` that are usual for it.
         points: Options that a search tries first, after the defaults, and a baseline alone.
     """
 
     family: ClassVar[str]
     searched: ClassVar[Searched] = {}
+    learned_with: ClassVar[Mapping[str, Any]] = {}
     points: ClassVar[tuple[Mapping[str, float], ...]] = ()
 
     def to_dict(self) -> dict[str, Any]:

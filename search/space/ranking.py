@@ -31,7 +31,7 @@ class RankingSpace:
     def searched(self) -> Searched:
         """Every option with what is tried of it; what is solved is learned with nothing."""
         rates = RankingHyperparameters.searched if self.family in MODELS else {}
-        own = {**type(graph_spec(self.family)).searched, **rates}
+        own = {**rates, **type(graph_spec(self.family)).searched}
         return {name: values for name, values in own.items() if name not in self._fixed}
 
     @property
@@ -40,7 +40,8 @@ class RankingSpace:
 
     def first(self) -> list[Parameters]:
         """The points to try first: the defaults, which follow the literature, and those beside the family."""
-        spec, rates = graph_spec(self.family), RankingHyperparameters()
+        spec = graph_spec(self.family)
+        rates = RankingHyperparameters(**spec.learned_with)
         default = {name: getattr(spec if hasattr(spec, name) else rates, name) for name in self.searched}
         found = [default]
         for point in type(spec).points:
@@ -59,7 +60,7 @@ class RankingSpace:
         own = {name: value for name, value in point.items() if name not in rates}
         learning = {name: value for name, value in point.items() if name in rates}
         spec = graph_spec(self.family, **{**own, **self.fixed.architecture})
-        return spec, RankingHyperparameters(**{**learning, **self.fixed.learning})
+        return spec, RankingHyperparameters(**{**spec.learned_with, **learning, **self.fixed.learning})
 
 
 def _parameter(values: Range | tuple[float, ...]) -> Parameter:

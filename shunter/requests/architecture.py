@@ -55,7 +55,7 @@ MODELS = (
     "fm",
     "auto",
 )
-GRAPH_MODELS = ("lightgcn", "sage", "hetero", "popularity", "itemknn", "ease", "ials")
+GRAPH_MODELS = ("lightgcn", "sage", "hetero", "twotower", "popularity", "itemknn", "ease", "ials")
 
 
 class ModelRequest(Group, frozen=True, title="Model"):
@@ -66,8 +66,8 @@ class ModelRequest(Group, frozen=True, title="Model"):
         description="Model family: dlrm, dnn, deepfm, dcnv2, finalmlp, dhen, dmt, autoint, masknet or gdcn; mmoe, ple "
         "or esmm, made for several labels; sequence, din or bst, which read histories id by id; lr or fm, a logistic "
         "regression or a factorisation machine; or auto, which lets tuning choose among the first six; or, to rank "
-        "items along a graph: lightgcn, sage or hetero, which are trained, or popularity, itemknn, ease or ials, which "
-        "are solved in seconds; the one that ranks best is kept, whatever --ensemble-size says.",
+        "items along a graph: lightgcn, sage, hetero or twotower, which are trained, or popularity, itemknn, ease or "
+        "ials, which are solved in seconds; the one that ranks best is kept, whatever --ensemble-size says.",
         json_schema_extra={"enum": [*MODELS, *GRAPH_MODELS]},
     )
     towers: int | None = Field(

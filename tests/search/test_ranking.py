@@ -22,7 +22,7 @@ def test_the_defaults_come_first_and_every_point_makes_a_model(family: str) -> N
         points.append(point)
         check_graph_spec(space.build(point)[0])
         search.tell([0.1 * len(points)])
-    assert space.build(points[0]) == (graph_spec(family), RankingHyperparameters())
+    assert space.build(points[0]) == (graph_spec(family), RankingHyperparameters(**graph_spec(family).learned_with))
     assert points[: len(space.first())] == space.first()
     assert len(points) == (1 if family == "popularity" else 8)
     for name, values in space.searched.items():
@@ -33,7 +33,7 @@ def test_the_defaults_come_first_and_every_point_makes_a_model(family: str) -> N
 @pytest.mark.parametrize("family", GRAPH_FAMILIES)
 def test_what_stands_beside_a_family_are_its_own_options(family: str) -> None:
     spec = type(graph_spec(family))
-    own = {one.name for one in fields(spec)}
+    own = {one.name for one in fields(spec)} | set(RankingHyperparameters.searched)
     assert set(spec.searched) <= own
     assert all(set(point) <= set(spec.searched) for point in spec.points)
 
