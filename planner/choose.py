@@ -21,7 +21,7 @@ from models.names import AUTO_FAMILIES, representative
 from models.spec import ModelSpec
 from planner.assessment import Candidate
 from planner.candidates.offers import Offer, catalogue_offers, check_limits, local_offers, priced
-from planner.candidates.placements import sizes_worth_trying
+from planner.candidates.placements import Sizes, everywhere, sizes_of_kinds
 from planner.decide import Decision, NoFeasiblePlacementError, decide
 from planner.describe import describe, job_size, spec_of
 from planner.explain.elsewhere import better_elsewhere
@@ -184,7 +184,7 @@ class _Job:
     workload: Workload
     terms: Terms
     past: PastJob
-    batch_sizes: Sequence[int]
+    batch_sizes: Sizes
     searched: Sequence[Workload]
 
     @classmethod
@@ -204,7 +204,10 @@ class _Job:
             history = replace(history, job_kind="nightly")
         past = PastJob(history, data_key(data_params(dataset)), request.model)
         of_graph = isinstance(spec, GraphSpec)
-        sizes = sizes_worth_trying(workload.train_samples, past.good_batch_sizes(), of_graph=of_graph)
+        asked, sizes = (
+            request.placement.sizes,
+            sizes_of_kinds(workload.train_samples, past.good_batch_sizes(), of_graph=of_graph),
+        )
         return cls(
             request=request,
             family=family,
@@ -212,7 +215,7 @@ class _Job:
             workload=workload,
             terms=_terms(dataset, request, past, [profile.machine for profile in profiles]),
             past=past,
-            batch_sizes=request.placement.sizes or sizes,
+            batch_sizes=everywhere(asked) if asked else sizes,
             searched=searched,
         )
 
@@ -256,7 +259,7 @@ def _elsewhere(job: _Job, offered: _Offered, probes: Probes) -> tuple[list[Candi
     here = probes.candidates()
     scaling = CoreScaling.of(here)
 
-    def absent(offers: Sequence[Offer], batch_sizes: Sequence[int]) -> list[Candidate]:
+    def absent(offers: Sequence[Offer], batch_sizes: Sizes) -> list[Candidate]:
         found = absent_candidates(
             job.workload, offers, job.history, batch_sizes, scaling=scaling, searched=job.searched
         )
@@ -265,6 +268,7 @@ def _elsewhere(job: _Job, offered: _Offered, probes: Probes) -> tuple[list[Candi
     mentioned: list[str] = []
     if offered.mentioned:
         leader = rank(here, job.terms).table[0]
-        sizes = sorted({leader.candidate.placement.batch_size, max(job.batch_sizes)})
+        own = leader.candidate.placement.batch_size
+        sizes: Sizes = {kind: sorted({own, max(sizes)}) for kind, sizes in job.batch_sizes.items()}
         mentioned = better_elsewhere(leader, absent(offered.mentioned, sizes), job.terms)
     return absent(offered.absent, job.batch_sizes), mentioned

@@ -19,6 +19,7 @@ from hardware.cost.residual import StepObservation
 from hardware.types import Placement, Workload
 from planner.assessment import Candidate
 from planner.candidates.offers import Offer, catalogue_offers
+from planner.candidates.placements import everywhere
 from planner.decide import decide
 from planner.describe import JobSize
 from planner.history import History, read_history
@@ -146,7 +147,7 @@ def predicted(jobs: Sequence[Job], revealed: np.ndarray, fits: np.ndarray) -> Pr
     found: dict[tuple[str, Placement], Candidate] = {}
     for family in {job.family for job in jobs}:
         sizes = sorted({job.batch_size * job.count for job in jobs if job.family == family})
-        candidates = absent_candidates(workload_of(family), offers, history, sizes)
+        candidates = absent_candidates(workload_of(family), offers, history, everywhere(sizes))
         found |= {(family, candidate.placement): candidate for candidate in candidates}
     rows = [[found[job.family, job.placement(gpu)] for gpu in GPUS] for job in jobs]
     samples = np.array([[job.batch_size] for job in jobs])

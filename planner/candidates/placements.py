@@ -1,18 +1,20 @@
 """The placements among which is chosen: every accelerator, thread count, precision and batch size worth a thought."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from hardware.types import HardwareProfile, Placement, Precision, Workload
 
+Kind = Literal["cpu", "cuda"]
+Sizes = Mapping[Kind, Sequence[int]]  # batch sizes for accelerators of each kind
 SMALLEST_BATCH = 64
-LARGEST_BATCH = 8192
+# A step of 8,192 samples keeps a processor busy; a GPU spends most of it on launching kernels.
+LARGEST_BATCH: dict[Kind, int] = {"cpu": 8_192, "cuda": 32_768}
 LARGEST_GRAPH_BATCH = 32_768
 STEPS_PER_EPOCH, GRAPH_STEPS_PER_EPOCH = 100, 25
 
 
-def placements(
-    workload: Workload, profiles: Sequence[HardwareProfile], sizes: Sequence[int] | None = None
-) -> list[Placement]:
+def placements(workload: Workload, profiles: Sequence[HardwareProfile], sizes: Sizes | None = None) -> list[Placement]:
     """All candidates on the profiled accelerators; whether they fit into memory and limits is decided later.
 
     Of the server's other knobs, depth and readers of the prefetch follow the measured times while training
@@ -24,13 +26,14 @@ def placements(
         profiles: Profiles of the accelerators.
         sizes: Batch sizes; if None, those that suit the number of samples.
     """
+    sizes = sizes or sizes_of_kinds(workload.train_samples, ())
     return [
         Placement(accelerator=profile.accelerator.name, threads=threads, precision=precision, batch_size=batch_size)
         for profile in profiles
         for threads in thread_counts(profile)
         for precision in precisions(profile)
         if not workload.dense or precision in workload.dense
-        for batch_size in sizes or batch_sizes(workload.train_samples)
+        for batch_size in sizes[profile.accelerator.kind]
     ]
 
 
@@ -48,11 +51,11 @@ def precisions(profile: HardwareProfile) -> list[Precision]:
     return ["fp32", "bf16"] if "bf16" in rates and rates["bf16"].value > rates["fp32"].value else ["fp32"]
 
 
-def batch_sizes(train_samples: int, largest: int = LARGEST_BATCH, steps: int = STEPS_PER_EPOCH) -> list[int]:
+def batch_sizes(train_samples: int, largest: int = LARGEST_BATCH["cpu"], steps: int = STEPS_PER_EPOCH) -> list[int]:
     """Powers of two from 64 on that leave an epoch at least so many optimiser steps.
 
     A large batch is always the fastest, yet quality is not predicted before training: an epoch with few steps learns
-    little, and beyond 8192 nothing is taken on trust (`sizes_worth_trying`). Where the data is too small for that
+    little, and beyond `largest` nothing is taken on trust (`sizes_worth_trying`). Where the data is too small for that
     even at 64 samples, 64 (or all samples, where there are fewer) is the only size.
 
     Args:
@@ -65,18 +68,34 @@ def batch_sizes(train_samples: int, largest: int = LARGEST_BATCH, steps: int = S
     return enough or [min(SMALLEST_BATCH, train_samples)]
 
 
-def sizes_worth_trying(train_samples: int, good: Sequence[int], *, of_graph: bool = False) -> list[int]:
+def everywhere(sizes: Sequence[int]) -> Sizes:
+    """The same batch sizes on accelerators of each kind."""
+    return dict.fromkeys(LARGEST_BATCH, sizes)
+
+
+def sizes_of_kinds(train_samples: int, good: Sequence[int], *, of_graph: bool = False) -> Sizes:
+    """`sizes_worth_trying` on accelerators of each kind."""
+    return {kind: sizes_worth_trying(train_samples, good, kind, of_graph=of_graph) for kind in LARGEST_BATCH}
+
+
+def sizes_worth_trying(
+    train_samples: int, good: Sequence[int], kind: Kind = "cpu", *, of_graph: bool = False
+) -> list[int]:
     """Batch sizes for this data; up to twice the largest with which a training of it was good enough.
 
     A step of a graph model sums along all edges whatever its batch, so that larger ones pay there: with two fifths of
-    MovieLens-1M's users, 25 steps an epoch at a higher rate ranked better than 100 in half the time (one seed).
+    MovieLens-1M's users, 25 steps an epoch at a higher rate ranked better than 100 in half the time (one seed). A GPU
+    may take larger ones too, but an epoch has as many steps there: what few steps learn is no matter of the device.
 
     Args:
         train_samples: Samples of an epoch.
         good: Batch sizes of past trainings that were good enough.
+        kind: Kind of the accelerator.
         of_graph: Whether a graph model is trained.
     """
-    largest, steps = (LARGEST_GRAPH_BATCH, GRAPH_STEPS_PER_EPOCH) if of_graph else (LARGEST_BATCH, STEPS_PER_EPOCH)
+    largest, steps = (
+        (LARGEST_GRAPH_BATCH, GRAPH_STEPS_PER_EPOCH) if of_graph else (LARGEST_BATCH[kind], STEPS_PER_EPOCH)
+    )
     return batch_sizes(train_samples, max(largest, 2 * max(good, default=0)), steps)
 
 

@@ -11,7 +11,7 @@ from hardware.cost.residual import Residual
 from hardware.types import HardwareProfile, Placement, Prediction, Workload
 from planner.assessment import Candidate
 from planner.candidates.offers import Offer
-from planner.candidates.placements import placements
+from planner.candidates.placements import Sizes, placements
 from planner.history import History, with_fleet
 from planner.predict.core_scaling import CoreScaling
 
@@ -23,7 +23,7 @@ def predicted_candidates(
     workload: Workload,
     offers: Sequence[Offer],
     residual: Residual | None = None,
-    sizes: Sequence[int] | None = None,
+    sizes: Sizes | None = None,
     searched: Sequence[Workload] = (),
 ) -> list[Candidate]:
     """Every placement with the cost model's prediction, corrected by what past runs teach.
@@ -82,7 +82,7 @@ def absent_candidates(
     workload: Workload,
     offers: Sequence[Offer],
     history: History,
-    sizes: Sequence[int] | None = None,
+    sizes: Sizes | None = None,
     *,
     scaling: CoreScaling = CoreScaling(),  # noqa: B008 - frozen
     searched: Sequence[Workload] = (),
@@ -111,7 +111,7 @@ def absent_candidates(
     ]
 
 
-def offer_placements(workload: Workload, offer: Offer, sizes: Sequence[int] | None = None) -> list[Placement]:
+def offer_placements(workload: Workload, offer: Offer, sizes: Sizes | None = None) -> list[Placement]:
     """All candidates on one accelerator; of one that is not here, on all its cores, and on several of them together."""
     found = placements(workload, [offer.profile], sizes)
     if offer.is_here:

@@ -10,6 +10,7 @@ from planner.candidates.placements import (
     batch_sizes,
     placements,
     precisions,
+    sizes_of_kinds,
     sizes_worth_trying,
     thread_counts,
 )
@@ -59,6 +60,19 @@ def test_a_graph_model_may_take_larger_batches_and_past_runs_allow_larger_ones()
     assert max(sizes_worth_trying(80_000, [], of_graph=True)) == 2048, "25 steps of an epoch are left"
     assert max(sizes_worth_trying(10**8, [], of_graph=True)) == 32_768
     assert max(sizes_worth_trying(10**8, [8192])) == 16_384
+
+
+def test_a_gpu_takes_larger_batches_of_as_many_steps_an_epoch() -> None:
+    profiles = [make_profile(cores=1), make_profile(name="cuda:0")]
+
+    def largest(samples: int) -> dict[str, int]:
+        found = placements(make_workload(train_samples=samples), profiles)
+        return {name: max(one.batch_size for one in found if one.accelerator == name) for name in ("cpu", "cuda:0")}
+
+    assert largest(10**8) == {"cpu": 8_192, "cuda:0": 32_768}
+    assert largest(2_000_000) == {"cpu": 8_192, "cuda:0": 16_384}, "100 steps of an epoch are left"
+    assert largest(80_000) == {"cpu": 512, "cuda:0": 512}
+    assert sizes_of_kinds(10**8, [32_768])["cuda"][-1] == 65_536, "past runs allow larger ones"
 
 
 def test_every_combination_on_every_accelerator_occurs_once() -> None:

@@ -8,6 +8,7 @@ from hardware.catalogue.rows import load_catalogue
 from hardware.types import Placement, Prediction
 from planner.assessment import Candidate
 from planner.candidates.offers import catalogue_offers
+from planner.candidates.placements import everywhere
 from planner.history import History
 from planner.predict.core_scaling import ASSUMED_SERIAL_SHARE, CoreScaling, serial_share
 from planner.predict.predicted import absent_candidates
@@ -70,7 +71,7 @@ def test_server_is_no_faster_than_its_core_where_threads_gain_nothing_here() -> 
 
     def seconds(gain: float) -> float:
         scaling = CoreScaling.of([here(1, 1.0), here(2, 1 / gain)])
-        found = absent_candidates(workload, offers, History(), [512], scaling=scaling)
+        found = absent_candidates(workload, offers, History(), everywhere([512]), scaling=scaling)
         return next(one.prediction.step_seconds for one in found if one.placement.precision == "fp32")
 
     cores = offers[0].profile.accelerator.cores
