@@ -21,6 +21,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.util import find_spec
@@ -39,7 +40,9 @@ from benchmarks.train_step.rivals import Prepare, Step, Variant
 from engine.config import DenseOptimizer, Execution, Hyperparameters, Schedule
 from engine.data.batch import Batch, make_batch
 from engine.loop.compiled_step import compile_step
+from engine.loop.repeatable import repeatable
 from engine.loop.step import build_dense_optimizer, train_step
+from hardware.meters.meter import measure_energy
 from models.counting import count_model
 from models.registry import build_model, model_spec
 from models.spec import CategoricalFeature, Features
@@ -72,6 +75,7 @@ class Plan:
         quality_rows: Rows of the generated data set.
         compiled: Whether compiled steps take part; each size takes a compilation.
         dense_gradients: Whether those take part that compute gradients of all rows.
+        energy_seconds: How long the joules of each contestant on a GPU are counted at each size.
     """
 
     sizes: tuple[int, ...] = (128, 512, 2048, 8192)
@@ -81,9 +85,18 @@ class Plan:
     quality_rows: int = 200_000
     compiled: bool = True
     dense_gradients: bool = True
+    energy_seconds: float = 5.0
 
 
-QUICK = Plan(sizes=(128, 2048), rounds=3, quality_seeds=1, quality_rows=20_000, compiled=False, dense_gradients=False)
+QUICK = Plan(
+    sizes=(128, 2048),
+    rounds=3,
+    quality_seeds=1,
+    quality_rows=20_000,
+    compiled=False,
+    dense_gradients=False,
+    energy_seconds=1.0,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,9 +139,10 @@ class Shunter:
         """Prepare a step; compiled ones are for the size of the batch that came last."""
         size = len(batch)
         if self._execution.compiled and size not in self.compile_seconds:
-            self.compile_seconds[size] = compile_step(
-                self._model, self._optimizer, replace(self._execution, batch_size=size), batch
-            )
+            with repeatable() if batch.labels.is_cuda else nullcontext():
+                self.compile_seconds[size] = compile_step(
+                    self._model, self._optimizer, replace(self._execution, batch_size=size), batch
+                )
         return partial(train_step, self._model, self._optimizer, batch, self._execution.precision)
 
 
@@ -185,23 +199,28 @@ def race(setting: Setting, plan: Plan) -> dict[str, Any]:
 
     Returns:
         `times`, seconds a step of each block by batch size, contestant and clock (`wall_seconds`, `processor_seconds`);
-        and `compile_seconds` by batch size.
+        `compile_seconds` by batch size; and on a GPU `energy`, joules a sample by batch size and contestant.
     """
     torch.set_num_threads(setting.threads)
     torch.manual_seed(SEED)
     device = torch.device(setting.device)
     field = {name: build() for name, build in contestants(device, plan).items()}
-    times = {size: _race_at(field, batches(size, device), plan) for size in plan.sizes}
+    times, energy = {}, {}
+    for size in plan.sizes:
+        given = batches(size, device)
+        steps = {name: [prepare(batch) for batch in given] for name, prepare in field.items()}
+        times[size] = _race_at(steps, given, plan)
+        if device.type == "cuda":
+            energy[size] = joules(steps, given, plan.energy_seconds)
     compiling = [one.compile_seconds for one in field.values() if isinstance(one, Shunter) and one.compile_seconds]
-    return {"times": times, "compile_seconds": compiling[0] if compiling else {}}
+    return {"times": times, "compile_seconds": compiling[0] if compiling else {}, "energy": energy}
 
 
-def _race_at(field: dict[str, Prepare], given: Sequence[Batch], plan: Plan) -> dict[str, dict[str, list[float]]]:
-    steps = {name: [prepare(batch) for batch in given] for name, prepare in field.items()}
-    for own in steps.values():
-        _run(own, 2, given[0].labels.device)
-    taken = {name: {"wall_seconds": [], "processor_seconds": []} for name in field}
-    names = list(field)
+def _race_at(steps: dict[str, list[Step]], given: Sequence[Batch], plan: Plan) -> dict[str, dict[str, list[float]]]:
+    for name, own in steps.items():
+        _run(name, own, 2, given[0].labels.device)
+    taken = {name: {"wall_seconds": [], "processor_seconds": []} for name in steps}
+    names = list(steps)
     for turn in range(plan.rounds):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
             count = max(1, plan.block_samples // len(given[0]))
@@ -210,17 +229,41 @@ def _race_at(field: dict[str, Prepare], given: Sequence[Batch], plan: Plan) -> d
                     continue
                 count = 1
             watch = report.Stopwatch()
-            _run(steps[name], count, given[0].labels.device)
+            _run(name, steps[name], count, given[0].labels.device)
             for clock, seconds in watch.read().items():
                 taken[name][clock].append(seconds / count)
     return taken
 
 
-def _run(steps: Sequence[Step], count: int, device: torch.device) -> None:
-    for number in range(count):
-        steps[number % len(steps)]()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+def joules(steps: dict[str, list[Step]], given: Sequence[Batch], seconds: float) -> dict[str, dict[str, Any]]:
+    """Joules a sample of each contestant while it steps for some seconds, the host's among them, and who says so."""
+    device, size = given[0].labels.device, len(given[0])
+    found = {}
+    for name, own in steps.items():
+        done = 0
+        with measure_energy(str(device), scope="machine") as meter:
+            ends = time.perf_counter() + seconds
+            while time.perf_counter() < ends:
+                _run(name, own, BATCHES, device)
+                done += BATCHES * size
+        reading = meter.reading
+        found[name] = {
+            "joules_per_sample": None if reading.joules is None else reading.joules / done,
+            "watts": reading.mean_watts,
+            "method": reading.method,
+            "source": reading.source,
+        }
+    return found
+
+
+def _run(name: str, steps: Sequence[Step], count: int, device: torch.device) -> None:
+    """Take steps, ours as they are taken in a training: on a GPU with sums in one order."""
+    is_ours = device.type == "cuda" and name.startswith("shunter")
+    with repeatable() if is_ours else nullcontext():
+        for number in range(count):
+            steps[number % len(steps)]()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
 
 
 def limits(setting: Setting) -> dict[str, float]:
@@ -281,6 +324,10 @@ def show(setting: Setting, times: dict[str, Any], limit: dict[str, float]) -> No
             )
         columns = ("contestant", "samples/s", "ms", "least", "CPU ms", "GEMM", "gather")
         report.table(f"Batch {size} ({setting.label})", columns, rows)
+
+
+def _shown(value: float | None, scale: float = 1.0) -> str:
+    return "-" if value is None else f"{scale * value:,.1f}"
 
 
 def best_seconds(races: Sequence[dict[str, Any]], size: int, clock: str = "wall_seconds") -> dict[str, float]:
@@ -349,6 +396,14 @@ def settings() -> list[Setting]:
     return [*found, Setting(device="cpu", threads=1, wait_policy="PASSIVE")]
 
 
+def one_of_each_device(all_settings: Sequence[Setting]) -> list[Setting]:
+    """The first setting of each device: the published figures are the processor's, whether or not there is a GPU."""
+    first: dict[str, Setting] = {}
+    for setting in all_settings:
+        first.setdefault(setting.device, setting)
+    return list(first.values())
+
+
 def measure(setting: Setting, plan: Plan) -> dict[str, Any]:
     """Race in a fresh process: the wait policy is read when OpenMP starts."""
     os.environ["OMP_WAIT_POLICY"] = setting.wait_policy
@@ -367,11 +422,18 @@ def main() -> None:
     quick, others = report.parse_arguments(__doc__).quick, Others()
     plan = QUICK if quick else Plan()
     races = []
-    for number, setting in enumerate(settings()[: 1 if quick else None]):
+    raced = one_of_each_device(settings()) if quick else settings()
+    for number, setting in enumerate(raced):
         measured = measure(setting, plan if number == 0 else replace(plan, sizes=QUICK.sizes))
         show(setting, measured["times"], measured["limits"])
         for size, seconds in measured["compile_seconds"].items():
             print(f"Compiling for batch {size} took {seconds} s, much less where an earlier run has left its cache.")
+        for size, energy in measured["energy"].items():
+            rows = [
+                (name, _shown(one["joules_per_sample"], 1e6), _shown(one["watts"]), one["method"])
+                for name, one in energy.items()
+            ]
+            report.table(f"Energy, batch {size} ({setting.label})", ("contestant", "µJ/sample", "W", "how"), rows)
         races.append({"setting": asdict(setting), **measured})
     if find_spec("deepctr_torch") is None:
         print("DeepCTR-Torch is not installed, so its row stays empty.")

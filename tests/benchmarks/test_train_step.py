@@ -12,8 +12,19 @@ from benchmarks import load
 from benchmarks.load import LARGEST_SHARE, refuse_if_loaded
 from benchmarks.page import read_descriptions
 from benchmarks.train_step import rivals
-from benchmarks.train_step.benchmark import QUICK, Plan, best_seconds, contestants, fastest, headline, speedup
-from benchmarks.train_step.rivals import Prepare, Variant
+from benchmarks.train_step.benchmark import (
+    QUICK,
+    Plan,
+    Setting,
+    best_seconds,
+    contestants,
+    fastest,
+    headline,
+    joules,
+    one_of_each_device,
+    speedup,
+)
+from benchmarks.train_step.rivals import Prepare, Step, Variant
 from engine.data.batch import Batch, make_batch
 from models.registry import model_spec
 from models.spec import CategoricalFeature, Features
@@ -81,6 +92,27 @@ def test_the_fastest_of_each_kind_meet() -> None:
     assert speedup(seconds, "plain") == min(
         median(taken["wall_seconds"]) for name, taken in races()[0]["times"]["128"].items() if name.startswith("plain")
     )
+
+
+def test_a_quick_run_beside_a_gpu_measures_the_processor_too() -> None:
+    named = [Setting(device=device, threads=1, wait_policy="PASSIVE") for device in ("cuda:0", "cpu", "cpu")]
+    assert [setting.device for setting in one_of_each_device(named)] == ["cuda:0", "cpu"]
+    assert [setting.device for setting in one_of_each_device(named[1:])] == ["cpu"]
+
+
+def test_joules_are_shared_out_over_the_samples_of_a_contestant() -> None:
+    taken: list[str] = []
+
+    def step(name: str) -> torch.Tensor:
+        taken.append(name)
+        return torch.zeros(())
+
+    steps: dict[str, list[Step]] = {name: [partial(step, name)] for name in ("shunter fp32", "plain SGD fp32")}
+    found = joules(steps, [batch()], seconds=0.05)
+    assert set(taken) == set(found) == set(steps)
+    for one in found.values():
+        assert one["method"] in ("measured", "estimated"), one["source"]
+        assert 0 < one["joules_per_sample"] < one["watts"], "a sample takes less than a second"
 
 
 def test_every_figure_is_described() -> None:
