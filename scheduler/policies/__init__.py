@@ -37,11 +37,11 @@ POLICIES: dict[str, Callable[[], Policy]] = {
 }
 
 
-ALL = "all"
+ALL, LEARNED = "all", "learned"
 
 
 def policy_names(text: str) -> list[str]:
-    """The policies of a list with commas, or all of them.
+    """The policies of a list with commas, or all of them that need no training.
 
     Raises:
         RequestError: One is unknown or named twice, or none is named.
@@ -50,8 +50,8 @@ def policy_names(text: str) -> list[str]:
     if names == [ALL]:
         return list(POLICIES)
     for name in names:
-        if name not in POLICIES:
-            raise RequestError(unknown(name, [*POLICIES, ALL], "policy"))
+        if name not in POLICIES and not is_learned(name):
+            raise RequestError(unknown(name, [*POLICIES, LEARNED, ALL], "policy"))
         if names.count(name) > 1:
             raise RequestError(f"the policy {name} is named twice: leave one out")
     if not names:
@@ -59,12 +59,21 @@ def policy_names(text: str) -> list[str]:
     return names
 
 
+def is_learned(name: str) -> bool:
+    """Whether a policy was trained, and lies in a file."""
+    return name == LEARNED or name.startswith(f"{LEARNED}:")
+
+
 def make_policy(name: str) -> Policy:
-    """A fresh policy.
+    """A fresh policy; `learned` or `learned:FILE` is one that `shunter fleet learn` has trained.
 
     Raises:
-        RequestError: No policy has that name.
+        ShunterError: No policy has that name, or the file holds none.
     """
+    if is_learned(name):
+        from scheduler.learned.file import make_learned, policy_file
+
+        return make_learned(policy_file(name))
     if name not in POLICIES:
         raise RequestError(unknown(name, list(POLICIES), "policy"))
     return POLICIES[name]()

@@ -1,0 +1,67 @@
+"""The learned policy in its role: asked at every event, it plans anew, whether the board is simulated or real."""
+
+from collections.abc import Callable
+
+from scheduler.board import Board
+from scheduler.cluster import Cluster
+from scheduler.learned.choosers import Chooser
+from scheduler.learned.objectives import Objective
+from scheduler.learned.planner import Planner
+from scheduler.learned.view import Tables
+
+NAME = "learned"
+
+
+class Learned:
+    """Three cooperating agents decide.
+
+    Args:
+        chooser: Their networks.
+        objective: What they were trained for.
+        check: Refuses a cluster that they were not trained on.
+        joint: Whether one agent decides all at once, as a rival.
+        told: In one sentence what they were trained on.
+    """
+
+    name = NAME
+    round_seconds: float | None = None
+
+    def __init__(
+        self,
+        chooser: Chooser,
+        objective: Objective,
+        check: Callable[[Cluster], None] | None = None,
+        *,
+        joint: bool = False,
+        told: str = "",
+    ) -> None:
+        self.told = told
+        self._chooser, self._check, self._joint = chooser, check, joint
+        self._objective: Objective = objective
+        self._planner: Planner | None = None
+
+    def decide(self, board: Board) -> float | None:
+        """See `Policy.decide`."""
+        if self._planner is None:
+            self.check(board.cluster)
+            self._planner = Planner(self._chooser, Tables(board.cluster), self._objective, joint=self._joint)
+        return self._planner.decide(board)
+
+    def check(self, cluster: Cluster) -> None:
+        """Refuse a cluster that it was not trained on.
+
+        Raises:
+            RequestError: It has another shape.
+        """
+        if self._check is not None:
+            self._check(cluster)
+
+    @property
+    def promised(self) -> set[str]:
+        """Jobs whose deadline is promised, as far as they have not ended."""
+        return set() if self._planner is None else set(self._planner.promises.kept)
+
+    @property
+    def refused(self) -> set[str]:
+        """Jobs whose deadline could not be promised."""
+        return set() if self._planner is None else self._planner.promises.refused
