@@ -57,7 +57,7 @@ def predict_file(
         ShunterError: There is no such model, it is not what was signed, the rows cannot be read, or the scores
             cannot be written.
     """
-    _check_out(out)
+    check_out(out)
     with open_model(named) as model:
         scorer = model.scorer()
         if taken := sorted(set(keep) & set(scorer.outputs)):
@@ -65,7 +65,7 @@ def predict_file(
         columns = tuple(dict.fromkeys([*scorer.encoder.columns, *keep]))
         blocks = read_rows(path, columns, scorer.encoder.optional_columns, BLOCK_ROWS, data_format)
         rows = 0
-        with _writer(out) as write:
+        with writer(out) as write:
             for block in blocks:
                 write(pl.concat([block.select(keep), _scores(scorer, block)], how="horizontal"))
                 rows += block.height
@@ -82,7 +82,8 @@ def _scores(scorer: "Scorer | RankingScorer", block: pl.DataFrame) -> pl.DataFra
     return pl.DataFrame({name: scores[name].to_numpy() for name in scorer.outputs})
 
 
-def _check_out(out: str) -> None:
+def check_out(out: str) -> None:
+    """Refuse a file for the scores that is of no known format, or there already."""
     if out == STANDARD_OUTPUT:
         return
     if Path(out).suffix not in {".csv", ".parquet"}:
@@ -92,8 +93,8 @@ def _check_out(out: str) -> None:
 
 
 @contextlib.contextmanager
-def _writer(out: str) -> Iterator[Write]:
-    """What writes the blocks after each other; a file appears under its name when all of them are in it."""
+def writer(out: str) -> Iterator[Write]:
+    """What writes the blocks after each other to `out`; a file is there when all of them are in it."""
     if out == STANDARD_OUTPUT:
         yield _csv_writer(sys.stdout.buffer)
         sys.stdout.buffer.flush()

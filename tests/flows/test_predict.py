@@ -15,6 +15,7 @@ import pytest
 from engine.checkpoint.storage import save_model
 from flows.command import predict as predict_module
 from flows.command.predict import predict_file
+from flows.command.top import best_items_of_file
 from ingestion.request import ingest_request
 from models.registry import build_model, model_spec
 from shunter.errors import DataError, RequestError, ShunterError, TrackingError
@@ -202,6 +203,11 @@ def test_a_wrong_wish_is_told(folder: Path, file: str, out: str, keep: list[str]
     (folder / "rows.csv").write_text("price,user,item,genres\n1,2,3,war\n")
     with pytest.raises(ShunterError, match=told):
         predict_file("shop", folder / file, str(folder / out), keep=keep)
+
+
+def test_a_model_of_clicks_ranks_no_items(folder: Path) -> None:
+    with pytest.raises(RequestError, match="--top 3 needs a model that ranks items, and shop/2 gives the probability"):
+        best_items_of_file("shop", folder / "rows.csv", str(folder / "best.csv"), 3)
 
 
 def test_a_file_without_rows_has_no_scores(folder: Path) -> None:

@@ -21,12 +21,17 @@ class RankingScorer:
     Args:
         encoder: Encoder of the data set that the model was trained on.
         stored: Ranker, and which fields it reads.
+
+    Attributes:
+        user: Column of the user.
+        item: Column of the item.
     """
 
     def __init__(self, encoder: "Encoder", stored: StoredRanker) -> None:
         single = [field.name for field in stored.features.categorical if not field.multi_valued]
         self._user, self._item = single.index(stored.user), single.index(stored.item)
         self._encoder, self._ranker = encoder, stored.ranker
+        self.user, self.item = stored.user, stored.item
 
     @property
     def encoder(self) -> "Encoder":
@@ -57,6 +62,19 @@ class RankingScorer:
         ]
         return np.concatenate(parts) if parts else np.empty(0)
 
+    def ids(self, frame: "pd.DataFrame") -> tuple[np.ndarray, np.ndarray]:
+        """Ids of the user and the item of raw rows, int64 `[rows]` each; 0 is what training did not know.
+
+        Raises:
+            DataError: a column is missing.
+        """
+        ids = self._encoder.encode(frame).categorical.astype(np.int64)
+        return ids[:, self._user], ids[:, self._item]
+
+    def scores(self, users: np.ndarray, items: np.ndarray) -> np.ndarray:
+        """Score of each of some items for each of some users, by their ids, float64 `[users, items]`."""
+        return self._ranker.all_scores(torch.tensor(users))[:, torch.tensor(items)].double().numpy()
+
     def _score(self, frame: "pd.DataFrame") -> np.ndarray:
-        ids = torch.from_numpy(self._encoder.encode(frame).categorical.astype(np.int64))
-        return self._ranker(ids[:, self._user], ids[:, self._item]).double().numpy()
+        users, items = map(torch.from_numpy, self.ids(frame))
+        return self._ranker(users, items).double().numpy()
