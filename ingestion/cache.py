@@ -15,11 +15,13 @@ from filelock import FileLock
 from engine.data.dataset import Dataset
 from ingestion.batch import Source
 from ingestion.build import build
+from ingestion.nodes import crew_of
 from ingestion.progress import OnProgress, ignore
 from ingestion.sources.guard import Budget, check_sizes, open_checked
 from ingestion.survey import positives_alone
-from ingestion.workers import Work, crew_for
+from ingestion.workers import Work
 from shunter.errors import DataError
+from shunter.requests import ClusterRequest
 
 # To be raised whenever the same source would give other arrays.
 CODE_VERSION = 1
@@ -36,12 +38,14 @@ class IngestReport:
         quarantined_rows: Rows rejected while reading.
         reused: Whether the data set was in the cache.
         seconds: Measured, with the hashing of the source.
+        processes: How many have worked on it.
     """
 
     rows: int
     quarantined_rows: int
     reused: bool
     seconds: float
+    processes: int = 1
 
     @property
     def rows_per_second(self) -> float:
@@ -57,6 +61,7 @@ def ingest_source(
     *,
     positives_suffice: bool = False,
     processes: int | None = None,
+    cluster: ClusterRequest | None = None,
     on_progress: OnProgress = ignore,
 ) -> tuple[Dataset, IngestReport]:
     """Give the data set of `source`, from the cache where it is there.
@@ -71,12 +76,13 @@ def ingest_source(
         max_bad_share: Share of unreadable rows above which the data is refused.
         positives_suffice: Whether the model needs no row with the label 0, see `ingestion.survey.Survey.check`.
         processes: How many work on it; None to decide by its size and the cores. The arrays do not depend on it.
+        cluster: A Ray cluster whose nodes read a long log, as far as they see it and the cache; None for this machine.
         on_progress: Is told how far it has come, unless the data set is in the cache.
 
     Raises:
         DataError: The source cannot be read or used.
     """
-    started = time.perf_counter()
+    started, worked = time.perf_counter(), 1
     check_sizes(source.paths, source.name)
     (cache / "locks").mkdir(parents=True, exist_ok=True)
     fingerprint = fingerprint_of(source, seed, cache / MEMO)
@@ -91,7 +97,8 @@ def ingest_source(
                 raise positives_alone(dataset.name)
             Budget.of_settings().take_rows(dataset.rows + dataset.quarantined_rows, source.name)
         else:
-            with crew_for(source, processes) as crew:
+            with crew_of(cluster, source, cache, processes) as crew:
+                worked = 1 if crew is None else crew.count
                 dataset = _build_beside(
                     lambda folder: build(
                         source,
@@ -107,7 +114,7 @@ def ingest_source(
                     source.name,
                 )
     seconds = time.perf_counter() - started
-    return dataset, IngestReport(dataset.rows, dataset.quarantined_rows, reused, seconds)
+    return dataset, IngestReport(dataset.rows, dataset.quarantined_rows, reused, seconds, worked)
 
 
 def fingerprint_of(source: Source, seed: int, memo: Path) -> str:

@@ -133,7 +133,7 @@ def _survey_by(crew: Crew, surveyor: Surveyor, quarantine: Quarantine, spill: Sp
     source, budget, lines = surveyor.source, Budget.of_settings(), LineCount()
     ask = on_crew(crew, surveyor.itself, survey_unit)
     units = source.units(surveyor.unit_bytes)
-    for unit, part in ordered_map(lambda unit: (unit, ask(unit)), units, crew.count):
+    for unit, part in ordered_map(lambda unit: (unit, ask(unit)), units, workers=crew.count):
         budget.take_bytes(part.bytes_read, source.name)
         budget.file_bytes += part.file_bytes
         budget.take_rows(sum(int(counted.rows.sum()) for counted in part.chunks) + len(part.rejected), source.name)

@@ -12,7 +12,11 @@ _MOST_WORKERS = 8
 
 
 def ordered_map(
-    function: Callable[[Item], Result], items: Iterable[Item], most_workers: int = _MOST_WORKERS
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    most_workers: int = _MOST_WORKERS,
+    *,
+    workers: int | None = None,
 ) -> Iterator[Result]:
     """Apply `function` in threads and yield the results in order.
 
@@ -23,8 +27,10 @@ def ordered_map(
         function: The work.
         items: What it is done to.
         most_workers: Most threads; more would need more memory.
+        workers: Threads exactly, where they only wait for what others do; None for the cores of this machine.
     """
-    workers = min(len(os.sched_getaffinity(0)), most_workers)
+    if workers is None:
+        workers = min(len(os.sched_getaffinity(0)), most_workers)
     waiting: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(workers, thread_name_prefix="ingest") as pool:
         try:

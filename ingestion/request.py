@@ -7,7 +7,7 @@ from ingestion.sources.names import with_histories
 from ingestion.sources.open import open_source
 from models.graph import GRAPH_FAMILIES
 from models.registry import reads_positions
-from shunter.requests import JobRequest
+from shunter.requests import JobRequest, SelectRequest, TrainRequest
 from shunter.settings import Settings
 
 
@@ -19,6 +19,7 @@ def ingest_request(request: JobRequest, on_progress: OnProgress = ignore) -> tup
         RequestError: A named data set is misspelt.
     """
     settings = Settings()
+    nodes = request.nodes if isinstance(request, SelectRequest | TrainRequest) else None
     data = with_histories(request.data) if reads_positions(request.model) else request.data
     asked = request.source
     source = open_source(data, asked.format, asked.schema_file, settings.downloads_directory, asked.held_out)
@@ -28,5 +29,6 @@ def ingest_request(request: JobRequest, on_progress: OnProgress = ignore) -> tup
         request.seed,
         request.source.max_bad_share,
         positives_suffice=request.model in GRAPH_FAMILIES,
+        cluster=nodes,
         on_progress=on_progress,
     )

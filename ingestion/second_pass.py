@@ -60,7 +60,7 @@ def encode_by(crew: Crew, spill: Spill, found: Survey, target: Target, on_rows: 
         writer.reserve(size)
     work = on_crew(crew, partial(_prepared, target), _encode_unit)
     rows = 0
-    for unit_rows in ordered_map(work, zip(spill.units, starts, strict=True), crew.count):
+    for unit_rows in ordered_map(work, zip(spill.units, starts, strict=True), workers=crew.count):
         rows += unit_rows
         on_rows(rows)
 

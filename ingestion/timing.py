@@ -95,7 +95,7 @@ def _all_times(reader: _TimeReader, crew: Crew | None, budget: Budget) -> Iterat
         yield from ordered_map(lambda pair: (pair[0], reader.chunk(pair[1])), chunks)
         return
     ask = on_crew(crew, reader.itself, _unit_times)
-    for unit, (found, file_bytes) in ordered_map(lambda unit: (unit, ask(unit)), units, crew.count):
+    for unit, (found, file_bytes) in ordered_map(lambda unit: (unit, ask(unit)), units, workers=crew.count):
         budget.file_bytes += file_bytes
         yield from ((unit, times) for times in found)
 

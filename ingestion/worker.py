@@ -5,6 +5,7 @@ Run as `python -m ingestion.worker DESCRIPTOR free|restricted`, with the descrip
 
 import pickle
 import sys
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -12,22 +13,46 @@ from ingestion.sources.guard import restrict_where
 from shunter.errors import DataError, first_line
 
 
-def serve(connection: Connection) -> None:
+class Worker:
+    """What works in a process: it prepares once, and then works on one item after the other.
+
+    Args:
+        is_restricted: Whether it reads only what a request of others than this machine's user may.
+    """
+
+    def __init__(self, *, is_restricted: bool) -> None:
+        self._prepared: Any = None
+        if is_restricted:
+            restrict_where(lambda: True)
+
+    def do(self, prepare: Callable[[], Any] | None, work: Callable[[Any, Any], Any], item: Any) -> tuple[bool, Any]:
+        """Work on an item.
+
+        Args:
+            prepare: Makes what the work needs besides; None for what was made before.
+            work: The work.
+            item: What it is done to.
+
+        Returns:
+            Whether it failed, and what came of it: the error, or the result.
+        """
+        try:
+            if prepare is not None:
+                self._prepared = prepare()
+            return False, work(self._prepared, item)
+        except Exception as error:  # it is the other side's to judge
+            return True, _portable(error)
+
+
+def serve(connection: Connection, worker: Worker) -> None:
     """Do one piece of work after the other, until the other side is gone."""
-    prepared: Any = None
     while True:
         try:
             prepare, work, item = connection.recv()
         except (EOFError, OSError):
             return
         try:
-            if prepare is not None:
-                prepared = prepare()
-            answer = False, work(prepared, item)
-        except Exception as error:  # it is the other side's to judge
-            answer = True, _portable(error)
-        try:
-            connection.send(answer)
+            connection.send(worker.do(prepare, work, item))
         except OSError:
             return
 
@@ -42,6 +67,4 @@ def _portable(error: Exception) -> Exception:
 
 
 if __name__ == "__main__":
-    if sys.argv[2] == "restricted":
-        restrict_where(lambda: True)
-    serve(Connection(int(sys.argv[1])))
+    serve(Connection(int(sys.argv[1])), Worker(is_restricted=sys.argv[2] == "restricted"))

@@ -23,7 +23,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 WORKER = "ingestion.worker"
-_MOST_PROCESSES = 8  # each takes some 200 MB, and as much as the vocabularies once more
+MOST_PROCESSES = 8  # each takes some 200 MB, and as much as the vocabularies once more
 _MANY_UNITS = 16
 
 
@@ -161,8 +161,15 @@ def crew_for(source: Source, processes: int | None = None) -> AbstractContextMan
         return nullcontext()
     if processes is None:
         cores = len(os.sched_getaffinity(0))
-        processes = min(cores, _MOST_PROCESSES) if cores > 2 and _parts(source) >= _MANY_UNITS else 1
+        processes = min(cores, MOST_PROCESSES, _parts(source)) if cores > 2 and is_long(source) else 1
     return Processes(processes) if processes > 1 else nullcontext()
+
+
+def is_long(source: Source) -> bool:
+    """Whether a log is worth more processes than this one, and can be taken apart: an archive is read as a whole."""
+    if source.schema.built_sequences or sum(path.stat().st_size for path in source.paths) < _MANY_UNITS * UNIT_BYTES:
+        return False
+    return _parts(source) > 2
 
 
 def _parts(source: Source) -> int:

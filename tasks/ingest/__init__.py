@@ -24,12 +24,14 @@ def ingest(request: JobRequest) -> Dataset:
         logger.info("Data set %s found in the cache: %s rows", dataset.name, f"{report.rows:,}")
     else:
         logger.info(
-            "Ingested %s rows of %s in %.1f s (%s rows/s), split by %s",
+            "Ingested %s rows of %s in %.1f s (%s rows/s), split by %s, read by %d %s",
             f"{report.rows:,}",
             dataset.name,
             report.seconds,
             f"{report.rows_per_second:,.0f}",
             dataset.split_by,
+            report.processes,
+            "process" if report.processes == 1 else "processes",
         )
     if report.quarantined_rows:
         logger.warning(

@@ -1,0 +1,246 @@
+"""Nodes of a Ray cluster as a crew: each reads units of the log from a folder that all of them share.
+
+A node takes part if it sees the files of the log as they are here, and the cache of data sets, into which it writes.
+What a node was working on when it died is done again by another; writing the same bytes twice to the same place does
+no harm.
+"""
+
+import logging
+import os
+import queue
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from hardware.devices.nodes import ClusterNode, alive_nodes, connected, node_of, placed
+from ingestion.batch import Source
+from ingestion.sources.guard import is_foreign_request
+from ingestion.worker import Worker
+from ingestion.workers import KEPT_MEMORY, MOST_PROCESSES, ONE_THREAD, Crew, Item, Prepared, Result, crew_for, is_long
+from shunter.errors import DataError, first_line
+from shunter.requests import ClusterRequest
+
+log = logging.getLogger(__name__)
+
+START_SECONDS = 60.0  # a process on a node takes seconds to start; one for which there is no room may wait for hours
+FEWEST = 3  # processes there: two are no faster than the threads here
+MOST_LOSSES = 3  # of one unit: what ends the process that reads it on every node is the unit itself
+
+
+@contextmanager
+def crew_of(
+    request: ClusterRequest | None, source: Source, cache: Path, processes: int | None = None
+) -> Iterator[Crew | None]:
+    """The nodes of a cluster where one is asked for and the log is long, else what this machine has.
+
+    Args:
+        request: Names the cluster; None for this machine.
+        source: The log.
+        cache: Folder of the data sets.
+        processes: As in `crew_for`; a number means this machine.
+
+    Raises:
+        HardwareError: No cluster answers.
+    """
+    address = request.cluster if request is not None else None
+    if request is None or address is None or processes is not None or not is_long(source):
+        with crew_for(source, processes) as crew:
+            yield crew
+        return
+    with connected(address), ExitStack() as stack:
+        crew = stack.enter_context(Nodes(_nodes(request.cluster_resource), source.paths, cache))
+        if crew.count < FEWEST:
+            stack.close()
+            crew = stack.enter_context(crew_for(source))
+        yield crew
+
+
+def _nodes(resource: str | None) -> list[ClusterNode]:
+    """The nodes that are up, of those with the resource."""
+    return [node_of(node, ()) for node in alive_nodes() if resource is None or node["Resources"].get(resource)]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a node must see to take part.
+
+    Attributes:
+        files: Size in bytes and time of change of each file of the log.
+        mark: A file in the cache of data sets.
+        words: What it holds.
+        folder: From which relative paths are meant.
+    """
+
+    files: dict[Path, tuple[int, int]]
+    mark: Path
+    words: str
+    folder: Path
+
+    def fault(self) -> str | None:
+        """What is not seen here as it should be, in words; None where all is."""
+        for path, stamp in self.files.items():
+            try:
+                here = path.stat()
+            except OSError as error:
+                return f"does not see {path} ({error.strerror or error})"
+            if (here.st_size, here.st_mtime_ns) != stamp:
+                return f"sees {path} with another size or time of change"
+        try:
+            return None if self.mark.read_text() == self.words else f"sees another folder at {self.mark.parent}"
+        except OSError as error:
+            return f"does not see the cache {self.mark.parent} ({error.strerror or error})"
+
+
+class NodeWorker(Worker):
+    """A process on a node.
+
+    Args:
+        seen: What it must see.
+        is_restricted: Whether it reads only what a request of others than this machine's user may.
+    """
+
+    def __init__(self, seen: Seen, *, is_restricted: bool) -> None:
+        super().__init__(is_restricted=is_restricted)
+        with suppress(OSError):  # what is not there will not be seen
+            os.chdir(seen.folder)
+        self._seen = seen
+
+    def fault(self) -> str | None:
+        """See `Seen.fault`."""
+        return self._seen.fault()
+
+
+@dataclass(eq=False)
+class _Hand:
+    """A process on a node, as it is seen from here."""
+
+    node: str
+    actor: Any
+    prepared: object = None
+
+    def call(self, prepare: Callable[[], Any], work: Callable[[Any, Any], Any], item: Any) -> Any:
+        """Let it work, and wait."""
+        import ray
+
+        asked = self.actor.do.remote(None if prepare is self.prepared else prepare, work, item)
+        failed, value = ray.get(asked)
+        self.prepared = prepare
+        if failed:
+            raise value
+        return value
+
+
+class Nodes:
+    """Processes on the nodes of a cluster, one for each of their cores; a context manager that ends them.
+
+    Needs a connection, see `hardware.devices.nodes.connected`.
+
+    Args:
+        nodes: The nodes; one that does not see what it must is left out, with a warning.
+        paths: Files of the log.
+        cache: Folder of the data sets, which the nodes must see too.
+    """
+
+    def __init__(self, nodes: Sequence[ClusterNode], paths: Sequence[Path], cache: Path) -> None:
+        self._mark = cache / f".{uuid.uuid4().hex}.seen"
+        stamps = {path: (path.stat().st_size, path.stat().st_mtime_ns) for path in paths}
+        self._mark.write_text(self._mark.name)
+        started = self._start(nodes, Seen(stamps, self._mark, self._mark.name, Path.cwd()))
+        self._hands = self._those_who_see(started)
+        self.count = len(self._hands)
+        self._idle: queue.SimpleQueue[_Hand | None] = queue.SimpleQueue()
+        for hand in self._hands:
+            self._idle.put(hand)
+
+    def __enter__(self) -> Self:
+        """End them on the way out."""
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        """End them."""
+        import ray
+
+        self._mark.unlink(missing_ok=True)
+        for hand in self._hands:
+            ray.kill(hand.actor)
+
+    def call(self, prepare: Callable[[], Prepared], work: Callable[[Prepared, Item], Result], item: Item) -> Result:
+        """See `Crew.call`; what a lost process was doing is done by another, at last by this one.
+
+        Raises:
+            DataError: Process after process was lost with this item.
+        """
+        from ray.exceptions import RayError
+
+        for loss in range(1, MOST_LOSSES + 1):
+            hand = self._idle.get()
+            if hand is None:
+                self._idle.put(None)  # for whoever waits for one too
+                break
+            try:
+                answer = hand.call(prepare, work, item)
+            except RayError as error:
+                self._give_up(hand, error)
+                if loss == MOST_LOSSES:
+                    raise DataError(
+                        f"A part of the log was given to {loss} nodes, and the process that read it was lost on each "
+                        f"({first_line(error)}): see the logs of node {hand.node}, or ingest without --cluster."
+                    ) from error
+            except BaseException:
+                self._idle.put(hand)
+                raise
+            else:
+                self._idle.put(hand)
+                return answer
+        return work(prepare(), item)
+
+    def _give_up(self, hand: _Hand, error: Exception) -> None:
+        """Ask a lost process no more."""
+        import ray
+
+        self._hands.remove(hand)
+        ray.kill(hand.actor)  # it may be there after all
+        log.warning(
+            "A process that read the log on node %s was lost (%s): its part is read elsewhere.",
+            hand.node,
+            first_line(error),
+        )
+        if not self._hands:
+            self._idle.put(None)
+
+    def _start(self, nodes: Sequence[ClusterNode], seen: Seen) -> list[tuple[_Hand, Any]]:
+        """Begin a process for each core, with what it says of what it sees; those without room are not waited for."""
+        import ray
+
+        environment = {"env_vars": ONE_THREAD | KEPT_MEMORY}
+        started: list[tuple[_Hand, Any]] = []
+        for node in nodes:
+            options = {"num_cpus": 1, "runtime_env": environment, **placed(node.node_id)}
+            for _ in range(min(int(node.resources.get("CPU", 0)), MOST_PROCESSES)):
+                actor: Any = ray.remote(NodeWorker).options(**options).remote(seen, is_restricted=is_foreign_request())
+                started.append((_Hand(node.name, actor), actor.fault.remote()))
+        ray.wait([answer for _, answer in started], num_returns=len(started), timeout=START_SECONDS)
+        return started
+
+    def _those_who_see(self, started: Sequence[tuple[_Hand, Any]]) -> list[_Hand]:
+        """The processes that see the log and the cache; the others are ended, and each of their nodes named once."""
+        import ray
+        from ray.exceptions import RayError
+
+        found, told = [], set()
+        for hand, answer in started:
+            try:
+                fault = ray.get(answer, timeout=0)
+            except RayError as error:
+                fault = f"starts no process in {START_SECONDS:.0f} s ({first_line(error)})"
+            if fault is None:
+                found.append(hand)
+                continue
+            ray.kill(hand.actor)
+            if (hand.node, fault) not in told:
+                told.add((hand.node, fault))
+                log.warning("Node %s does not help to read the log: it %s.", hand.node, fault)
+        return found
