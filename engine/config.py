@@ -76,6 +76,8 @@ class Execution:
         device: torch device, `cpu` or `cuda:0`.
         threads: intra-operator threads.
         precision: `fp32`, or `bf16` for automatic mixed precision of the dense part.
+        tf32: computes the fp32 products of matrices in TF32 where the device is a GPU that can; without effect on a
+            processor.
         compiled: trains the dense part compiled, where a compiler works; equal within rounding, not bit by bit.
         batch_size: samples a step.
         prefetch_depth: batches held ready ahead of the step.
@@ -86,6 +88,7 @@ class Execution:
     device: str = "cpu"
     threads: int = 1
     precision: Literal["fp32", "bf16"] = "fp32"
+    tf32: bool = True
     compiled: bool = False
     batch_size: int = 512
     prefetch_depth: int = 2

@@ -159,8 +159,10 @@ class _Offered:
         return found
 
     def notes(self) -> list[str]:
-        """What is doubtful about prices, a sentence each."""
+        """What is doubtful about prices, and how GPUs compute here, a sentence each."""
         notes = []
+        if any(offer.profile.accelerator.kind == "cuda" for offer in self.here):
+            notes.append("On a GPU, fp32 means that products of matrices are computed in TF32 where it can.")
         if self.absent and any(offer.price_per_hour is None for offer in self.here):
             notes.append(
                 "The price of this machine is unknown, so it has no cost here: give --price-per-hour in US dollars."

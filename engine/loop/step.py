@@ -16,6 +16,7 @@ from engine.data.prefetch import Prefetcher
 from engine.loop.fused_adam import FusedAdam
 from engine.loop.loss import mean_losses, weighted_sum
 from engine.loop.repeatable import repeatable
+from hardware.probes.tf32 import products_in_tf32
 from models.registry import Model
 from models.shampoo import Shampoo
 from shunter.errors import HardwareError
@@ -99,7 +100,7 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
 def applied(execution: Execution) -> Iterator[torch.device]:
     """Use the threads and the device of `execution`, and give the former ones back afterwards.
 
-    A GPU adds up in one order meanwhile (`engine.loop.repeatable`).
+    Meanwhile a GPU adds up in one order (`engine.loop.repeatable`), and multiplies in TF32 unless told otherwise.
 
     Raises:
         HardwareError: the device cannot be used here.
@@ -117,7 +118,7 @@ def applied(execution: Execution) -> Iterator[torch.device]:
         if device.type == "cpu":
             yield device
             return
-        with torch.cuda.device(device), repeatable():
+        with torch.cuda.device(device), repeatable(), products_in_tf32(device, wanted=execution.tf32):
             yield device
     finally:
         torch.set_num_threads(threads)

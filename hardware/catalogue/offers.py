@@ -117,8 +117,8 @@ def row_cores(row: AcceleratorRow, catalogue: Catalogue | None = None) -> int:
 def peak_flops(row: AcceleratorRow, precision: Precision) -> tuple[float, Source]:
     """Published peak of the data type that torch computes this precision in.
 
-    fp32 is plain, as torch does not use tf32 unless told; without a rate for bf16 it is emulated at that of fp32. An
-    accelerator that publishes bf16 alone is taken to compute fp32 at a quarter of it.
+    fp32 is plain, which is less than a GPU reaches that trains in TF32; without a rate for bf16 it is emulated at that
+    of fp32. An accelerator that publishes bf16 alone is taken to compute fp32 at a quarter of it.
     """
     peaks = row.peak_flops_per_second
     if precision == "bf16":

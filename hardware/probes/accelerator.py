@@ -7,6 +7,7 @@ import torch
 
 from hardware.meters.meter import cpu_power_model, measure_energy
 from hardware.probes.rates import probe
+from hardware.probes.tf32 import products_in_tf32
 from hardware.probes.timing import threads
 from hardware.types import Accelerator, EnergyReading, HardwareProfile, Quantity
 from shunter.errors import HardwareError
@@ -69,6 +70,7 @@ def _energy_at_work(accelerator: Accelerator, seconds: float) -> EnergyReading:
     out = torch.empty_like(left)
     with (
         threads(accelerator.cores if accelerator.kind == "cpu" else 1),
+        products_in_tf32(device),
         measure_energy(accelerator.name, scope="machine") as meter,
     ):
         begin = time.perf_counter()

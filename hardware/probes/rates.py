@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hardware.devices.discovery import last_level_cache_bytes
 from hardware.probes.quantities import measured_rate, measured_seconds
+from hardware.probes.tf32 import products_in_tf32
 from hardware.probes.timing import repeat, threads
 from hardware.types import Accelerator, MatmulRate, Precision, Quantity
 
@@ -88,7 +89,7 @@ def _square_matmul(device: torch.device, dtype: torch.dtype, seconds: float) -> 
 def measure_matmul(
     device: torch.device, dtype: torch.dtype, shape: tuple[int, int, int], seconds: float, count: int = 1
 ) -> MatmulRate:
-    """Rate of the product `[m, k] x [k, n]`, or of a batch of `count` of them.
+    """Rate of the product `[m, k] x [k, n]`, or of a batch of `count` of them; on a GPU in TF32, as in training.
 
     Args:
         device: Device to measure on.
@@ -101,10 +102,11 @@ def measure_matmul(
     left = torch.randn(count, m, k, device=device, dtype=dtype)
     right = torch.randn(count, k, n, device=device, dtype=dtype)
     out = torch.empty(count, m, n, device=device, dtype=dtype)
-    if count == 1:
-        durations = repeat(lambda: torch.mm(left[0], right[0], out=out[0]), device, seconds)
-    else:
-        durations = repeat(lambda: torch.bmm(left, right, out=out), device, seconds)
+    with products_in_tf32(device):
+        if count == 1:
+            durations = repeat(lambda: torch.mm(left[0], right[0], out=out[0]), device, seconds)
+        else:
+            durations = repeat(lambda: torch.bmm(left, right, out=out), device, seconds)
     return MatmulRate(m=m, n=n, k=k, flops_per_second=measured_rate(2 * count * m * n * k, durations))
 
 

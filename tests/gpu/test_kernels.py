@@ -50,7 +50,7 @@ def batch_on(device: torch.device, samples: int = 64) -> Batch:
 
 
 def execution(device: torch.device) -> Execution:
-    return Execution(device=str(device), threads=torch.get_num_threads())
+    return Execution(device=str(device), threads=torch.get_num_threads(), tf32=False)
 
 
 def trained_tables(spec: ModelSpec, device: torch.device, kernel: Kernel) -> EmbeddingTables:

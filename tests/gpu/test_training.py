@@ -77,7 +77,7 @@ def resume(asked: ClickJob, directory: Path) -> None:
 
 def test_compiled_layers_learn_what_eager_ones_learn(dataset: Dataset, device: torch.device) -> None:
     """On a GPU these are CUDA graphs, forward and backward."""
-    asked = job(dataset, device)
+    asked = job(dataset, device, tf32=False)
     spec = replace(SPEC, dropout=0.0)
 
     def losses(*, compiled: bool) -> list[float]:
@@ -106,7 +106,7 @@ def test_one_process_of_a_group_learns_what_a_process_alone_learns(
 ) -> None:
     """On a GPU its collectives are NCCL's."""
     pytest.importorskip("torchrec")
-    asked = job(dataset, device)
+    asked = job(dataset, device, tf32=False)
     asked = replace(asked, spec=replace(SPEC, dropout=0.0))  # each process draws its own
     placement = Placement(accelerator=str(device), threads=1, precision="fp32", batch_size=BATCH_SIZE)
     divided = ProcessGroup(placement, Sharding(machine=MACHINE)).run(asked)
@@ -114,6 +114,11 @@ def test_one_process_of_a_group_learns_what_a_process_alone_learns(
     assert [report.train_logloss for report in divided.history] == pytest.approx(
         [report.train_logloss for report in alone.history], rel=1e-4
     )
+
+
+def test_products_in_tf32_cost_no_quality(dataset: Dataset, device: torch.device) -> None:
+    exact, rounded = (train(job(dataset, device, tf32=tf32)).validation.ne for tf32 in (False, True))
+    assert rounded == pytest.approx(exact, abs=0 if device.type == "cpu" else 0.01)
 
 
 def test_a_training_counts_the_time_of_its_steps(dataset: Dataset, device: torch.device) -> None:

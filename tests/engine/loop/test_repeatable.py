@@ -59,7 +59,9 @@ def test_it_is_on_for_a_gpu_alone(before: tuple[bool, bool, bool], monkeypatch: 
         assert states() == before
     monkeypatch.setattr(step.torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(step.torch.cuda, "device", device)
-    with applied(Execution(device="cuda:1", threads=torch.get_num_threads())):
-        assert states() == (True, True, False)
+    for tf32 in (True, False):
+        with applied(Execution(device="cuda:1", threads=torch.get_num_threads(), tf32=tf32)):
+            assert states() == (True, True, False)
+            assert torch.backends.cuda.matmul.allow_tf32 == tf32
     assert states() == before
-    assert used == [torch.device("cuda:1")], "events and kernels without tensors go to the current device"
+    assert used == [torch.device("cuda:1")] * 2, "events and kernels without tensors go to the current device"
