@@ -3,6 +3,7 @@
 import importlib
 import os
 import resource
+import sys
 from pathlib import Path
 
 import torch
@@ -15,6 +16,7 @@ from models.spec import Features, ModelSpec
 from shunter.errors import RequestError, TooLargeError
 
 FLOAT_BYTES = 4
+COMPILER_BYTES = 40 << 20  # that importing torch's compiler adds to a process which holds the rest of torch
 # Torch's allocator on the CPU, the kernel and C++ say it in the text of their errors only.
 OUT_OF_MEMORY_SIGNS = ("can't allocate memory", "not enough memory", "Cannot allocate memory", "bad_alloc")
 
@@ -73,13 +75,17 @@ def check_tables_fit(
 def process_bytes() -> int:
     """Memory of this process with the libraries that a training loads at its first step: what the rest comes on top of.
 
-    They are loaded here, so that they count once and for all: the embedding kernel, torch's compiler, which every
-    optimiser brings in, the writer of checkpoints, and the kernels of a dense layer, by a step of one.
+    They are loaded here, so that they count once and for all: the embedding kernel, the writer of checkpoints, and the
+    kernels of a dense layer, by a step of one. Torch's compiler takes a second to load and few trainings need it: where
+    it is not there yet, its memory is added.
     """
     choose_kernel("auto", torch.device("cpu"))
-    for library in ("torch._dynamo", "safetensors.torch"):
-        importlib.import_module(library)
+    importlib.import_module("safetensors.torch")
     _step_once()
+    return _resident_bytes() + (0 if "torch._dynamo" in sys.modules else COMPILER_BYTES)
+
+
+def _resident_bytes() -> int:
     try:
         status = Path("/proc/self/status").read_text()
         return int(status.split("VmRSS:")[1].split()[0]) * 1024
@@ -91,9 +97,23 @@ def _step_once() -> None:
     """Forward, backward and update of a layer so small that its kernels are all it takes."""
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         layer = torch.nn.Linear(1, 1)
-        optimizer = torch.optim.Adam(layer.parameters(), fused=True)
-        torch.nn.functional.binary_cross_entropy_with_logits(layer(torch.zeros(2, 1)), torch.zeros(2, 1)).backward()
-        optimizer.step()
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(layer(torch.zeros(2, 1)), torch.zeros(2, 1))
+        weights: list[torch.Tensor] = list(layer.parameters())
+        gradients = list(torch.autograd.grad(loss, weights))
+    # The operator itself: the optimiser around it would load torch's compiler.
+    first, second, steps = [[torch.zeros_like(weight) for weight in weights] for _ in range(3)]
+    with torch.no_grad():
+        torch._fused_adam_(  # pyright: ignore[reportPrivateImportUsage]
+            *(weights, gradients, first, second, []),
+            [step.sum() for step in steps],
+            lr=1e-3,
+            beta1=0.9,
+            beta2=0.999,
+            weight_decay=0.0,
+            eps=1e-8,
+            amsgrad=False,
+            maximize=False,
+        )
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -1,5 +1,6 @@
 """What a model asks of a machine: counted from a step traced on fake tensors, without any of its memory."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import groupby
@@ -8,6 +9,7 @@ import torch
 
 from models.counts import AXES, FLOAT_BYTES, BatchAxis, LayerCount, MatmulCount, ModelCounts, PrecisionCounts
 from models.embeddings.role import EmbeddingTables
+from models.kept_traces import kept_trace
 from models.registry import bag_tables, build_layers, check_spec, layer_inputs
 from models.spec import Features, ModelSpec
 from models.trace import Operator, Phase, StepTrace, trace_step
@@ -140,8 +142,13 @@ def count_flops_per_sample(spec: ModelSpec, features: Features) -> float:
 def _trace(spec: ModelSpec, features: Features, batch_size: int, *, half: bool) -> StepTrace:
     with torch.device("meta"):
         layers = build_layers(spec, features)
-    return trace_step(
-        layers, partial(layer_inputs, spec, features, batch_size, "cpu"), half=half, tasks=features.outputs
+    make_inputs = partial(layer_inputs, spec, features, batch_size)
+    named = f"{json.dumps(spec.to_dict(), sort_keys=True)} half={half} outputs={features.outputs}"
+    return kept_trace(
+        layers,
+        make_inputs("meta"),
+        named,
+        lambda: trace_step(layers, partial(make_inputs, "cpu"), half=half, tasks=features.outputs),
     )
 
 

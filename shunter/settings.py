@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from shunter.errors import RequestError
 from shunter.validation import expected, sentence, shown
@@ -34,6 +34,18 @@ class Settings(BaseSettings):
                 for fault in error.errors(include_url=False)
             ]
             raise RequestError(sentence(clauses)) from error
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The environment alone: files of settings, which there are none of, take as long to look for."""
+        return init_settings, env_settings
 
     home: Path = Field(
         default=PROJECT_ROOT / ".shunter",
@@ -147,6 +159,11 @@ class Settings(BaseSettings):
     def cache_directory(self) -> Path:
         """Ingested data sets, one folder per content fingerprint."""
         return self.home / "cache"
+
+    @property
+    def traces_directory(self) -> Path:
+        """What a step of an architecture does, one JSON file per shape."""
+        return self.home / "traces"
 
     @property
     def profile_directory(self) -> Path:

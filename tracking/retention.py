@@ -51,6 +51,18 @@ def unused_datasets(min_age_seconds: float, needed: Sequence[str] = ()) -> Itera
             yield found
 
 
+def unused_traces(min_age_seconds: float) -> Iterator[Leftover]:
+    """Counted steps of architectures that no command has asked for in that time, which are counted again if need be.
+
+    Args:
+        min_age_seconds: Time since the last command that asked for them.
+    """
+    oldest = time.time() - min_age_seconds
+    for file in sorted(Settings().traces_directory.glob("*.json")):
+        if file.stat().st_mtime <= oldest:
+            yield on_disk("count of a step that nobody asks for", file)
+
+
 def unused_rows(min_age_seconds: float) -> Iterator[Leftover]:
     """Samples of runs that are long over, and runs that were deleted in MLflow; where the store is the home's own.
 

@@ -1,9 +1,12 @@
 """Adam whose step asks torch for the update of all parameters, and for little else."""
 
+import inspect
 from typing import Any
 
 import torch
 from torch import Tensor
+
+_step_of_torch = inspect.unwrap(torch.optim.Adam.step)
 
 
 class FusedAdam(torch.optim.Adam):
@@ -21,12 +24,19 @@ class FusedAdam(torch.optim.Adam):
     def __init__(self, params: Any, lr: float) -> None:
         super().__init__(params, lr=lr, fused=True)
 
+    # Torch's own, without the wrappers that keep them out of what is compiled: these load all of its compiler, which
+    # takes a second. Nothing here is compiled by way of an optimiser, see `engine.loop.compiled_step`.
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    load_state_dict = inspect.unwrap(torch.optim.Optimizer.load_state_dict)
+    state_dict = inspect.unwrap(torch.optim.Optimizer.state_dict)
+    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
+
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
         """Update all parameters by their gradients; see `torch.optim.Adam.step`."""
         tensors = [self._tensors(group["params"]) for group in self.param_groups]
         if closure is not None or None in tensors:
-            return super().step(closure)
+            return _step_of_torch(self, closure)
         for group, (gradients, first, second, steps) in zip(self.param_groups, filter(None, tensors), strict=True):
             beta1, beta2 = group["betas"]
             torch._foreach_add_(steps, 1)  # pyright: ignore[reportPrivateImportUsage]

@@ -26,15 +26,16 @@ before = len(sys.modules)
 load_libraries("cpu")
 loaded = len(sys.modules)
 train(TrainingJob(dataset, model_spec(), Hyperparameters(), Execution(batch_size=64), Schedule(max_epochs=1)))
-print(loaded - before, len(sys.modules) - loaded)
+print(loaded - before, len(sys.modules) - loaded, "torch._dynamo" in sys.modules)
 """
 
 
 def test_the_first_training_loads_next_to_nothing_any_more() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
-    before, during = map(int, done.stdout.split())
-    assert before > 100
-    assert during < before / 10
+    before, during, has_compiler = done.stdout.split()
+    assert int(before) > 20
+    assert int(during) < int(before) / 4
+    assert has_compiler == "False", "a training that is not compiled loads torch's compiler, which takes a second"
 
 
 def test_a_device_that_does_not_work_is_left_to_the_training() -> None:

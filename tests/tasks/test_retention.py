@@ -66,6 +66,15 @@ def test_a_data_set_goes_when_nobody_asks_for_it_and_no_run_goes_on_with_it(shun
     assert all(path.exists() for path in (asked, needed, locked, young))
 
 
+def test_a_counted_step_goes_when_nobody_asks_for_it(shunter_home: Path) -> None:
+    folder = Settings().traces_directory
+    folder.mkdir(parents=True)
+    (folder / "unused.json").write_text("{}")
+    aged(folder)
+    (folder / "asked.json").write_text("{}")
+    assert names() == {"unused.json"}
+
+
 def test_an_interrupted_run_that_nobody_went_on_with_goes_with_its_data(shunter_home: Path) -> None:
     dataset("of the old run")
     aged(run_folder("old", "of the old run"))

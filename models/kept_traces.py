@@ -1,0 +1,88 @@
+"""Traces of steps, kept between runs: tracing takes a second, and the next run asks for the same shapes again.
+
+A file of the home holds one trace. Its name is a digest of all that a trace depends on: what the layers are, the shapes
+of their weights and inputs, this project's models and torch. How many rows the tables have is not among it.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from models.trace import Operator, StepTrace
+
+
+def kept_trace(layers: nn.Module, inputs: Sequence[Tensor], named: str, trace: Callable[[], StepTrace]) -> StepTrace:
+    """The trace of a step, read where one is kept, else made and kept.
+
+    Args:
+        layers: Layers on the meta device.
+        inputs: What they are called with, on the meta device.
+        named: All else that the trace depends on.
+        trace: Makes it.
+    """
+    folder = _folder()
+    if folder is None:
+        return trace()
+    path = folder / f"{_key(layers, inputs, named)}.json"
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # not there, or damaged
+        found = _from_json(path.read_bytes())
+        os.utime(path)  # by which what nobody uses is known
+        return found
+    made = trace()
+    with contextlib.suppress(OSError):  # without room on the disk it is traced again
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+        part.write_text(_to_json(made))
+        part.replace(path)
+    return made
+
+
+def _folder() -> Path | None:
+    """Folder of the home; None on a machine that trains alone and has no home."""
+    try:
+        from shunter.settings import Settings
+    except ImportError:
+        return None
+    return Settings().traces_directory
+
+
+def _key(layers: nn.Module, inputs: Sequence[Tensor], named: str) -> str:
+    weights = [(name, list(weight.shape), str(weight.dtype)) for name, weight in layers.state_dict().items()]
+    given = [(list(tensor.shape), str(tensor.dtype), tensor.requires_grad) for tensor in inputs]
+    whole = json.dumps([named, str(layers), weights, given, torch.__version__, _digest_of_sources()])
+    return hashlib.sha256(whole.encode()).hexdigest()[:32]
+
+
+@lru_cache(maxsize=1)
+def _digest_of_sources() -> str:
+    """Of the code of all models: whoever changes a layer has it traced anew."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _to_json(trace: StepTrace) -> str:
+    operators = [{**vars(one), "dtype": str(one.dtype).removeprefix("torch.")} for one in trace.operators]
+    return json.dumps({**asdict(trace), "operators": operators})
+
+
+def _from_json(text: bytes) -> StepTrace:
+    values = json.loads(text)
+    return StepTrace(**{**values, "operators": tuple(_operator(one) for one in values["operators"])})
+
+
+def _operator(values: dict[str, Any]) -> Operator:
+    product, dtype = values["product"], getattr(torch, values["dtype"])
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"{values['dtype']} is no type of numbers")
+    return Operator(**{**values, "dtype": dtype, "product": None if product is None else tuple(product)})
