@@ -1,16 +1,23 @@
 """Confidence intervals of the quality, by the bootstrap: pure functions of labels and predictions."""
 
 import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from engine.metrics import binary_entropy
+from hardware.devices.discovery import usable_cores
+
+Figures = tuple[float, float, float, float]
 
 STATISTICS = ("auc", "logloss", "ne", "calibration")
 RESAMPLES = 400
 MOST_ROWS = 200_000
+MOST_PENDING = 16  # resamples that wait for a thread
 # Of the resamples that must come to a figure; one of very few positives often holds none of them.
 LEAST_DEFINED = 0.95
 # Quantiles of Poisson(1): so many of the 65,536 are at most 0, 1, 2, ...
@@ -68,8 +75,10 @@ def bootstrap(
     units = np.unique(units[chosen], return_inverse=True)[1]
     part = _SortedRows(labels[chosen], logits[chosen], weights[chosen])
     centre = part.statistics(np.ones(len(units)))
-    with threadpool_limits(1, user_api="blas"):  # sums of some thousands: threads take longer to wake than to add
-        drawn = np.array([part.statistics(poisson_counts(random, units.max() + 1)[units]) for _ in range(resamples)])
+    # Sums of some thousands: the threads of a sum take longer to wake than to add. Whole resamples share them instead.
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(usable_cores()) as threads:
+        counts = (poisson_counts(random, units.max() + 1) for _ in range(resamples))
+        drawn = np.array(list(_map_ahead(threads, lambda counted: part.statistics(counted[units]), counts)))
     intervals = {}
     for position, name in enumerate(STATISTICS):
         defined = drawn[:, position][np.isfinite(drawn[:, position])]
@@ -90,6 +99,18 @@ def poisson_counts(random: np.random.Generator, count: int) -> np.ndarray:
     The probability of each number is off by less than 1 / 65,536; 8 and more, one in 100,000, are drawn as 7.
     """
     return POISSON_TABLE[random.integers(0, len(POISSON_TABLE), count, dtype=np.uint16)]
+
+
+def _map_ahead(
+    threads: ThreadPoolExecutor, work: Callable[[np.ndarray], Figures], arguments: Iterable[np.ndarray]
+) -> Iterator[Figures]:
+    """`threads.map`, with a few of the arguments in memory at a time instead of all."""
+    pending: deque[Future[Figures]] = deque()
+    for argument in arguments:
+        pending.append(threads.submit(work, argument))
+        if len(pending) > MOST_PENDING:
+            yield pending.popleft().result()
+    yield from (future.result() for future in pending)
 
 
 def _part_of_units(units: np.ndarray, most_rows: int, random: np.random.Generator) -> tuple[np.ndarray, float]:
@@ -117,7 +138,7 @@ class _SortedRows:
         self._tie_starts = np.flatnonzero(np.concatenate([[True], logits[1:] != logits[:-1]]))
         self._is_ranked = not np.isnan(logits).any()
 
-    def statistics(self, counts: np.ndarray) -> tuple[float, float, float, float]:
+    def statistics(self, counts: np.ndarray) -> Figures:
         """The `STATISTICS` with each row counted so often, `[rows]` in the order that the rows were given in."""
         counts = counts[self._order]
         total, positive = float(counts @ self._weights), float(counts @ self._positives)

@@ -19,6 +19,9 @@ LATER = {
         *("torch._dynamo", "torchrec", "dgl", "ray"),
     },
     "engine.executors.process_group_worker": {"pandas", "scipy", "prefect", "mlflow", "optuna", "dgl", "ray"},
+    "ingestion.worker": {
+        *("torch", "scipy", "sklearn", "prefect", "mlflow", "optuna", "matplotlib", "sqlalchemy", "dgl", "ray"),
+    },
 }
 
 
