@@ -21,7 +21,7 @@ from engine.loop.loss import task_weights
 from engine.loop.loss_watch import LossWatch
 from engine.loop.processes import OneProcess
 from engine.loop.step import applied, build_dense_optimizer, peak_memory_bytes, prefetch, reset_peak_memory, seeded
-from engine.loop.step_clock import StepClock, step_clock
+from engine.loop.step_clock import StepSeconds, step_clock
 from engine.loop.training_run import RunState, TrainingRun
 from engine.metrics import Metrics
 from engine.results import EpochReport, TrainResult
@@ -164,7 +164,6 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
             job.spec, dataset.features, job.hyperparameters, execution, seed=schedule.seed, cache=cache
         ).train()
         self.device = torch.device(execution.device)
-        self.clock: StepClock | None = None
         losses = LossWatch(self.device, dataset.features.outputs)
         optimizer = build_dense_optimizer(model, job.hyperparameters)
         super().__init__(model, optimizer, schedule, losses, _State(), hooks=hooks)
@@ -262,19 +261,9 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         self.losses.add(losses, batch.totals or [batch.samples], state.step)
         self.may_save = True
 
-    def _count_steps(self, *, wait: bool = False) -> None:
-        """Enter the time of the steps that have ended since."""
-        if self.clock is None:
-            return
-        for taken in self.clock.finished(wait=wait):
-            self.state.wait_seconds += taken.wait
-            self.state.compute_seconds += taken.compute
-            if self.hooks.adapt:
-                _use_threads(self.hooks.adapt(taken.wait + taken.compute))
-
-    def _count_time(self) -> None:
-        self._count_steps(wait=True)
-        super()._count_time()
+    def _follow(self, taken: StepSeconds) -> None:
+        if self.hooks.adapt:
+            _use_threads(self.hooks.adapt(taken.wait + taken.compute))
 
     def _begin_epoch(self) -> None:
         super()._begin_epoch()

@@ -14,6 +14,7 @@ from engine.checkpoint.directory import CheckpointDirectory
 from engine.config import Schedule
 from engine.job import Checkpointing, Hooks
 from engine.loop.loss_watch import LossWatch
+from engine.loop.step_clock import StepClock, StepSeconds
 
 
 @dataclass(kw_only=True)
@@ -56,6 +57,7 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
         hooks: Functions that are called while it goes on.
 
     Attributes:
+        clock: Clock of the steps of the pass at hand; None before the first.
         may_save: Whether the state is one to go on from: not within a step, and not after the budget's end.
     """
 
@@ -73,6 +75,7 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
         self.hooks = hooks
         self.best_weights: dict[str, Tensor] = {}
         self.checkpoint: CheckpointDirectory[Trained] | None = None
+        self.clock: StepClock | None = None
         self.may_save = True
         self.counted_until = time.perf_counter()
 
@@ -189,7 +192,18 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
         """Whether the last checkpoint is as long ago as may be."""
         return time.perf_counter() - self.saved_at >= self.every_seconds
 
+    def _count_steps(self, *, wait: bool = False) -> None:
+        """Enter the time of the steps that have ended since, or of all of them."""
+        for taken in self.clock.finished(wait=wait) if self.clock else ():
+            self.state.wait_seconds += taken.wait
+            self.state.compute_seconds += taken.compute
+            self._follow(taken)
+
+    def _follow(self, taken: StepSeconds) -> None:
+        """Whatever a kind of training makes of the time of a step."""
+
     def _count_time(self) -> None:
+        self._count_steps(wait=True)
         now = time.perf_counter()
         self.state.train_seconds += now - self.counted_until
         self.counted_until = now

@@ -1,15 +1,15 @@
 """A short measurement of a graph model's real training step, for the choice of a placement."""
 
-import time
+from collections.abc import Iterable
 
 import numpy as np
-import torch
 
 from engine.config import Execution
 from engine.loop.step import applied, peak_memory_bytes, reset_peak_memory, seeded
+from engine.loop.step_clock import StepClock, StepSeconds, step_clock
 from engine.ranking.config import RankingHyperparameters
 from engine.ranking.trainer import build_optimizer, ranking_step, step_seed
-from engine.ranking.triples import TripleBatches
+from engine.ranking.triples import Drawing, TripleBatches
 from engine.results import StepTiming
 from models.graph import Graph, GraphSpec, build_graph_model
 
@@ -46,27 +46,28 @@ def time_ranking_steps(
         optimizer = build_optimizer(model, hyperparameters)
         batches = TripleBatches(graph, execution.batch_size, negatives=hyperparameters.negatives, seed=seed)
         full = max(1, batches.samples // batches.batch_size)  # a smaller last one would look like a faster step
-        waits, seconds = [], []
-        for number in range(warmup_steps + steps):
-            epoch, index = divmod(number, full)
-            started = time.perf_counter()
-            triples = batches.batch(epoch, index).to(device)
-            model.reseed(step_seed(seed, epoch, index))
-            drawn = time.perf_counter()
-            ranking_step(model, optimizer, triples, hyperparameters)
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
-            if number >= warmup_steps:
-                waits.append(drawn - started)
-                seconds.append(time.perf_counter() - started)
-        p10, median, p90 = np.percentile(seconds, [10, 50, 90])
+        drawing = Drawing(batches, device)
+
+        def take(numbers: Iterable[int], clock: StepClock) -> list[StepSeconds]:
+            for number in numbers:
+                epoch, index = divmod(number, full)
+                triples = drawing.batch(epoch, index)
+                with clock.step():
+                    model.reseed(step_seed(seed, epoch, index))
+                    ranking_step(model, optimizer, triples, hyperparameters)
+            return list(clock.finished(wait=True))
+
+        take(range(warmup_steps), step_clock(device, lambda: drawing.seconds))
+        drawn = drawing.seconds
+        taken = take(range(warmup_steps, warmup_steps + steps), step_clock(device, lambda: drawing.seconds))
+        p10, median, p90 = np.percentile([step.wait + step.compute for step in taken], [10, 50, 90])
         return StepTiming(
             steps=steps,
             step_seconds=float(median),
             step_seconds_p10=float(p10),
             step_seconds_p90=float(p90),
-            wait_seconds=float(np.mean(waits)),
-            load_seconds=float(np.mean(waits)),
+            wait_seconds=float(np.mean([step.wait for step in taken])),
+            load_seconds=(drawing.seconds - drawn) / steps,
             compile_seconds=None,
             peak_memory_bytes=peak_memory_bytes(device),
         )

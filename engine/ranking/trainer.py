@@ -8,7 +8,6 @@ Implicit Feedback", UAI 2009), with LightGCN's weight decay (SIGIR 2020, equatio
 """
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,11 +22,12 @@ from engine.job import Checkpointing, Hooks, TrainingJob
 from engine.loop.interrupt import deferred_interrupt
 from engine.loop.loss_watch import LossWatch
 from engine.loop.step import applied, peak_memory_bytes, reset_peak_memory, seeded
+from engine.loop.step_clock import step_clock
 from engine.loop.training_run import RunState, TrainingRun
 from engine.ranking.config import RankingHyperparameters, RankingReport, RankingResult
 from engine.ranking.evaluation import RankingMetrics, evaluate_ranking
 from engine.ranking.interactions import Interactions, read_graph, read_interactions
-from engine.ranking.triples import TripleBatches, Triples
+from engine.ranking.triples import Drawing, TripleBatches, Triples
 from models.graph import Graph, GraphModel, GraphSpec, Ranker, VectorRanker, build_graph_model
 from shunter.errors import RequestError
 
@@ -182,25 +182,28 @@ class _Run(TrainingRun[GraphModel, _State, RankingMetrics, RankingReport]):
     def _train_epoch(self, raise_if_interrupted: Callable[[], None]) -> str | None:
         """Train to the end of the current epoch; returns the reason when the budget ends it before."""
         total_steps = self.schedule.max_epochs * len(self.batches)
+        drawing = Drawing(self.batches, self.device)
+        self.clock = step_clock(self.device, lambda: drawing.seconds)
         for index in range(self.state.next_batch, len(self.batches)):
-            self._train_batch(index)
+            triples = drawing.batch(self.state.epoch, index)
+            with self.clock.step():
+                self._train_batch(triples, index)
+            self._count_steps()
             if self.hooks.on_step:
                 self.hooks.on_step(self.state.step, total_steps)
             raise_if_interrupted()
             if self.checkpoint is not None and self._is_late():
                 self.save()
+                self.clock.go_on()
             reason = self._reason_to_stop()
             if reason is not None:
                 return f"budget: {reason}"
         return None
 
-    def _train_batch(self, index: int) -> None:
+    def _train_batch(self, triples: Triples, index: int) -> None:
         """One step; an exception within it leaves weights that are no state to save."""
         state = self.state
-        started = time.perf_counter()
-        triples = self.batches.batch(state.epoch, index).to(self.device)
         self.model.reseed(step_seed(self.schedule.seed, state.epoch, index))
-        drawn = time.perf_counter()
         self.may_save = False
         loss = ranking_step(self.model, self.optimizer, triples, self.hyperparameters)
         state.step += 1
@@ -208,8 +211,6 @@ class _Run(TrainingRun[GraphModel, _State, RankingMetrics, RankingReport]):
         state.samples_seen += triples.samples
         state.epoch_samples += triples.samples
         self.losses.add(loss, [triples.samples], state.step)
-        state.wait_seconds += drawn - started
-        state.compute_seconds += time.perf_counter() - drawn
         self.may_save = True
 
     def _validate(self) -> RankingMetrics:

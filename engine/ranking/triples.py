@@ -1,6 +1,7 @@
 """Batches of a user, an item that they chose and items that they did not, for learning by comparison."""
 
 import math
+import time
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -33,10 +34,12 @@ class Triples:
         return len(self.users)
 
     def to(self, device: torch.device) -> "Triples":
-        """The same on a device."""
-        return Triples(
-            users=self.users.to(device), positives=self.positives.to(device), negatives=self.negatives.to(device)
-        )
+        """The same on a device; a GPU copies it from page-locked memory while the host goes on."""
+
+        def copied(tensor: Tensor) -> Tensor:
+            return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+        return Triples(users=copied(self.users), positives=copied(self.positives), negatives=copied(self.negatives))
 
 
 class TripleBatches:
@@ -102,3 +105,26 @@ class TripleBatches:
         keys = users * self._item_count + items
         places = np.searchsorted(self._chosen, keys)
         return self._chosen[np.minimum(places, len(self._chosen) - 1)] == keys
+
+
+class Drawing:
+    """Draws batches for a device, and counts how long that takes.
+
+    Args:
+        batches: Batches to draw.
+        device: Device where they are needed.
+
+    Attributes:
+        seconds: that all of them took so far.
+    """
+
+    def __init__(self, batches: TripleBatches, device: torch.device) -> None:
+        self._batches, self._device = batches, device
+        self.seconds = 0.0
+
+    def batch(self, epoch: int, index: int) -> Triples:
+        """One batch on the device."""
+        started = time.perf_counter()
+        drawn = self._batches.batch(epoch, index).to(self._device)
+        self.seconds += time.perf_counter() - started
+        return drawn

@@ -13,6 +13,7 @@ from engine.loop.step_clock import DeviceClock, HostClock, StepClock, StepSecond
 from engine.loop.trainer import train
 from engine.probes.steps import time_steps
 from models.registry import model_spec
+from tests.engine.late_clock import LateClock
 from tests.engine.synthetic import write_dataset
 
 LAUNCH = 0.001  # seconds that the host takes for one step
@@ -122,13 +123,6 @@ def test_on_a_processor_the_reader_says_what_was_waited() -> None:
         with clock.step():
             pass
     assert [taken.wait for taken in clock.finished()] == [0.5, 0.25]
-
-
-class LateClock(HostClock):
-    """Tells what a step took only when it is waited for, as a GPU that is many steps behind."""
-
-    def finished(self, *, wait: bool = False) -> Iterator[StepSeconds]:
-        return super().finished(wait=wait) if wait else iter(())
 
 
 @pytest.mark.parametrize("stops_at", [None, 4])

@@ -1,6 +1,7 @@
 """Training a graph model: it learns, stops, resumes bit by bit, and refuses what makes no sense."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from engine.ranking.trainer import RankingData, train_ranking
 from engine.ranking.triples import TripleBatches
 from models.graph import MODELS, GraphSpec, VectorRanker, build_graph_model, graph_spec
 from shunter.errors import CheckpointError, RequestError, TrainingError
+from tests.engine.late_clock import LateClock
 from tests.engine.ranking.data import Scripted, ranking_data, write_clicks
 
 LEARNED_WITH = RankingHyperparameters(learning_rate=0.02, weight_decay=1e-3, negatives=2)
@@ -191,3 +193,20 @@ def test_a_probe_measures_real_steps(data: RankingData) -> None:
     timing = time_ranking_steps(data.graph, spec_of("sage"), LEARNED_WITH, EXECUTION, steps=3)
     assert timing.steps == 3
     assert 0 < timing.step_seconds_p10 <= timing.step_seconds <= timing.step_seconds_p90
+
+
+def test_steps_that_ended_late_are_counted(data: RankingData, monkeypatch: pytest.MonkeyPatch) -> None:
+    clocks: list[LateClock] = []
+
+    def late(device: torch.device, waited: Callable[[], float]) -> LateClock:
+        clocks.append(LateClock(waited))
+        return clocks[-1]
+
+    monkeypatch.setattr("engine.ranking.trainer.step_clock", late)
+    schedule = Schedule(max_epochs=2, patience=2)
+    result = train_ranking(TrainingJob(data, spec_of("sage"), LEARNED_WITH, EXECUTION, schedule))
+    assert len(clocks) == 2
+    assert 0 < result.history[0].compute_seconds < result.compute_seconds
+    assert result.wait_seconds > 0
+    assert result.compute_seconds + result.wait_seconds <= result.train_seconds
+    assert not any(list(clock.finished(wait=True)) for clock in clocks)
