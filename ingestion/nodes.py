@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from hardware.devices.nodes import ClusterNode, alive_nodes, connected, node_of, placed
 from ingestion.batch import Source
+from ingestion.progress import log_bytes
 from ingestion.sources.guard import is_foreign_request
 from ingestion.worker import Worker
 from ingestion.workers import KEPT_MEMORY, MOST_PROCESSES, ONE_THREAD, Crew, Item, Prepared, Result, crew_for, is_long
@@ -26,7 +27,8 @@ from shunter.requests import ClusterRequest
 log = logging.getLogger(__name__)
 
 START_SECONDS = 60.0  # a process on a node takes seconds to start; one for which there is no room may wait for hours
-FEWEST = 3  # processes there: two are no faster than the threads here
+# Processes there take some ten seconds to start, in which the threads here read about so much.
+LONG_BYTES = 1 << 30
 MOST_LOSSES = 3  # of one unit: what ends the process that reads it on every node is the unit itself
 
 
@@ -34,7 +36,9 @@ MOST_LOSSES = 3  # of one unit: what ends the process that reads it on every nod
 def crew_of(
     request: ClusterRequest | None, source: Source, cache: Path, processes: int | None = None
 ) -> Iterator[Crew | None]:
-    """The nodes of a cluster where one is asked for and the log is long, else what this machine has.
+    """The nodes of a cluster where one is asked for, the log is long and they have more cores than this machine.
+
+    Else what this machine has.
 
     Args:
         request: Names the cluster; None for this machine.
@@ -46,13 +50,14 @@ def crew_of(
         HardwareError: No cluster answers.
     """
     address = request.cluster if request is not None else None
-    if request is None or address is None or processes is not None or not is_long(source):
+    is_short = log_bytes(source) < LONG_BYTES or not is_long(source)
+    if request is None or address is None or processes is not None or is_short:
         with crew_for(source, processes) as crew:
             yield crew
         return
     with connected(address), ExitStack() as stack:
         crew = stack.enter_context(Nodes(_nodes(request.cluster_resource), source.paths, cache))
-        if crew.count < FEWEST:
+        if crew.count <= len(os.sched_getaffinity(0)):
             stack.close()
             crew = stack.enter_context(crew_for(source))
         yield crew

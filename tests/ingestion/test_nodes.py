@@ -1,6 +1,8 @@
 """Nodes of a Ray cluster read a log as one process does; which of them take part, and what a dead one leaves."""
 
 import logging
+import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,12 +11,13 @@ import pytest
 
 from hardware.devices.nodes import alive_nodes, connected, node_of
 from ingestion.build import build
-from ingestion.nodes import Nodes, Seen, crew_of
+from ingestion.nodes import LONG_BYTES, Nodes, Seen, crew_of
 from ingestion.progress import READING, Progress
 from ingestion.schema import Options
 from ingestion.sources.criteo import CriteoSource, criteo_schema
 from ingestion.sources.synthetic import SyntheticSource, write_criteo
 from ingestion.workers import Work
+from shunter.errors import HardwareError
 from shunter.requests import ClusterRequest
 
 MEMORY = 80 * 2**20
@@ -55,10 +58,14 @@ def test_a_node_without_the_cache_or_with_another_one_does_not(seen: Seen, log_f
     assert seen.fault() == f"does not see the cache {log_file.parent} (No such file or directory)"
 
 
-def test_a_short_log_asks_no_cluster(log_file: Path) -> None:
+def test_only_a_long_log_asks_the_cluster(log_file: Path) -> None:
     source = CriteoSource("log", criteo_schema(Options()), (log_file,))
-    with crew_of(ClusterRequest(cluster="127.0.0.1:1"), source, log_file.parent) as crew:
+    nobody = ClusterRequest(cluster="127.0.0.1:1")
+    with crew_of(nobody, source, log_file.parent) as crew:
         assert crew is None
+    os.truncate(log_file, LONG_BYTES)  # takes no room
+    with pytest.raises(HardwareError, match="No Ray cluster answers"), crew_of(nobody, source, log_file.parent):
+        pass
 
 
 @pytest.fixture
@@ -68,8 +75,6 @@ def ray_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any
     from ray.cluster_utils import Cluster as RayCluster
 
     made = RayCluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": MEMORY})
-    made.add_node(num_cpus=1, object_store_memory=MEMORY, node_name="steady")
-    made.wait_for_nodes()
     yield made
     made.shutdown()
 
@@ -86,7 +91,9 @@ def contents(source: CriteoSource, directory: Path, work: Work) -> dict[str, byt
 def test_nodes_give_the_arrays_of_one_process_though_one_dies(
     ray_cluster: Any, log_file: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    doomed = ray_cluster.add_node(num_cpus=1, object_store_memory=MEMORY, node_name="doomed")
+    steady, doomed = (
+        ray_cluster.add_node(num_cpus=1, object_store_memory=MEMORY, node_name=name) for name in ("steady", "doomed")
+    )
     ray_cluster.wait_for_nodes()
     source, unit_bytes, told = CriteoSource("log", criteo_schema(Options()), (log_file,)), 300_000, list[Progress]()
 
@@ -110,6 +117,11 @@ def test_nodes_give_the_arrays_of_one_process_though_one_dies(
         with Nodes(nodes, source.paths, tmp_path) as crew:
             assert crew.count == 2
             there = contents(source, tmp_path / "there", Work(crew, unit_bytes, kill_one))
+            ray_cluster.remove_node(steady, allow_graceful=False)
+            deadline = time.monotonic() + 60
+            while crew.call(os.getpid, max, 0) != os.getpid():  # its process may outlive a node by a moment
+                assert time.monotonic() < deadline, "without nodes the work is done here"
+                time.sleep(0.1)
 
     assert "on node doomed was lost" in "".join(record.getMessage() for record in caplog.records)
     assert sum(progress.stage == READING for progress in told) > 10
