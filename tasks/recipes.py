@@ -20,7 +20,7 @@ from search.job import SearchJob
 from search.result import TuneResult
 from shunter.errors import RequestError
 from shunter.requests import TrainRequest
-from tasks.baselines import candidates_of, train_baselines
+from tasks.baselines import candidates_of, train_baselines, train_rivals
 from tasks.card import describe_version, write_card, write_ranking_card
 from tasks.ensemble import build_ensemble, scoring_placement, train_members
 from tasks.evidence import note_search, note_trainings
@@ -82,10 +82,10 @@ class EnsembleRecipe(Recipe):
     """A model of clicks: settings are searched, the best of them trained to the end and combined with baselines."""
 
     def train(self, run: RunContext, clock: StepClock) -> Outcome:
-        """Train the baselines, tune, train the members, combine all of them and register the result."""
+        """Train baselines and rivals, tune, train the members, combine all of them and register the result."""
         placement, seed = scoring_placement(run.decision.placement), run.request.seed
         with clock.step("baselines"):
-            baselines = train_baselines(run)
+            baselines, rivals = train_baselines(run), train_rivals(run)
         with clock.step("tune"):
             job = SearchJob(
                 dataset=run.dataset,
@@ -123,7 +123,8 @@ class EnsembleRecipe(Recipe):
             run.notes.auc = result.validation.auc
             log_training_curve(run.run_id, {member.name: member.history for member in members}, select_by)
         with clock.step("card"):
-            card = write_card(run.run_id, run.dataset, candidates, result, placement, baselines=baselines, seed=seed)
+            compared = [*baselines, *rivals]
+            card = write_card(run.run_id, run.dataset, candidates, result, placement, baselines=compared, seed=seed)
         with clock.step("register"):
             registered = register_result(run.request, run.dataset, result, run.run_id, card.quality)
             describe_version(card, registered)

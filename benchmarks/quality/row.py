@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.quality.files import LOGS, write_files
 
-AUTO, BASELINES = "auto", ("lr", "fm")
+AUTO, BASELINES, TREES = "auto", ("lr", "fm"), "gbt"  # the last is compared by auto's run alone
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 
 
@@ -38,7 +38,7 @@ class Row:
         """The options of `shunter train`, but for the recipe."""
         given: dict[str, Any] = {**files, "seed": self.seed, "promote": "always"}
         if self.model == AUTO:
-            given |= {"model": AUTO, "search_minutes": self.minutes}
+            given |= {"model": AUTO, "search_minutes": self.minutes, "baselines": ",".join((*BASELINES, TREES))}
         else:
             given["baselines"] = "none"  # each has a row of its own
         return given | ({"max_epochs": 1} if self.is_quick else {})

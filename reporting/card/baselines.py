@@ -1,9 +1,10 @@
 """Baselines beside the result: what they reach on the same test part, and whether the result is ahead of them."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from engine.config import Execution
 from engine.data.dataset import Dataset
@@ -29,9 +30,21 @@ class TrainedBaseline(Frozen):
     joules: float | None = Field(description="Likewise; None where nothing can count them.")
 
 
+class Rival(Frozen):
+    """What is compared with the result, and cannot be it: no model of ours."""
+
+    model_config = ConfigDict(ser_json_inf_nan="constants")
+
+    name: str
+    validation: Metrics
+    test_logits: Path = Field(description="Its predictions for the rows of the test part, float32 [rows].")
+    train_seconds: float
+    joules: float | None = Field(default=None, description="None, for it is not metered.")
+
+
 def compare_baselines(
     dataset: Dataset,
-    baselines: Sequence[TrainedBaseline],
+    baselines: Sequence[TrainedBaseline | Rival],
     result: EnsembleResult,
     execution: Execution,
     *,
@@ -57,9 +70,10 @@ def compare_baselines(
     ours = _scored(result, dataset, execution)
     found = []
     for baseline in baselines:
-        model = baseline.model
-        labels, logits, weights = _scored(model, dataset, execution).of_task(0)
-        saving = relative_saving(_losses(labels, logits), _losses(labels, ours.of_task(0)[1]), weights, groups, seed)
+        model = baseline if isinstance(baseline, Rival) else baseline.model
+        labels, our_logits, weights = ours.of_task(0)
+        logits = np.load(model.test_logits) if isinstance(model, Rival) else _main_logits(model, dataset, execution)
+        saving = relative_saving(_losses(labels, logits), _losses(labels, our_logits), weights, groups, seed)
         quality = compute_metrics(labels, logits, weights)
         found.append(
             BaselineFigures(
@@ -139,6 +153,10 @@ def relative_saving(
 
 def _scored(model: TrainedModel | EnsembleResult, dataset: Dataset, execution: Execution) -> Evaluation:
     return score_test(model.directory, dataset, execution)
+
+
+def _main_logits(model: TrainedModel, dataset: Dataset, execution: Execution) -> np.ndarray:
+    return _scored(model, dataset, execution).of_task(0)[1]
 
 
 def _losses(labels: np.ndarray, logits: np.ndarray) -> np.ndarray:

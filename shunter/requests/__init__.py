@@ -3,6 +3,7 @@
 from shunter.requests.architecture import ModelRequest
 from shunter.requests.cluster import ClusterRequest
 from shunter.requests.effort import (
+    TREES,
     Effort,
     EnsembleRequest,
     SelectBy,
@@ -37,6 +38,7 @@ __all__ = [
     "ALL_OFFERS",
     "JOB_FILE",
     "LOCAL_OFFERS",
+    "TREES",
     "Billing",
     "ClusterRequest",
     "DataFormat",

@@ -23,7 +23,8 @@ RANKING_FIGURES = (SelectBy.NDCG20, SelectBy.RECALL20)
 # Families that cost seconds, and that a model has to beat: models of clicks, and of rankings.
 CLICK_BASELINES = ("lr", "fm")
 RANKING_BASELINES = ("popularity", "itemknn", "ease", "ials")
-BASELINES = (*CLICK_BASELINES, *RANKING_BASELINES)
+TREES = "gbt"  # a rival of models of clicks that is asked for by name
+BASELINES = (*CLICK_BASELINES, TREES, *RANKING_BASELINES)
 CLICK_EPOCHS, RANKING_EPOCHS = 9, 40  # longest training where a request does not say
 
 
@@ -103,7 +104,8 @@ class TrainingEffort(Effort, frozen=True, title="Advanced: training"):
         default=None,
         description="Baselines that are trained first and compete with the model, with commas between them, or none: "
         "lr (logistic regression) and fm (factorisation machine), or of a graph model popularity, itemknn, ease and "
-        "ials; if omitted, all that suit the model.",
+        "ials; if omitted, all of these that suit the model. gbt (gradient-boosted trees) is compared with a model of "
+        "clicks and is no member.",
         json_schema_extra={"enum": ["none", *map(",".join, (CLICK_BASELINES, RANKING_BASELINES)), *BASELINES]},
     )
     select_by: SelectBy = Field(

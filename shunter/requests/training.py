@@ -11,6 +11,7 @@ from shunter.requests.effort import (
     CLICK_BASELINES,
     RANKING_BASELINES,
     RANKING_FIGURES,
+    TREES,
     SelectBy,
     TrainingEffort,
     parse_baselines,
@@ -86,10 +87,12 @@ class TrainRequest(JobRequest, frozen=True):
 
 
 def baselines_of(request: TrainRequest) -> tuple[str, ...]:
-    """Baselines that a request asks for; if it does not say, all that suit its model."""
+    """Baselines that a request asks for; if it does not say, all that suit its model but the trees."""
     asked = request.training.baselines
-    return _suited(request.model) if asked is None else parse_baselines(asked)
+    if asked is not None:
+        return parse_baselines(asked)
+    return tuple(name for name in _suited(request.model) if name != TREES)
 
 
 def _suited(model: str) -> tuple[str, ...]:
-    return RANKING_BASELINES if model in GRAPH_MODELS else CLICK_BASELINES
+    return RANKING_BASELINES if model in GRAPH_MODELS else (*CLICK_BASELINES, TREES)

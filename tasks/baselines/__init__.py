@@ -10,14 +10,15 @@ from engine.job import TrainingJob
 from engine.trained_model import TrainedModel
 from models.registry import model_spec
 from models.spec import Features, ModelSpec
-from reporting.card.baselines import TrainedBaseline
+from reporting.card.baselines import Rival, TrainedBaseline
 from search.space.learning import default_hyperparameters, weights_of_tasks
-from shunter.requests import TrainRequest, baselines_of
+from shunter.requests import TREES, TrainRequest, baselines_of
 from tasks.baselines.race import Race
+from tasks.baselines.trees import train_trees
 from tasks.run_context import RunContext
 from tasks.train import train_member
 
-__all__ = ["baseline_epochs", "baseline_spec", "candidates_of", "train_baselines"]
+__all__ = ["baseline_epochs", "baseline_spec", "candidates_of", "train_baselines", "train_rivals"]
 
 # Embedding learning rates, of which the better on validation is kept: logs of few rows for each id and those of many
 # differ by as much.
@@ -37,7 +38,7 @@ def train_baselines(run: RunContext) -> list[TrainedBaseline]:
     two always learns from every row. A baseline of the model's own family is left out, for the model's search covers
     it. What a limit leaves no room for is left out too.
     """
-    families = [name for name in baselines_of(run.request) if name != run.request.model]
+    families = [name for name in baselines_of(run.request) if name not in (run.request.model, TREES)]
     found = []
     for family in families:
         trained: list[TrainedModel] = []
@@ -57,6 +58,14 @@ def train_baselines(run: RunContext) -> list[TrainedBaseline]:
                 )
             )
     return found
+
+
+def train_rivals(run: RunContext) -> list[Rival]:
+    """What is compared with the result alone, where it is asked for and a limit leaves room."""
+    if TREES not in baselines_of(run.request) or run.budget.exhausted():
+        return []
+    trees = train_trees(run.dataset, run.directory / "baselines" / TREES, seed=run.request.seed)
+    return [trees] if trees else []
 
 
 def candidates_of(

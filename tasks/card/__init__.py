@@ -10,7 +10,7 @@ from engine.ensemble.result import EnsembleResult
 from engine.execution import execution_of
 from engine.trained_model import TrainedModel
 from hardware.types import Placement
-from reporting.card.baselines import TrainedBaseline, baseline_metrics, compare_baselines
+from reporting.card.baselines import Rival, TrainedBaseline, baseline_metrics, compare_baselines
 from reporting.card.facts import gather
 from reporting.card.figures import ModelCard
 from reporting.card.quality import gauc_metrics
@@ -37,7 +37,7 @@ def write_card(
     result: EnsembleResult,
     placement: Placement,
     *,
-    baselines: Sequence[TrainedBaseline] = (),
+    baselines: Sequence[TrainedBaseline | Rival] = (),
     seed: int = 0,
 ) -> ModelCard:
     """Make the card of the result and keep it with the run; `describe_version` links it from the registry."""

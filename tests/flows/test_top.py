@@ -73,7 +73,8 @@ def test_they_are_those_of_highest_score_among_what_the_user_has_not_seen(
     pairs["score"] = scores
     expected = []
     for user in users:
-        own = pairs.loc[(pairs["user"] == user) & ~pairs["item"].isin(few["item"][few["user"] == user])]
+        beside = set(few.loc[few["user"] == user, "item"].to_list())
+        own = pairs.loc[(pairs["user"] == user) & ~pairs["item"].isin(list(beside))]
         best = sorted(zip(-own["score"], own.index, own["item"], strict=True))[:5]
         expected += [(user, rank + 1, str(item)) for rank, (_, _, item) in enumerate(best)]
     assert found.select("user", "rank", "item").rows() == expected

@@ -19,7 +19,7 @@ def test_if_omitted_all_that_suit_the_model_are_meant() -> None:
     [
         ("lightgcn", "lr", "the baseline lr cannot be compared with --model lightgcn: use popularity, itemknn"),
         ("dlrm", "fm,ease", "the baseline ease cannot be compared with --model dlrm: use lr, fm"),
-        ("dlrm", "gbdt", "'gbdt' is no baseline: use lr, fm, popularity"),
+        ("dlrm", "gbdt", "'gbdt' is no baseline: use lr, fm, gbt, popularity"),
     ],
 )
 def test_what_cannot_be_compared_with_the_model_is_refused(model: str, baselines: str, message: str) -> None:

@@ -1,0 +1,162 @@
+"""Gradient-boosted trees as a rival: what most people would train on a table before anything else.
+
+They stand in the table of baselines, and are no member of the ensemble: a registered model is embeddings and layers.
+"""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from engine.checkpoint.storage import read_json, write_text
+from engine.data.dataset import Dataset, SplitName
+from engine.data.loader import BatchLoader
+from engine.metrics import compute_metrics
+from reporting.card.baselines import Rival
+from shunter.requests import TREES
+
+FILE, LOGITS = "rival.json", "test.npy"
+MOST_ROWS = 500_000  # that trees are grown on, so that it stays a matter of a minute
+MOST_TREES = 300
+FOLDS = 5
+PRIOR_ROWS = 20.0  # of the base rate, that the rate of an id begins with
+
+
+def train_trees(dataset: Dataset, directory: Path, *, seed: int = 0) -> Rival | None:
+    """Grow trees on the training part until validation gains nothing, and score the test part once.
+
+    Args:
+        dataset: The data; of several labels the main one is learned.
+        directory: Folder of what came of it; what is there already is returned.
+        seed: Seed of which rows are taken where there are more than `MOST_ROWS`, and of the folds.
+
+    Returns:
+        What they came to; None where the rows are of one class, which has nothing to be split by.
+    """
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    if (directory / FILE).exists():
+        return Rival.model_validate({**read_json(directory / FILE), "test_logits": directory / LOGITS})
+    began = time.monotonic()
+    random = np.random.default_rng(seed)
+    rows = dataset.splits["train"].rows
+    chosen = np.sort(random.permutation(rows)[:MOST_ROWS])
+    labels, weights = _targets(dataset, "train", chosen)
+    if not 0 < labels[slice(None) if weights is None else weights > 0].mean() < 1:
+        return None
+    known = Table.read(dataset, "train", chosen)
+    folds = random.integers(0, FOLDS, len(chosen))
+    table = known.encoded(known, labels, weights, folds)
+    parts = {part: Table.read(dataset, part).encoded(known, labels, weights) for part in ("validation", "test")}
+    validation_labels, validation_weights = _targets(dataset, "validation")
+    trees = HistGradientBoostingClassifier(max_iter=MOST_TREES, n_iter_no_change=10, random_state=seed).fit(
+        table,
+        labels,
+        sample_weight=weights,
+        X_val=parts["validation"],
+        y_val=validation_labels,
+        sample_weight_val=validation_weights,
+    )
+    rival = Rival(
+        name=TREES,
+        validation=compute_metrics(validation_labels, trees.decision_function(parts["validation"]), validation_weights),
+        test_logits=directory / LOGITS,
+        train_seconds=time.monotonic() - began,
+    )
+    directory.mkdir(parents=True, exist_ok=True)
+    np.save(directory / LOGITS, trees.decision_function(parts["test"]).astype(np.float32))
+    write_text(directory / FILE, rival.model_dump_json(indent=1))
+    return rival
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of one part as ingestion wrote them.
+
+    Attributes:
+        dense: float32 `[rows, dense features]`.
+        fields: Of each categorical field the row and the id of every value, int64 each; a row may have any number.
+        table_rows: Number of ids of each field.
+    """
+
+    dense: np.ndarray
+    fields: list[tuple[np.ndarray, np.ndarray]]
+    table_rows: list[int]
+
+    @classmethod
+    def read(cls, dataset: Dataset, part: SplitName, rows: np.ndarray | None = None) -> "Table":
+        """All rows, or some in their order."""
+        features, folder = dataset.features, dataset.directory
+        rows = np.arange(dataset.splits[part].rows) if rows is None else rows
+        dense = np.zeros((len(rows), 0), np.float32)
+        if features.dense:
+            dense = np.load(folder / f"{part}.dense.npy", mmap_mode="r")[rows]
+        single = [field.name for field in features.categorical if not field.multi_valued]
+        ids = np.load(folder / f"{part}.categorical.npy", mmap_mode="r")[rows] if single else None
+        fields = []
+        for place, field in enumerate(features.categorical):
+            if not field.multi_valued:
+                assert ids is not None, "single-valued fields have an array"
+                fields.append((np.arange(len(rows)), ids[:, single.index(field.name)].astype(np.int64)))
+                continue
+            offsets = np.load(folder / f"{part}.bag{place}.offsets.npy")
+            values = np.load(folder / f"{part}.bag{place}.values.npy", mmap_mode="r")
+            lengths = np.diff(offsets)[rows]
+            of_row = np.repeat(np.arange(len(rows)), lengths)
+            within = np.arange(len(of_row)) - np.repeat(lengths.cumsum() - lengths, lengths)
+            fields.append((of_row, values[offsets[rows][of_row] + within].astype(np.int64)))
+        return cls(dense, fields, [field.rows for field in features.categorical])
+
+    def encoded(
+        self, known: "Table", labels: np.ndarray, weights: np.ndarray | None, folds: np.ndarray | None = None
+    ) -> np.ndarray:
+        """What trees can split: dense features, and of each field the share of positives and the frequency of its ids.
+
+        Shares are of the training rows alone, drawn towards the base rate where an id has few. Those of a training row
+        itself are of the other folds, for its own label must not be among what it is predicted from (out-of-fold target
+        encoding; Micci-Barreca, SIGKDD Explorations 2001). Several ids in a row are averaged.
+
+        Args:
+            known: The training rows.
+            labels: Theirs.
+            weights: Theirs; None counts all alike.
+            folds: The fold of each row where these are the training rows; None for other parts.
+
+        Returns:
+            float32 `[rows, dense features + 2 * fields]`.
+        """
+        counted = np.ones(len(labels)) if weights is None else weights.astype(np.float64)
+        base_rate = float(counted @ labels / counted.sum())
+        columns = []
+        for own, (known_rows, known_ids), ids_count in zip(self.fields, known.fields, self.table_rows, strict=True):
+            rows, ids = own
+            seen = counted[known_rows]
+            positive = seen * labels[known_rows]
+            totals, positives = (np.bincount(known_ids, one, ids_count) for one in (seen, positive))
+            left, left_positive = totals[ids], positives[ids]
+            if folds is not None:
+                keys = folds[known_rows] * ids_count + known_ids
+                in_fold, positive_in_fold = (np.bincount(keys, one, FOLDS * ids_count) for one in (seen, positive))
+                left = left - in_fold[folds[rows] * ids_count + ids]
+                left_positive = left_positive - positive_in_fold[folds[rows] * ids_count + ids]
+            share = (left_positive + PRIOR_ROWS * base_rate) / (left + PRIOR_ROWS)
+            columns += [self._mean(rows, share, base_rate), self._mean(rows, np.log1p(totals[ids]), 0.0)]
+        return np.column_stack([self.dense, *columns]).astype(np.float32)
+
+    def _mean(self, rows: np.ndarray, values: np.ndarray, empty: float) -> np.ndarray:
+        """Over the values of each row; of a row without any, `empty`."""
+        lengths = np.bincount(rows, minlength=len(self.dense))
+        sums = np.bincount(rows, values, len(self.dense))
+        return np.where(lengths > 0, sums / np.maximum(lengths, 1), empty)
+
+
+def _targets(dataset: Dataset, part: SplitName, rows: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
+    """Main label and weight of each row; a label that is missing weighs nothing."""
+    targets = BatchLoader(dataset, part, 1).targets()
+    labels, weights = targets.labels, targets.weights
+    if labels.ndim > 1:
+        labels, weights = labels[:, 0], None if weights is None else weights[:, 0]
+    if rows is None:
+        return labels, weights
+    return labels[rows], None if weights is None else weights[rows]
