@@ -1,4 +1,4 @@
-"""The flow that says what each policy would do with a queue of trainings on a cluster."""
+"""The flows of a fleet: what each policy would do with a queue of trainings, and one that does it on a live cluster."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,10 +11,20 @@ from scheduler.metrics import figures
 from scheduler.policies import policy_names
 from shunter.frozen import Frozen
 from shunter.quiet import is_quiet
-from shunter.requests import FleetRequest, shown
-from tasks.fleet import Fleet, publish_fleet, simulate_policy
+from shunter.requests import FleetRequest, FleetRunRequest, shown
+from tasks.fleet import (
+    Fleet,
+    fleet_state,
+    log_schedule,
+    open_record,
+    prepare_jobs,
+    publish_fleet,
+    read_fleet_jobs,
+    run_jobs,
+    simulate_policy,
+)
 from tasks.notify import notify
-from tracking.runs import closing, open_run, start_run
+from tracking.runs import child_run, closing, open_run, start_run
 
 
 class FleetSummary(Frozen):
@@ -47,6 +57,64 @@ def fleet(request: Annotated[FleetRequest, shown(FleetRequest())] = FleetRequest
 
             status.update(f"Simulating {name}")
             schedules.append(simulate_policy(read, name, run_id, progress))
-        page = publish_fleet(run_id, request, schedules)
+        page = publish_fleet(run_id, f"{Path(request.jobs).name} on {Path(request.cluster).name}", schedules)
     values = {schedule.policy: figures(schedule) for schedule in schedules}
     return FleetSummary(figures=values, page=page, run_id=run_id)
+
+
+class FleetRunSummary(Frozen):
+    """What came out of a live fleet.
+
+    Attributes:
+        figures: Figures of the schedule by policy, measured; none where no job was trained.
+        quality: What each trained job's model reached.
+        failed: Why each of the others failed.
+        page: The schedule as a page.
+        run_id: The run in MLflow, with one below it for each training.
+        resumed: Whether an interrupted fleet went on.
+    """
+
+    figures: dict[str, dict[str, float]]
+    quality: dict[str, dict[str, float]]
+    failed: dict[str, str]
+    page: str
+    run_id: str
+    resumed: bool
+
+
+@flow(name="fleet-run", on_failure=[notify], on_crashed=[notify], persist_result=False)
+def fleet_run(
+    request: Annotated[FleetRunRequest, shown(FleetRunRequest())] = FleetRunRequest(), fresh: bool = False
+) -> FleetRunSummary:
+    """Run a queue of trainings on a live cluster under a policy, or go on with it.
+
+    Args:
+        request: Jobs, cluster and policy.
+        fresh: Start anew instead of going on with an interrupted fleet of the same jobs.
+    """
+    (name,) = policy_names(request.policy)
+    asked = read_fleet_jobs(Path(request.jobs))
+    say = Console(stderr=True, quiet=is_quiet(), emoji=False, markup=False, highlight=False, soft_wrap=True).print
+    title = f"{Path(request.jobs).stem} on {request.cluster}"
+    with fleet_state(asked, fresh=fresh) as state:
+        jobs = prepare_jobs(asked, say)
+        flow_run_id = flow_run.get_id()
+        record = open_record(state, lambda former: start_run(title, "fleet", flow_run_id=flow_run_id, run_id=former))
+        with closing(record.run_id):
+            end = run_jobs(request, jobs, state, record, say)
+            schedules = [end.schedule] if end.schedule.outcomes else []
+            if schedules:
+                with child_run(record.run_id, name, "schedule") as run:
+                    log_schedule(run, end.schedule, "measured")
+            page = publish_fleet(record.run_id, title, schedules, "measured")
+        failed = {one.name: one.because for one in end.jobs if one.because}
+        if not failed:
+            state.finish()
+        return FleetRunSummary(
+            figures={schedule.policy: figures(schedule) for schedule in schedules},
+            quality={one.name: one.figures for one in end.jobs if not one.because},
+            failed=failed,
+            page=page,
+            run_id=record.run_id,
+            resumed=state.resumed,
+        )

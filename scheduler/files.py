@@ -99,7 +99,7 @@ def read_cluster(path: Path) -> Cluster:
     """
     values = read_yaml(path, "cluster file", CLUSTER_EXAMPLE, RequestError)
     cluster: Cluster = _validated(Cluster, values, f"The cluster file {path}")
-    known = {name: found for name in cluster.types if (found := _of_catalogue(name)) is not None}
+    known = {name: found for name in cluster.types if (found := of_catalogue(name)) is not None}
     return cluster.model_copy(update={"accelerators": {**known, **cluster.accelerators}})
 
 
@@ -115,8 +115,7 @@ def read_jobs(path: Path, *, adaptive: bool = False) -> list[Job]:
         RequestError: A job of our own is wrong.
     """
     if path.suffix in (".yaml", ".yml", ".json"):
-        values = read_yaml(path, "file of jobs", JOBS_EXAMPLE, RequestError)
-        return [job.job() for job in _validated(OwnJobs, values, f"The file of jobs {path}").jobs]
+        return [job.job() for job in read_own_jobs(path)]
     try:
         jobs = read_gavel(path) if path.suffix == ".trace" else _read_csv(path, adaptive)
     except OSError as error:
@@ -126,6 +125,17 @@ def read_jobs(path: Path, *, adaptive: bool = False) -> list[Job]:
     if not jobs:
         raise DataError(f"The file of jobs {path} holds no jobs that could be run: give one with at least one.")
     return jobs
+
+
+def read_own_jobs(path: Path) -> tuple[OwnJob, ...]:
+    """The jobs of a file of our own.
+
+    Raises:
+        RequestError: It cannot be read, or a job is wrong.
+    """
+    check_words(str(path))
+    values = read_yaml(path, "file of jobs", JOBS_EXAMPLE, RequestError)
+    return _validated(OwnJobs, values, f"The file of jobs {path}").jobs
 
 
 def check_fit(jobs: list[Job], cluster: Cluster) -> None:
@@ -154,7 +164,7 @@ def check_fit(jobs: list[Job], cluster: Cluster) -> None:
         cluster.require(job.accelerators, job.types(cluster), job.name)
 
 
-def _of_catalogue(name: str) -> AcceleratorType | None:
+def of_catalogue(name: str) -> AcceleratorType | None:
     """An accelerator at work at its design power, at rest at the share that is assumed of GPUs."""
     try:
         row = load_catalogue().find_accelerator(name)

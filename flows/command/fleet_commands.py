@@ -1,4 +1,4 @@
-"""The commands of a fleet: `shunter fleet simulate`."""
+"""The commands of a fleet: `shunter fleet simulate` and `shunter fleet run`."""
 
 import inspect
 from pathlib import Path
@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.command.flow_commands import AS_JSON
+from flows.command.flow_commands import AS_JSON, FRESH
 from flows.command.options import requested, with_options
 from flows.command.start import start
-from flows.command.terminal import console, one_sentence_errors, print_json, print_line
-from shunter.errors import RequestError
-from shunter.requests import FleetRequest
+from flows.command.terminal import console, one_sentence_errors, print_json, print_line, report_undelivered, say
+from shunter.errors import RequestError, TrainingError
+from shunter.requests import FleetRequest, FleetRunRequest
 
 PAGE = inspect.Parameter(
     "out",
@@ -19,6 +19,8 @@ PAGE = inspect.Parameter(
     default=Path("shunter-fleet.html"),
     annotation=Annotated[Path, typer.Option("--out", help="File of the page with the schedules' pictures.")],
 )
+
+STOPPED = "Interrupted: what ran has saved its state; give the same command again, and the fleet goes on from there."
 
 # What fits into a terminal; the page has all.
 IN_TERMINAL = (
@@ -38,15 +40,54 @@ def simulate(**options: Any) -> None:
         request = requested(FleetRequest, options)
         _check(request)
         summary = start("flows.fleet:fleet", request)
-        try:
-            out.write_text(summary.page, encoding="utf-8")
-        except OSError as error:
-            raise RequestError(f"The page cannot be written to {out} ({error.strerror}): name another.") from error
+        _write(out, summary.page)
         if as_json:
             print_json({"policies": summary.figures, "run_id": summary.run_id, "page": str(out)})
             return
         console.print(_table(summary.figures))
         print_line(f"All figures are simulated. The schedules as pictures: {out}")
+
+
+@with_options(FleetRunRequest, FRESH, PAGE, AS_JSON)
+def run(**options: Any) -> None:
+    """Run a queue of trainings on a live Ray cluster under a policy; given again, it goes on where it stopped."""
+    as_json, fresh, out = options.pop("as_json"), options.pop("fresh"), options.pop("out")
+    with one_sentence_errors(STOPPED, as_json=as_json):
+        request = requested(FleetRunRequest, options)
+        _check_run(request)
+        summary = start("flows.fleet:fleet_run", request, fresh=fresh)
+        _write(out, summary.page)
+        if as_json:
+            print_json({**summary.model_dump(exclude={"page"}), "page": str(out)})
+        else:
+            if summary.figures:
+                console.print(_table(summary.figures, "Measured schedule"))
+            print_line(f"{len(summary.quality)} jobs are trained and registered. All times are measured: {out}")
+        report_undelivered()
+        if summary.failed:
+            for name, because in summary.failed.items():
+                say(f"{name} failed: {because}")
+            raise TrainingError(
+                f"{len(summary.failed)} of {len(summary.failed) + len(summary.quality)} jobs failed: the same command "
+                "tries them again, and trains no other again."
+            )
+
+
+def _check_run(request: FleetRunRequest) -> None:
+    """Refuse what cannot work before any server starts."""
+    from scheduler.policies import policy_names
+    from tasks.fleet.jobs import read_fleet_jobs
+
+    if len(policy_names(request.policy)) > 1:
+        raise RequestError(f"a live cluster follows one policy, not {request.policy}: name one of them")
+    read_fleet_jobs(Path(request.jobs))
+
+
+def _write(out: Path, page: str) -> None:
+    try:
+        out.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise RequestError(f"The page cannot be written to {out} ({error.strerror}): name another.") from error
 
 
 def _check(request: FleetRequest) -> None:
@@ -58,17 +99,17 @@ def _check(request: FleetRequest) -> None:
     read_fleet(request)
 
 
-def _table(figures: dict[str, dict[str, float]]) -> Any:
+def _table(figures: dict[str, dict[str, float]], title: str = "Simulated schedules") -> Any:
     from rich.table import Table
 
     from reporting.fleet.page import COLUMNS, cell
 
-    shown = [column for column in COLUMNS if column[0] in IN_TERMINAL]
+    shown = [one for one in COLUMNS if one[0] in IN_TERMINAL]
 
-    table = Table(title="Simulated schedules")
+    table = Table(title=title)
     table.add_column("policy", no_wrap=True)
-    for _, title, *_ in shown:
-        table.add_column(title, justify="right")
+    for _, column, *_ in shown:
+        table.add_column(column, justify="right")
     for name, values in figures.items():
         table.add_row(name, *(cell(values, key, by, digits) for key, _, by, digits in shown))
     return table

@@ -30,13 +30,16 @@ svg text{font:11px system-ui,sans-serif;fill:#444}
 svg text.on{font-size:9px;fill:#fff}figure{margin:1rem 0}.scroll{overflow-x:auto}.best{font-weight:600}"""
 
 
-def fleet_page(schedules: Sequence[Schedule], figures: Sequence[Mapping[str, float]], title: str) -> str:
+def fleet_page(
+    schedules: Sequence[Schedule], figures: Sequence[Mapping[str, float]], title: str, source: str = "simulated"
+) -> str:
     """The page as HTML.
 
     Args:
         schedules: What each policy did.
         figures: The figures of each.
         title: What was scheduled where.
+        source: Where the figures come from: simulated or measured.
     """
     parts = [
         '<!doctype html><html lang="en"><head><meta charset="utf-8">',
@@ -44,10 +47,10 @@ def fleet_page(schedules: Sequence[Schedule], figures: Sequence[Mapping[str, flo
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
         f"<title>{escape(title)} - Shunter fleet</title><style>{STYLE}</style></head><body>",
         f"<h1>{escape(title)}</h1>",
-        '<p class="soft">All figures are simulated. Communication is the share of running time that tighter placements '
-        "would have saved; unfairness is the mean completion time over that on a fair share of the cluster, 1 is fair. "
-        "Energy rests on the watts of the cluster's file, or on the design power of the catalogue, and cost likewise "
-        "on prices: unknown where neither names them.</p>",
+        f'<p class="soft">All figures are {source}, power and price apart. Communication is the share of running time '
+        "that tighter placements would have saved; unfairness is the mean completion time over that on a fair share of "
+        "the cluster, 1 is fair. Energy rests on the watts of the cluster's file, or on the design power of the "
+        "catalogue, and cost likewise on prices: unknown where neither names them.</p>",
         table_html(schedules, figures),
     ]
     for schedule in schedules:

@@ -25,6 +25,11 @@ class OneMachineBoard(Board):
         found = next((i for i in order if self.free[i] >= accelerators), None)
         return None if found is None else ((found, accelerators),)
 
+    def withhold(self, machine: int) -> None:
+        """Give nothing of what is free on a machine; what runs there goes on."""
+        self.free_of[self._types[machine]] -= self.free[machine]
+        self.free[machine] = 0
+
 
 class Ground:
     """The machines that have been seen, in an order that stays; those that are away keep their place."""
@@ -33,6 +38,7 @@ class Ground:
         self._accelerators = dict(accelerators)
         self._seen: dict[str, LiveMachine] = {}
         self._others: dict[str, int] = {}
+        self._doubted: dict[str, float] = {}
         self.up: frozenset[str] = frozenset()
 
     def look(self, machines: Sequence[LiveMachine]) -> tuple[frozenset[str], frozenset[str]]:
@@ -40,8 +46,20 @@ class Ground:
         up = frozenset(machine.name for machine in machines)
         came, went = up - self.up, self.up - up
         self._seen |= {machine.name: machine for machine in machines}
+        self._doubted = {name: until for name, until in self._doubted.items() if name not in came}
         self.up = up
         return came, went
+
+    def doubt(self, machine: str, until: float) -> None:
+        """Give nothing to a machine for a while: one that has died is known to be gone only some time later."""
+        self._doubted[machine] = until
+
+    def trust_again(self, now: float) -> bool:
+        """Forget doubts whose time is over; returns whether there were any."""
+        over = [name for name, until in self._doubted.items() if until <= now]
+        for name in over:
+            del self._doubted[name]
+        return bool(over)
 
     def note_others(self, machine: str, ours: int) -> bool:
         """Take in what others hold of a machine, of which we hold so much; returns whether that has changed."""
@@ -97,6 +115,8 @@ class Ground:
             board.waiting[state.name] = state
             board.start(state, placement)
         board.touched.clear()
+        for name in self._doubted:
+            board.withhold(self.index(name))
         for state in waiting:
             board.waiting[state.name] = state
         return board

@@ -20,6 +20,7 @@ SAVE_SECONDS = 5.0  # the longest that what has happened to run times is not yet
 TELL_SECONDS = 30.0  # between two lines about how far all are
 STOP_SECONDS = 90.0  # that trainings have to save their state when the driver ends
 MOST_LOSSES = 3  # of one job without coming further: what kills every process is the job itself
+DOUBT_SECONDS = 30.0  # that a machine gets nothing after it has lost a training: a dead one is missed only then
 STUCK_SECONDS = 600.0  # that jobs wait for a machine that could take them, while nothing runs
 
 
@@ -132,7 +133,7 @@ class Driver:
         for name in sorted(went):
             self._around.say(f"Machine {name} is gone: what ran on it goes on elsewhere.")
         busy = {one.machine for one in self.jobs.values() if one.status is Status.STOPPING or self._is_sent(one)}
-        changed = False
+        changed = self._ground.trust_again(self.now)
         for machine in machines:
             if machine.name not in busy and self.now - self._moved_at.get(machine.name, -inf) >= 2 * LOOK_SECONDS:
                 held = [one for one in self.jobs.values() if one.granted_at is not None and one.machine == machine.name]
@@ -269,6 +270,7 @@ class Driver:
             self._send(one)
 
     def _lose(self, one: LiveJob, event: Lost) -> None:
+        self._ground.doubt(one.machine, self.now + DOUBT_SECONDS)
         one.losses = one.losses + 1 if one.saved_share <= one.lost_at else 1
         one.lost_at = one.saved_share
         if one.losses > MOST_LOSSES:

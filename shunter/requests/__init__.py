@@ -11,7 +11,7 @@ from shunter.requests.effort import (
     parse_baselines,
     parse_task_weights,
 )
-from shunter.requests.fleet import FleetRequest
+from shunter.requests.fleet import FleetRequest, FleetRunRequest
 from shunter.requests.form import shown
 from shunter.requests.groups import Group, Request
 from shunter.requests.job import JobRequest
@@ -48,6 +48,7 @@ __all__ = [
     "EnsembleRequest",
     "Explore",
     "FleetRequest",
+    "FleetRunRequest",
     "Group",
     "JobRequest",
     "Limits",

@@ -36,3 +36,36 @@ class FleetRequest(Request, frozen=True, title="Fleet"):
     if TYPE_CHECKING:
 
         def __init__(self, **options: Any) -> None: ...
+
+
+class FleetRunRequest(Request, frozen=True, title="Fleet on a live cluster"):
+    """Which trainings are run on which Ray cluster, under which policy."""
+
+    jobs: str = Field(
+        default="jobs.yaml",
+        min_length=1,
+        description="YAML file of the trainings: name, train (data, model and so on, as for the command train) and "
+        "train_seconds by accelerator of each.",
+    )
+    cluster: str = Field(
+        default="auto",
+        min_length=1,
+        description="Ray cluster that trains: host:port, ray://host:port, or auto for the one this machine is part of; "
+        "Shunter must be installed on its nodes.",
+    )
+    cluster_resource: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Only nodes that were started with this resource (`ray start --resources`).",
+    )
+    policy: str = Field(default="fifo-skip", min_length=1, description="Policy that decides who runs where.")
+    checkpoint_seconds: float = Field(
+        default=60.0,
+        gt=0,
+        le=86_400,
+        description="Longest time between two checkpoints of a training: what a node that dies costs at most.",
+    )
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **options: Any) -> None: ...

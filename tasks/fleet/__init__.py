@@ -14,10 +14,22 @@ from scheduler.policies import make_policy
 from scheduler.schedule import Schedule
 from scheduler.simulator import simulate
 from shunter.requests import FleetRequest
+from tasks.fleet.jobs import prepare_jobs, read_fleet_jobs
+from tasks.fleet.run import fleet_state, open_record, run_jobs
 from tracking.reports import log_files
-from tracking.runs import child_run
+from tracking.runs import Run, child_run
 
-__all__ = ["Fleet", "publish_fleet", "simulate_policy"]
+__all__ = [
+    "Fleet",
+    "fleet_state",
+    "log_schedule",
+    "open_record",
+    "prepare_jobs",
+    "publish_fleet",
+    "read_fleet_jobs",
+    "run_jobs",
+    "simulate_policy",
+]
 
 PAGE = "fleet.html"
 
@@ -44,23 +56,43 @@ def simulate_policy(
     jobs, cluster = fleet.jobs, fleet.cluster
     with child_run(run_id, policy, "schedule") as run:
         schedule = simulate(jobs, cluster, make_policy(policy), on_progress)
-        run.log_params({"schedule.policy": policy, "schedule.jobs": len(jobs), "schedule.accelerators": cluster.count})
-        run.log_metrics(figures(schedule))
-        run.set_tags({"schedule.source": "simulated"})
+        log_schedule(run, schedule, "simulated")
     return schedule
 
 
-def publish_fleet(run_id: str, request: FleetRequest, schedules: Sequence[Schedule]) -> str:
-    """Keep the page with the run, show the table in Prefect, and return the page."""
+def log_schedule(run: Run, schedule: Schedule, source: str) -> None:
+    """Keep the figures of a schedule in a run, with where they come from: simulated or measured."""
+    count = schedule.cluster.count
+    run.log_params(
+        {
+            "schedule.policy": schedule.policy,
+            "schedule.jobs": len(schedule.outcomes),
+            "schedule.accelerators": count,
+        }
+    )
+    run.log_metrics(figures(schedule))
+    run.set_tags({"schedule.source": source})
+
+
+def publish_fleet(run_id: str, title: str, schedules: Sequence[Schedule], source: str = "simulated") -> str:
+    """Keep the page with the run, show the table in Prefect, and return the page.
+
+    Args:
+        run_id: The run of the fleet.
+        title: What was scheduled where.
+        schedules: What each policy did.
+        source: Where the figures come from: simulated or measured.
+    """
     from prefect.artifacts import create_markdown_artifact
     from prefect.runtime import flow_run
 
     values = [figures(schedule) for schedule in schedules]
-    page = fleet_page(schedules, values, f"{Path(request.jobs).name} on {Path(request.cluster).name}")
+    page = fleet_page(schedules, values, title, source)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / PAGE
         path.write_text(page, encoding="utf-8")
         log_files(run_id, [path])
     if flow_run.id is not None:
-        create_markdown_artifact(markdown_table(schedules, values), key="fleet", description="Simulated schedules.")
+        table, told = markdown_table(schedules, values), f"{source.capitalize()} schedules."
+        create_markdown_artifact(table, key="fleet", description=told)
     return page

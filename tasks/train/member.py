@@ -38,6 +38,7 @@ def train_to_the_end(
     place: Place | None = None,
     expected: Expectation | None = None,
     watch: Callable[[Any], None] | None = None,
+    is_shown: bool = True,
 ) -> Any:
     """Train one model, or go on with it; a finished one is returned at once.
 
@@ -55,6 +56,7 @@ def train_to_the_end(
         place: Machines that train instead of this one.
         expected: What it is expected to take, kept beside what it takes; None where nobody can say.
         watch: Called with the report of each epoch.
+        is_shown: Whether to draw a progress bar.
 
     Returns:
         A `TrainedModel`, or of a graph model a `TrainedRanker`.
@@ -74,7 +76,7 @@ def train_to_the_end(
     with (
         _tracked(parent_run_id, name, run_kind) as run,
         executor.meter() as meter,
-        training_progress(name) as progress,
+        training_progress(name, is_shown=is_shown) as progress,
     ):
         energy = EnergyRecord(energy_path, meter)
         if run:

@@ -43,12 +43,15 @@ class TrainingProgress:
 
 
 @contextmanager
-def training_progress(name: str, console: Console | None = None) -> Iterator[TrainingProgress]:
+def training_progress(
+    name: str, console: Console | None = None, *, is_shown: bool = True
+) -> Iterator[TrainingProgress]:
     """Show a bar on standard error while a training goes on; nothing where that is no terminal.
 
     Args:
         name: Name of the training.
         console: Console to draw on instead of standard error.
+        is_shown: Whether to draw at all: one terminal has room for one such bar.
     """
     console = console or Console(stderr=True)
     columns = (
@@ -59,5 +62,6 @@ def training_progress(name: str, console: Console | None = None) -> Iterator[Tra
         TimeRemainingColumn(),
         TextColumn("{task.fields[quality]}"),
     )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal or is_quiet()) as progress:
+    is_shown = is_shown and console.is_terminal and not is_quiet()
+    with Progress(*columns, console=console, transient=True, disable=not is_shown) as progress:
         yield TrainingProgress(progress, name)

@@ -16,6 +16,7 @@ from models.registry import FAMILIES
 from shunter.requests import (
     Billing,
     FleetRequest,
+    FleetRunRequest,
     Limits,
     NightlyRequest,
     Objective,
@@ -33,8 +34,9 @@ REQUESTS: dict[str, type[Request]] = {
     "tune": TrainRequest,
     "nightly": NightlyRequest,
     "fleet": FleetRequest,
+    "fleet-run": FleetRunRequest,
 }
-EXPECTED = ("train", "select", "profile", "tune", "fleet")
+EXPECTED = ("train", "select", "profile", "tune", "fleet", "fleet-run")
 
 
 def form(flow: Flow[..., Any]) -> dict[str, Any]:
@@ -139,7 +141,7 @@ def test_what_is_stored_of_a_request_is_accepted_again(name: str) -> None:
     request = REQUESTS[name]()
     assert name == "profile" or validate({"request": request.flat()}, schema) == []  # which is stored nowhere
     assert validate({"request": request.model_dump(mode="json", exclude_none=True)}, schema) == []
-    if name not in ("profile", "fleet"):  # which have no limits
+    if name not in ("profile", "fleet", "fleet-run"):  # which have no limits
         assert validate({"request": {"limits": {"max_hours": None}}}, schema) == []
         assert validate({"request": {"limits": {"max_hours": -1}}}, schema) != []
 

@@ -16,7 +16,7 @@ def test_each_schedule_is_a_run_below_that_of_the_fleet(tmp_path: Path, tracking
     run_id = start_run("jobs on cluster", "fleet")
     with closing(run_id):
         schedule = simulate_policy.fn(Fleet(request), "dally", run_id)
-        page = publish_fleet(run_id, request, [schedule])
+        page = publish_fleet(run_id, "jobs on cluster", [schedule])
     assert len(schedule.outcomes) == 1
     assert "dally" in page
     (child,) = read_tree(run_id).children

@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.data.dataset import Dataset
 from engine.execution import execution_of
-from engine.executors.checkpoint_files import read_checkpoint, write_checkpoint
+from engine.executors.checkpoint_files import Files, read_checkpoint, write_checkpoint
 from engine.executors.ledger import Ledger
 from engine.executors.messages import Done, Task
 from engine.executors.ray.data import has_dataset, read_pieces, write_piece
@@ -132,25 +132,57 @@ class Cluster:
             ledger: Gets each attempt.
         """
         placement = self._alive(placement)
-        checkpoints = task.checkpointing.directory if task.checkpointing else None
         for restart in range(MOST_RESTARTS + 1):
-            node = self._node(placement)
-            ledger.begin()
             try:
-                self._bring(task.job.dataset, node)
-                return train_on_node(
-                    node,
-                    replace(task, job=replace(task.job, execution=execution_of(placement))),
-                    {} if checkpoints is None else read_checkpoint(checkpoints),
-                    hooks,
-                    on_energy=ledger.update,
-                    on_checkpoint=lambda files: None if checkpoints is None else write_checkpoint(files, checkpoints),
-                )
+                return self.attempt(task, placement, hooks, ledger)
             except NodeLostError as error:
                 if restart == MOST_RESTARTS:
                     raise
                 placement = self._move(placement, error)
         raise AssertionError("the last restart returns or raises")
+
+    def attempt(
+        self,
+        task: Task,
+        placement: Placement,
+        hooks: Hooks,
+        ledger: Ledger,
+        *,
+        on_begin: Callable[[], None] = lambda: None,
+        on_checkpoint: Callable[[], None] = lambda: None,
+    ) -> Done:
+        """Train to the end on the node of a placement, and nowhere else.
+
+        Args:
+            task: The training; its checkpoints come home into their folder here.
+            placement: Where.
+            hooks: Functions that are called here.
+            ledger: Gets the attempt.
+            on_begin: Called when the node has room for it.
+            on_checkpoint: Called when a checkpoint has come home.
+
+        Raises:
+            NodeLostError: The node or its process died; the last checkpoint is here.
+        """
+        checkpoints = task.checkpointing.directory if task.checkpointing else None
+        node = self._node(placement)
+
+        def keep(files: Files) -> None:
+            if checkpoints is not None:
+                write_checkpoint(files, checkpoints)
+                on_checkpoint()
+
+        ledger.begin()
+        self._bring(task.job.dataset, node)
+        return train_on_node(
+            node,
+            replace(task, job=replace(task.job, execution=execution_of(placement))),
+            {} if checkpoints is None else read_checkpoint(checkpoints),
+            hooks,
+            on_energy=ledger.update,
+            on_checkpoint=keep,
+            on_begin=on_begin,
+        )
 
     def _move(self, placement: Placement, error: NodeLostError) -> Placement:
         """Where a training goes on whose process was lost."""

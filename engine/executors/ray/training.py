@@ -26,6 +26,7 @@ def train_on_node(
     *,
     on_energy: Callable[[EnergyReading], None],
     on_checkpoint: Callable[[Files], None],
+    on_begin: Callable[[], None] = lambda: None,
 ) -> Done:
     """Train to the end on a node that has the data.
 
@@ -36,6 +37,7 @@ def train_on_node(
         hooks: Functions that are called here.
         on_energy: Called with what the node has used so far.
         on_checkpoint: Called with the files of each new checkpoint.
+        on_begin: Called when the node has room for it.
 
     Raises:
         NodeLostError: The node or its process died.
@@ -49,6 +51,7 @@ def train_on_node(
     training = Followed(_NodeLine(actor, node), hooks, on_energy=on_energy, on_checkpoint=on_checkpoint)
     try:
         _start(actor, task, files, hooks)
+        on_begin()
         return training.to_the_end(ends_it=lambda error: task.checkpointing is not None)
     except RayActorError as error:
         raise _lost(node, error) from error

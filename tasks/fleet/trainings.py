@@ -1,0 +1,272 @@
+"""The jobs of a fleet on the nodes of a Ray cluster: each is a training as `shunter train` does them, followed here."""
+
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.parse import quote
+
+from engine.execution import execution_of
+from engine.executors.ledger import Ledger
+from engine.executors.messages import Done, Task
+from engine.executors.ray.cluster import Cluster
+from engine.executors.ray.slots import OnNode
+from engine.executors.ray.training import NodeLostError
+from engine.job import Hooks
+from engine.trained_model import TrainedModel
+from hardware.devices.nodes import ClusterNode, alive_nodes, cluster_nodes
+from hardware.types import Placement
+from scheduler.live.role import (
+    Event,
+    Failed,
+    Finished,
+    Granted,
+    LiveMachine,
+    Lost,
+    Progress,
+    Stopped,
+    Trained,
+)
+from shunter.errors import HardwareError, ShunterError, first_line
+from tasks.fleet.jobs import FleetJob
+from tasks.fleet.result import judge_and_register
+from tasks.train import train_to_the_end
+
+WATCH_SECONDS = 1.0  # between two looks at Ray's nodes
+CPU = "cpu"
+
+
+@dataclass
+class _Running:
+    """One training under way."""
+
+    job: str
+    stops: threading.Event = field(default_factory=threading.Event)
+    has_trained: bool = False
+
+
+class RayTrainings:
+    """A `scheduler.live.role.Trainings` whose only ledger is Ray's: a training waits there until there is room.
+
+    Used as a context manager, which ends its threads.
+
+    Args:
+        cluster: The nodes, connected.
+        address: Where the cluster is found, to look for nodes that come.
+        resource: Only nodes that were started with this resource.
+        jobs: The trainings by the names of their jobs.
+        directory: Folder with one of its own for each job.
+        run_id: Run in MLflow below which each is kept.
+        checkpoint_seconds: Longest time between two checkpoints of a training.
+        finish: What is done with a trained model; its figures are the job's.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        address: str,
+        resource: str | None,
+        jobs: Mapping[str, FleetJob],
+        directory: Path,
+        run_id: str,
+        checkpoint_seconds: float,
+        finish: Callable[[FleetJob, TrainedModel, Path], dict[str, float]] = judge_and_register,
+    ) -> None:
+        self._cluster, self._jobs, self._directory, self._run_id = cluster, jobs, directory, run_id
+        self._finish = finish
+        self._address, self._resource, self._checkpoint_seconds = address, resource, checkpoint_seconds
+        self._events: queue.Queue[Event] = queue.Queue()
+        self._running: dict[str, _Running] = {}
+        self._progress: dict[str, Progress] = {}
+        self._finishing = threading.Lock()  # scoring takes all cores
+        self._machines: list[LiveMachine] | HardwareError = machines_of(list(cluster.nodes.values()))
+        self._ended = threading.Event()
+        self._watch = threading.Thread(target=self._keep_watching, name="nodes", daemon=True)
+
+    def __enter__(self) -> Self:
+        """Begin to watch the nodes."""
+        self._watch.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Stop watching."""
+        self._ended.set()
+        self._watch.join(timeout=10 * WATCH_SECONDS)
+
+    def machines(self) -> Sequence[LiveMachine]:
+        """See `Trainings.machines`."""
+        if isinstance(self._machines, HardwareError):
+            raise self._machines
+        return self._machines
+
+    def start(self, job: str, machine: str, accelerators: int) -> None:
+        """See `Trainings.start`."""
+        assert job not in self._running, f"{job} runs already"
+        running = self._running[job] = _Running(job)
+        placement = placement_on(self._cluster.nodes[machine], accelerators, self._jobs[job].batch_size)
+        threading.Thread(target=self._run, args=(placement, running), name=f"job-{job}", daemon=True).start()
+
+    def stop(self, job: str) -> None:
+        """See `Trainings.stop`."""
+        if job in self._running:
+            self._running[job].stops.set()
+
+    def events(self, timeout_seconds: float) -> list[Event]:
+        """See `Trainings.events`."""
+        found: list[Event] = []
+        with suppress(queue.Empty):
+            found.append(self._events.get(timeout=max(timeout_seconds, 0.001)))
+            while True:
+                found.append(self._events.get_nowait())
+        return found
+
+    def progress(self, job: str) -> Progress | None:
+        """See `Trainings.progress`."""
+        return self._progress.get(job)
+
+    def directory_of(self, job: str) -> Path:
+        """Folder of a job: its checkpoints, and in the end its model."""
+        return self._directory / quote(job, safe="")
+
+    def _run(self, placement: Placement, running: _Running) -> None:
+        last = self._last_event(placement, running)
+        del self._running[running.job]
+        self._events.put(last)
+
+    def _last_event(self, placement: Placement, running: _Running) -> Event:
+        """Train, judge and register; what came of it."""
+        name, job = running.job, self._jobs[running.job]
+
+        def should_stop() -> str | None:
+            if running.stops.is_set():
+                raise KeyboardInterrupt
+            return None
+
+        try:
+            trained = train_to_the_end(
+                replace(job.training, execution=execution_of(placement)),
+                placement,
+                self.directory_of(name),
+                name=name,
+                parent_run_id=self._run_id,
+                should_stop=should_stop,
+                checkpoint_seconds=self._checkpoint_seconds,
+                place=_OneNode(self, running),
+                is_shown=False,
+            )
+            self._say_trained(running)
+            with self._finishing:
+                return Finished(name, self._finish(job, trained, self.directory_of(name) / "result"))
+        except KeyboardInterrupt:
+            return Stopped(name)
+        except NodeLostError as error:
+            return Lost(name, first_line(error))
+        except ShunterError as error:
+            return Failed(name, str(error))
+        except Exception as error:
+            return Failed(name, f"{type(error).__name__}: {first_line(error)}")
+
+    def attempt(self, running: _Running, task: Task, placement: Placement, hooks: Hooks, ledger: Ledger) -> Done:
+        """Train on the node of the placement, and tell how it goes."""
+        name = running.job
+
+        def on_step(done: int, total: int) -> None:
+            former = self._progress.get(name)
+            self._progress[name] = Progress(done, total, former.saved if former else 0)
+            if hooks.on_step:
+                hooks.on_step(done, total)
+
+        def on_checkpoint() -> None:
+            if former := self._progress.get(name):
+                self._progress[name] = former._replace(saved=former.done)
+
+        done = self._cluster.attempt(
+            task,
+            placement,
+            replace(hooks, on_step=on_step),
+            ledger,
+            on_begin=lambda: self._events.put(Granted(name)),
+            on_checkpoint=on_checkpoint,
+        )
+        self._say_trained(running)
+        return done
+
+    @property
+    def nodes(self) -> dict[str, ClusterNode]:
+        """Nodes by name, those that are gone included."""
+        return self._cluster.nodes
+
+    def _say_trained(self, running: _Running) -> None:
+        if not running.has_trained:
+            running.has_trained = True
+            self._events.put(Trained(running.job))
+
+    def _keep_watching(self) -> None:
+        while not self._ended.wait(WATCH_SECONDS):
+            try:
+                self._machines = self._look()
+            except HardwareError as error:
+                self._machines = error
+            except Exception as error:  # whatever Ray raises when its head is gone
+                self._machines = HardwareError(
+                    f"The Ray cluster at {self._address} does not answer any more ({first_line(error)}): start it "
+                    "again and give the same command, the jobs go on from their last checkpoints."
+                )
+
+    def _look(self) -> list[LiveMachine]:
+        ids = {node["NodeID"] for node in alive_nodes() if not self._resource or node["Resources"].get(self._resource)}
+        if ids - {node.node_id for node in self._cluster.nodes.values()}:
+            found = cluster_nodes(self._address, self._resource)
+            self._cluster.nodes.update({node.name: node for node in found})
+        return machines_of([node for node in self._cluster.nodes.values() if node.node_id in ids])
+
+
+class _OneNode:
+    """A `engine.executors.role.Place` of one job: it trains where its policy wants it, or not at all."""
+
+    def __init__(self, trainings: RayTrainings, running: _Running) -> None:
+        self._trainings, self._running = trainings, running
+        self.nodes = trainings.nodes
+
+    def executor(self, placement: Placement, checkpoints: Path | None = None) -> OnNode:
+        """See `Place.executor`."""
+        return OnNode(self, placement, Ledger())
+
+    def executors(self, placement: Placement, count: int) -> Sequence[OnNode]:
+        """See `Place.executors`."""
+        return [self.executor(placement) for _ in range(count)]
+
+    def train(self, task: Task, placement: Placement, hooks: Hooks, ledger: Ledger) -> Done:
+        """Train there."""
+        return self._trainings.attempt(self._running, task, placement, hooks, ledger)
+
+
+def machines_of(nodes: Sequence[ClusterNode]) -> list[LiveMachine]:
+    """Nodes as machines: of GPUs those that Ray gives out, else of cores; what is free is what Ray says."""
+    from ray._private.state import available_resources_per_node  # by node, Ray says it nowhere else
+
+    free = available_resources_per_node()
+    found = []
+    for node in nodes:
+        gpu = next((one for one in node.accelerators if one.kind != CPU), None)
+        resource = "GPU" if gpu and node.resources.get("GPU") else "CPU"
+        count = int(node.resources.get(resource, 0))
+        if count:
+            left = int(free.get(node.node_id, {}).get(resource, 0))
+            found.append(LiveMachine(node.name, gpu.model if gpu and resource == "GPU" else CPU, count, left))
+    return found
+
+
+def placement_on(node: ClusterNode, accelerators: int, batch_size: int) -> Placement:
+    """So many cores of a node, with a thread on each; or one of its GPUs with its share of the cores."""
+    gpus = int(node.resources.get("GPU", 0)) if any(one.kind != CPU for one in node.accelerators) else 0
+    threads = accelerators if not gpus else max(1, int(node.resources.get("CPU", 1)) // gpus)
+    device = "cuda:0" if gpus else CPU  # Ray shows each training its own GPU as the first
+    return Placement(accelerator=f"{device}@{node.name}", threads=threads, precision="fp32", batch_size=batch_size)
