@@ -79,7 +79,7 @@ def prepare_jobs(
         dataset, report = ingest_request(request)
         if not report.reused:
             say(f"{report.rows:,} rows of {dataset.name} ingested for {own.name}.")
-        found.append(FleetJob(own.job(), request, dataset, training_of(request, dataset)))
+        found.append(FleetJob(_rigid(own), request, dataset, training_of(request, dataset)))
     return found
 
 
@@ -106,6 +106,11 @@ def training_of(request: TrainRequest, dataset: Dataset) -> ClickJob:
             select_by=request.training.select_by.value,
         ),
     )
+
+
+def _rigid(own: OwnJob) -> Job:
+    """A job as a policy sees it, on as many accelerators as it asks for: on others it would round otherwise."""
+    return own.model_copy(update={"speedups": {}}).job()
 
 
 def _check(own: OwnJob, request: TrainRequest) -> None:
