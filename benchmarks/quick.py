@@ -42,6 +42,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "select": (),
     "search": (),
     "graph": (),
+    "graph_variants": (),
     "towers": (),
     "scaling": (),
     "overhead": (),

@@ -124,6 +124,7 @@ def best_again(run: RunContext, tried: Tried, purpose: Purpose, *, is_asked: boo
     joules = [one.energy.joules for one in trained if one.energy.joules is not None]
     return RankedBaseline(
         model=kept,
+        chosen=tried.best,
         is_asked=is_asked,
         tried=len(tried.trained),
         train_seconds=sum(one.train_seconds for one in trained),

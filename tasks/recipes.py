@@ -10,6 +10,7 @@ from engine.data.dataset import Dataset
 from engine.ensemble.result import EnsembleResult
 from engine.fixed import check_fixed, read_fixed
 from engine.metrics import FIGURES
+from engine.ranking.fusion import Fusion
 from engine.ranking.interactions import read_graph, sides
 from engine.ranking.result import TrainedRanker
 from engine.ranking.solver import check_solvable
@@ -24,6 +25,7 @@ from tasks.baselines import candidates_of, train_baselines, train_rivals
 from tasks.card import describe_version, write_card, write_ranking_card
 from tasks.ensemble import build_ensemble, scoring_placement, train_members
 from tasks.evidence import note_search, note_trainings
+from tasks.fusion import fuse
 from tasks.rankers import WHOLE, Purpose, Tried, best_again, best_of, train_rankers, try_settings
 from tasks.register import register_ranker, register_result
 from tasks.report import report
@@ -137,7 +139,7 @@ class EnsembleRecipe(Recipe):
 
 
 class RankerRecipe(Recipe):
-    """A graph model: its settings are tried, and what ranks best is learned again with the validation part."""
+    """A graph model: settings are tried, the best learned again with the validation part, and fused with baselines."""
 
     def check(self, request: TrainRequest, dataset: Dataset) -> None:
         """Refuse processes, a cluster, an AUC, and what is solved in more memory than there is.
@@ -163,7 +165,7 @@ class RankerRecipe(Recipe):
                 )
 
     def train(self, run: RunContext, clock: StepClock) -> Outcome:
-        """Train baselines, try settings, learn the best of each family again, register what ranks validation best."""
+        """Train baselines, try settings, learn the best of each family again, fuse them, register what ranks best."""
         request = run.request
         with clock.step("baselines"):
             baselines = train_rankers(run)
@@ -175,6 +177,9 @@ class RankerRecipe(Recipe):
             run.check_exploration(run.notes.stopped_because)
         best = best_of([asked.model, *(baseline.model for baseline in baselines)])
         reason = _why_kept(best, tried, baselines)
+        with clock.step("ensemble"):
+            if together := fuse(run, [asked, *baselines]):
+                best, reason = together[0], _why_fused(*together)
         with clock.step("card"):
             compared = write_ranking_card(
                 run.run_id,
@@ -206,6 +211,17 @@ def _why_kept(best: TrainedRanker, tried: Tried, baselines: Sequence[RankedBasel
     by = "recall@20" if best.schedule.select_by == "recall@20" else "ndcg@20"
     figure = f"{FIGURES[by]} {best.validation.figure_by(by):.4f}"
     return f"{best.spec.family} ranks the validation part best of {among} ({figure}){again}."
+
+
+def _why_fused(fused: TrainedRanker, fusion: Fusion) -> str:
+    """In one sentence."""
+    by = fused.schedule.select_by if fused.schedule.select_by == "recall@20" else "ndcg@20"
+    *others, last = fusion.members
+    return (
+        f"{', '.join(others)} and {last}, added up by {fusion.by}, rank the validation part better than {others[0]} "
+        f"alone ({FIGURES[by]} {fusion.validation.figure_by(by):.4f}, {fusion.gain:+.4f}, {fusion.low:+.4f} to "
+        f"{fusion.high:+.4f} with 95 % confidence)."
+    )
 
 
 def recipe_of(model: str) -> Recipe:

@@ -5,6 +5,7 @@ from typing import Literal
 
 from engine.ranking.config import RankingHyperparameters, RankingReport
 from engine.ranking.evaluation import RankingMetrics
+from engine.ranking.fusion import Fusion
 from models.graph import MODELS, GraphSpec
 from tracking.convention import TRAINING_METRICS, Values
 
@@ -26,6 +27,11 @@ def popularity_metrics(metrics: RankingMetrics | None) -> Values:
     if metrics is None:
         return {}
     return {f"baseline.popularity.test.{name}": getattr(metrics, name) for name in ("ndcg20", "recall20")}
+
+
+def fusion_metrics(fusion: Fusion) -> Values:
+    """What an ensemble of graph models gains on the validation part over the best of its members: `fusion.*`."""
+    return {"fusion.gain": fusion.gain, "fusion.gain_low": fusion.low, "fusion.gain_high": fusion.high}
 
 
 def ranking_epoch_metrics(report: RankingReport) -> Values:

@@ -11,13 +11,15 @@ Items of equal score are ranked by their id, so that a constant score cannot pro
 """
 
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from engine.config import SelectBy
-from engine.ranking.interactions import UNKNOWN, Interactions
+from engine.data.dataset import Dataset
+from engine.ranking.interactions import UNKNOWN, Interactions, read_interactions
 from models.graph.ranker import Ranker
 from shunter.errors import DataError
 
@@ -109,6 +111,19 @@ def evaluate_users(ranker: Ranker, chosen: Interactions, seen: Interactions, *, 
         items = [chosen.items[first:last] for first, last in zip(starts[part], ends[part], strict=True)]
         recall[part], gain[part] = judge(top, items)
     return UserFigures(users=users, recall20=recall, ndcg20=gain, left_out=chosen.left_out)
+
+
+def ranked_on_test(dataset: Dataset, ranker: Ranker, *, seed: int) -> dict[str, Any]:
+    """What a `TrainedRanker` says of the test part: its quality there, popularity's, and the gain over that."""
+    seen = read_interactions(dataset, "train").union(read_interactions(dataset, "validation"))
+    test = read_interactions(dataset, "test")
+    figures = evaluate_users(ranker, test, seen, name="test")
+    popularity = evaluate_users(ranker.by_popularity(), test, seen, name="test")
+    return {
+        "test": figures.mean(),
+        "popularity": popularity.mean(),
+        "gain": mean_interval(figures.ndcg20 - popularity.ndcg20, seed=seed),
+    }
 
 
 def mean_interval(values: np.ndarray, *, seed: int = 0) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from engine.checkpoint.storage import check_size, load_weights, opened, read_json, tensors_of, write_tensors, write_text
-from models.graph import RANKERS, GraphSpec, LayeredSpec, Ranker, graph_spec
+from models.graph import RANKERS, GraphSpec, Ranker, VectorSpec, graph_spec
 from models.spec import Features
 from shunter.errors import CheckpointError, RequestError
 
@@ -95,5 +95,5 @@ def load_ranker(directory: Path) -> StoredRanker:
 
 def _first_kind(spec: GraphSpec) -> dict[str, Any]:
     """The ranker of a file of the first version, which knew vectors only."""
-    assert isinstance(spec, LayeredSpec)
+    assert isinstance(spec, VectorSpec)
     return {"kind": "vectors", "width": spec.embedding_dim}

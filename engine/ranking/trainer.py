@@ -1,10 +1,9 @@
 """Training of a graph model: epochs over the edges with early stopping, and a state that can be resumed from any step.
 
-The loss of most models compares a positive with negatives (Rendle et al., "BPR: Bayesian Personalized Ranking from
-Implicit Feedback", UAI 2009), with LightGCN's weight decay (SIGIR 2020, equation 15):
+The loss is that of the model, which compares a positive with negatives (`models.graph.losses`), with LightGCN's weight
+decay (SIGIR 2020, equation 15):
 
-    mean over positives and negatives of -log sigmoid(score of the positive - score of the negative)
-    + weight decay * 1/2 * squares of the own embeddings of user, positive and negatives, a sample
+    loss of the model + weight decay * 1/2 * squares of the own embeddings of user, positive and negatives, a sample
 """
 
 import math

@@ -42,6 +42,9 @@ class Triples:
         return Triples(users=copied(self.users), positives=copied(self.positives), negatives=copied(self.negatives))
 
 
+MOST_CELLS = 2**27  # bytes of a table of who chose what, up to which it is faster than a search among the edges
+
+
 class TripleBatches:
     """The edges of a graph in batches, each with negatives drawn for it.
 
@@ -67,6 +70,10 @@ class TripleBatches:
         self._users, self._items = graph.edge_users[comparable], graph.edge_items[comparable]
         self._item_count = graph.items
         self._chosen = np.sort(self._users * graph.items + self._items)
+        self._table = None
+        if graph.users * graph.items <= MOST_CELLS:
+            self._table = np.zeros(graph.users * graph.items, bool)
+            self._table[self._chosen] = True
         self.batch_size, self.negatives, self.seed = batch_size, negatives, seed
         self._order = lru_cache(maxsize=1)(self._order_of)
 
@@ -103,6 +110,8 @@ class TripleBatches:
 
     def _is_chosen(self, users: np.ndarray, items: np.ndarray) -> np.ndarray:
         keys = users * self._item_count + items
+        if self._table is not None:
+            return self._table[keys]
         places = np.searchsorted(self._chosen, keys)
         return self._chosen[np.minimum(places, len(self._chosen) - 1)] == keys
 

@@ -103,7 +103,7 @@ def plan_of(request: TrainRequest, placement: str) -> tuple[str, ...]:
     epochs = f"for {request.longest_epochs} epochs at most"
     tried = f"Would try {budget} of {request.model} on {placement}, each {epochs}."
     if request.model in GRAPH_FAMILIES:
-        result = "what ranks the validation part best, baselines included, learned again together with that part"
+        result = "what ranks the validation part best, baselines included, alone or together, learned again with it"
     return (
         tried,
         f"Would keep {result}, within {within}, and register it as {request.register_as!r}.",

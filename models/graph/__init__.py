@@ -1,8 +1,8 @@
 """Graph recommenders: users and items as nodes, what was chosen as edges.
 
 `spec` is what a model is built from. Some are learned step by step: `propagation` sums over neighbours, `model` is what
-these have in common, and `lightgcn`, `sage`, `hetero` and
-`twotower` are the four. Others are solved in seconds: `solved` is their
+these have in common, `losses` what they learn by, and `lightgcn`, `xsimgcl`, `simplex`, `ultragcn`, `sage`, `hetero`
+and `twotower` are the models. Others are solved in seconds: `solved` is their
 role, and `popularity`, `itemknn`, `ease` and `ials` play it. `ranker` and `history_rankers` score with what any of them
 ended with.
 """
@@ -10,7 +10,7 @@ ended with.
 from models.graph.model import GraphModel
 from models.graph.ranker import Ranker, VectorRanker
 from models.graph.registry import GRAPH_FAMILIES, MODELS, RANKERS, SOLVED, build_graph_model, graph_spec
-from models.graph.spec import Attribute, Graph, GraphSpec, LayeredSpec
+from models.graph.spec import Attribute, Graph, GraphSpec, VectorSpec
 
 __all__ = [
     "GRAPH_FAMILIES",
@@ -21,9 +21,9 @@ __all__ = [
     "Graph",
     "GraphModel",
     "GraphSpec",
-    "LayeredSpec",
     "Ranker",
     "VectorRanker",
+    "VectorSpec",
     "build_graph_model",
     "graph_spec",
 ]

@@ -7,7 +7,7 @@ The operators of a step are few and known, but sums along edges are no operator 
 from models.counts import MatmulCount, ModelCounts, PrecisionCounts
 from models.graph.model import LayerCounts
 from models.graph.registry import MODELS, SOLVED, check_graph_spec
-from models.graph.spec import Graph, GraphSpec, LayeredSpec
+from models.graph.spec import Graph, GraphSpec, VectorSpec
 
 FLOAT_BYTES = 4
 ID_BYTES = 8
@@ -33,7 +33,7 @@ def count_graph_model(spec: GraphSpec, graph: Graph, *, negatives: int = 1) -> M
     check_graph_spec(spec)
     if spec.family in SOLVED:
         return _count_solved(spec, graph)
-    assert isinstance(spec, LayeredSpec)
+    assert isinstance(spec, VectorSpec)
     model = MODELS[spec.family]
     layers, scored = model.layer_counts(spec, graph), model.scored_items(negatives)
     row_bytes = spec.embedding_dim * FLOAT_BYTES
@@ -104,7 +104,7 @@ def _count_solved(spec: GraphSpec, graph: Graph) -> ModelCounts:
     )
 
 
-def _products(spec: LayeredSpec, layers: LayerCounts) -> tuple[MatmulCount, ...]:
+def _products(spec: VectorSpec, layers: LayerCounts) -> tuple[MatmulCount, ...]:
     """Each product with weights forward, and the two that its gradients take."""
     width = spec.embedding_dim
     return tuple(

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from models.graph.ranker import USERS_AT_ONCE, Ranker
+from models.graph.ranker import Ranker
 from models.graph.spec import Graph
 
 MOST_CELLS = 2**25  # of items times items, up to which a product with the whole matrix is faster than single sums
@@ -63,16 +63,6 @@ class HistoryRanker(Ranker):
         rows = torch.repeat_interleave(torch.arange(len(users), device=self.device), lengths)
         starts = self.user_degrees.cumsum(0)[users] - lengths
         return self.add_up(rows, self.history[spread(starts, lengths)].long(), len(users))
-
-    def known_pairs(self, users: Tensor, items: Tensor) -> Tensor:
-        """By all scores of each user that is asked for."""
-        distinct, places = torch.unique(users, return_inverse=True)
-        scores = torch.zeros(len(users), device=self.device)
-        for first in range(0, len(distinct), USERS_AT_ONCE):
-            of_users = self.known_scores(distinct[first : first + USERS_AT_ONCE])
-            here = ((places >= first) & (places < first + USERS_AT_ONCE)).nonzero().flatten()
-            scores[here] = of_users[places[here] - first, items[here]]
-        return scores
 
 
 class DenseHistoryRanker(HistoryRanker):

@@ -65,10 +65,14 @@ class LightGcn(GraphModel[LightGcnSpec]):
         users, items = self.users, self.items
         user_sum, item_sum = users, items
         for _ in range(self.spec.layers):
-            users, items = (
-                self.user_scale * self.to_users(self.item_scale * items),
-                self.item_scale * self.to_items(self.user_scale * users),
-            )
+            users, items = self.layer(users, items)
             user_sum, item_sum = user_sum + users, item_sum + items
         layers = self.spec.layers + 1
         return user_sum / layers, item_sum / layers
+
+    def layer(self, users: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
+        """Vectors of users and items to those of the next layer."""
+        return (
+            self.user_scale * self.to_users(self.item_scale * items),
+            self.item_scale * self.to_items(self.user_scale * users),
+        )

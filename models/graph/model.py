@@ -7,10 +7,11 @@ from typing import ClassVar, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
+from models.graph.losses import bpr
 from models.graph.propagation import Backend
-from models.graph.spec import Graph, LayeredSpec
+from models.graph.spec import Graph, VectorSpec
 
-Spec = TypeVar("Spec", bound=LayeredSpec)
+Spec = TypeVar("Spec", bound=VectorSpec)
 INITIAL_DEVIATION = 0.1  # of the embeddings, as in LightGCN's own code
 
 
@@ -50,7 +51,7 @@ class GraphModel(nn.Module, ABC, Generic[Spec]):
         items: Embeddings of the items themselves, `[items, dim]`.
     """
 
-    spec_class: ClassVar[type[LayeredSpec]]
+    spec_class: ClassVar[type[VectorSpec]]
 
     def __init__(
         self, spec: Spec, graph: Graph, *, device: str | torch.device = "cpu", backend: Backend = "auto"
@@ -69,27 +70,30 @@ class GraphModel(nn.Module, ABC, Generic[Spec]):
     def all_vectors(self) -> tuple[Tensor, Tensor]:
         """Final vectors of all users `[users, dim]` and all items `[items, dim]`."""
 
-    def forward(self, users: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
-        """Final vectors of some users and some items, `[users, dim]` and `[items, dim]`, for one step of training."""
+    def forward(self, users: Tensor, items: Tensor, chosen: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Final vectors of some users and some items, `[users, dim]` and `[items, dim]`, for one step of training.
+
+        Args:
+            users: Int64 `[users]`.
+            items: Int64 `[items]`.
+            chosen: An item that each user chose, `[users]`, which the step asks for; a model that draws neighbours does
+                not show it the answer. None where nothing is asked for.
+        """
         user_vectors, item_vectors = self.all_vectors()
         return user_vectors.index_select(0, users), item_vectors.index_select(0, items)
 
     def loss(self, users: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        """What a step lowers: the mean of -log sigmoid(score of the positive - score of a negative).
+        """What a step of training makes smaller, a scalar: BPR, where a model has no loss of its own.
 
         Args:
-            users: int64 `[samples]`.
-            positives: int64 `[samples]`, an item that each chose.
-            negatives: int64 `[samples, negatives]`, items that each did not choose.
-
-        Returns:
-            A scalar.
+            users: Int64 `[samples]`.
+            positives: An item that each chose, int64 `[samples]`.
+            negatives: Items that each did not choose, int64 `[samples, negatives]`.
         """
-        samples, count = negatives.shape
-        user_vectors, items = self(users, torch.cat([positives, negatives.flatten()]))
-        positive = (user_vectors * items[:samples]).sum(1, keepdim=True)
-        negative = (user_vectors[:, None] * items[samples:].view(samples, count, -1)).sum(2)
-        return nn.functional.softplus(negative - positive).mean()
+        samples = len(users)
+        vectors, items = self(users, torch.cat([positives, negatives.flatten()]), positives)
+        positive = (vectors * items[:samples]).sum(1)
+        return bpr(positive, (vectors[:, None] * items[samples:].view(*negatives.shape, -1)).sum(2))
 
     @classmethod
     def scored_items(cls, negatives: int) -> int:

@@ -46,17 +46,23 @@ class Ranker(nn.Module, ABC):
     def known_scores(self, users: Tensor) -> Tensor:
         """Scores of all items for users with an edge, `[users]` to `[users, items]`; of others they are left out."""
 
-    @abstractmethod
     def known_pairs(self, users: Tensor, items: Tensor) -> Tensor:
-        """The same of pairs, `[pairs]` and `[pairs]` to `[pairs]`."""
+        """The same of pairs, `[pairs]` and `[pairs]` to `[pairs]`: by all scores of each user that is asked for."""
+        distinct, places = torch.unique(users, return_inverse=True)
+        scores = torch.zeros(len(users), device=self.device)
+        for first in range(0, len(distinct), USERS_AT_ONCE):
+            of_users = self.known_scores(distinct[first : first + USERS_AT_ONCE])
+            here = ((places >= first) & (places < first + USERS_AT_ONCE)).nonzero().flatten()
+            scores[here] = of_users[places[here] - first, items[here]]
+        return scores
 
     @abstractmethod
-    def shape(self) -> dict[str, int]:
+    def shape(self) -> dict[str, Any]:
         """What `empty` takes beside the users and items."""
 
     @classmethod
     @abstractmethod
-    def empty(cls, users: int, items: int, **shape: int) -> "Ranker":
+    def empty(cls, users: int, items: int, **shape: Any) -> "Ranker":
         """Room for what a file holds of so many users and items."""
 
     @property

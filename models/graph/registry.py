@@ -7,19 +7,22 @@ from typing import Any
 import torch
 
 from models.graph.ease import Ease
+from models.graph.fusion import MEMBERS, FusedRanker, FusionSpec
 from models.graph.hetero import Hetero
-from models.graph.history_rankers import DenseHistoryRanker, SparseHistoryRanker
 from models.graph.ials import Ials
 from models.graph.itemknn import ItemKnn
 from models.graph.lightgcn import LightGcn
 from models.graph.model import GraphModel
 from models.graph.popularity import Popularity
 from models.graph.propagation import Backend
-from models.graph.ranker import Ranker, VectorRanker
+from models.graph.ranker import Ranker
 from models.graph.sage import Sage
+from models.graph.simplex import Simplex
 from models.graph.solved import SolvedModel
-from models.graph.spec import Graph, GraphSpec, LayeredSpec
+from models.graph.spec import Graph, GraphSpec, VectorSpec
 from models.graph.twotower import TwoTower
+from models.graph.ultragcn import UltraGcn
+from models.graph.xsimgcl import XSimGcl
 from models.spec import nearest
 from shunter.errors import RequestError
 
@@ -31,6 +34,9 @@ MODELS: dict[str, type[GraphModel[Any]]] = {
         Sage,
         Hetero,
         TwoTower,
+        XSimGcl,
+        Simplex,
+        UltraGcn,
     )
 }
 # Solved at once, in seconds.
@@ -43,14 +49,13 @@ SOLVED: dict[str, type[SolvedModel[Any]]] = {
         Ials,
     )
 }
+GRAPH_FAMILIES = (*MODELS, *SOLVED)
 SPECS: Mapping[str, type[GraphSpec]] = {
-    family: model.spec_class
-    for family, model in (MODELS | SOLVED).items()  # pyright: ignore[reportOperatorIssue]
+    **{family: model.spec_class for family, model in MODELS.items()},
+    **{family: model.spec_class for family, model in SOLVED.items()},
+    FusionSpec.family: FusionSpec,  # what comes of others, and cannot be asked for
 }
-GRAPH_FAMILIES = tuple(SPECS)
-RANKERS: dict[str, type[Ranker]] = {
-    ranker.kind: ranker for ranker in (VectorRanker, DenseHistoryRanker, SparseHistoryRanker)
-}
+RANKERS: dict[str, type[Ranker]] = {**MEMBERS, FusedRanker.kind: FusedRanker}
 
 
 def graph_spec(family: str = "lightgcn", **options: float) -> GraphSpec:
@@ -92,7 +97,7 @@ def build_graph_model(
     """
     check_graph_spec(spec)
     graph.check()
-    assert isinstance(spec, LayeredSpec)
+    assert isinstance(spec, VectorSpec)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return MODELS[spec.family](spec, graph, device=device, backend=backend)
@@ -102,9 +107,13 @@ def check_graph_spec(spec: GraphSpec) -> None:
     """Raise a `RequestError` for a model that cannot be built."""
     for option in fields(spec):
         value = getattr(spec, option.name)
-        if isinstance(value, int) and value < 1:
+        if isinstance(value, int) and not isinstance(value, bool) and value < 1:
             raise RequestError(f"A graph model needs at least one of {option.name}, not {value}: raise it.")
         if option.name in ("regularization", "unobserved_weight", "temperature") and value <= 0:
             raise RequestError(f"A graph model needs a {option.name} above 0, not {value:g}: raise it.")
+        if option.name == "own_share" and not 0 <= value <= 1:
+            raise RequestError(
+                f"A graph model takes an own_share of at least 0 and at most 1, not {value:g}: change it."
+            )
         if option.name == "dropout" and not 0 <= value < 1:
             raise RequestError(f"A graph model takes a dropout of at least 0 and below 1, not {value:g}: change it.")

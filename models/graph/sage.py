@@ -12,6 +12,8 @@ from models.graph.propagation import Backend, neighbour_sum
 from models.graph.sampling import neighbour_sampler
 from models.graph.spec import Graph, LayeredSpec, Searched
 
+SCALE = 10.0  # of the cosines: their differences are too small for a comparison otherwise
+
 
 @dataclass(frozen=True, kw_only=True)
 class SageSpec(LayeredSpec):
@@ -19,12 +21,21 @@ class SageSpec(LayeredSpec):
 
     Attributes:
         neighbours: Neighbours drawn for each node in each layer while training; scoring uses all.
+        hide_targets: Whether the edges that a step of training asks for are no way for its vectors.
+        normalised: Whether final vectors have one length, so that scores are cosines times `SCALE`.
     """
 
     family: ClassVar[str] = "sage"
-    searched: ClassVar[Searched] = {**LayeredSpec.searched, "neighbours": (5, 10, 20)}
+    searched: ClassVar[Searched] = {
+        **LayeredSpec.searched,
+        "neighbours": (5, 10, 20),
+        "hide_targets": (False, True),
+        "normalised": (False, True),
+    }
 
     neighbours: int = 10
+    hide_targets: bool = False
+    normalised: bool = False
 
 
 class Sage(GraphModel[SageSpec]):
@@ -34,6 +45,11 @@ class Sage(GraphModel[SageSpec]):
     without its relu, so that scores can be negative. A step of training draws `spec.neighbours` neighbours for each
     node it needs, layer by layer (algorithm 2), so that its cost does not grow with the graph; scoring takes all. A
     node without an edge has nothing but its own embedding in its layers.
+
+    Of the neighbours drawn, those may be left out that the step asks for: a user whose vector holds an item is not
+    asked then whether they chose it, as nothing tells so when it is scored. Final vectors may be normalised (algorithm
+    1, line 7, of the last layer alone). Neither gains on MovieLens (`benchmarks.graph_variants`), so both are searched,
+    and off by default.
 
     Args:
         spec: Architecture.
@@ -82,10 +98,12 @@ class Sage(GraphModel[SageSpec]):
         hidden = torch.cat([self.users, self.items])
         for depth in range(len(self.layers)):
             hidden = self._mix(depth, hidden, self.neighbour_sum(hidden) / self.degrees)
+        hidden = self._outputs(hidden)
         return hidden[: self.graph.users], hidden[self.graph.users :]
 
-    def forward(self, users: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, users: Tensor, items: Tensor, chosen: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Final vectors of some users and items, with the neighbours that were drawn for them."""
+        hidden_edges = self._edge_keys(users, chosen) if chosen is not None and self.spec.hide_targets else None
         nodes, places = torch.unique(torch.cat([users, items + self.graph.users]), return_inverse=True)
         needed = [nodes]  # nodes of each layer, the last layer first
         edges = []
@@ -93,6 +111,10 @@ class Sage(GraphModel[SageSpec]):
             sources, targets = (
                 ends.to(nodes.device) for ends in self.sampler.draw(needed[-1].cpu(), self.spec.neighbours)
             )
+            if hidden_edges is not None:
+                ends = torch.minimum(sources, targets), torch.maximum(sources, targets)  # users come first
+                is_shown = ~torch.isin(ends[0] * self._nodes + ends[1], hidden_edges)
+                sources, targets = sources[is_shown], targets[is_shown]
             edges.append((sources, targets))
             needed.append(torch.unique(torch.cat([needed[-1], sources])))
         hidden = torch.cat([self.users, self.items]).index_select(0, needed[-1])
@@ -100,7 +122,20 @@ class Sage(GraphModel[SageSpec]):
             inner, outer = needed[-1 - depth], needed[-2 - depth]
             sources, targets = edges[-1 - depth]
             hidden = self._sampled_layer(depth, hidden, inner, outer, sources=sources, targets=targets)
+        hidden = self._outputs(hidden)
         return hidden[places[: len(users)]], hidden[places[len(users) :]]
+
+    @property
+    def _nodes(self) -> int:
+        return self.graph.users + self.graph.items
+
+    def _edge_keys(self, users: Tensor, items: Tensor) -> Tensor:
+        """A number for each edge, whatever its direction."""
+        return torch.unique(users * self._nodes + items + self.graph.users)
+
+    def _outputs(self, hidden: Tensor) -> Tensor:
+        """Final vectors, whose products are the scores."""
+        return SCALE**0.5 * nn.functional.normalize(hidden) if self.spec.normalised else hidden
 
     def _sampled_layer(
         self, depth: int, hidden: Tensor, inner: Tensor, outer: Tensor, *, sources: Tensor, targets: Tensor

@@ -50,17 +50,28 @@ class GraphSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayeredSpec(GraphSpec):
-    """What the models have in common in which vectors pass along the edges.
+class VectorSpec(GraphSpec):
+    """What the models have in common that learn a vector for each node, step by step.
 
     Attributes:
         embedding_dim: Width of every node's vector, in every layer.
-        layers: Number of times that vectors pass along the edges.
     """
 
-    searched: ClassVar[Searched] = {"embedding_dim": (32, 64, 128), "layers": (1, 2, 3)}
+    searched: ClassVar[Searched] = {"embedding_dim": (32, 64, 128)}
 
     embedding_dim: int = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayeredSpec(VectorSpec):
+    """What the models have in common in which vectors pass along the edges.
+
+    Attributes:
+        layers: Number of times that they do.
+    """
+
+    searched: ClassVar[Searched] = {**VectorSpec.searched, "layers": (1, 2, 3)}
+
     layers: int = 2
 
 

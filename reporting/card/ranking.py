@@ -7,6 +7,7 @@ from engine.ranking.evaluation import UserFigures, mean_interval
 from engine.ranking.result import TrainedRanker
 from models.graph import MODELS, Graph
 from models.graph.counting import count_graph_model
+from models.graph.fusion import FusionSpec
 from reporting.card.ranking_baselines import RankingBaseline
 
 MIB = 2**20
@@ -87,6 +88,11 @@ def _baselines(baselines: Sequence[RankingBaseline]) -> str:
 
 
 def _demand(trained: TrainedRanker, graph: Graph) -> list[tuple[str, str]]:
+    if isinstance(trained.spec, FusionSpec):
+        return [
+            ("parameters", f"{trained.parameters:,}"),
+            ("members, of each the demand adds up", trained.spec.members),
+        ]
     counts = count_graph_model(trained.spec, graph, negatives=trained.hyperparameters.negatives)
     products = sum(
         2 * matmul.count * matmul.m * matmul.n * matmul.k for matmul in counts.matmuls if matmul.batch_axis == "none"

@@ -16,6 +16,7 @@ class RankedBaseline(Frozen):
     """A baseline, or the model that was asked for, and what it took to find it."""
 
     model: TrainedRanker = Field(description="The best of its settings, learned from both parts where that was done.")
+    chosen: TrainedRanker = Field(description="The same, as the validation part judged it.")
     is_asked: bool = Field(default=False, description="Whether it is the model that was asked for.")
     tried: int = Field(description="Settings that were tried.")
     train_seconds: float = Field(description="Of all its trainings.")

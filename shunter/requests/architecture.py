@@ -55,7 +55,10 @@ MODELS = (
     "fm",
     "auto",
 )
-GRAPH_MODELS = ("lightgcn", "sage", "hetero", "twotower", "popularity", "itemknn", "ease", "ials")
+GRAPH_MODELS = (
+    *("lightgcn", "xsimgcl", "simplex", "ultragcn", "sage", "hetero", "twotower"),
+    *("popularity", "itemknn", "ease", "ials"),
+)
 
 
 class ModelRequest(Group, frozen=True, title="Model"):
@@ -66,8 +69,9 @@ class ModelRequest(Group, frozen=True, title="Model"):
         description="Model family: dlrm, dnn, deepfm, dcnv2, finalmlp, dhen, dmt, autoint, masknet or gdcn; mmoe, ple "
         "or esmm, made for several labels; sequence, din or bst, which read histories id by id; lr or fm, a logistic "
         "regression or a factorisation machine; or auto, which lets tuning choose among the first six; or, to rank "
-        "items along a graph: lightgcn, sage, hetero or twotower, which are trained, or popularity, itemknn, ease or "
-        "ials, which are solved in seconds; the one that ranks best is kept, whatever --ensemble-size says.",
+        "items along a graph: lightgcn, xsimgcl, simplex, ultragcn, sage, hetero or twotower, which are trained, or "
+        "popularity, itemknn, ease or ials, which are solved in seconds; the one that ranks best is kept, or up to "
+        "--ensemble-size of them together where that is better.",
         json_schema_extra={"enum": [*MODELS, *GRAPH_MODELS]},
     )
     towers: int | None = Field(

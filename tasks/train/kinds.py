@@ -13,8 +13,8 @@ from engine.executors.role import Executor
 from engine.job import ClickJob, TrainingJob
 from engine.loop.step import applied
 from engine.ranking.config import RankingHyperparameters, RankingReport
-from engine.ranking.evaluation import evaluate_users, mean_interval
-from engine.ranking.interactions import read_interactions, sides
+from engine.ranking.evaluation import ranked_on_test
+from engine.ranking.interactions import sides
 from engine.ranking.result import TrainedRanker
 from engine.ranking.storage import StoredRanker, load_ranker, save_ranker
 from engine.ranking.trainer import RankingData
@@ -159,15 +159,8 @@ class GraphKind(Kind):
         save_ranker(
             StoredRanker(ranker=ranker, spec=self.job.spec, features=dataset.features, user=user, item=item), directory
         )
-        seen = self.data.seen.union(self.data.validation)
-        test = read_interactions(dataset, "test")
-        kept = load_ranker(directory).ranker
-        figures = evaluate_users(kept, test, seen, name="test")
-        popularity = evaluate_users(kept.by_popularity(), test, seen, name="test")
         return {
-            "test": figures.mean(),
-            "popularity": popularity.mean(),
-            "gain": mean_interval(figures.ndcg20 - popularity.ndcg20, seed=self.job.schedule.seed),
+            **ranked_on_test(dataset, load_ranker(directory).ranker, seed=self.job.schedule.seed),
             "parameters": count_graph_parameters(self.job.spec, self.data.graph),
         }
 

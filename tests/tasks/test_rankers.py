@@ -6,16 +6,20 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from engine.data.dataset import Dataset
 from engine.ranking import solver
+from engine.ranking.fusion import Fusion
 from engine.ranking.interactions import read_interactions
 from engine.ranking.result import TrainedRanker
 from engine.ranking.storage import load_ranker
 from hardware.types import Placement
+from models.graph.fusion import FusedRanker
 from reporting.card.ranking_baselines import compare_rankings, figures_on_test, ranking_baseline_metrics
 from shunter.requests import TrainRequest
-from tasks import rankers
+from tasks import fusion, rankers
+from tasks.fusion import fuse
 from tasks.rankers import Purpose, best_again, best_of, learn_again, train_rankers, try_settings
 from tasks.train import train_to_the_end
 from tests.engine.ranking.data import write_clicks
@@ -140,6 +144,29 @@ def test_what_was_asked_for_is_learned_again_and_set_beside_a_baseline_that_is_a
     rows = compare_rankings(dataset, [ease, asked], ease.model, figures_on_test(dataset, ease.model))
     assert [(one.name, one.is_asked) for one in rows] == [("ease", False), ("lightgcn", True)]
     assert "the model lightgcn that was asked for" in rows[1].verdict
+
+
+def test_models_that_rank_better_together_are_one_model_of_learned_again_members(
+    dataset: Dataset, trained: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_of(dataset, tmp_path, baselines="ease,itemknn")
+    contestants = train_rankers(run)
+    validation = contestants[0].chosen.validation
+    found = Fusion(("ease", "itemknn"), "z-scores", validation, gain=0.02, low=0.01, high=0.03)
+    monkeypatch.setattr(fusion, "choose_fusion", lambda *_, **__: found)
+    together = fuse(run, contestants)
+    assert together is not None
+    model, _ = together
+    members = {one.model.spec.family: one for one in contestants}
+    assert model.spec.to_dict() == {"family": "fusion", "members": "ease+itemknn", "by": "z-scores"}
+    assert (model.name, model.validation) == ("fusion-whole", validation)
+    assert model.train_seconds == pytest.approx(sum(one.train_seconds for one in contestants))
+    users = torch.arange(1, 4)
+    stored = load_ranker(model.directory).ranker
+    expected = FusedRanker([load_ranker(members[name].model.directory).ranker for name in found.members], "z-scores")
+    assert torch.equal(stored.all_scores(users), expected.all_scores(users))
+    assert model.test.users == contestants[0].model.test.users
+    assert fuse(run_of(dataset, tmp_path, ensemble_size=1), contestants) is None
 
 
 def test_batches_are_as_many_times_larger_as_a_setting_asks_for(

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.ranking import triples
 from engine.ranking.triples import TripleBatches
 from models.graph import Graph
 from shunter.errors import DataError
@@ -28,6 +29,13 @@ def test_an_epoch_holds_each_edge_once_and_no_negative_that_its_user_chose(edges
             assert not {(user, item) for item in items} & chosen
             assert all(0 < item < graph.items for item in items)
     assert seen == Counter(chosen)
+
+
+def test_a_table_of_who_chose_what_says_the_same_as_the_search_among_the_edges(monkeypatch) -> None:
+    by_table = TripleBatches(random_graph(edges=30), 8, negatives=3)
+    monkeypatch.setattr(triples, "MOST_CELLS", 0)
+    by_search = TripleBatches(random_graph(edges=30), 8, negatives=3)
+    assert by_table.batch(1, 2).negatives.tolist() == by_search.batch(1, 2).negatives.tolist()
 
 
 def test_a_batch_is_made_again_from_seed_epoch_and_index_alone() -> None:

@@ -1,5 +1,6 @@
 """Each graph model against its formula, written with dense matrices, by both backends; and nodes without an edge."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,9 +45,11 @@ def test_lightgcn_is_the_mean_of_powers_of_the_normalised_adjacency(backend) -> 
     torch.testing.assert_close(torch.cat(model.all_vectors()), torch.stack(powers).mean(0))
 
 
-def test_sage_mixes_each_node_with_the_mean_of_its_neighbours() -> None:
+@pytest.mark.parametrize("normalised", [False, True])
+def test_sage_mixes_each_node_with_the_mean_of_its_neighbours(normalised: bool) -> None:
     graph = random_graph()
-    model = build_graph_model(graph_spec(family="sage", layers=2, embedding_dim=5), graph)
+    spec = graph_spec(family="sage", layers=2, embedding_dim=5, normalised=normalised)
+    model = build_graph_model(spec, graph)
     assert isinstance(model, Sage)
     edges = adjacency(graph)
     both = torch.cat([torch.cat([torch.zeros(9, 9), edges], 1), torch.cat([edges.T, torch.zeros(7, 7)], 1)])
@@ -54,6 +57,8 @@ def test_sage_mixes_each_node_with_the_mean_of_its_neighbours() -> None:
     for depth, layer in enumerate(model.layers):
         hidden = layer(torch.cat([hidden, mean_over(both) @ hidden], 1))
         hidden = hidden.relu() if depth == 0 else hidden
+    if normalised:
+        hidden = 10**0.5 * hidden / hidden.norm(dim=1, keepdim=True)
     torch.testing.assert_close(torch.cat(model.all_vectors()), hidden)
 
 
@@ -65,6 +70,23 @@ def test_sage_that_draws_all_neighbours_is_sage_over_the_whole_graph() -> None:
     some = model(users, items)
     torch.testing.assert_close(some[0], whole[0][users])
     torch.testing.assert_close(some[1], whole[1][items])
+
+
+def test_sage_shows_no_step_the_edges_it_asks_for() -> None:
+    graph = random_graph(edges=30)
+    options = {"family": "sage", "layers": 2, "neighbours": 50, "embedding_dim": 5}
+    model = build_graph_model(graph_spec(**options, hide_targets=True), graph)
+    asked = np.array([0, 7, 20])
+    left = np.setdiff1d(np.arange(graph.edges), asked)
+    without = build_graph_model(
+        graph_spec(**options), replace(graph, edge_users=graph.edge_users[left], edge_items=graph.edge_items[left])
+    )
+    users, chosen = torch.from_numpy(graph.edge_users[asked]), torch.from_numpy(graph.edge_items[asked])
+    found, expected = model(users, chosen, chosen), without.all_vectors()
+    torch.testing.assert_close(found[0], expected[0][users])
+    torch.testing.assert_close(found[1], expected[1][chosen])
+    shown = build_graph_model(graph_spec(**options), graph)
+    torch.testing.assert_close(shown(users, chosen, chosen)[0], shown.all_vectors()[0][users])
 
 
 def test_hetero_adds_a_mean_for_each_relation() -> None:
@@ -172,4 +194,4 @@ def test_a_graph_without_any_edge_is_refused() -> None:
 def test_a_spec_comes_back_from_its_plain_values(family: str) -> None:
     spec = graph_spec(family=family, layers=4)
     assert graph_spec(**spec.to_dict()) == spec
-    assert ("neighbours" in spec.to_dict()) == (family == "sage")
+    assert ("neighbours" in spec.to_dict()) == (family in ("sage", "ultragcn"))

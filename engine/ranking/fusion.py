@@ -1,0 +1,76 @@
+"""Which models rank better together: chosen on the validation part alone, and kept only where the gain is no chance."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from engine.config import SelectBy
+from engine.ranking.evaluation import RankingMetrics, UserFigures, evaluate_users, mean_interval
+from engine.ranking.interactions import Interactions
+from models.graph.fusion import WAYS, By, FusedRanker
+from models.graph.ranker import Ranker
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """Models that rank the validation part better together than the best of them alone.
+
+    Attributes:
+        members: Their names, the best first.
+        by: What is added up.
+        validation: Quality together.
+        gain: Mean over users of what they gain over the best alone, by the figure that selects.
+        low: Lower bound of that with 95 % confidence, above 0.
+        high: Upper bound.
+    """
+
+    members: tuple[str, ...]
+    by: By
+    validation: RankingMetrics
+    gain: float
+    low: float
+    high: float
+
+
+def choose_fusion(
+    rankers: Mapping[str, Ranker], chosen: Interactions, seen: Interactions, *, most: int, select_by: SelectBy
+) -> Fusion | None:
+    """Beginning with the best, add whatever raises the figure most, as long as anything does; by each way of adding up.
+
+    Args:
+        rankers: What may be a member, by name: none has learned from `chosen`.
+        chosen: Validation part.
+        seen: Items that each user has seen already.
+        most: Members at most.
+        select_by: Figure by which one ranking is better than another.
+
+    Returns:
+        None where the best alone is not beaten with 95 % confidence.
+    """
+
+    def judged(ranker: Ranker) -> UserFigures:
+        return evaluate_users(ranker, chosen, seen, name="validation")
+
+    def figure(figures: UserFigures) -> float:
+        return figures.mean().figure_by(select_by)
+
+    alone = {name: judged(ranker) for name, ranker in rankers.items()}
+    first = max(alone, key=lambda name: figure(alone[name]))
+    best: tuple[tuple[str, ...], By, UserFigures] = (first,), WAYS[0], alone[first]
+    for by in WAYS:
+        members, together = (first,), alone[first]
+        while len(members) < min(most, len(rankers)):
+            others = [name for name in rankers if name not in members]
+            tried = {name: judged(FusedRanker([rankers[one] for one in (*members, name)], by)) for name in others}
+            name = max(tried, key=lambda one: figure(tried[one]))
+            if figure(tried[name]) <= figure(together):
+                break
+            members, together = (*members, name), tried[name]
+        if figure(together) > figure(best[2]):
+            best = members, by, together
+    members, by, together = best
+    which = "recall20" if select_by == "recall@20" else "ndcg20"
+    gains = getattr(together, which) - getattr(alone[first], which)
+    low, high = mean_interval(gains)
+    if low <= 0:
+        return None
+    return Fusion(members, by, together.mean(), float(gains.mean()), low, high)

@@ -1,0 +1,90 @@
+"""Several rankers as one: their scores on one scale for each user, or their ranks, added up."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from models.graph.history_rankers import DenseHistoryRanker, SparseHistoryRanker
+from models.graph.ranker import UNKNOWN, Ranker, VectorRanker
+from models.graph.spec import GraphSpec
+
+By = Literal["z-scores", "reciprocal ranks"]
+WAYS: tuple[By, ...] = ("z-scores", "reciprocal ranks")
+RANK_OFFSET = 60  # as in the paper, so that the first few ranks of one member do not decide alone
+MEMBERS: dict[str, type[Ranker]] = {
+    ranker.kind: ranker for ranker in (VectorRanker, DenseHistoryRanker, SparseHistoryRanker)
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FusionSpec(GraphSpec):
+    """An ensemble of graph models.
+
+    Attributes:
+        members: Families of its members, with a plus between them.
+        by: What is added up.
+    """
+
+    family: ClassVar[str] = "fusion"
+
+    members: str
+    by: By = "z-scores"
+
+    def in_words(self) -> str:
+        """Its members: `of ease and lightgcn by z-scores`."""
+        return f"of {' and '.join(self.members.split('+'))} by {self.by}"
+
+
+class FusedRanker(Ranker):
+    """Adds up what its members say of an item, each with equal weight.
+
+    By z-scores: a member's scores of all known items for a user, less their mean and over their standard deviation. By
+    reciprocal ranks: `1 / (60 + rank)` among all known items, 1 for the best (Cormack, Clarke and Buettcher,
+    "Reciprocal Rank Fusion outperforms Condorcet and individual Rank Learning Methods", SIGIR 2009).
+
+    Args:
+        members: The rankers, of the same users and items.
+        by: What is added up.
+    """
+
+    kind = "fused"
+
+    def __init__(self, members: list[Ranker], by: By) -> None:
+        super().__init__(members[0].user_degrees.clone(), members[0].item_degrees.clone())
+        self.members = nn.ModuleList(members)
+        self.by: By = by
+
+    @classmethod
+    def empty(cls, users: int, items: int, **shape: Any) -> "FusedRanker":
+        """Room for members of their own shapes."""
+        members = []
+        for one in shape["members"]:
+            own = dict(one)
+            members.append(MEMBERS[own.pop("kind")].empty(users, items, **own))
+        return cls(members, shape["by"])
+
+    def shape(self) -> dict[str, Any]:
+        """What is added up, and the kind and shape of each member."""
+        return {"by": self.by, "members": [{"kind": one.kind, **one.shape()} for one in self._rankers]}
+
+    def known_scores(self, users: Tensor) -> Tensor:
+        """By what each member says."""
+        added = [self._comparable(one.all_scores(users)[:, UNKNOWN + 1 :]) for one in self._rankers]
+        return nn.functional.pad(torch.stack(added).sum(0), (UNKNOWN + 1, 0))
+
+    @property
+    def _rankers(self) -> list[Ranker]:
+        return [one for one in self.members if isinstance(one, Ranker)]
+
+    def _comparable(self, scores: Tensor) -> Tensor:
+        """A member's scores, such as can be added to another's: the higher, the better."""
+        if self.by == "z-scores":
+            centred = scores - scores.mean(1, keepdim=True)
+            return centred / scores.std(1, keepdim=True, correction=0).clamp(min=1e-12)
+        order = scores.argsort(dim=1, descending=True, stable=True)
+        ranks = torch.empty_like(order).scatter_(
+            1, order, torch.arange(1, scores.shape[1] + 1, device=scores.device).expand_as(order)
+        )
+        return 1 / (RANK_OFFSET + ranks.to(scores.dtype))

@@ -1,0 +1,97 @@
+"""SimpleX (Mao et al., "SimpleX: A Simple and Strong Baseline for Collaborative Filtering", CIKM 2021)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from models.graph.losses import cosine_contrastive, products
+from models.graph.model import GraphModel, LayerCounts
+from models.graph.propagation import Backend, neighbour_sum
+from models.graph.spec import Graph, Range, Searched, VectorSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimplexSpec(VectorSpec):
+    """A SimpleX.
+
+    Attributes:
+        own_share: Share of a user's own embedding in their vector, the rest is the mean of what they chose; 0 to 1.
+        margin: Cosine below which a negative is far enough.
+        negative_weight: Weight of a positive's negatives together, beside its own 1.
+    """
+
+    family: ClassVar[str] = "simplex"
+    searched: ClassVar[Searched] = {
+        **VectorSpec.searched,
+        "own_share": (0.1, 0.25, 0.5, 0.75),
+        "margin": (0.0, 0.2, 0.4, 0.6),
+        "negative_weight": Range(1.0, 100.0),
+        "negatives": (32, 64, 128),
+        "learning_rate": Range(0.002, 0.05),
+        "weight_decay": Range(1e-9, 1e-5),
+    }
+    learned_with: ClassVar[Mapping[str, Any]] = {"learning_rate": 0.03, "weight_decay": 1e-8, "negatives": 64}
+
+    own_share: float = 0.25
+    margin: float = 0.2
+    negative_weight: float = 10.0
+
+
+class Simplex(GraphModel[SimplexSpec]):
+    """A user is their own embedding and the mean of what they chose, an item its embedding; scores are cosines.
+
+    `g * e_u + (1 - g) * V * mean of e_i over the items that u chose` (section 3.2, average pooling), learned by the
+    cosine contrastive loss (section 3.1). Who chose nothing has their own embedding alone.
+
+    Args:
+        spec: Architecture.
+        graph: Edges.
+        device: Device where the model shall lie.
+        backend: Library of the sums.
+    """
+
+    spec_class = SimplexSpec
+
+    user_shares: Tensor
+
+    def __init__(
+        self, spec: SimplexSpec, graph: Graph, *, device: str | torch.device = "cpu", backend: Backend = "auto"
+    ) -> None:
+        super().__init__(spec, graph, device=device, backend=backend)
+        self.mix = nn.Linear(spec.embedding_dim, spec.embedding_dim, bias=False)
+        self.to_users = neighbour_sum(
+            graph.edge_items, graph.edge_users, graph.items, graph.users, device=device, backend=backend
+        )
+        shares = 1 / torch.from_numpy(graph.user_degrees()).clamp(min=1).float()[:, None]
+        self.register_buffer("user_shares", shares, persistent=False)
+        self.to(device)
+
+    @classmethod
+    def layer_counts(cls, spec: SimplexSpec, graph: Graph) -> LayerCounts:
+        """Each edge once, to its user."""
+        return LayerCounts(
+            summed_rows=graph.edges,
+            written_rows=5 * graph.users + 2 * graph.items,
+            operators=30,
+            embeddings=graph.users + graph.items,
+            products=((graph.users, 1),),
+        )
+
+    def all_vectors(self) -> tuple[Tensor, Tensor]:
+        """Final vectors of all users and items, of length one."""
+        history = self.mix(self.user_shares * self.to_users(self.items))
+        users = self.spec.own_share * self.users + (1 - self.spec.own_share) * history
+        return nn.functional.normalize(users), nn.functional.normalize(self.items)
+
+    def loss(self, users: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+        """The cosine contrastive loss."""
+        user_vectors, items = self.all_vectors()
+        user_vectors = user_vectors.index_select(0, users)
+        positive = (user_vectors * items.index_select(0, positives)).sum(1)
+        negative = products(user_vectors, items, negatives)
+        return cosine_contrastive(
+            positive, negative, margin=self.spec.margin, negative_weight=self.spec.negative_weight
+        )

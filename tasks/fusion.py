@@ -1,0 +1,80 @@
+"""The ensemble of graph models: members are chosen on the validation part, and kept as they were learned again."""
+
+from collections.abc import Sequence
+
+from engine.ranking.evaluation import ranked_on_test
+from engine.ranking.fusion import Fusion, choose_fusion
+from engine.ranking.interactions import read_interactions
+from engine.ranking.result import TrainedRanker
+from engine.ranking.storage import StoredRanker, load_ranker, save_ranker
+from hardware.types import EnergyReading
+from models.graph.fusion import FusedRanker, FusionSpec
+from reporting.card.ranking_baselines import RankedBaseline
+from tasks.rankers import WHOLE
+from tasks.run_context import RunContext
+from tracking.ranking import fusion_metrics
+from tracking.runs import open_run
+
+NAME = "fusion"
+
+
+def fuse(run: RunContext, contestants: Sequence[RankedBaseline]) -> tuple[TrainedRanker, Fusion] | None:
+    """The ensemble, and why; None where it is switched off or the best alone is as good on the validation part.
+
+    Args:
+        run: The run.
+        contestants: The best of each family.
+    """
+    most = run.request.ensemble.ensemble_size
+    if most < 2 or len(contestants) < 2:
+        return None
+    by_name = {one.model.spec.family: one for one in contestants}
+    seen, validation = (read_interactions(run.dataset, part) for part in ("train", "validation"))
+    select_by = run.request.training.select_by.value
+    rankers = {name: load_ranker(one.chosen.directory).ranker for name, one in by_name.items()}
+    found = choose_fusion(rankers, validation, seen, most=most, select_by=select_by)
+    if found is None:
+        return None
+    fused = _fused(run, found, [by_name[name] for name in found.members])
+    if run.run_id:
+        open_run(run.run_id).log_metrics(fusion_metrics(found))
+    return fused, found
+
+
+def _fused(run: RunContext, fusion: Fusion, members: Sequence[RankedBaseline]) -> TrainedRanker:
+    """Stored and scored on the test part, as any other; seconds and joules are of all trainings of its members."""
+    stored = [load_ranker(one.model.directory) for one in members]
+    spec = FusionSpec(members="+".join(fusion.members), by=fusion.by)
+    directory = run.directory / "rankers" / NAME
+    ranker = FusedRanker([one.ranker for one in stored], fusion.by)
+    first = stored[0]
+    save_ranker(
+        StoredRanker(ranker=ranker, spec=spec, features=first.features, user=first.user, item=first.item), directory
+    )
+    best = members[0].model
+    fused = best.model_copy(
+        update={
+            "directory": directory,
+            "name": f"{NAME}{WHOLE}" if all(one.model.name.endswith(WHOLE) for one in members) else NAME,
+            "spec": spec,
+            "validation": fusion.validation,
+            "parameters": sum(one.model.parameters for one in members),
+            "train_seconds": sum(one.train_seconds for one in members),
+            "energy": _energy(members),
+            "run_id": None,
+            **ranked_on_test(run.dataset, load_ranker(directory).ranker, seed=run.request.seed),
+        }
+    )
+    fused.save()
+    return fused
+
+
+def _energy(members: Sequence[RankedBaseline]) -> EnergyReading:
+    """Of all trainings of the members; unavailable where one of them was not counted."""
+    first, seconds = members[0].model.energy, sum(one.train_seconds for one in members)
+    joules = [one.joules for one in members if one.joules is not None]
+    if len(joules) < len(members) or first.method == "unavailable":
+        return EnergyReading(
+            joules=None, seconds=seconds, mean_watts=None, method="unavailable", source="not counted for every member"
+        )
+    return EnergyReading.of(sum(joules), seconds, first.method, first.source)
