@@ -7,6 +7,7 @@ from prefect import flow
 from prefect.runtime import flow_run
 from rich.console import Console
 
+from scheduler.live.asked import read_fleet_jobs
 from scheduler.metrics import figures
 from scheduler.policies import policy_names
 from shunter.frozen import Frozen
@@ -19,7 +20,6 @@ from tasks.fleet import (
     open_record,
     prepare_jobs,
     publish_fleet,
-    read_fleet_jobs,
     run_jobs,
     simulate_policy,
 )

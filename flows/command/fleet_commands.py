@@ -75,8 +75,8 @@ def run(**options: Any) -> None:
 
 def _check_run(request: FleetRunRequest) -> None:
     """Refuse what cannot work before any server starts."""
+    from scheduler.live.asked import read_fleet_jobs
     from scheduler.policies import policy_names
-    from tasks.fleet.jobs import read_fleet_jobs
 
     if len(policy_names(request.policy)) > 1:
         raise RequestError(f"a live cluster follows one policy, not {request.policy}: name one of them")

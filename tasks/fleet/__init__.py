@@ -14,7 +14,7 @@ from scheduler.policies import make_policy
 from scheduler.schedule import Schedule
 from scheduler.simulator import simulate
 from shunter.requests import FleetRequest
-from tasks.fleet.jobs import prepare_jobs, read_fleet_jobs
+from tasks.fleet.jobs import prepare_jobs
 from tasks.fleet.run import fleet_state, open_record, run_jobs
 from tracking.reports import log_files
 from tracking.runs import Run, child_run
@@ -26,7 +26,6 @@ __all__ = [
     "open_record",
     "prepare_jobs",
     "publish_fleet",
-    "read_fleet_jobs",
     "run_jobs",
     "simulate_policy",
 ]

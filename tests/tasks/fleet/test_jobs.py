@@ -1,14 +1,17 @@
 """The jobs of a live fleet: what they may ask, what they train, what becomes of the model, what outlives a driver."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from engine.execution import execution_of
 from hardware.types import Placement
+from scheduler.live.asked import read_fleet_jobs
 from scheduler.live.record import FleetRecord, JobRecord, Status
 from shunter.errors import RequestError
-from tasks.fleet.jobs import prepare_jobs, read_fleet_jobs
+from tasks.fleet.jobs import prepare_jobs
 from tasks.fleet.result import judge_and_register
 from tasks.fleet.run import fleet_state, open_record
 from tasks.train import train_to_the_end
@@ -91,3 +94,15 @@ def test_a_fleet_is_found_again_by_its_jobs_and_its_failed_ones_are_tried_again(
         again = open_record(state, lambda former: former or "new")
     assert (again.begun_at, again.run_id) == (begun.begun_at, "run")
     assert [(job.status, job.because) for job in again.jobs] == [(Status.COMING, ""), (Status.FINISHED, "")]
+
+
+def test_the_command_refuses_jobs_without_prefect_whose_server_is_not_protected_yet(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from flows.command.fleet_commands import _check_run\n"
+        "from shunter.requests import FleetRunRequest\n"
+        "_check_run(FleetRunRequest(jobs=sys.argv[1]))\n"
+        "assert 'prefect' not in sys.modules\n"
+    )
+    jobs = write(tmp_path, "data: 'synthetic:2000'")
+    subprocess.run([sys.executable, "-c", code, str(jobs)], check=True)
