@@ -4,6 +4,7 @@ import math
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated
 
 from prefect import flow
@@ -29,7 +30,7 @@ from search.result import TuneResult
 from shunter.errors import ExplorationEndedError, QualityMissedError
 from shunter.process_age import seconds_before_run
 from shunter.requests import TrainRequest, shown
-from tasks.accelerators import hold, tell
+from tasks.accelerators import hold, keep_chosen, tell
 from tasks.evidence import keeping_evidence
 from tasks.ingest import ingest
 from tasks.notify import notify
@@ -37,7 +38,7 @@ from tasks.profile import profile_cluster, profile_hardware
 from tasks.recipes import recipe_of
 from tasks.run_context import ExplorationEnd, RunContext
 from tasks.run_state import RunState
-from tasks.select import log_decision, select
+from tasks.select import estimate, log_decision, select
 from tasks.spending import Spent, charged, spending
 from tasks.step_clock import StepClock
 from tasks.tracked_run import tracked_run
@@ -163,7 +164,8 @@ def _train_held(job: _Job) -> TrainSummary:
     """One training, with the accelerators that it may use kept from others."""
     here = [] if job.cluster else job.profiles  # Ray keeps trainings off each other's nodes
     together, chosen = trainings_together(job.request, job.profiles), job.state.recall("decision", Decision)
-    with hold(here, together=together, decision=chosen) as held:
+    foreseen = None if job.cluster else partial(estimate, job.dataset, job.request, job.profiles)
+    with hold(here, together=together, decision=chosen, estimate=foreseen) as held:
         return _train_tracked(job if job.cluster else replace(job, profiles=held.of(job.profiles)), held)
 
 
@@ -194,7 +196,7 @@ def _train_tracked(job: _Job, held: Reservation) -> TrainSummary:
         decision = _decide(job)
         notes.decision = decision
         request = charged(job.request, decision)
-        held.keep(decision.placement, trainings_together(request, job.profiles))
+        keep_chosen(held, decision, request, job.profiles)
         with clock.step("select"):
             log_decision(run_id, decision)
         run = RunContext(

@@ -1,5 +1,6 @@
 """The flow that only tunes: settings tried on the chosen placement and ranked, none of them trained to the end."""
 
+from functools import partial
 from typing import Annotated
 
 from prefect import flow
@@ -15,14 +16,14 @@ from search.job import SearchJob
 from search.result import TuneResult
 from shunter.errors import RequestError
 from shunter.requests import Explore, TrainRequest, shown
-from tasks.accelerators import hold
+from tasks.accelerators import hold, keep_chosen
 from tasks.evidence import keeping_evidence, note_search
 from tasks.ingest import ingest
 from tasks.notify import notify
 from tasks.profile import profile_hardware
 from tasks.recipes import recipe_of
 from tasks.run_state import RunState
-from tasks.select import log_decision, select
+from tasks.select import estimate, log_decision, select
 from tasks.spending import charged, spending
 from tasks.tracked_run import tracked_run
 from tasks.tune import observer_of, publish_search, tune
@@ -52,7 +53,8 @@ def tune_only(request: Annotated[TrainRequest, shown(TrainRequest())] = TrainReq
     profiles = profile_hardware()
     with RunState(request, dataset, profiles[0].host, purpose="tune") as state:
         together, chosen = trainings_together(request, profiles), state.recall("decision", Decision)
-        with hold(profiles, together=together, decision=chosen) as held:
+        foreseen = partial(estimate, dataset, request, profiles)
+        with hold(profiles, together=together, decision=chosen, estimate=foreseen) as held:
             result = _tune_tracked(request, dataset, held.of(profiles), state, held)
         state.finish()
     return result
@@ -72,7 +74,7 @@ def _tune_tracked(
             # A search teaches nothing about the work of a whole training, so it explores nothing.
             decision = select(dataset, request.model_copy(update={"explore": Explore.NEVER}), profiles)
             state.remember("decision", decision)
-        held.keep(decision.placement, trainings_together(request, profiles))
+        keep_chosen(held, decision, request, profiles)
         notes.decision = decision
         request = charged(request, decision)
         log_decision(run_id, decision)

@@ -1,4 +1,4 @@
-"""Accelerators held for one training at a time, so that two flows never fight for a device."""
+"""Accelerators held for a training, so that two flows never fight for a device or for cores of the processor."""
 
 import os
 import threading
@@ -7,35 +7,19 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 
-from filelock import FileLock, Timeout
-from pydantic import BaseModel, ConfigDict
+import psutil
+from filelock import FileLock
 from rich.console import Console
 
+from hardware.leases import CPU, Lease, leases_of_others, looking, slots, take_free, write_lease
 from hardware.types import HardwareProfile, Placement
 from shunter.requests import TrainRequest
-from shunter.settings import Settings
 
 POLL_SECONDS = 1.0
 
 Tell = Callable[[str], None]
 Watch = Callable[[Collection[str]], None]
-
-
-class Holder(BaseModel):
-    """Who uses an accelerator, for the one who waits."""
-
-    model_config = ConfigDict(frozen=True)
-
-    name: str
-    pid: int
-    since: datetime
-
-    @property
-    def description(self) -> str:
-        """For instance `train-ml-100k (process 4711, since 2026-03-01 12:00 UTC)`."""
-        return f"{self.name} (process {self.pid}, since {self.since:%Y-%m-%d %H:%M} UTC)"
 
 
 class _HeldHere:
@@ -45,6 +29,7 @@ class _HeldHere:
         self._lock = threading.RLock()
         self._counts: Counter[str] = Counter()
         self._watches: list[Watch] = []
+        self.cores = 0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -52,6 +37,8 @@ class _HeldHere:
 
     def add(self, name: str, count: int) -> None:
         self._counts[name] += count
+        if name == CPU and not self._counts[name]:
+            self.cores = 0
 
     def tell(self) -> None:
         with self._lock:
@@ -90,31 +77,58 @@ def watching(watch: Watch) -> Iterator[None]:
         _here.leave(watch)
 
 
-class Reservation:
-    """Accelerators of this machine that this process holds; each is a file lock, which ends with the process.
+def cores_held_here() -> int:
+    """Cores of the processor that this process holds; 0 where it holds none of it."""
+    return _here.cores
 
-    A lock of the file system and no slot of Prefect's server, because a training may be started without that server,
-    and because what a killed process held is free at once. Within one process the locks nest: a flow called by another
-    one gets what its caller holds.
+
+class Reservation:
+    """Accelerators of this machine that this process holds: GPUs as a whole, of the processor all cores or some.
+
+    Each is a lock of the file system and no slot of Prefect's server, because a training may be started without that
+    server, and because what a killed process held is free at once. Within one process the locks nest: a flow called by
+    another one gets what its caller holds.
     """
 
     def __init__(self) -> None:
-        self._locks: dict[str, FileLock] = {}
+        self._locks: dict[str, list[tuple[str, FileLock]]] = {}
+        self._holder = ""
+        self._since = datetime.now(UTC)
 
     @property
     def names(self) -> tuple[str, ...]:
         """What is held."""
         return tuple(self._locks)
 
-    def of(self, profiles: Sequence[HardwareProfile]) -> list[HardwareProfile]:
-        """Those of the profiles whose accelerator is held."""
-        return [profile for profile in profiles if profile.accelerator.name in self._locks]
+    @property
+    def cores(self) -> int:
+        """How many cores of the processor are held."""
+        return len(self._locks.get(CPU, ()))
 
-    def keep(self, placement: Placement, processes: int = 1) -> None:
-        """Give back all but what so many processes use at the placement."""
+    def of(self, profiles: Sequence[HardwareProfile]) -> list[HardwareProfile]:
+        """Those of the profiles whose accelerator is held, the processor with what is left of cores and memory."""
+        return [self._left_of(profile) for profile in profiles if profile.accelerator.name in self._locks]
+
+    def keep(
+        self, placement: Placement, processes: int = 1, *, memory_bytes: int = 0, until: datetime | None = None
+    ) -> None:
+        """Give back all but what so many processes use at the placement.
+
+        Of the processor, one training keeps as many cores as it has threads, if it is known what memory it needs.
+
+        Args:
+            placement: Where it trains.
+            processes: How many train together.
+            memory_bytes: What it needs of the accelerator's memory; 0 where that is unknown.
+            until: When it expects to be through.
+        """
         kept = set(_used_by(placement.accelerator, processes))
         for name in [name for name in self._locks if name not in kept]:
             self._release(name)
+        if processes == 1 and memory_bytes and CPU in self._locks:
+            self._release(CPU, beyond=placement.threads)
+        for name in self._locks:
+            self._write(name, memory_bytes, until)
         _here.tell()
 
     def take(self, groups: Sequence[Sequence[str]], holder: str) -> str | None:
@@ -126,6 +140,17 @@ class Reservation:
         _here.tell()
         return None
 
+    def take_what_is_free(self, groups: Sequence[Sequence[str]], holder: str) -> bool:
+        """Take one accelerator of each group that has a free one, and of the processor what is left.
+
+        Returns:
+            Whether there was anything.
+        """
+        for group in groups:
+            any(self._acquire(name, holder, in_part=True) for name in group)
+        _here.tell()
+        return bool(self._locks)
+
     def take_if_free(self, groups: Sequence[Sequence[str]], holder: str) -> str | None:
         """As `take`; returns in words by whom one is used."""
         missing = self.take(groups, holder)
@@ -136,32 +161,71 @@ class Reservation:
         self._release_all()
         _here.tell()
 
+    def _left_of(self, profile: HardwareProfile) -> HardwareProfile:
+        accelerator = profile.accelerator
+        if accelerator.name != CPU or self.cores >= accelerator.cores:
+            return profile
+        free = accelerator.memory_bytes - sum(lease.memory_bytes for lease in leases_of_others(CPU))
+        update = {"cores": self.cores, "memory_bytes": max(min(free, psutil.virtual_memory().available), 0)}
+        return profile.model_copy(update={"accelerator": accelerator.model_copy(update=update)})
+
     def _release_all(self) -> None:
         for name in list(self._locks):
             self._release(name)
 
-    def _acquire(self, name: str, holder: str) -> bool:
-        path = _lock_path(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path, is_singleton=True)
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            return False
-        _here.add(name, 0 if name in self._locks else 1)
-        self._locks[name] = lock
-        words = Holder(name=holder, pid=os.getpid(), since=datetime.now(UTC)).model_dump_json()
-        path.with_suffix(".json").write_text(words)
+    def _acquire(self, name: str, holder: str, *, in_part: bool = False) -> bool:
+        with looking():
+            may_share = in_part and _memory_is_known(name)  # asked before anything is taken, which others have named
+            taken = take_free(name)
+            if not taken or (len(taken) < len(slots(name)) and not may_share):
+                for _, lock in taken:
+                    lock.release()
+                return False
+            for _, lock in self._locks.get(name, ()):  # held by this very reservation already
+                lock.release()
+            if name not in self._locks:
+                _here.add(name, 1)
+            self._locks[name] = taken
+            self._holder, self._since = holder, datetime.now(UTC)
+            self._write(name, 0, None)
         return True
 
-    def _release(self, name: str) -> None:
-        self._locks.pop(name).release()
-        _here.add(name, -1)
+    def _write(self, name: str, memory_bytes: int, until: datetime | None) -> None:
+        """Say who holds it."""
+        held = self._locks[name]
+        lease = Lease(
+            name=self._holder,
+            pid=os.getpid(),
+            since=self._since,
+            cores=len(held),
+            memory_bytes=memory_bytes,
+            until=until,
+        )
+        for slot, _ in held:
+            write_lease(slot, lease)
+        if name == CPU:
+            _here.cores = len(held)
+
+    def _release(self, name: str, beyond: int = 0) -> None:
+        held = self._locks.pop(name)
+        for _, lock in held[beyond:]:
+            lock.release()
+        if beyond:
+            self._locks[name] = held[:beyond]
+        else:
+            _here.add(name, -1)
+
+
+Accept = Callable[[Reservation], bool]
 
 
 @contextmanager
 def reserve(
-    *groups: Sequence[str], holder: str, patience_seconds: float | None = None, tell: Tell | None = None
+    *groups: Sequence[str],
+    holder: str,
+    patience_seconds: float | None = None,
+    tell: Tell | None = None,
+    accept: Accept | None = None,
 ) -> Iterator[Reservation]:
     """Hold one accelerator of each group for the length of the block; waits for what others use, and says so.
 
@@ -173,17 +237,25 @@ def reserve(
         patience_seconds: Longest wait, after which the block runs although it holds nothing; None waits as long as it
             takes.
         tell: Told each sentence about the wait; if omitted, `say`.
+        accept: Asked whether what is free will do where not all is; None insists on all.
     """
     tell = tell or say
     reservation = Reservation()
     waiting_for = None
     started = time.monotonic()
     while (missing := reservation.take(groups, holder)) is not None:
+        words = _description_of_use(missing)
+        if accept is not None and reservation.take_what_is_free(groups, holder):
+            if accept(reservation):
+                tell(f"{words}: going on beside it with {_description_of(reservation)}.")
+                waiting_for = None
+                break
+            reservation.release()
         if patience_seconds is not None and time.monotonic() - started >= patience_seconds:
-            tell(f"{_description_of_use(missing)}: going on beside it, which disturbs both.")
+            tell(f"{words}: going on beside it, which disturbs both.")
             waiting_for = None
             break
-        if (words := _description_of_use(missing)) != waiting_for:
+        if words != waiting_for:
             waiting_for = words
             tell(f"{words}: waiting for it.")
         time.sleep(POLL_SECONDS)
@@ -233,25 +305,18 @@ def _used_by(accelerator: str, processes: int) -> tuple[str, ...]:
     return tuple(f"cuda:{index}" for index in range(processes))
 
 
-def _lock_path(name: str) -> Path:
-    return Settings().locks / f"{_identity(name)}.lock"
+def _memory_is_known(name: str) -> bool:
+    """Whether all who use an accelerator have said what memory they need; until then nobody shares it with them."""
+    return all(lease.memory_bytes for lease in leases_of_others(name))
 
 
-def _identity(name: str) -> str:
-    """The same for a device whichever devices a process sees."""
-    if name == "cpu":
-        return name
-    import torch
-
-    return f"gpu-{torch.cuda.get_device_properties(torch.device(name)).uuid}"
+def _description_of(reservation: Reservation) -> str:
+    return ", ".join(f"{name} ({reservation.cores} cores)" if name == CPU else name for name in reservation.names)
 
 
 def _description_of_use(name: str) -> str:
-    try:
-        holder = Holder.model_validate_json(_lock_path(name).with_suffix(".json").read_text()).description
-    except (OSError, ValueError):
-        holder = "another process"
-    return f"{name} is used by {holder}"
+    others = leases_of_others(name)
+    return f"{name} is used by {' and '.join(lease.description for lease in others) or 'another process'}"
 
 
 def say(sentence: str) -> None:

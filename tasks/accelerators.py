@@ -1,32 +1,109 @@
 """Accelerators held for a flow, which says in its log what it waits for."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import cache, partial
 
 from prefect import get_run_logger
 from prefect.exceptions import MissingContextError
 from prefect.runtime import flow_run
 
-from hardware.reservation import Reservation, reserve, say, wanted
-from hardware.types import HardwareProfile
+from hardware.leases import Lease, leases_of_others
+from hardware.reservation import Accept, Reservation, reserve, say, trainings_together, wanted
+from hardware.types import HardwareProfile, Placement
+from models.graph.registry import GRAPH_FAMILIES
 from planner.decide import Decision
+from planner.waiting import is_better_now
+from shunter.errors import ShunterError
+from shunter.requests import TrainRequest
+
+Estimate = Callable[[], Decision]
+"""What all placements of this machine are expected to take, without measuring any."""
 
 
 @contextmanager
 def hold(
-    profiles: Sequence[HardwareProfile], *, together: int = 1, decision: Decision | None = None
+    profiles: Sequence[HardwareProfile],
+    *,
+    together: int = 1,
+    decision: Decision | None = None,
+    estimate: Estimate | None = None,
 ) -> Iterator[Reservation]:
-    """Hold what a flow may train on for the length of the block; waits for what others use.
+    """Hold what a flow may train on for the length of the block; waits for what others use, unless it need not.
 
     Args:
         profiles: Accelerators of this machine; none where others train instead.
         together: Number of processes or trials that train at the same time.
         decision: Decision of an interrupted attempt; then what its placement uses is enough.
+        estimate: Tells whether what is free will do while others use the rest; None waits for all.
     """
     chosen = decision.placement if decision and profiles else None
     groups = wanted(profiles, processes=together, chosen=chosen)
-    with reserve(*groups, holder=holder(), tell=tell) as held:
+    accept = None
+    if together == 1 and chosen is not None:
+        accept = partial(_is_held, placement=chosen)
+    elif together == 1 and estimate is not None:
+        accept = _accepting(cache(estimate))
+    with reserve(*groups, holder=holder(), tell=tell, accept=accept) as held:
         yield held
+
+
+def _accepting(estimate: Estimate) -> Accept:
+    """Asks for the estimate once, and only where something is missing; without one it waits."""
+
+    def accept(held: Reservation) -> bool:
+        try:
+            decision = estimate()
+        except ShunterError:
+            return False
+        names = {row.candidate.placement.accelerator for row in decision.table if row.candidate.is_here}
+        is_free = partial(_is_held, held)
+        leases = {name: leases_of_others(name) for name in names}
+        waits = {name: _wait_hours(found) for name, found in leases.items() if found}
+        return None not in waits.values() and is_better_now(
+            decision, is_free, {name: wait for name, wait in waits.items() if wait is not None}
+        )
+
+    return accept
+
+
+def _is_held(held: Reservation, placement: Placement) -> bool:
+    return placement.accelerator in held.names and (placement.device != "cpu" or placement.threads <= held.cores)
+
+
+def _wait_hours(leases: Sequence[Lease]) -> float | None:
+    """Until all have gone, as they say; one that is late is expected to take as long again. None: nobody can say."""
+    now, waits = datetime.now(UTC), []
+    for lease in leases:
+        if lease.until is None:
+            return None
+        waits.append(abs((lease.until - now).total_seconds()) / 3600)
+    return max(waits)
+
+
+def keep_chosen(
+    held: Reservation, decision: Decision, request: TrainRequest, profiles: Sequence[HardwareProfile]
+) -> None:
+    """Give back what the chosen placement does not use, and say what it needs for how long.
+
+    One training of a click model shares the processor with others: it keeps as many cores as it has threads. Processes,
+    trials at a time and graph models keep all of it.
+
+    Args:
+        held: What is held.
+        decision: The choice.
+        request: What was asked for.
+        profiles: Accelerators of this machine.
+    """
+    together = trainings_together(request, profiles)
+    shares = together == 1 and request.search.parallel_trials == 1 and request.model not in GRAPH_FAMILIES
+    held.keep(
+        decision.placement,
+        together,
+        memory_bytes=decision.prediction.memory_bytes if shares else 0,
+        until=datetime.now(UTC) + timedelta(hours=decision.hours),
+    )
 
 
 def holder() -> str:

@@ -64,16 +64,19 @@ def down() -> None:
 def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object, errors too.")] = False,
 ) -> None:
-    """Show what `shunter up` has started, and when the next night is; exit code 1 if something has ended by itself."""
+    """Show what `shunter up` has started, what trains where, and the next night; exit code 1 if something has ended."""
     with one_sentence_errors(as_json=as_json):
         from flows.command.daemons import log_of
         from flows.command.operation import missing_services, night_ahead, running_services
+        from hardware.leases import all_leases
 
+        leases = all_leases()
         services = running_services()
         missing, night = missing_services(services), night_ahead(services)
         if as_json:
             running = [one.model_dump(mode="json", include={"name", "pid", "url", "log"}) for one in services]
-            print_json({"running": running, "missing": missing, "next_night": night})
+            held = [{"accelerator": name, **lease.model_dump(mode="json")} for name, lease in leases]
+            print_json({"running": running, "missing": missing, "next_night": night, "leases": held})
         else:
             for daemon in services:
                 print_line(f"{daemon.name}: {daemon.url} (process {daemon.pid}, log {daemon.log})")
@@ -83,6 +86,8 @@ def status(
                 print_line("Nothing is running: `shunter up` starts everything.")
             if night:
                 print_line(night)
+            for name, lease in leases:
+                print_line(lease.sentence(name))
             for name in missing:
                 print_line(f"{name}: not running, `shunter up` starts it again (log {log_of(name)})")
     if missing:

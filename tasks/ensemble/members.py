@@ -10,6 +10,7 @@ from engine.fixed import read_fixed
 from engine.job import TrainingJob
 from engine.trained_model import TrainedModel
 from hardware.devices.discovery import usable_cores
+from hardware.reservation import cores_held_here
 from hardware.types import Placement
 from planner.decide import Decision
 from planner.describe import members_to_train
@@ -88,7 +89,8 @@ def scoring_placement(placement: Placement) -> Placement:
 def _adaptation(expected: Expectation, placement: Placement, decision: Decision) -> Adaptation | None:
     """What lets the threads follow the measured steps; None where nothing says how long these should take."""
     interval = expected.prediction.step_seconds_interval
-    choices = alternatives(decision, placement)
+    most = cores_held_here() or usable_cores()  # the others are leased to others
+    choices = [choice for choice in alternatives(decision, placement) if choice.threads <= most]
     if interval is None or len(choices) < 2:
         return None
     return Adaptation(placement, interval, choices, decide=partial(redecide, decision))

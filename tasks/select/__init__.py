@@ -11,13 +11,13 @@ from hardware.types import HardwareProfile
 from planner.choose import PROBE_SECONDS, MeasureTraining, choose
 from planner.decide import Decision
 from planner.history import read_history
-from shunter.requests import LOCAL_OFFERS, JobRequest
+from shunter.requests import LOCAL_OFFERS, Explore, JobRequest
 from tasks.select.report import publish
 from tasks.select.searched import searched_workloads
 from tasks.select.track import log_decision
 from tasks.story import tell
 
-__all__ = ["log_decision", "select"]
+__all__ = ["estimate", "log_decision", "select"]
 
 
 @task(name="select", cache_policy=NO_CACHE)
@@ -44,3 +44,24 @@ def select(
     publish(decision)
     tell(decision.reason)
     return decision
+
+
+def estimate(dataset: Dataset, request: JobRequest, profiles: Sequence[HardwareProfile]) -> Decision:
+    """What all placements are expected to take, by past runs and profiles alone: others may be using them.
+
+    Raises:
+        NoFeasiblePlacementError: No placement keeps the limits.
+    """
+    return choose(
+        dataset,
+        request.model_copy(update={"explore": Explore.NEVER}),
+        profiles,
+        probe_seconds=0.0,
+        history=read_history(),
+        measure=_measure_nothing,
+        searched=searched_workloads(dataset, request),
+    )
+
+
+def _measure_nothing(*_: object) -> None:
+    """Stands for a measurement that cannot be made."""

@@ -1,5 +1,6 @@
 """An accelerator is held by one process at a time; who waits says for whom, and a killed holder holds nothing."""
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -9,16 +10,17 @@ from contextlib import contextmanager
 
 import pytest
 
-from hardware.reservation import Reservation, held_here, reserve, trainings_together, wanted, watching
+from hardware.leases import all_leases
+from hardware.reservation import Reservation, cores_held_here, held_here, reserve, trainings_together, wanted, watching
 from hardware.types import HardwareProfile, Placement
 from shunter.requests import TrainRequest
 from tests.hardware.profiles import make_profile
 
 HOLD = """
 import sys
-import hardware.reservation
+import hardware.leases
 from hardware.reservation import reserve
-hardware.reservation._identity = lambda name: name.replace(":", "-")  # there may be no such device here
+hardware.leases._identity = lambda name: name.replace(":", "-")  # there may be no such device here
 with reserve(*[[name] for name in sys.argv[1:]], holder="train-elsewhere"):
     print("held", flush=True)
     sys.stdin.read()
@@ -43,7 +45,7 @@ def held_elsewhere(*names: str) -> "Iterator[subprocess.Popen[str]]":
 @pytest.fixture
 def devices(monkeypatch: pytest.MonkeyPatch) -> None:
     """The names of GPUs stand for themselves, since there may be none to ask."""
-    monkeypatch.setattr("hardware.reservation._identity", lambda name: name.replace(":", "-"))
+    monkeypatch.setattr("hardware.leases._identity", lambda name: name.replace(":", "-"))
 
 
 def gpu_profiles(*models: str) -> list[HardwareProfile]:
@@ -165,3 +167,82 @@ class TestWatching:
         with held_elsewhere("cuda:1"), watching(lambda names: told.append(tuple(names))):
             assert Reservation().take([["cuda:0"], ["cuda:1"]], "test") == "cuda:1"
         assert told == [()]
+
+
+SHARE = """
+import sys
+import hardware.leases
+hardware.leases.usable_cores = lambda: 4
+from hardware.reservation import reserve
+from hardware.types import Placement
+with reserve(["cpu"], holder="train-small") as held:
+    placement = Placement(accelerator="cpu", threads=3, precision="fp32", batch_size=8)
+    held.keep(placement, memory_bytes=int(sys.argv[1]))
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+class TestSharingTheProcessor:
+    """A training keeps as many cores as it has threads; the next one gets the others, and all when it is killed."""
+
+    @pytest.fixture(autouse=True)
+    def four_cores(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("hardware.leases.usable_cores", lambda: 4)
+
+    @contextmanager
+    def three_of_four(self, memory_bytes: int = 2**20) -> "Iterator[subprocess.Popen[str]]":
+        process = subprocess.Popen(
+            [sys.executable, "-c", SHARE, str(memory_bytes)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
+
+    def test_the_rest_is_lent_with_what_is_left_of_the_memory_and_all_once_the_holder_is_killed(self) -> None:
+        profile = make_profile()
+        profile = profile.model_copy(update={"accelerator": profile.accelerator.model_copy(update={"cores": 4})})
+        with self.three_of_four() as other:
+            ((name, lease),) = all_leases()
+            assert (name, lease.pid, lease.cores) == ("cpu", other.pid, 3)
+            assert lease.sentence(name).startswith("cpu (3 cores), 0.00098 GiB: train-small (process ")
+            with reserve(["cpu"], holder="here", accept=lambda held: held.cores >= 1) as held:
+                (left,) = held.of([profile])
+                assert left.accelerator.cores == held.cores == cores_held_here() == 1
+                assert left.accelerator.memory_bytes <= profile.accelerator.memory_bytes - 2**20
+                assert {lease.pid: lease.cores for _, lease in all_leases()} == {other.pid: 3, os.getpid(): 1}
+            other.kill()
+            other.wait()
+            assert all_leases() == []
+            with reserve(["cpu"], holder="here") as held:
+                assert held.cores == 4
+                assert held.of([profile]) == [profile]
+
+    def test_nobody_shares_with_one_whose_memory_is_unknown(self) -> None:
+        with self.three_of_four(memory_bytes=0):  # which then keeps all four
+            assert not Reservation().take_what_is_free([["cpu"]], "here")
+            assert [lease.cores for _, lease in all_leases()] == [4]
+
+    def test_who_does_not_accept_the_rest_gives_it_back_while_it_waits(self) -> None:
+        asked: list[int] = []
+
+        def accept(held: Reservation) -> bool:
+            asked.append(held.cores)
+            return False
+
+        with self.three_of_four(), reserve(["cpu"], holder="here", patience_seconds=0, accept=accept) as held:
+            assert asked == [1]
+            assert held.names == ()
+            assert len(all_leases()) == 1
+
+    def test_a_lease_within_a_lease_takes_nothing_from_it(self) -> None:
+        with reserve(["cpu"], holder="night") as outer:
+            with reserve(["cpu"], holder="train") as inner:
+                inner.keep(placement("cpu"), memory_bytes=1)
+                assert (inner.cores, outer.cores) == (1, 4)
+            assert held_here() == ("cpu",)
+        assert cores_held_here() == 0

@@ -36,7 +36,7 @@ class Counter(EnergySource):
 def devices(monkeypatch: pytest.MonkeyPatch) -> dict[str, Counter]:
     """Two GPUs and a processor, whose counters the test moves."""
     counters = {name: Counter() for name in ("processor", "cuda:0", "cuda:1")}
-    monkeypatch.setattr("hardware.reservation._identity", lambda name: name.replace(":", "-"))
+    monkeypatch.setattr("hardware.leases._identity", lambda name: name.replace(":", "-"))
     monkeypatch.setattr(meters, "_device", lambda name, *, is_shared: Component(name, [counters[name]]))
     monkeypatch.setattr(meters, "_process_counter", lambda: counters["processor"])
     return counters
