@@ -18,6 +18,7 @@ from planner.waiting import is_better_now
 from shunter.errors import ShunterError
 from shunter.requests import TrainRequest
 
+LONGEST_HOURS = 24.0 * 365  # that an end is foreseen for; dates end somewhere
 Estimate = Callable[[], Decision]
 """What all placements of this machine are expected to take, without measuring any."""
 
@@ -102,7 +103,7 @@ def keep_chosen(
         decision.placement,
         together,
         memory_bytes=decision.prediction.memory_bytes if shares else 0,
-        until=datetime.now(UTC) + timedelta(hours=decision.hours),
+        until=datetime.now(UTC) + timedelta(hours=min(decision.hours, LONGEST_HOURS)),
     )
 
 
