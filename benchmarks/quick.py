@@ -39,6 +39,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "coverage": (),
     "drift": (),
     "fleet": (),
+    "fleet_learning": (),
     "select": (),
     "search": (),
     "graph": (),

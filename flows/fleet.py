@@ -9,7 +9,7 @@ from rich.console import Console
 
 from scheduler.live.asked import read_fleet_jobs
 from scheduler.metrics import figures
-from scheduler.policies import policy_names
+from scheduler.policies import policy_names, trained_policies
 from shunter.frozen import Frozen
 from shunter.quiet import is_quiet
 from shunter.requests import FleetRequest, FleetRunRequest, shown
@@ -28,11 +28,16 @@ from tracking.runs import child_run, closing, open_run, start_run
 
 
 class FleetSummary(Frozen):
-    """What came out: the figures by policy, the page, the run in MLflow with one below it for each policy."""
+    """What came out: the figures by policy, the page, the run in MLflow with one below it for each policy.
+
+    Attributes:
+        told: What each policy that learned was trained on, and how it did there.
+    """
 
     figures: dict[str, dict[str, float]]
     page: str
     run_id: str
+    told: tuple[str, ...] = ()
 
 
 @flow(name="fleet", on_failure=[notify], on_crashed=[notify], persist_result=False)
@@ -59,7 +64,8 @@ def fleet(request: Annotated[FleetRequest, shown(FleetRequest())] = FleetRequest
             schedules.append(simulate_policy(read, name, run_id, progress))
         page = publish_fleet(run_id, f"{Path(request.jobs).name} on {Path(request.cluster).name}", schedules)
     values = {schedule.policy: figures(schedule) for schedule in schedules}
-    return FleetSummary(figures=values, page=page, run_id=run_id)
+    told = tuple(f"{policy.name}: {policy.told}" for policy in trained_policies(names))
+    return FleetSummary(figures=values, page=page, run_id=run_id, told=told)
 
 
 class FleetRunSummary(Frozen):

@@ -8,6 +8,7 @@ import typer
 from flows.command.check import check
 from flows.command.environment import prepare_environment
 from flows.command.fleet_commands import run, simulate
+from flows.command.fleet_learning import learn
 from flows.command.flow_commands import nightly, profile, rollback, select, train, tune
 from flows.command.model_commands import export, predict
 from flows.command.output_options import with_output_options
@@ -74,7 +75,7 @@ for command in (
 fleet = typer.Typer(
     name="fleet", help="Many trainings on one cluster.", cls=Commands, no_args_is_help=True, rich_markup_mode=None
 )
-for command in (simulate, run):
+for command in (simulate, run, learn):
     fleet.command()(with_output_options(command))
 fleet.callback()(lambda: None)
 app.add_typer(fleet)

@@ -109,13 +109,14 @@ def _job_template(directory: Path) -> dict[str, Any]:
 def deployed_flows() -> list[Flow[..., Any]]:
     """The flows that a user may start from the UI."""
     from flows.fleet import fleet, fleet_run
+    from flows.fleet_learning import fleet_learn
     from flows.nightly import nightly
     from flows.profiling import profile
     from flows.selection import choose_placement
     from flows.train import train
     from flows.tuning import tune_only
 
-    return [train, choose_placement, profile, tune_only, nightly, fleet, fleet_run]
+    return [train, choose_placement, profile, tune_only, nightly, fleet, fleet_run, fleet_learn]
 
 
 def _deployment(flow: Flow[..., Any], client: SyncPrefectClient, nightly: NightlySchedule) -> RunnerDeployment:

@@ -45,6 +45,8 @@ def simulate(**options: Any) -> None:
             print_json({"policies": summary.figures, "run_id": summary.run_id, "page": str(out)})
             return
         console.print(_table(summary.figures))
+        for told in summary.told:
+            print_line(told)
         print_line(f"All figures are simulated. The schedules as pictures: {out}")
 
 
@@ -93,10 +95,12 @@ def _write(out: Path, page: str) -> None:
 def _check(request: FleetRequest) -> None:
     """Refuse what cannot work before any server starts."""
     from scheduler.files import read_fleet
-    from scheduler.policies import policy_names
+    from scheduler.policies import policy_names, trained_policies
 
-    policy_names(request.policies)
-    read_fleet(request)
+    names = policy_names(request.policies)
+    _, cluster = read_fleet(request)
+    for policy in trained_policies(names):
+        policy.check(cluster)
 
 
 def _table(figures: dict[str, dict[str, float]], title: str = "Simulated schedules") -> Any:

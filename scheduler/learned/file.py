@@ -17,7 +17,7 @@ from scheduler.learned.choosers import Voters
 from scheduler.learned.networks import Weights
 from scheduler.learned.objectives import Objective
 from scheduler.learned.planner import AGENTS
-from scheduler.learned.policy import Learned
+from scheduler.learned.policy import NAME, Learned
 from scheduler.learned.voting import STRATEGIES
 from shunter.errors import DataError, RequestError
 from shunter.files import open_regular
@@ -148,23 +148,26 @@ def make_learned(path: Path) -> Learned:
         ShunterError: The file cannot be read, is no policy, or was changed.
     """
     card, members = load_policy(path)
-    return Learned(
+    found = Learned(
         Voters(members, card.strategy),
         card.objective,
         lambda cluster: check_cluster(card, cluster, path),
         told=card.told(),
     )
+    if path != policy_file(NAME):
+        found.name = f"{NAME}:{path.stem}"
+    return found
 
 
 def policy_file(name: str) -> Path:
-    """The file of `learned` or `learned:FILE`; without one, what `shunter fleet learn` keeps in the home.
+    """The file of `learned`, `learned:NAME` or `learned:FILE`; what has no dot and no slash is a name in the home.
 
     Raises:
         RequestError: The file lies outside the folders that a request may read.
     """
     _, _, file = name.partition(":")
-    if not file:
-        return Settings().home / "fleet" / "learned.safetensors"
+    if "." not in file and "/" not in file:
+        return Settings().home / "fleet" / f"{file or NAME}.safetensors"
     check_words(file)
     return Path(file)
 

@@ -3,6 +3,8 @@
 from typing import Literal, get_args
 
 from scheduler.board import Board
+from scheduler.cluster import Cluster
+from shunter.errors import RequestError
 
 Objective = Literal["jct", "makespan", "energy", "cost"]
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
@@ -38,3 +40,15 @@ def watts(board: Board) -> float:
         busy = 0 if board.is_away(i) else machine.count - board.free[i]
         total += kind.idle_watts * (machine.count - busy) + kind.busy_watts * kind.cap(board.caps[i])[0] * busy
     return total
+
+
+def check_objective(objective: Objective, cluster: Cluster) -> None:
+    """Refuse an objective that cannot be computed.
+
+    Raises:
+        RequestError: Power or prices are not known.
+    """
+    if objective == "energy" and not cluster.has_watts:
+        raise RequestError("The objective energy needs the power of every accelerator: give it in the cluster's file.")
+    if objective == "cost" and not cluster.has_prices:
+        raise RequestError("The objective cost needs the price of every accelerator: give it in the cluster's file.")

@@ -10,7 +10,7 @@ from scheduler.job import Job
 from scheduler.learned.choosers import Voters
 from scheduler.learned.file import PolicyCard, shape_of
 from scheduler.learned.networks import Weights
-from scheduler.learned.objectives import FIGURES, Objective
+from scheduler.learned.objectives import FIGURES, Objective, check_objective
 from scheduler.learned.voting import STRATEGIES
 from scheduler.learning.demonstrations import demonstrate
 from scheduler.learning.rollouts import exploit
@@ -20,7 +20,6 @@ from scheduler.learning.trainer import Plan, Progress, Source, Trainer
 from scheduler.metrics import figures
 from scheduler.policies import make_policy
 from scheduler.simulator import simulate
-from shunter.errors import RequestError
 
 TEACHERS = ("fifo-skip", "srtf", "gavel-fifo-perf")
 RIVALS = (*TEACHERS, "las", "tiresias", "dally")
@@ -165,15 +164,3 @@ def mean_figure(policy: str, traces: Sequence[Sequence[Job]], cluster: Cluster, 
     return float(
         np.mean([figures(simulate(jobs, cluster, make_policy(policy)))[FIGURES[objective]] for jobs in traces])
     )
-
-
-def check_objective(objective: Objective, cluster: Cluster) -> None:
-    """Refuse an objective that cannot be computed.
-
-    Raises:
-        RequestError: Power or prices are not known.
-    """
-    if objective == "energy" and not cluster.has_watts:
-        raise RequestError("The objective energy needs the power of every accelerator: give it in the cluster's file.")
-    if objective == "cost" and not cluster.has_prices:
-        raise RequestError("The objective cost needs the price of every accelerator: give it in the cluster's file.")

@@ -82,11 +82,13 @@ class Progress:
         phases: By round.
         costs: Mean cost of a round's rollouts for each of their jobs.
         steps: Choices that had been made after each round.
+        decisions: Moments at which the policy had been asked after each round.
     """
 
     phases: list[str] = field(default_factory=list)
     costs: list[float] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
+    decisions: list[int] = field(default_factory=list)
 
 
 def cyclic_rate(step: int, steps: int, cycles: int, highest: float) -> float:
@@ -144,7 +146,7 @@ class Trainer:
         choices: list[Choice] = []
         advantages: list[np.ndarray] = []
         targets: list[np.ndarray] = []
-        costs, steps = [], 0
+        costs, steps, decisions = [], 0, 0
         for _ in range(plan.traces):
             jobs = self._source.draw(self._draw)
             episodes = [
@@ -160,10 +162,12 @@ class Trainer:
                 targets.append(own)
                 choices += episode.choices
                 steps += episode.steps
+                decisions += len(episode.moments) - 1
             costs += [episode.cost / len(jobs) for episode in episodes]
             self.kept = [*self.kept, episodes[0]][-24:]
         before = self.progress.steps[-1] if self.progress.steps else 0
         self.progress.steps.append(before + steps)
+        self.progress.decisions.append((self.progress.decisions or [0])[-1] + decisions)
         self.progress.costs.append(float(np.mean(costs)))
         self.progress.phases.append(EXPLORATION if exploring else LEARNING)
         rate = cyclic_rate(number, plan.rounds, plan.cycles, plan.learning_rate)

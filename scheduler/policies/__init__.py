@@ -1,7 +1,8 @@
 """The policies by name; a new one is a file and a line here."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from scheduler.policies import dally
 from scheduler.policies.fifo import Fifo, FifoSkip
@@ -15,6 +16,9 @@ from scheduler.policies.sia import Sia
 from scheduler.policies.tiresias import Tiresias
 from shunter.errors import RequestError
 from shunter.validation import unknown
+
+if TYPE_CHECKING:
+    from scheduler.learned.policy import Learned
 
 POLICIES: dict[str, Callable[[], Policy]] = {
     "fifo": Fifo,
@@ -64,6 +68,17 @@ def is_learned(name: str) -> bool:
     return name == LEARNED or name.startswith(f"{LEARNED}:")
 
 
+def trained_policies(names: Iterable[str]) -> "list[Learned]":
+    """Those of some policies that were trained, each fresh from its file.
+
+    Raises:
+        ShunterError: A file holds none.
+    """
+    from scheduler.learned.file import make_learned, policy_file
+
+    return [make_learned(policy_file(name)) for name in names if is_learned(name)]
+
+
 def make_policy(name: str) -> Policy:
     """A fresh policy; `learned` or `learned:FILE` is one that `shunter fleet learn` has trained.
 
@@ -71,9 +86,7 @@ def make_policy(name: str) -> Policy:
         ShunterError: No policy has that name, or the file holds none.
     """
     if is_learned(name):
-        from scheduler.learned.file import make_learned, policy_file
-
-        return make_learned(policy_file(name))
+        return trained_policies([name])[0]
     if name not in POLICIES:
         raise RequestError(unknown(name, list(POLICIES), "policy"))
     return POLICIES[name]()

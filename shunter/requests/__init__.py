@@ -12,6 +12,7 @@ from shunter.requests.effort import (
     parse_task_weights,
 )
 from shunter.requests.fleet import FleetRequest, FleetRunRequest
+from shunter.requests.fleet_learning import FleetLearnRequest, FleetObjective
 from shunter.requests.form import shown
 from shunter.requests.groups import Group, Request
 from shunter.requests.job import JobRequest
@@ -47,6 +48,8 @@ __all__ = [
     "Effort",
     "EnsembleRequest",
     "Explore",
+    "FleetLearnRequest",
+    "FleetObjective",
     "FleetRequest",
     "FleetRunRequest",
     "Group",

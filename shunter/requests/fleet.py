@@ -25,7 +25,8 @@ class FleetRequest(Request, frozen=True, title="Fleet"):
     policies: str = Field(
         default="fifo,fifo-skip,srtf,las,tiresias,dally-nowait,dally-consolidated,dally",
         min_length=1,
-        description="Policies to compare, with commas between; all for every one.",
+        description="Policies to compare, with commas between; all for every one that needs no training; learned, "
+        "learned:NAME or learned:FILE for one that `shunter fleet learn` has trained.",
     )
     first_jobs: int | None = Field(default=None, ge=1, description="Only so many of the jobs, the earliest.")
     adaptive: bool = Field(

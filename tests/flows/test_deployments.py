@@ -15,6 +15,7 @@ from models.names import AUTO
 from models.registry import FAMILIES
 from shunter.requests import (
     Billing,
+    FleetLearnRequest,
     FleetRequest,
     FleetRunRequest,
     Limits,
@@ -35,6 +36,7 @@ REQUESTS: dict[str, type[Request]] = {
     "nightly": NightlyRequest,
     "fleet": FleetRequest,
     "fleet-run": FleetRunRequest,
+    "fleet-learn": FleetLearnRequest,
 }
 EXPECTED = ("train", "select", "profile", "tune", "fleet", "fleet-run")
 
@@ -141,7 +143,7 @@ def test_what_is_stored_of_a_request_is_accepted_again(name: str) -> None:
     request = REQUESTS[name]()
     assert name == "profile" or validate({"request": request.flat()}, schema) == []  # which is stored nowhere
     assert validate({"request": request.model_dump(mode="json", exclude_none=True)}, schema) == []
-    if name not in ("profile", "fleet", "fleet-run"):  # which have no limits
+    if name not in ("profile", "fleet", "fleet-run", "fleet-learn"):  # which have no limits
         assert validate({"request": {"limits": {"max_hours": None}}}, schema) == []
         assert validate({"request": {"limits": {"max_hours": -1}}}, schema) != []
 

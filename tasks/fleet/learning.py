@@ -1,0 +1,54 @@
+"""Step `learn`: train a policy for a fleet, keep it in the home, and its course in MLflow."""
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from scheduler.learned.file import load_policy, policy_file, save_policy
+from scheduler.learning.learn import Learnt, learn
+from scheduler.learning.request import kept_at, read_learning
+from scheduler.learning.trainer import Plan, Progress
+from scheduler.policies import LEARNED
+from shunter.requests import FleetLearnRequest
+from tracking.reports import log_files
+from tracking.runs import open_run
+
+
+@task(name="learn", cache_policy=NO_CACHE, persist_result=False)
+def learn_policy(
+    request: FleetLearnRequest, run_id: str, on_round: Callable[[int, Progress], None] | None = None
+) -> Learnt:
+    """Train, keep the policy in the home and with the run, and the training's course in the run's metrics.
+
+    Args:
+        request: Jobs, cluster and objective.
+        run_id: Run in MLflow.
+        on_round: Told after each round.
+    """
+    jobs, cluster = read_learning(request)
+    past = None if request.start_from is None else load_policy(policy_file(f"{LEARNED}:{request.start_from}"))[1][0]
+    learnt = learn(
+        jobs,
+        cluster,
+        request.objective,
+        trained_on=f"{Path(request.jobs).name} on {Path(request.cluster).name}",
+        plan=Plan(rounds=request.rounds),
+        seed=request.seed,
+        past=past,
+        on_round=on_round,
+    )
+    save_policy(kept_at(request), learnt.card, learnt.members)
+    run = open_run(run_id)
+    run.log_params({f"learned.{name}": value for name, value in learnt.card.model_dump().items() if value is not None})
+    run.log_series({"learning.cost": learnt.progress.costs, "learning.steps": learnt.progress.steps})
+    run.log_metrics({f"rivals.{name}": value for name, value in learnt.rivals.items()})
+    run.log_metrics({f"strategies.{name}": value for name, value in learnt.strategies.items()})
+    run.set_tags({"schedule.source": "simulated"})
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / kept_at(request).name
+        save_policy(path, learnt.card, learnt.members)
+        log_files(run_id, [path])
+    return learnt
