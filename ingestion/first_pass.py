@@ -1,5 +1,6 @@
 """The first pass over a log: its rows are read, split, counted and spilled, by threads or by a crew."""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from ingestion.encoding.history import Histories
 from ingestion.encoding.split import Splitter
 from ingestion.parallel import ordered_map
 from ingestion.progress import READING, Watch
+from ingestion.sources.criteo import CriteoSource
+from ingestion.sources.files import BLOCK_BYTES
 from ingestion.sources.guard import Budget
 from ingestion.sources.units import LineCount
 from ingestion.spill import Spill, SpilledRows, SpillWriter, spill_path
@@ -114,7 +117,10 @@ def _survey_here(
         unit, chunk = read
         return unit, *surveyor.chunk(chunk)
 
-    chunks = ((unit, chunk) for unit in source.units(surveyor.unit_bytes) for chunk in source.chunks(unit, budget))
+    # Cut at multiples of a block, lines of text make the chunks of the whole file, which leaves no gaps in memory.
+    is_same_whole = isinstance(source, CriteoSource) and surveyor.unit_bytes % BLOCK_BYTES == 0
+    unit_bytes = sys.maxsize if is_same_whole else surveyor.unit_bytes
+    chunks = ((unit, chunk) for unit in source.units(unit_bytes) for chunk in source.chunks(unit, budget))
     with SpillWriter(spill_path(surveyor.directory)) as writer:
         for unit, batch, parts, counted in ordered_map(work, chunks):
             budget.take_rows(len(batch.labels) + len(batch.rejected), source.name)
