@@ -59,7 +59,7 @@ def _check(request: FleetLearnRequest) -> None:
 def _table(objective: str, figures: dict[str, float]) -> Any:
     from rich.table import Table
 
-    table = Table(title="On jobs that were not learned from (simulated)")
+    table = Table(title="Learned and others (simulated)")
     table.add_column("policy", no_wrap=True)
     table.add_column(objective, justify="right")
     for name, value in sorted(figures.items(), key=lambda one: one[1]):

@@ -43,7 +43,8 @@ class PolicyCard(Frozen):
         seed: Of its training.
         members: How many snapshots of the run decide together.
         strategy: How they vote.
-        ratio: Its objective over that of the best other policy, on jobs it has not seen; less than 1 is better.
+        ratio: Its objective over that of the best other policy of those compared; less than 1 is better.
+        is_unseen: Whether they were compared on jobs that it has not seen; else on the same in another order.
         best_other: That policy.
     """
 
@@ -57,6 +58,7 @@ class PolicyCard(Frozen):
     members: int = Field(ge=1, le=64)
     strategy: str
     ratio: float | None = None
+    is_unseen: bool = True
     best_other: str | None = None
 
     def told(self) -> str:
@@ -68,8 +70,9 @@ class PolicyCard(Frozen):
         if self.ratio is None:
             return told
         verdict = "better than" if self.ratio < 1 else "no better than"
+        jobs = "jobs that it has not seen" if self.is_unseen else "the same jobs in another order"
         share = f"{self.ratio:.3f} of its {self.objective}"
-        return f"{told}; {verdict} {self.best_other} on jobs that it has not seen: {share}"
+        return f"{told}; {verdict} {self.best_other} on {jobs}: {share}"
 
 
 def shape_of(cluster: Cluster) -> str:

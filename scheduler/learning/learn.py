@@ -22,7 +22,7 @@ from scheduler.policies import make_policy
 from scheduler.simulator import simulate
 
 TEACHERS = ("fifo-skip", "srtf", "gavel-fifo-perf")
-RIVALS = (*TEACHERS, "las", "tiresias", "dally")
+RIVALS = (*TEACHERS, "las", "tiresias", "gavel-max-min-perf", "dally")
 MEMBERS = 4
 TRACE_JOBS = 15
 DEMONSTRATED, VALIDATED, COMPARED = 4, 8, 6  # traces
@@ -111,7 +111,9 @@ def learn(
     rivals = compare([unseen_traces.draw(draw) for _ in range(COMPARED)], cluster, objective, found)
     others = {name: value for name, value in rivals.items() if name != "learned"}
     best = min(others, key=lambda name: others[name])
-    card = card.model_copy(update={"ratio": rivals["learned"] / others[best], "best_other": best})
+    card = card.model_copy(
+        update={"ratio": rivals["learned"] / others[best], "best_other": best, "is_unseen": unseen != learned_from}
+    )
     return Learnt(card, found.members, rivals, found.snapshots, found.strategies, trainer.progress)
 
 
