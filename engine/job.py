@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from engine.checkpoint.keeping import BY_DEFAULT, Keeping
 from engine.checkpoint.warm_start import WarmStart
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
@@ -69,8 +70,10 @@ class Checkpointing:
         directory: A folder of the training's own; a state that lies there is gone on from.
         seconds: Longest time between two checkpoints; there is one at the end of each epoch anyway.
         steps: Most steps between two checkpoints; None leaves it to the time.
+        keeping: What each holds, and how many are kept.
     """
 
     directory: Path
     seconds: float = 300.0
     steps: int | None = None
+    keeping: Keeping = BY_DEFAULT

@@ -6,6 +6,7 @@ from typing import Any, Generic
 import numpy as np
 from typing_extensions import TypeVar
 
+from engine.checkpoint.keeping import CheckpointFigures
 from engine.metrics import Metrics
 from models.registry import Model
 
@@ -71,6 +72,7 @@ class TrainingFigures(Generic[Quality, Report]):
         compile_seconds: part of it that compiling the dense part took, in all attempts; 0 when it was not compiled.
         stopped_because: `max_epochs`, `patience` or `budget: ...`.
         peak_memory_bytes: most memory used: of the device for a GPU, of the process for a CPU.
+        checkpoints: What its checkpoints came to; None where it kept none.
     """
 
     history: tuple[Report, ...]
@@ -83,6 +85,7 @@ class TrainingFigures(Generic[Quality, Report]):
     compile_seconds: float = 0.0
     stopped_because: str
     peak_memory_bytes: int
+    checkpoints: CheckpointFigures | None = None
 
     @property
     def samples_per_second(self) -> float:

@@ -6,6 +6,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from pydantic import ConfigDict
 
+from engine.checkpoint.keeping import CheckpointFigures
 from engine.checkpoint.storage import read_json, write_text
 from engine.config import Hyperparameters, Schedule
 from engine.job import TrainingJob
@@ -60,6 +61,7 @@ class Trained(Frozen, Generic[Spec, Rates, Quality, Report]):
     samples_per_second: float
     peak_memory_bytes: int
     energy: EnergyReading
+    checkpoints: CheckpointFigures | None = None
     stopped_because: str
     run_id: str | None
 

@@ -39,6 +39,11 @@ LATER: dict[str, Any] = {
     "set": [],
     "baselines": None,
     "promote": "confident",
+    "checkpoint_minutes": 5.0,
+    "checkpoint_bits": "auto",
+    "checkpoint_policy": "auto",
+    "keep_checkpoints": 2,
+    "checkpoint_rate": None,
 }
 
 

@@ -171,6 +171,7 @@ def training_metrics(training: TrainingFigures[Any, Any] | Trained[Any, Any, Any
     return {
         **{metric: getattr(training, name) for name, metric in TRAINING_METRICS.items()},
         WAIT_SHARE: training.wait_seconds / busy_seconds if busy_seconds else 0.0,
+        **(_flat("checkpoint", asdict(training.checkpoints)) if training.checkpoints is not None else {}),
     }
 
 

@@ -1,120 +1,168 @@
-"""The state of an unfinished training, valid whenever the process is killed.
+"""The state of an unfinished training, valid whenever the process is killed, kept while the training goes on.
 
-A checkpoint is written file by file under new names, and `checkpoint.json`, which names them with their checksums, is
-replaced last and at once. So at any moment it points to complete files; what it does not name is removed.
-
-    checkpoint.json                state as numbers, and the names and checksums of the other two
-    state-{step}.safetensors       weights, optimiser state, random state
-    best-{step}.safetensors        weights with the best validation so far
+Training waits only while what is to be kept is copied. A thread of its own then makes the copy small, writes it file by
+file under new names, and replaces the list of its files (`engine.checkpoint.generations`) last and at once. So at any
+moment that points to complete files; what no kept generation names is removed afterwards.
 """
 
 import json
-from dataclasses import dataclass
+import logging
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from engine.checkpoint.background import BackgroundWriter, Throttle
+from engine.checkpoint.generations import (
+    NEWEST,
+    Generation,
+    Part,
+    StoredFile,
+    generation_path,
+    generation_paths,
+    hash_of,
+    kept_bytes,
+    remove_older,
+)
+from engine.checkpoint.growth import Content
+from engine.checkpoint.keeping import BY_DEFAULT, FULL_PRECISION, CheckpointFigures, Keeping
 from engine.checkpoint.optimizer_state import optimizer_tensors, restore_optimizer
+from engine.checkpoint.pieces import PIECE_BYTES, Piece, decode, encode
 from engine.checkpoint.random_state import random_tensors, restore_random
-from engine.checkpoint.storage import check_file, load_weights, read_json, read_tensors, write_tensors, write_text
+from engine.checkpoint.storage import load_weights, read_tensors, write_tensors, write_text
+from engine.checkpoint.tables import ChangingTables, RowsToKeep, bytes_of
+from engine.memory import available_memory_bytes
 from models.embeddings.role import EmbeddingTables
 from shunter.errors import CheckpointError, TrainingError
 
-FORMAT = 1
+log = logging.getLogger(__name__)
+
 Trained = TypeVar("Trained", bound=nn.Module)
-VALUES_CHECKED_AT_ONCE = 1 << 20
-
-
-@dataclass(frozen=True, kw_only=True)
-class StoredFile:
-    """A file beside `checkpoint.json`."""
-
-    name: str
-    sha256: str
+VALUES_CHECKED_AT_ONCE = 1 << 15
+# A copy may take this share of the memory that is left; a larger one is written while training waits.
+SHARE_OF_FREE_MEMORY = 0.5
 
 
 class CheckpointDirectory(Generic[Trained]):
-    """The checkpoint of one training.
+    """The checkpoints of one training.
 
     Args:
         directory: a folder of its own; made when it is not there.
         identity: Properties that a checkpoint must share with the training that resumes from it.
+        keeping: How they are kept.
+
+    Attributes:
+        figures: What they have cost so far.
     """
 
-    def __init__(self, directory: Path, identity: dict[str, Any]) -> None:
+    def __init__(self, directory: Path, identity: dict[str, Any], keeping: Keeping = BY_DEFAULT) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
-        self.path = directory / "checkpoint.json"
+        self.path = directory / NEWEST
+        self.keeping = keeping
+        self.figures = CheckpointFigures()
         self._identity: dict[str, Any] = json.loads(json.dumps(identity))
+        self._writer = BackgroundWriter()
+        self._throttle = Throttle(keeping.bytes_per_second)
+        self._tables: ChangingTables | None = None
+        self._number = 0
+        self._parts: tuple[Part, ...] = ()
         self._best: StoredFile | None = None
+        self._best_copy: tuple[str, dict[str, Tensor]] | None = None
 
     def exists(self) -> bool:
         """Whether there is a checkpoint."""
-        return self.path.exists()
+        return self.path.exists() or bool(generation_paths(self.directory))
+
+    def follow(self, model: Trained) -> None:
+        """Be ready to keep a training of this model, before its first step and before `read`."""
+        tables = _tables_of(model)
+        if tables is not None and self.keeping.is_incremental(bytes_of(tables)):
+            self._tables = ChangingTables(tables, next(model.parameters()).device, self.keeping)
+
+    def note_rows(self, values: Tensor, offsets: Tensor) -> None:
+        """Note the rows of a batch, right before it is trained; of every batch."""
+        if self._tables is not None:
+            self._tables.note(values, offsets)
 
     def keep_best(self, model: Trained, step: int) -> None:
-        """Write the weights that are the best so far; they count from the next `write` on."""
-        name = f"best-{step}.safetensors"
-        self._best = StoredFile(name=name, sha256=write_tensors(self.directory / name, dict(model.state_dict())))
+        """Keep the weights that are the best so far; they count from the next `write` on."""
+        with self._stall():
+            name, weights = f"best-{step}.safetensors", dict(model.state_dict())
+            self._best_copy = None  # the old copy goes first: both together would raise the peak of the memory
+            if _fits(model, weights.values()):
+                self._best_copy = name, _copies(weights)
+            else:
+                self._writer.wait()
+                self._best = self._write_file(name, weights)
 
     def restore_best(self, model: Trained) -> None:
         """Put the best weights into the model."""
+        if self._best_copy is not None:
+            name, weights = self._best_copy
+            load_weights(model, weights, self.directory / name)
+            return
+        self._writer.wait()
         assert self._best is not None, "an epoch has been evaluated"
         path = self.directory / self._best.name
         load_weights(model, read_tensors(path, self._best.sha256), path)
 
-    def write(self, model: Trained, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-        """Replace the checkpoint.
+    def write(
+        self, model: Trained, optimizer: torch.optim.Optimizer, state: dict[str, Any], *, may_skip: bool = False
+    ) -> None:
+        """Begin to write the state as it is now.
 
         Args:
             model: its weights and the state of its fused optimiser.
             optimizer: Optimiser of the dense part.
             state: everything else, as plain values, with the number of the `step`.
+            may_skip: Whether nothing is done while the one before is still being written; else that is waited for.
 
         Raises:
-            TrainingError: a weight is not finite; the former checkpoint stays.
+            TrainingError: a weight was not finite in the one before; the last good checkpoint stays.
+            CheckpointError: the one before could not be written.
         """
-        tensors = _collect(model, optimizer)
-        for name, tensor in tensors.items():
-            if tensor.is_floating_point() and not _is_finite(tensor):
-                raise TrainingError(
-                    f"After step {state['step']} {name} holds a value that is not finite: lower the learning rates; "
-                    f"the last good checkpoint is kept."
-                )
-        name = f"state-{state['step']}.safetensors"
-        stored = StoredFile(name=name, sha256=write_tensors(self.directory / name, tensors))
-        values = {
-            "format": FORMAT,
-            "identity": self._identity,
-            "state": state,
-            "tensors": vars(stored),
-            "best": vars(self._best) if self._best else None,
-        }
-        write_text(self.path, json.dumps(values, indent=1))
-        self._remove_all_but(stored, self._best)
+        with self._stall():
+            self._writer.check()
+            if self._writer.is_busy and may_skip:
+                self.figures.skipped += 1
+                return
+            self._writer.wait()
+            self._begin(model, optimizer, state)
+
+    def finish(self) -> None:
+        """Wait until what was begun is on the disk.
+
+        Raises:
+            TrainingError: a weight was not finite in it.
+            CheckpointError: it could not be written.
+        """
+        with self._stall():
+            self._writer.wait()
 
     def read(self, model: Trained, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         """Put model, optimiser and random state back, and return the `state` that was written with them.
 
+        The newest generation that is whole is taken; what is wrong with a newer one is said in a warning.
+
         Raises:
-            CheckpointError: a file is missing or damaged, or belongs to another training.
+            CheckpointError: none is whole, or they belong to another training.
         """
-        values = read_json(self.path)
-        try:
-            found, state = values["identity"], values["state"]
-            stored = StoredFile(**values["tensors"])
-            best = StoredFile(**values["best"]) if values["best"] else None
-        except (KeyError, TypeError) as error:
-            raise CheckpointError(f"The file {self.path} is no checkpoint of this version ({error}).") from error
-        self.check_identity(found, self.path)
-        if best is not None:  # a damaged file is better found now than when the training ends
-            check_file(self.directory / best.name, best.sha256)
-        path = self.directory / stored.name
-        _distribute(read_tensors(path, stored.sha256), model, optimizer, path)
-        self._best = best
-        return state
+        generation = self._newest_whole()
+        path = self.directory / generation.tensors.name
+        tensors = read_tensors(path, generation.tensors.sha256)
+        if generation.parts:
+            tensors |= self._with_rows(model, generation)
+        _distribute(tensors, model, optimizer, path)
+        self._best, self._number = generation.best, generation.number
+        self.figures = CheckpointFigures(**generation.figures or {})
+        self.figures.restores += 1
+        return generation.state
 
     def check_identity(self, found: dict[str, Any], path: Path) -> None:
         """Compare the identity in a checkpoint with that of the training that resumes from it.
@@ -129,17 +177,160 @@ class CheckpointDirectory(Generic[Trained]):
                 f"resume with the former settings or use another folder."
             )
 
-    def _remove_all_but(self, *kept: StoredFile | None) -> None:
-        names = {file.name for file in kept if file} | {self.path.name}
-        for pattern in ("state-*", "best-*", "*.tmp"):
-            for path in self.directory.glob(pattern):
-                if path.name not in names:
-                    path.unlink(missing_ok=True)
+    def _begin(self, model: Trained, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+        """Copy what is to be kept, and hand it to the writer; without memory for the copy, write it here."""
+        rows = self._tables.next_rows(self.figures.restores) if self._tables is not None else None
+        tensors = _collect(model, optimizer, rows_apart=rows is not None)
+        values = json.loads(json.dumps(state))
+        best, self._best_copy = self._best_copy, None
+        is_copied = _fits(model, tensors.values(), rows.size if rows else 0)
+        if is_copied:
+            tensors = _copies(tensors)
+            rows = replace(rows, pieces=iter(list(rows.pieces))) if rows else None
+
+        def job() -> None:
+            if best is not None:
+                self._best = self._write_file(*best)
+            self._write_generation(values, tensors, rows)
+
+        if is_copied:
+            self._writer.start(job)
+        else:
+            job()
+
+    def _write_generation(self, state: dict[str, Any], tensors: dict[str, Tensor], rows: RowsToKeep | None) -> None:
+        """Write all files, then the list of them, then remove what is too old."""
+        started = time.perf_counter()
+        number, parts = self._number + 1, self._parts
+        for name, tensor in tensors.items():
+            _check_finite(name, tensor, state["step"])
+        if rows is not None:
+            upon = {"full": (), "since_full": parts[:1], "since_last": parts}[rows.content]
+            parts = (*upon, self._write_rows(rows, upon, number, state["step"]))
+        figures = self.figures
+        figures.written += 1
+        figures.full += rows is None or rows.content == "full"
+        figures.bits = rows.bits if rows else FULL_PRECISION
+        stored = self._write_file(f"state-{state['step']}.safetensors", tensors)
+        figures.write_seconds += time.perf_counter() - started
+        generation = Generation(
+            number=number,
+            identity=self._identity,
+            state=state,
+            tensors=stored,
+            parts=parts,
+            history=tuple(self._tables.history) if self._tables else (),
+            best=self._best,
+            figures=asdict(figures),
+        )
+        text = json.dumps(generation.to_dict(), indent=1)
+        write_text(generation_path(self.directory, number), text)
+        write_text(self.path, text)
+        self._number, self._parts = number, parts
+        remove_older(self.directory, self.keeping.generations)
+        figures.bytes_kept = max(figures.bytes_kept, kept_bytes(self.directory))
+
+    def _write_rows(self, rows: RowsToKeep, upon: Sequence[Part], number: int, step: int) -> Part:
+        files, base = [], hash_of(upon)
+        for position, tensors in enumerate(_filled(self._encoded(rows, step))):
+            name = f"rows-{number:06d}-{position:04d}.safetensors"
+            files.append(self._write_file(name, tensors, {"upon": base}))
+        return Part(content=rows.content, upon=base, files=tuple(files))
+
+    def _encoded(self, rows: RowsToKeep, step: int) -> Iterator[dict[str, Tensor]]:
+        for number, piece in enumerate(rows.pieces):
+            if isinstance(piece.weight, Tensor):
+                _check_finite(f"table {piece.table}", piece.weight, step)
+            yield encode(piece, rows.bits, number)
+
+    def _write_file(self, name: str, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> StoredFile:
+        path = self.directory / name
+        stored = StoredFile(name=name, sha256=write_tensors(path, tensors, metadata))
+        size = path.stat().st_size
+        self.figures.bytes_written += size
+        self._throttle.wrote(size)
+        return stored
+
+    def _newest_whole(self) -> Generation:
+        """The newest generation whose files are all as they were written."""
+        problems: list[CheckpointError] = []
+        for path in (self.path, *generation_paths(self.directory)):
+            try:
+                generation = Generation.read(path)
+                generation.check(self.directory)
+            except CheckpointError as error:
+                problems.append(error)
+                continue
+            self.check_identity(generation.identity, path)
+            if problems:
+                log.warning(
+                    "%s The training goes on from the checkpoint before it, after step %d.",
+                    problems[0],
+                    generation.state["step"],
+                )
+            return generation
+        raise problems[0]
+
+    def _with_rows(self, model: Trained, generation: Generation) -> dict[str, Tensor]:
+        """Lay the parts of a generation into the tables; returns these as the tensors that its other file lacks."""
+        tables = _tables_of(model)
+        if tables is None:
+            raise CheckpointError(f"The checkpoint {self.path} is one of tables, which the model has not: start anew.")
+        changing = self._tables or ChangingTables(tables, next(model.parameters()).device, self.keeping)
+        changing.put_back(self._read_pieces(generation.parts), generation.history)
+        if self._tables is not None:
+            self._parts = generation.parts
+        return _rows_of(model)
+
+    def _read_pieces(self, parts: Sequence[Part]) -> Iterator[tuple[Content, Piece]]:
+        for part in parts:
+            for file in part.files:
+                for piece in decode(read_tensors(self.directory / file.name, file.sha256)):
+                    yield part.content, piece
+
+    @contextmanager
+    def _stall(self) -> Iterator[None]:
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.figures.stall_seconds += time.perf_counter() - started
 
 
-def _is_finite(tensor: Tensor) -> bool:
+def _filled(pieces: Iterable[dict[str, Tensor]]) -> Iterator[dict[str, Tensor]]:
+    """Pieces together in files of a bounded size; a part without rows is a file without any."""
+    file: dict[str, Tensor] = {}
+    size = 0
+    for piece in pieces:
+        file |= piece
+        size += sum(tensor.nbytes for tensor in piece.values())
+        if size >= PIECE_BYTES:
+            yield file
+            file, size = {}, 0
+    yield file
+
+
+def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+
+
+def _fits(model: nn.Module, tensors: Iterable[Tensor], more_bytes: int = 0) -> bool:
+    """Whether there is memory for copies."""
+    if not all(tables.is_in_memory for _, tables in _embedding_tables(model)):
+        return False
+    needed = sum(tensor.nbytes for tensor in tensors) + more_bytes
+    return needed <= SHARE_OF_FREE_MEMORY * available_memory_bytes(torch.device("cpu"))
+
+
+def _check_finite(name: str, tensor: Tensor, step: int) -> None:
     """Look at a part after the other: the tables may be a mapped file that is larger than memory."""
-    return all(bool(torch.isfinite(part).all()) for part in tensor.reshape(-1).split(VALUES_CHECKED_AT_ONCE))
+    if not tensor.is_floating_point():
+        return
+    if not all(bool(torch.isfinite(part).all()) for part in tensor.reshape(-1).split(VALUES_CHECKED_AT_ONCE)):
+        raise TrainingError(
+            f"After step {step} {name} holds a value that is not finite: lower the learning rates; "
+            f"the last good checkpoint is kept."
+        )
 
 
 def _embedding_tables(model: nn.Module) -> list[tuple[str, EmbeddingTables]]:
@@ -147,12 +338,26 @@ def _embedding_tables(model: nn.Module) -> list[tuple[str, EmbeddingTables]]:
     return [(path, module) for path, module in model.named_modules() if isinstance(module, EmbeddingTables)]
 
 
-def _collect(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+def _tables_of(model: nn.Module) -> EmbeddingTables | None:
+    """The tables of a model of clicks."""
+    found = _embedding_tables(model)
+    return found[0][1] if len(found) == 1 else None
+
+
+def _rows_of(model: nn.Module) -> dict[str, Tensor]:
+    """Weights and optimiser state of the tables, live, by their names in a file."""
+    tensors = {}
     for place, tables in _embedding_tables(model):
+        tensors |= {f"model.{place}.{name}": tensor for name, tensor in tables.state_dict().items()}
         tensors |= {f"{place}.{name}": tensor for name, tensor in tables.optimizer_tensors().items()}
-    tensors |= optimizer_tensors(optimizer)
-    return tensors | random_tensors(next(model.parameters()).device)
+    return tensors
+
+
+def _collect(model: nn.Module, optimizer: torch.optim.Optimizer, *, rows_apart: bool) -> dict[str, Tensor]:
+    tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()} | _rows_of(model)
+    if rows_apart:
+        tensors = {name: tensor for name, tensor in tensors.items() if name not in _rows_of(model)}
+    return tensors | optimizer_tensors(optimizer) | random_tensors(next(model.parameters()).device)
 
 
 def _distribute(tensors: dict[str, Tensor], model: nn.Module, optimizer: torch.optim.Optimizer, path: Path) -> None:

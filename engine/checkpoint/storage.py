@@ -105,8 +105,13 @@ def load_weights(model: nn.Module, tensors: dict[str, Tensor], source: Path) -> 
         raise CheckpointError(f"The weights in {source} are those of another model ({reason}).") from error
 
 
-def write_tensors(path: Path, tensors: dict[str, Tensor]) -> str:
+def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> str:
     """Write tensors so that the file is either there completely or not at all.
+
+    Args:
+        path: The file.
+        tensors: What it shall hold, by name.
+        metadata: What its head shall say besides.
 
     Returns:
         The sha256 of the file.
@@ -117,7 +122,7 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> str:
     from safetensors.torch import save_file
 
     with _replacing(path) as temporary:
-        save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, temporary)
+        save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, temporary, metadata)
         with temporary.open("rb") as file:
             checksum = hashlib.file_digest(file, "sha256").hexdigest()
             os.fsync(file.fileno())

@@ -2,15 +2,14 @@
 
 from pathlib import Path
 
+from engine.checkpoint.generations import NEWEST, generation_paths, named_files
 from engine.checkpoint.storage import write_text
-
-MANIFEST = "checkpoint.json"  # names the other files, so it is written last and read first
 
 Files = dict[str, bytes]
 
 
 class CheckpointWatch:
-    """Notices a replaced checkpoint; asked from the thread that trains, so that nothing changes meanwhile.
+    """Notices a replaced checkpoint, and reads of it what was not read before.
 
     Args:
         directory: Folder of the checkpoints.
@@ -19,44 +18,69 @@ class CheckpointWatch:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._seen = self._stamp()
+        self._read: set[str] = set()
 
     def changed(self) -> Files | None:
-        """All files of the checkpoint if it is another than at the last call, else None."""
+        """The lists of files, and the files that are new since the last call; None where nothing has changed.
+
+        A writer at work may remove an old generation meanwhile: then its list is left out.
+        """
         stamp = self._stamp()
         if stamp == self._seen:
             return None
         self._seen = stamp
-        return read_checkpoint(self._directory)
+        files = read_checkpoint(self._directory, without=self._read)
+        self._read |= {name for name in files if is_part(name)}
+        return files
 
     def _stamp(self) -> tuple[int, int] | None:
         try:
-            found = (self._directory / MANIFEST).stat()
+            found = (self._directory / NEWEST).stat()
         except FileNotFoundError:
             return None
         return found.st_ino, found.st_mtime_ns
 
 
-def read_checkpoint(directory: Path) -> Files:
-    """The files of a checkpoint by name; empty when there is none."""
-    if not (directory / MANIFEST).exists():
-        return {}
-    return {path.name: path.read_bytes() for path in directory.glob("*") if path.name == MANIFEST or _is_part(path)}
+def read_checkpoint(directory: Path, without: set[str] | None = None) -> Files:
+    """The files of a checkpoint by name; empty when there is none.
+
+    Args:
+        directory: Its folder.
+        without: Parts that are left out, for the reader has them.
+    """
+    lists = [path for path in (directory / NEWEST, *generation_paths(directory)) if path.exists()]
+    files: Files = {}
+    for path in lists:
+        names = [
+            path.name,
+            *(name for name in named_files([path]) if name not in files and name not in (without or ())),
+        ]
+        try:
+            files |= {name: (directory / name).read_bytes() for name in names}
+        except FileNotFoundError:  # an old generation that has just been removed
+            continue
+    return files
 
 
 def write_checkpoint(files: Files, directory: Path) -> None:
     """Replace the checkpoint in a folder; killed at any moment, the former or the new one is complete."""
     directory.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        if name != MANIFEST:
-            partial = directory / f"{name}.tmp"
-            partial.write_bytes(content)
-            partial.replace(directory / name)
-    if MANIFEST in files:
-        write_text(directory / MANIFEST, files[MANIFEST].decode())
-    for path in directory.glob("*"):
-        if _is_part(path) and path.name not in files:
+    lists = [name for name in files if not is_part(name)]
+    for name in (*(name for name in files if is_part(name)), *(name for name in lists if name != NEWEST)):
+        partial = directory / f"{name}.tmp"
+        partial.write_bytes(files[name])
+        partial.replace(directory / name)
+    if NEWEST in files:
+        write_text(directory / NEWEST, files[NEWEST].decode())
+    for path in generation_paths(directory):
+        if path.name not in lists:
+            path.unlink(missing_ok=True)
+    named = set(named_files([directory / NEWEST, *generation_paths(directory)]))
+    for path in directory.glob("*.safetensors"):
+        if path.name not in named:
             path.unlink(missing_ok=True)
 
 
-def _is_part(path: Path) -> bool:
-    return path.suffix == ".safetensors"
+def is_part(name: str) -> bool:
+    """Whether a file holds tensors, and is no list of files."""
+    return name.endswith(".safetensors")

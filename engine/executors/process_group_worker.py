@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import distributed as dist
 
+from engine.checkpoint.keeping import Keeping
 from engine.config import Execution
 from engine.executors.messages import Done, EpochEnded, Failed, Message, Progress, Stop, Task, receive, send
 from engine.executors.process_group import TASK
@@ -91,9 +92,9 @@ class _KeptProcesses(ManyProcesses):
 
     kept: ShardedCheckpoint | None = None
 
-    def checkpoint(self, directory: Path, identity: dict[str, Any]) -> ShardedCheckpoint:
-        self.kept = super().checkpoint(directory, identity)
-        return self.kept
+    def checkpoint(self, directory: Path, identity: dict[str, Any], keeping: Keeping) -> ShardedCheckpoint:
+        self.kept = kept = super().checkpoint(directory, identity, keeping)
+        return kept
 
 
 class _Orders:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from engine.checkpoint.directory import CheckpointDirectory
+from engine.checkpoint.keeping import Keeping
 from engine.config import Execution, Hyperparameters
 from engine.data.batch import Batch
 from engine.data.dataset import Dataset, SplitName
@@ -89,9 +90,9 @@ class OneProcess:
         """Score a whole split; every process gets the same figures."""
         return evaluate(model, dataset, split, execution)
 
-    def checkpoint(self, directory: Path, identity: dict[str, Any]) -> CheckpointDirectory:
+    def checkpoint(self, directory: Path, identity: dict[str, Any], keeping: Keeping) -> CheckpointDirectory:
         """Where the state of the training is kept."""
-        return CheckpointDirectory(directory, identity)
+        return CheckpointDirectory(directory, identity, keeping)
 
     def agree(self, decision: bool) -> bool:
         """Make a decision that hangs on a clock the same in every process."""

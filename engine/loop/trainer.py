@@ -65,7 +65,7 @@ def train(
     processes = processes or OneProcess()
     checkpoint = None
     if checkpointing is not None:
-        checkpoint = processes.checkpoint(checkpointing.directory, _identity(job))
+        checkpoint = processes.checkpoint(checkpointing.directory, _identity(job), checkpointing.keeping)
     elif job.execution.embedding_cache_rows is not None:
         raise RequestError(
             "The option embedding_cache_rows needs a checkpoint_directory, for neither the tables nor the best of "
@@ -79,12 +79,8 @@ def train(
             job.warm_start.apply(run.model)
         if checkpoint is not None and checkpointing is not None:
             run.resume(checkpoint, checkpointing)
-        with deferred_interrupt() as raise_if_interrupted:
-            try:
-                stopped_because = run.to_the_end(raise_if_interrupted)
-            except KeyboardInterrupt:
-                run.save()
-                raise
+        with deferred_interrupt() as raise_if_interrupted, run.saved():
+            stopped_because = run.to_the_end(raise_if_interrupted)
         return run.result(stopped_because, peak_memory_bytes(device))
 
 
@@ -214,6 +210,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
             compile_seconds=state.compile_seconds,
             stopped_because=stopped_because,
             peak_memory_bytes=memory_bytes,
+            checkpoints=self.checkpoint.figures if self.checkpoint is not None else None,
         )
 
     def _read_state(self, values: dict[str, Any]) -> _State:
@@ -239,7 +236,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
                     self._check_quality()
                     self.clock.go_on()
                 if self._checkpoint_is_due():
-                    self.save()
+                    self.save(may_skip=True)
                     self.clock.go_on()
                 reason = self._reason_to_stop()
                 if reason is not None:
@@ -251,6 +248,8 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         state = self.state
         self.may_save = False
         self.rates.apply(state.step, state.plateaus)
+        if self.checkpoint is not None:
+            self.checkpoint.note_rows(batch.values, batch.offsets)
         losses = self.processes.step(self.model, self.optimizer, batch, self.execution.precision, self.task_weights)
         state.step += 1
         state.next_batch += 1

@@ -3,7 +3,8 @@
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Generic, TypeVar
 
@@ -15,6 +16,7 @@ from engine.config import Schedule
 from engine.job import Checkpointing, Hooks
 from engine.loop.loss_watch import LossWatch
 from engine.loop.step_clock import StepClock, StepSeconds
+from shunter.errors import ShunterError
 
 
 @dataclass(kw_only=True)
@@ -103,6 +105,7 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
         """Save to `checkpoint` from now on, and go on from what is there."""
         self.checkpoint = checkpoint
         self.every_seconds, self.every_steps = checkpointing.seconds, checkpointing.steps or math.inf
+        checkpoint.follow(self.model)
         if checkpoint.exists():
             self.state = self._read_state(checkpoint.read(self.model, self.optimizer))
             loss = self.state.epoch_loss
@@ -124,15 +127,39 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
             self._restore_best()
         return reason
 
-    def save(self) -> None:
-        """Write a checkpoint, unless the state is not one to go on from."""
+    def save(self, *, may_skip: bool = False) -> None:
+        """Begin to write a checkpoint, unless the state is not one to go on from.
+
+        Args:
+            may_skip: Whether there is none while the one before is still being written.
+        """
         if self.checkpoint is None or not self.may_save:
             return
         first, *others = self.losses.check(self.state.step)
         self.state.epoch_loss = [first, *others] if others else first
         self._count_time()
-        self.checkpoint.write(self.model, self.optimizer, asdict(self.state))
+        self.checkpoint.write(self.model, self.optimizer, asdict(self.state), may_skip=may_skip)
         self.saved_at, self.saved_step = time.perf_counter(), self.state.step
+
+    @contextmanager
+    def saved(self) -> Iterator[None]:
+        """Within the block it trains: Ctrl-C saves the current step, and at the end all is on the disk."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self._finish_saving()
+            self.save()
+            self._finish_saving()
+            raise
+        except BaseException:
+            with suppress(ShunterError):  # what went wrong first is told
+                self._finish_saving()
+            raise
+        self._finish_saving()
+
+    def _finish_saving(self) -> None:
+        if self.checkpoint is not None:
+            self.checkpoint.finish()
 
     def _finished(self) -> str | None:
         if self.state.epochs_without_gain >= self.schedule.patience:

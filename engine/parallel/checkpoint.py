@@ -23,6 +23,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from engine.checkpoint.directory import CheckpointDirectory
+from engine.checkpoint.keeping import BY_DEFAULT, Keeping
 from engine.checkpoint.optimizer_state import optimizer_tensors, restore_optimizer, state_tensors
 from engine.checkpoint.random_state import random_tensors, restore_random
 from engine.checkpoint.storage import (
@@ -53,8 +54,8 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         identity: Properties that a checkpoint must share with the training that resumes from it.
     """
 
-    def __init__(self, directory: Path, identity: dict[str, Any]) -> None:
-        super().__init__(directory, identity)
+    def __init__(self, directory: Path, identity: dict[str, Any], keeping: Keeping = BY_DEFAULT) -> None:
+        super().__init__(directory, identity, keeping)
         self.rank, self.processes = dist.get_rank(), dist.get_world_size()
         self._best_name: str | None = None
 
@@ -90,17 +91,27 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         index = self._read_index(self.best)
         self._read_weights(model, index, self.best, with_sums=False)
 
-    def write(self, model: Model, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    def follow(self, model: Model) -> None:
+        """Nothing has to be ready: all rows are kept each time."""
+
+    def write(
+        self, model: Model, optimizer: torch.optim.Optimizer, state: dict[str, Any], *, may_skip: bool = False
+    ) -> None:
         """Replace the checkpoint.
 
         Args:
             model: its shards and dense weights.
             optimizer: Optimiser of the dense part.
             state: everything else, as plain values, with the number of the `step`.
+            may_skip: Without meaning here, for training waits until it is written.
 
         Raises:
             TrainingError: a weight is not finite; the former checkpoint stays.
         """
+        with self._stall():
+            self._replace(model, optimizer, state)
+
+    def _replace(self, model: Model, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
         if isinstance(model, HostRecommender):
             model.gather_towers(optimizer)
         own = self._own_blocks(model)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
+from engine.checkpoint.keeping import Keeping
 from engine.config import Execution, Hyperparameters
 from engine.data.dataset import Dataset, SplitName
 from engine.data.loader import mean_ids_per_sample
@@ -174,9 +175,9 @@ class ManyProcesses(OneProcess):
             model.train(was_training)
         return scored_as(dataset, loader.targets(), _in_order(_gather(torch.cat(logits)), sizes))
 
-    def checkpoint(self, directory: Path, identity: dict[str, Any]) -> ShardedCheckpoint:
+    def checkpoint(self, directory: Path, identity: dict[str, Any], keeping: Keeping) -> ShardedCheckpoint:
         """A checkpoint to which every process writes its part."""
-        return ShardedCheckpoint(directory, identity)
+        return ShardedCheckpoint(directory, identity, keeping)
 
     def agree(self, decision: bool) -> bool:
         """What the first process decided."""

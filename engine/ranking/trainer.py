@@ -102,13 +102,10 @@ def train_ranking(job: GraphJob, hooks: Hooks = Hooks(), checkpointing: Checkpoi
         reset_peak_memory(device)
         run = _Run(job, hooks)
         if checkpointing is not None:
-            run.resume(CheckpointDirectory(checkpointing.directory, _identity(job)), checkpointing)
-        with deferred_interrupt() as raise_if_interrupted:
-            try:
-                stopped_because = run.to_the_end(raise_if_interrupted)
-            except KeyboardInterrupt:
-                run.save()
-                raise
+            kept = CheckpointDirectory(checkpointing.directory, _identity(job), checkpointing.keeping)
+            run.resume(kept, checkpointing)
+        with deferred_interrupt() as raise_if_interrupted, run.saved():
+            stopped_because = run.to_the_end(raise_if_interrupted)
         return run.result(stopped_because, peak_memory_bytes(device))
 
 
@@ -192,7 +189,7 @@ class _Run(TrainingRun[GraphModel, _State, RankingMetrics, RankingReport]):
                 self.hooks.on_step(self.state.step, total_steps)
             raise_if_interrupted()
             if self.checkpoint is not None and self._is_late():
-                self.save()
+                self.save(may_skip=True)
                 self.clock.go_on()
             reason = self._reason_to_stop()
             if reason is not None:

@@ -81,6 +81,10 @@ class MixedEmbeddings(EmbeddingTables):
         parts = self.weight.split([shape.rows * shape.width for shape in self.shapes])
         return tuple(part.view(shape.rows, shape.width) for part, shape in zip(parts, self.shapes, strict=True))
 
+    def rows_of_batch(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """The rows that a batch looks up; ids may share them."""
+        return super().rows_of_batch(self._bags.rows_of(values, offsets), offsets)
+
     def forward(self, values: Tensor, offsets: Tensor) -> Tensor:
         """Look up one batch of ids; see `EmbeddingTables.forward`."""
         return super().forward(self._bags.rows_of(values, offsets), offsets)

@@ -79,11 +79,13 @@ class EmbeddingTables(nn.Module, ABC):
             weight decay on CPUs; where tables are divided, each process adds it for its own samples.
         initial_bound: Bound of the initial weights, which lie in plus and minus it; None gives each table its own,
             1 / sqrt(rows), by which the fields of few ids weigh most at first.
+        is_in_memory: Whether the rows lie in memory, where a copy of them may lie too.
     """
 
     weight: Tensor
     adagrad_sum: Tensor
     is_frozen: bool = False
+    is_in_memory: bool = True
     l2: float = 0.0
     initial_bound: float | None = None
 
@@ -127,6 +129,17 @@ class EmbeddingTables(nn.Module, ABC):
             decay = pooled.detach() * (self.l2 * self._rarity(values, offsets))
             pooled.register_hook(lambda gradient: gradient + decay)
         return pooled
+
+    def rows_of_batch(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """The rows that a batch looks up, numbered through all tables one below the other; they may repeat.
+
+        Args:
+            values: Ids, as for `forward`; of a batch to be trained, what `admit` returned.
+            offsets: Bounds of the bags, as for `forward`.
+        """
+        starts = self._first_row_of_bag.on(values.device)
+        ids_of_bag = offsets[:: (len(offsets) - 1) // len(self.table_of)].diff()
+        return values.long() + starts.repeat_interleave(ids_of_bag, output_size=len(values))
 
     def begin(self) -> None:
         """Start a pass over training batches: those admitted and not trained are dropped. Most kinds need nothing."""

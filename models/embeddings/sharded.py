@@ -115,6 +115,10 @@ class ShardedEmbeddings(EmbeddingTables):
         ]
         self._copies = RowWiseAdagrad(copies, lr=learning_rate, eps=EPSILON) if copies else None
 
+    def rows_of_batch(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """The rows that this process's part of a batch looks up, wherever they lie; ids may share them."""
+        return super().rows_of_batch(self._bags.rows_of(values, offsets), offsets)
+
     def forward(self, values: Tensor, offsets: Tensor) -> Tensor:
         """Look up this process's part of a batch; see `EmbeddingTables.forward`."""
         return super().forward(self._bags.rows_of(values, offsets), offsets)

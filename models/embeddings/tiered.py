@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -57,6 +57,13 @@ class CacheCounts:
     transfer_seconds: float = 0.0
 
 
+class _Admitted(NamedTuple):
+    """A batch that waits for its training: its ids in slots, and the rows that these hold."""
+
+    slots: Tensor
+    rows: np.ndarray
+
+
 class TieredEmbeddings(EmbeddingTables):
     """Tables in a file behind an in-memory kernel over the slots of a cache.
 
@@ -79,6 +86,8 @@ class TieredEmbeddings(EmbeddingTables):
         RequestError: The cache has no row, or the device is not the CPU.
         HardwareError: There is no room for the file.
     """
+
+    is_in_memory = False
 
     def __init__(
         self,
@@ -110,7 +119,7 @@ class TieredEmbeddings(EmbeddingTables):
         self._bag_starts = np.cumsum((0, *rows[:-1]))[list(self.table_of)]
         self._slots = SlotMap(total, slots, cache.window_batches)
         self._lock = threading.Lock()
-        self._admitted: deque[Tensor] = deque()
+        self._admitted: deque[_Admitted] = deque()
         self._file_is_current = True
         self.counts = CacheCounts()
         self.register_state_dict_pre_hook(_flush_first)
@@ -177,14 +186,21 @@ class TieredEmbeddings(EmbeddingTables):
             self.counts.written_back += len(admission.leaving)
             self.counts.transfer_seconds += time.perf_counter() - started
             slots = torch.from_numpy(admission.slots[position] + np.int32(1))
-            self._admitted.append(slots)
+            self._admitted.append(_Admitted(slots, np.asarray(distinct)))
         return slots
+
+    def rows_of_batch(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """The rows of the batch that is trained next."""
+        assert values is self._admitted[0].slots, "batches are trained in the order in which they were admitted"
+        return torch.from_numpy(self._admitted[0].rows)
 
     def lookup(self, values: Tensor, offsets: Tensor) -> Tensor:
         """Sum the rows of each bag."""
         if self.training:
             assert self._admitted, "in training mode a batch is admitted before it is looked up"
-            assert values is self._admitted.popleft(), "batches are trained in the order in which they were admitted"
+            assert values is self._admitted.popleft().slots, (
+                "batches are trained in the order in which they were admitted"
+            )
             self._file_is_current = False
             pooled = self._kernel[0](values, offsets)
         else:

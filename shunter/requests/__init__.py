@@ -1,6 +1,7 @@
 """What a user asks for: one model for the command line, the Prefect form and Python, in groups by concern."""
 
 from shunter.requests.architecture import ModelRequest
+from shunter.requests.checkpoints import CheckpointBits, CheckpointPolicy, CheckpointRequest
 from shunter.requests.cluster import ClusterRequest
 from shunter.requests.effort import (
     TREES,
@@ -41,6 +42,9 @@ __all__ = [
     "LOCAL_OFFERS",
     "TREES",
     "Billing",
+    "CheckpointBits",
+    "CheckpointPolicy",
+    "CheckpointRequest",
     "ClusterRequest",
     "DataFormat",
     "DataRequest",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import Field, model_validator
 
 from shunter.requests.architecture import GRAPH_MODELS
+from shunter.requests.checkpoints import CheckpointRequest
 from shunter.requests.cluster import ClusterRequest
 from shunter.requests.effort import (
     CLICK_BASELINES,
@@ -41,6 +42,9 @@ class TrainRequest(JobRequest, frozen=True):
     source: PartsRequest = Field(default=PartsRequest(), description="Where the rows come from.")
     search: SearchRequest = Field(default=SearchRequest(), description="What is tried before the training.")
     training: TrainingEffort = Field(default=TrainingEffort(), description="How the chosen settings are trained.")
+    checkpoints: CheckpointRequest = Field(
+        default=CheckpointRequest(), description="How the state of an unfinished training is kept."
+    )
     nodes: ClusterRequest = Field(default=ClusterRequest(), description="Who trains instead of this machine.")
     register_as: RegisteredName = Field(default="shunter", description="Name of the registered model in MLflow.")
 

@@ -76,6 +76,7 @@ def _member(run: RunContext, setting: Setting, turn: int, folder: str, name: str
         adaptation=None if fixed_threads else _adaptation(expected, placement, run.decision),
         place=run.cluster,
         expected=expected,
+        checkpoints=request.checkpoints,
     )
 
 

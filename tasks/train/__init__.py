@@ -12,9 +12,10 @@ from engine.executors.role import Place
 from engine.job import TrainingJob
 from hardware.types import Placement
 from planner.predict.observe import Expectation
+from shunter.requests import CheckpointRequest
 from tasks.retries import retried
 from tasks.train.adopted import adopt_trial
-from tasks.train.member import train_to_the_end
+from tasks.train.member import AS_USUAL, train_to_the_end
 from tracking.convention import RunKind
 
 __all__ = ["adopt_trial", "train_member", "train_to_the_end"]
@@ -32,7 +33,7 @@ def train_member(
     run_kind: RunKind = "member",
     should_stop: Callable[[], str | None] | None = None,
     adaptation: Adaptation | None = None,
-    checkpoint_seconds: float = 300.0,
+    checkpoints: CheckpointRequest = AS_USUAL,
     place: Place | None = None,
     expected: Expectation | None = None,
     watch: Callable[[Any], None] | None = None,
@@ -51,7 +52,7 @@ def train_member(
         run_kind=run_kind,
         should_stop=should_stop,
         adaptation=adaptation,
-        checkpoint_seconds=checkpoint_seconds,
+        checkpoints=checkpoints,
         place=place,
         expected=expected,
         watch=watch,

@@ -12,16 +12,20 @@ from engine.executors.adaptation import Adaptation, Change
 from engine.executors.energy import EnergyRecord
 from engine.executors.role import Place
 from engine.executors.this_machine import ThisMachine
-from engine.job import Checkpointing, Hooks, TrainingJob
+from engine.job import Hooks, TrainingJob
 from engine.trained_model import read_finished
 from hardware.types import Placement
 from planner.predict.observe import Expectation
 from shunter.regularly import regularly
+from shunter.requests import CheckpointRequest
+from tasks.train.checkpoints import checkpointing_of
 from tasks.train.kinds import Kind, kind_of
 from tasks.train.lesson import Lesson
 from tasks.train.progress import TrainingProgress, training_progress
 from tracking.convention import RunKind, placement_params, training_metrics
 from tracking.runs import Run, child_run
+
+AS_USUAL = CheckpointRequest()
 
 
 def train_to_the_end(
@@ -34,7 +38,7 @@ def train_to_the_end(
     run_kind: RunKind = "member",
     should_stop: Callable[[], str | None] | None = None,
     adaptation: Adaptation | None = None,
-    checkpoint_seconds: float = 300.0,
+    checkpoints: CheckpointRequest = AS_USUAL,
     place: Place | None = None,
     expected: Expectation | None = None,
     watch: Callable[[Any], None] | None = None,
@@ -52,7 +56,7 @@ def train_to_the_end(
         should_stop: Asked after each step; a text ends the training.
         adaptation: Lets the threads follow the measured steps, where one process trains without compiling; what a
             compiler has made keeps its threads.
-        checkpoint_seconds: Longest time between two checkpoints.
+        checkpoints: How its state is kept meanwhile.
         place: Machines that train instead of this one.
         expected: What it is expected to take, kept beside what it takes; None where nobody can say.
         watch: Called with the report of each epoch.
@@ -71,8 +75,8 @@ def train_to_the_end(
         return finished
     kind.load()
     directory.mkdir(parents=True, exist_ok=True)
-    checkpoints, energy_path = directory / "checkpoint", directory / "energy.json"
-    executor = (place or ThisMachine()).executor(placement, checkpoints)
+    folder, energy_path = directory / "checkpoint", directory / "energy.json"
+    executor = (place or ThisMachine()).executor(placement, folder)
     with (
         _tracked(parent_run_id, name, run_kind) as run,
         executor.meter() as meter,
@@ -81,7 +85,7 @@ def train_to_the_end(
         energy = EnergyRecord(energy_path, meter)
         if run:
             run.log_params({**kind.params(), **placement_params(placement)})
-        prepared = kind.prepared(executor, checkpoints, run)
+        prepared = kind.prepared(executor, folder, run)
         lesson = Lesson(job, placement, energy, expected, compiled=prepared.execution.compiled)
         hooks = _hooks(kind, run, progress, lesson, should_stop)
         if watch is not None:
@@ -91,7 +95,7 @@ def train_to_the_end(
             hooks = replace(hooks, adapt=adaptation.after_step)
         try:
             with regularly(energy.save):
-                result = executor.run(prepared, hooks, Checkpointing(checkpoints, checkpoint_seconds))
+                result = executor.run(prepared, hooks, checkpointing_of(checkpoints, folder))
         except BaseException as error:
             energy.save()
             lesson.log_failure(run, error)
@@ -112,7 +116,7 @@ def train_to_the_end(
             is_as_placed = adaptation is None or adaptation.placement == placement
             lesson.log(run, trained, learns_steps=kind.has_steps and is_as_placed)
     trained.save()
-    shutil.rmtree(checkpoints, ignore_errors=True)  # what is solved has none
+    shutil.rmtree(folder, ignore_errors=True)  # what is solved has none
     energy_path.unlink(missing_ok=True)
     return trained
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from engine.executors.checkpoint_files import CheckpointWatch, Files, write_checkpoint
+from engine.executors.checkpoint_files import CheckpointWatch, Files, is_part, write_checkpoint
 from engine.executors.messages import (
     CheckpointSaved,
     EnergyUsed,
@@ -115,10 +115,17 @@ class NodeTrainer:
     def _tell(self, message: Message) -> None:
         """Keep it until it is asked for; a later step or checkpoint takes the place of an earlier one."""
         with self._arrived:
+            if isinstance(message, CheckpointSaved):
+                message = CheckpointSaved({**self._unsent_parts(), **message.files})
             if isinstance(message, Progress | CheckpointSaved):
                 self._messages = [kept for kept in self._messages if type(kept) is not type(message)]
             self._messages.append(message)
             self._arrived.notify()
+
+    def _unsent_parts(self) -> Files:
+        """Parts of checkpoints that nobody has asked for yet; a later one may consist of them too."""
+        files = [kept.files for kept in self._messages if isinstance(kept, CheckpointSaved)]
+        return {name: part for found in files for name, part in found.items() if is_part(name)}
 
 
 def _meter(task: Task) -> EnergyMeter:

@@ -224,24 +224,52 @@ def interrupted(dataset: Dataset, tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["state-50.safetensors", "checkpoint.json", "best-33.safetensors"])
-@pytest.mark.parametrize("damage", ["truncated", "altered", "emptied"])
-def test_a_damaged_file_is_named(dataset: Dataset, interrupted: Path, name: str, damage: str) -> None:
-    path = interrupted / name
+def altered(path: Path, damage: str) -> None:
     content = path.read_bytes()
     if damage == "truncated":
         path.write_bytes(content[: len(content) // 2])
     elif damage == "altered":
         path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    elif damage == "missing":
+        path.unlink()
     else:
         path.write_bytes(b"")
-    with pytest.raises(CheckpointError, match=name):
-        train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE), checkpointing=Checkpointing(interrupted))
 
 
-def test_a_missing_file_is_named(dataset: Dataset, interrupted: Path) -> None:
-    (interrupted / "state-50.safetensors").unlink()
-    with pytest.raises(CheckpointError, match=r"state-50\.safetensors cannot be read"):
+DAMAGES = ["truncated", "altered", "emptied", "missing"]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_when_the_newest_state_is_damaged_the_one_before_goes_on_and_one_sentence_says_so(
+    dataset: Dataset, undisturbed: TrainResult, interrupted: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    altered(interrupted / "state-50.safetensors", damage)
+    steps: list[int] = []
+    hooks = Hooks(on_step=lambda step, _: steps.append(step))
+    again = train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE), hooks, Checkpointing(interrupted))
+    assert_same(again, undisturbed)
+    assert steps[0] == 34
+    (said,) = [record.getMessage() for record in caplog.records if "goes on" in record.getMessage()]
+    assert "state-50.safetensors" in said
+    assert "after step 33" in said
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_list_of_files_is_read_from_its_copy(
+    dataset: Dataset, undisturbed: TrainResult, interrupted: Path, damage: str
+) -> None:
+    altered(interrupted / "checkpoint.json", damage)
+    steps: list[int] = []
+    hooks = Hooks(on_step=lambda step, _: steps.append(step))
+    again = train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE), hooks, Checkpointing(interrupted))
+    assert_same(again, undisturbed)
+    assert steps[0] == 51
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_that_no_state_can_do_without_is_named(dataset: Dataset, interrupted: Path, damage: str) -> None:
+    altered(interrupted / "best-33.safetensors", damage)
+    with pytest.raises(CheckpointError, match=r"best-33\.safetensors"):
         train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE), checkpointing=Checkpointing(interrupted))
 
 
@@ -259,6 +287,9 @@ def test_a_checkpoint_of_another_training_is_refused_with_the_difference(dataset
 def test_only_what_the_checkpoint_names_is_kept(interrupted: Path) -> None:
     assert sorted(path.name for path in interrupted.iterdir()) == [
         "best-33.safetensors",
+        "checkpoint-000001.json",
+        "checkpoint-000002.json",
         "checkpoint.json",
+        "state-33.safetensors",
         "state-50.safetensors",
     ]

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import distributed as dist
 
+from engine.checkpoint.keeping import Keeping
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
 from engine.loop.trainer import train
@@ -99,8 +100,8 @@ class KeptProcesses(ManyProcesses):
 
     kept: ShardedCheckpoint
 
-    def checkpoint(self, directory: Path, identity: dict[str, Any]) -> ShardedCheckpoint:
-        self.kept = super().checkpoint(directory, identity)
+    def checkpoint(self, directory: Path, identity: dict[str, Any], keeping: Keeping) -> ShardedCheckpoint:
+        self.kept = super().checkpoint(directory, identity, keeping)
         return self.kept
 
 

@@ -1,0 +1,70 @@
+"""Writing while training goes on: one job at a time in a thread of its own."""
+
+import threading
+import time
+from collections.abc import Callable
+
+
+class BackgroundWriter:
+    """Runs one job at a time; what goes wrong in it is raised where the next one is handed over, or at the end."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a job is at work."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self, job: Callable[[], None]) -> None:
+        """Hand over a job; waits for the one before.
+
+        Raises:
+            Exception: What went wrong in the one before; the new one is not begun.
+        """
+        self.wait()
+        self._thread = threading.Thread(target=self._run, args=(job,), name="checkpoint", daemon=True)
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Wait for the job at work.
+
+        Raises:
+            Exception: What went wrong in it.
+        """
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        self.check()
+
+    def check(self) -> None:
+        """Raise what went wrong in a job that has ended, once."""
+        if not self.is_busy and self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    def _run(self, job: Callable[[], None]) -> None:
+        try:
+            job()
+        except BaseException as error:  # it is raised in the thread that trains
+            self._error = error
+
+
+class Throttle:
+    """Keeps a writer at a rate, so that others who use the disk or the network are not held up.
+
+    Args:
+        bytes_per_second: The rate; None is none.
+    """
+
+    def __init__(self, bytes_per_second: float | None) -> None:
+        self._rate = bytes_per_second
+        self._free_at = time.monotonic()
+
+    def wrote(self, count: int) -> None:
+        """Sleep until as much may have been written."""
+        if self._rate is None:
+            return
+        self._free_at = max(self._free_at, time.monotonic() - 1.0) + count / self._rate
+        time.sleep(max(self._free_at - time.monotonic(), 0.0))

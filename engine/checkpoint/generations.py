@@ -1,0 +1,175 @@
+"""The states that a folder of checkpoints can be gone back to: what each consists of, and whether it is whole.
+
+    checkpoint.json                 the newest: state as numbers, and the names and checksums of its files
+    checkpoint-{number}.json        the same, of each generation that is kept
+    state-{step}.safetensors        layers, optimiser state, random state; the tables too where they are small
+    rows-{number}-{part}.safetensors    rows of tables: all of them, or those touched since an earlier generation
+    best-{step}.safetensors         weights with the best validation so far
+
+A generation names the parts of its tables in the order in which they are laid one upon the other. Each part says by a
+hash which parts it belongs upon, so that none is ever laid upon another base.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from engine.checkpoint.growth import Content
+from engine.checkpoint.storage import check_file, read_json
+from shunter.errors import CheckpointError
+
+FORMAT = 2
+WHOLE_FILES_FORMAT = 1  # the tables within `state-{step}.safetensors`, and one generation
+NEWEST = "checkpoint.json"
+PATTERNS = ("state-*", "best-*", "rows-*", "*.tmp")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredFile:
+    """A file beside `checkpoint.json`."""
+
+    name: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Rows of the tables in some files.
+
+    Attributes:
+        content: Which rows.
+        upon: Hash of the parts that this one is laid upon.
+        files: Where they are.
+    """
+
+    content: Content
+    upon: str
+    files: tuple[StoredFile, ...]
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """From JSON."""
+        return cls(**{**values, "files": tuple(StoredFile(**file) for file in values["files"])})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generation:
+    """A state that can be gone back to.
+
+    Attributes:
+        number: Counts up.
+        identity: Properties that a training must share to go on from it.
+        state: All that is neither weights, nor optimiser, nor random state, as plain values.
+        tensors: The file of the layers.
+        parts: The tables; empty where they are in `tensors`.
+        history: What the policy of the parts goes by (`engine.checkpoint.tables`).
+        best: The weights with the best validation so far.
+        figures: What the checkpoints have cost so far.
+    """
+
+    number: int
+    identity: dict[str, Any]
+    state: dict[str, Any]
+    tensors: StoredFile
+    parts: tuple[Part, ...] = ()
+    history: tuple[float, ...] = ()
+    best: StoredFile | None = None
+    figures: dict[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {"format": FORMAT, **asdict(self)}
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a generation's file.
+
+        Raises:
+            CheckpointError: It is missing, damaged or of another version.
+        """
+        values = read_json(path)
+        found = values.pop("format", None)
+        try:
+            if found not in (FORMAT, WHOLE_FILES_FORMAT):
+                raise ValueError(f"its format is {found}")
+            return cls(
+                **{
+                    "number": 0,
+                    **values,
+                    "tensors": StoredFile(**values["tensors"]),
+                    "parts": tuple(map(Part.from_dict, values.get("parts", ()))),
+                    "best": StoredFile(**values["best"]) if values["best"] else None,
+                }
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CheckpointError(f"The file {path} is no checkpoint of this version ({error}).") from error
+
+    @property
+    def files(self) -> tuple[StoredFile, ...]:
+        """All files that it consists of."""
+        rows = [file for part in self.parts for file in part.files]
+        return (self.tensors, *rows, *([self.best] if self.best else []))
+
+    def check(self, directory: Path) -> None:
+        """Compare all files with their checksums, and the parts with what they are laid upon.
+
+        Raises:
+            CheckpointError: One is missing or damaged, or belongs upon other parts.
+        """
+        for number, part in enumerate(self.parts):
+            if part.upon != hash_of(self.parts[:number]):
+                raise CheckpointError(
+                    f"The rows in {directory / part.files[0].name} were saved upon another checkpoint than the one "
+                    "they are named with: start anew."
+                )
+        for file in self.files:
+            check_file(directory / file.name, file.sha256)
+
+
+def hash_of(parts: Sequence[Part]) -> str:
+    """What a part that is laid upon some others says of them; empty where there are none."""
+    if not parts:
+        return ""
+    names = "".join(file.sha256 for part in parts for file in part.files)
+    return hashlib.sha256(names.encode()).hexdigest()
+
+
+def generation_path(directory: Path, number: int) -> Path:
+    """File of a generation."""
+    return directory / f"checkpoint-{number:06d}.json"
+
+
+def generation_paths(directory: Path) -> list[Path]:
+    """Files of all generations, the newest first."""
+    return sorted(directory.glob("checkpoint-[0-9]*.json"), reverse=True)
+
+
+def remove_older(directory: Path, keep: int) -> None:
+    """Remove all but the newest generations, and what no generation names.
+
+    The list of a generation goes before its files, so that what is left of it after a kill is removed the next time.
+    """
+    paths = generation_paths(directory)
+    for path in paths[keep:]:
+        path.unlink(missing_ok=True)
+    named = {path.name for path in paths[:keep]} | set(named_files(paths[:keep]))
+    for pattern in PATTERNS:
+        for path in directory.glob(pattern):
+            if path.name not in named:
+                path.unlink(missing_ok=True)
+
+
+def named_files(paths: Sequence[Path]) -> Iterator[str]:
+    """Names of the files that generations consist of; what cannot be read names none."""
+    for path in paths:
+        try:
+            yield from (file.name for file in Generation.read(path).files)
+        except CheckpointError:
+            continue
+
+
+def kept_bytes(directory: Path) -> int:
+    """Bytes of all files of checkpoints in a folder."""
+    return sum(path.stat().st_size for pattern in PATTERNS for path in directory.glob(pattern))

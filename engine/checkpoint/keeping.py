@@ -1,0 +1,89 @@
+"""How the state of a training is kept: what each checkpoint holds, in how many bits, and what that has cost so far."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from engine.checkpoint.growth import Policy
+
+StoredBits = Literal[32, 8, 4, 3, 2]
+STORED_BITS: tuple[StoredBits, ...] = get_args(StoredBits)
+FULL_PRECISION = 32
+Bits = Literal["auto"] | StoredBits
+
+# Tables below this are written whole and in full precision each time: that takes a moment. Where they are larger, only
+# what has changed is written; and from the second size on `auto` writes it in few bits.
+INCREMENTAL_FROM_BYTES = 1 << 20
+QUANTISED_FROM_BYTES = 1 << 30
+# Restores from which quality does not suffer, by bits (Check-N-Run, NSDI 2022; held against trainings of ours in
+# `benchmarks/checkpoints.py`); more are for 8 bits.
+ALLOWED_RESTORES = {2: 1, 3: 3, 4: 20}
+MOST_RESTORES_BITS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keeping:
+    """How checkpoints are kept.
+
+    Attributes:
+        bits: Bits of a number in the tables; `auto` is 32 while the tables are small, and else as few as the expected
+            restores allow. With 32 a training that was interrupted goes on bit by bit as if it had not been.
+        policy: What each checkpoint holds.
+        generations: How many states can be gone back to: the newest, and those before it in case it is damaged.
+        bytes_per_second: Most that is written in a second; None is no limit.
+        expected_restores: How often this training is expected to be interrupted.
+    """
+
+    bits: Bits = "auto"
+    policy: Policy = "auto"
+    generations: int = 2
+    bytes_per_second: float | None = None
+    expected_restores: float = 1.0
+
+    def is_incremental(self, table_bytes: int) -> bool:
+        """Whether tables are kept apart from the rest of the state."""
+        is_asked_for = self.policy not in ("auto", "full") or self.bits not in ("auto", FULL_PRECISION)
+        return is_asked_for or (self.policy == "auto" and table_bytes >= INCREMENTAL_FROM_BYTES)
+
+    def bits_of(self, table_bytes: int, restores: int) -> int:
+        """Bits of the next checkpoint.
+
+        Args:
+            table_bytes: Bytes of all tables and their optimiser's state.
+            restores: How often the training was gone on with from a checkpoint.
+        """
+        if self.bits != "auto":
+            return self.bits
+        if table_bytes < QUANTISED_FROM_BYTES:
+            return FULL_PRECISION
+        needed = max(self.expected_restores, restores)
+        return next((bits for bits, allowed in ALLOWED_RESTORES.items() if needed <= allowed), MOST_RESTORES_BITS)
+
+
+BY_DEFAULT = Keeping()
+
+
+@dataclass(kw_only=True)
+class CheckpointFigures:
+    """What the checkpoints of a training came to, interruptions included.
+
+    Attributes:
+        written: Checkpoints that were written.
+        full: Those of them that held all rows.
+        skipped: Those that were due while the one before was still being written.
+        restores: How often the training was gone on with from one.
+        bits: Bits of a number in the tables of the last one.
+        bytes_written: Bytes of all files.
+        bytes_kept: Most bytes that lay in the folder after one was written.
+        stall_seconds: Time that training waited: for copies of what is written, and for a writer at work.
+        write_seconds: Time that the writer was at work beside training.
+    """
+
+    written: int = 0
+    full: int = 0
+    skipped: int = 0
+    restores: int = 0
+    bits: int = FULL_PRECISION
+    bytes_written: int = 0
+    bytes_kept: int = 0
+    stall_seconds: float = 0.0
+    write_seconds: float = 0.0

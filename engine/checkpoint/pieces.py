@@ -1,0 +1,274 @@
+"""Pieces of embedding tables: copied in a moment while training waits, made small and named for a file afterwards."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.checkpoint.keeping import FULL_PRECISION
+from engine.checkpoint.quantise import QuantisedRows, quantise_rows, restore_rows
+from models.embeddings.shards import Shard
+from shunter.errors import CheckpointError
+
+PIECE_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """Some rows of a block of a table.
+
+    Attributes:
+        table: Number of the table.
+        first_row: Row of the table that the first of `rows` would be.
+        first_column: Column of the table where the rows begin.
+        rows: int64, ascending: which rows, counted from `first_row`.
+        weight: float32 `[rows, columns]`, or the same as they were restored from few bits and not touched since.
+        adagrad_sum: float32 `[rows]`.
+        stored_bits: Bits of a `weight` that is quantised already.
+    """
+
+    table: int
+    first_row: int
+    first_column: int
+    rows: Tensor
+    weight: Tensor | QuantisedRows
+    adagrad_sum: Tensor
+    columns: int
+    stored_bits: int | None = None
+
+    @property
+    def key(self) -> str:
+        """Where the piece belongs, as the beginning of the names of its tensors."""
+        return f"rows.{self.table}.{self.first_row}.{self.first_column}.{self.columns}"
+
+
+class StoredRows:
+    """Rows that were restored from few bits and have not been touched: they go on as they lie in their file.
+
+    Quantised again, they would lose a little each time. They are kept for each block of a table that a file held.
+    """
+
+    def __init__(self) -> None:
+        self._blocks: dict[tuple[int, int], list[tuple[Tensor, QuantisedRows, int]]] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was restored from few bits."""
+        return not self._blocks
+
+    def keep(self, piece: Piece, row_numbers: Tensor) -> None:
+        """Keep a quantised piece; what was kept of its rows before is replaced."""
+        assert isinstance(piece.weight, QuantisedRows), "only quantised rows are kept"
+        assert piece.stored_bits is not None, "they say their bits"
+        self.drop(piece.table, row_numbers)
+        kept = self._blocks.setdefault((piece.table, piece.first_column), [])
+        kept.append((row_numbers, piece.weight, piece.stored_bits))
+
+    def drop(self, table: int, row_numbers: Tensor) -> None:
+        """Forget rows of a table, for they have been touched, or were stored again in full."""
+        for (number, _), kept in self._blocks.items():
+            if number == table:
+                kept[:] = [part for part in (_without(one, row_numbers) for one in kept) if len(part[0])]
+
+    def of(self, table: int, first_column: int) -> Sequence[tuple[Tensor, QuantisedRows, int]]:
+        """Row numbers, quantised rows and their bits."""
+        return self._blocks.get((table, first_column), [])
+
+
+def copy_pieces(
+    shards: Iterable[Shard], touched: Sequence[Tensor] | None, stored: StoredRows | None = None
+) -> Iterator[Piece]:
+    """Copy the rows of shards, or those that were touched, piece by piece.
+
+    Args:
+        shards: Blocks of tables, live.
+        touched: For each table bool of its rows; None takes all.
+        stored: Rows that are quantised already.
+    """
+    for shard in shards:
+        at_once = max(PIECE_BYTES // (4 * shard.weight.shape[1] + 4), 1)
+        for first in range(0, len(shard.weight), at_once):
+            block = _rows_from(shard, first, at_once)
+            wanted = torch.ones(len(block.weight), dtype=torch.bool)
+            if touched is not None:
+                wanted = touched[block.table][block.first_row : block.first_row + len(wanted)].clone()
+            if stored is not None:
+                yield from _stored_pieces(block, wanted, stored)
+            if wanted.any():
+                yield _copied(block, wanted.nonzero().view(-1))
+
+
+def encode(piece: Piece, bits: int, number: int) -> dict[str, Tensor]:
+    """The tensors of a piece in a file, by name.
+
+    The rows are named by a bit each or by their numbers, whichever is shorter, or not at all where none is left out.
+    The optimiser's sums of quantised rows are bfloat16, whose relative error of up to 1/256 changes the size of a
+    step by half of that.
+
+    Args:
+        piece: What is to be kept.
+        bits: Bits of a number; 32 keeps all digits. A piece that is quantised already stays as it is.
+        number: Tells pieces of the same block apart.
+    """
+    kept_bits = piece.stored_bits or bits
+    key = f"{piece.key}.{kept_bits}.{number}"
+    tensors = {f"{key}.{name}": tensor for name, tensor in _name_rows(piece.rows).items()}
+    if kept_bits == FULL_PRECISION:
+        assert isinstance(piece.weight, Tensor), "a piece in full precision"
+        return {**tensors, f"{key}.weight": piece.weight, f"{key}.adagrad_sum": piece.adagrad_sum}
+    quantised = quantise_rows(piece.weight, bits) if isinstance(piece.weight, Tensor) else piece.weight
+    tensors |= {f"{key}.{name}": tensor for name, tensor in vars(quantised).items()}
+    return {**tensors, f"{key}.adagrad_sum": piece.adagrad_sum.to(torch.bfloat16)}
+
+
+def decode(tensors: Mapping[str, Tensor]) -> Iterator[Piece]:
+    """The pieces in a file, quantised where they were.
+
+    Raises:
+        CheckpointError: The file holds something else.
+    """
+    groups: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        key, _, last = name.rpartition(".")
+        groups.setdefault(key, {})[last] = tensor
+    for key, group in groups.items():
+        try:
+            _, table, first_row, first_column, columns, bits, _ = key.split(".")
+            sums = group["adagrad_sum"].float()
+            weight = group["weight"] if int(bits) == FULL_PRECISION else _quantised(group)
+            piece = Piece(
+                table=int(table),
+                first_row=int(first_row),
+                first_column=int(first_column),
+                rows=_read_rows(group, len(sums)),
+                weight=weight,
+                adagrad_sum=sums,
+                columns=int(columns),
+                stored_bits=None if int(bits) == FULL_PRECISION else int(bits),
+            )
+        except (KeyError, ValueError) as error:
+            raise CheckpointError(f"A file of the checkpoint holds no rows of tables ({error}): start anew.") from error
+        if not len(piece.rows) == len(piece.adagrad_sum) or (
+            isinstance(weight, Tensor) and weight.shape != (len(sums), piece.columns)
+        ):
+            raise CheckpointError("A file of the checkpoint holds rows of several sizes: it is damaged; start anew.")
+        yield piece
+
+
+@torch.no_grad()
+def put_into(shards: Sequence[Shard], piece: Piece, stored: StoredRows | None = None) -> None:
+    """Write the rows of a piece into the shards that have them.
+
+    Args:
+        shards: Blocks of tables, live, divided in any way.
+        piece: Rows from a file.
+        stored: Notes the rows that were quantised.
+
+    Raises:
+        CheckpointError: The rows are those of another model.
+    """
+    if isinstance(piece.weight, Tensor):
+        weight = piece.weight
+    else:
+        assert piece.stored_bits is not None, "quantised rows say their bits"
+        weight = restore_rows(piece.weight, piece.stored_bits, piece.columns)
+    numbers = piece.rows + piece.first_row
+    for shard in shards:
+        if shard.table != piece.table:
+            continue
+        here = (numbers >= shard.first_row) & (numbers < shard.first_row + len(shard.weight))
+        first = max(piece.first_column, shard.first_column)
+        last = min(piece.first_column + piece.columns, shard.first_column + shard.weight.shape[1])
+        if first >= last or not here.any():
+            continue
+        own_rows = (numbers[here] - shard.first_row).to(shard.weight.device)
+        columns = slice(first - shard.first_column, last - shard.first_column)
+        values = weight[here, first - piece.first_column : last - piece.first_column]
+        shard.weight[own_rows, columns] = values.to(shard.weight.device)
+        if piece.first_column == shard.first_column:
+            shard.adagrad_sum[own_rows] = piece.adagrad_sum[here].to(shard.adagrad_sum.device)
+    if stored is not None:
+        if isinstance(piece.weight, Tensor):
+            stored.drop(piece.table, numbers)
+        else:
+            stored.keep(piece, numbers)
+
+
+def _rows_from(shard: Shard, first: int, count: int) -> Shard:
+    rows = slice(first, first + count)
+    return replace(
+        shard, first_row=shard.first_row + first, weight=shard.weight[rows], adagrad_sum=shard.adagrad_sum[rows]
+    )
+
+
+def _copied(block: Shard, rows: Tensor) -> Piece:
+    there = rows.to(block.weight.device)
+    return Piece(
+        table=block.table,
+        first_row=block.first_row,
+        first_column=block.first_column,
+        rows=rows,
+        weight=block.weight.index_select(0, there).cpu(),
+        adagrad_sum=block.adagrad_sum.index_select(0, there).cpu(),
+        columns=block.weight.shape[1],
+    )
+
+
+def _stored_pieces(block: Shard, wanted: Tensor, stored: StoredRows) -> Iterator[Piece]:
+    """Those of the wanted rows of a block that are quantised already; they are wanted no more."""
+    for numbers, quantised, bits in stored.of(block.table, block.first_column):
+        own = numbers - block.first_row
+        inside = ((own >= 0) & (own < len(wanted))).nonzero().view(-1)
+        which = inside[wanted[own[inside]]]
+        if not len(which):
+            continue
+        rows, order = own[which].sort()
+        wanted[rows] = False
+        yield Piece(
+            table=block.table,
+            first_row=block.first_row,
+            first_column=block.first_column,
+            rows=rows,
+            weight=_selected(quantised, which[order]),
+            adagrad_sum=block.adagrad_sum.index_select(0, rows.to(block.adagrad_sum.device)).cpu(),
+            columns=block.weight.shape[1],
+            stored_bits=bits,
+        )
+
+
+def _selected(rows: QuantisedRows, which: Tensor) -> QuantisedRows:
+    return replace(rows, **{name: tensor.index_select(0, which) for name, tensor in vars(rows).items()})
+
+
+def _without(kept: tuple[Tensor, QuantisedRows, int], rows: Tensor) -> tuple[Tensor, QuantisedRows, int]:
+    numbers, quantised, bits = kept
+    stays = (~torch.isin(numbers, rows)).nonzero().view(-1)
+    return numbers[stays], _selected(quantised, stays), bits
+
+
+def _quantised(group: Mapping[str, Tensor]) -> QuantisedRows:
+    return QuantisedRows(codes=group["codes"], scale=group["scale"], bias=group["bias"])
+
+
+def _name_rows(rows: Tensor) -> dict[str, Tensor]:
+    """Ascending row numbers in the fewest bytes."""
+    if not len(rows):
+        return {"numbers": rows.int()}
+    first, last = int(rows[0]), int(rows[-1])
+    if last - first + 1 == len(rows):
+        return {"from": rows[:1].clone()}
+    if last // 8 < 4 * len(rows):
+        is_named = np.zeros(last + 1, dtype=bool)
+        is_named[rows.numpy()] = True
+        return {"bits": torch.from_numpy(np.packbits(is_named, bitorder="little"))}
+    return {"numbers": rows.int()}
+
+
+def _read_rows(group: Mapping[str, Tensor], count: int) -> Tensor:
+    if "from" in group:
+        return int(group["from"]) + torch.arange(count)
+    if "bits" in group:
+        return torch.from_numpy(np.unpackbits(group["bits"].numpy(), bitorder="little").nonzero()[0])
+    return group["numbers"].long()

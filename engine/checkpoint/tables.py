@@ -1,0 +1,117 @@
+"""The tables of a training, kept as parts that are laid one upon the other: all rows, then those that have changed."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.checkpoint.growth import Content, next_content
+from engine.checkpoint.keeping import Keeping
+from engine.checkpoint.pieces import Piece, StoredRows, copy_pieces, put_into
+from engine.checkpoint.touched import TouchedRows
+from models.embeddings.role import EmbeddingTables
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowsToKeep:
+    """What the next checkpoint holds of the tables.
+
+    Attributes:
+        content: Which rows.
+        share: Share of all rows.
+        bits: Bits of a number.
+        size: Bytes of the rows in memory.
+        pieces: Copies of the rows, made one by one as they are asked for.
+    """
+
+    content: Content
+    share: float
+    bits: int
+    size: int
+    pieces: Iterator[Piece]
+
+
+class ChangingTables:
+    """Knows which rows have to be kept next.
+
+    Args:
+        tables: Live tables.
+        device: Device of the batches.
+        keeping: How they are kept.
+
+    Attributes:
+        history: Shares of all rows that were kept since all of them were; what the policy goes by.
+    """
+
+    def __init__(self, tables: EmbeddingTables, device: torch.device, keeping: Keeping) -> None:
+        self._tables, self._keeping = tables, keeping
+        self._touched = TouchedRows(tables, device)
+        self._stored = StoredRows()
+        self.history: list[float] = []
+        self._has_base = False
+
+    def note(self, values: Tensor, offsets: Tensor) -> None:
+        """Note the rows of a batch, right before it is trained."""
+        self._touched.note(values, offsets)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the rows and of their optimiser's state that lie here."""
+        return bytes_of(self._tables)
+
+    def next_rows(self, restores: int) -> RowsToKeep:
+        """What is kept next; from here on a new interval counts.
+
+        Args:
+            restores: How often the training was gone on with.
+        """
+        touched = self._touched
+        if not self._stored.is_empty:
+            for table, rows in enumerate(touched.since_last()):
+                self._stored.drop(table, rows.nonzero().view(-1))
+        since_last, since_full = touched.share_since_last, touched.share_since_full
+        content: Content = "full"
+        if self._has_base:
+            content = next_content(self._keeping.policy, self.history, since_last, since_full)
+        share = {"full": 1.0, "since_full": since_full, "since_last": since_last}[content]
+        rows = None if content == "full" else touched.rows(content)
+        self._note(content, share)
+        size = self.bytes
+        return RowsToKeep(
+            content=content,
+            share=share,
+            bits=self._keeping.bits_of(size, restores),
+            size=round(size * share),
+            pieces=copy_pieces(self._tables.shards(), rows, self._stored),
+        )
+
+    def put_back(self, pieces: Iterator[tuple[Content, Piece]], history: Sequence[float]) -> None:
+        """Lay parts one upon the other into the tables, and go on from there.
+
+        Args:
+            pieces: The pieces of all parts in their order, with what their part holds.
+            history: `history` as it was when the last part was kept.
+        """
+        shards = list(self._tables.shards())
+        for content, piece in pieces:
+            put_into(shards, piece, self._stored)
+            if content != "full":
+                self._touched.note_rows(piece.table, piece.rows + piece.first_row)
+        self._touched.begin_interval()
+        self.history, self._has_base = list(history), True
+
+    def _note(self, content: Content, share: float) -> None:
+        if content == "full":
+            self.history, self._has_base = [], True
+            self._touched.begin_full()
+            return
+        is_replaced = self._keeping.policy == "auto" and content == "since_full"
+        self.history = [*([] if is_replaced else self.history), share]
+        self._touched.begin_interval()
+
+
+def bytes_of(tables: EmbeddingTables) -> int:
+    """Bytes of the rows of tables that lie here, and of their optimiser's state."""
+    held = tables.held_bytes()
+    return held.weights + held.optimizer

@@ -1,0 +1,70 @@
+"""Which rows of embedding tables steps have touched: all that an incremental checkpoint has to hold.
+
+Row-wise Adagrad changes the rows that a batch looks up and no others, so the looked-up rows are all that can differ
+from an earlier checkpoint. A row is noted whether or not its gradient is zero: too many are noted, never too few.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from models.embeddings.role import EmbeddingTables
+
+
+class TouchedRows:
+    """Notes the rows that steps touch; a row costs two bytes of memory, a step one write for each id.
+
+    Args:
+        tables: Tables whose rows are noted.
+        device: Device of the batches.
+    """
+
+    def __init__(self, tables: EmbeddingTables, device: torch.device) -> None:
+        self._tables = tables
+        self._since_last = torch.zeros(sum(tables.rows), dtype=torch.bool, device=device)
+        self._since_full = torch.zeros_like(self._since_last)
+
+    def note(self, values: Tensor, offsets: Tensor) -> None:
+        """Note the rows of a batch, right before it is trained.
+
+        Args:
+            values: What the tables will look up.
+            offsets: Bounds of the bags.
+        """
+        self._since_last[self._tables.rows_of_batch(values, offsets)] = True
+
+    def note_rows(self, table: int, rows: Tensor) -> None:
+        """Note rows of one table, int64 `[rows]`."""
+        first = sum(self._tables.rows[:table])
+        self._since_last[(rows + first).to(self._since_last.device)] = True
+
+    @property
+    def share_since_last(self) -> float:
+        """Share of all rows touched since `begin_interval`."""
+        return int(self._since_last.count_nonzero()) / len(self._since_last)
+
+    @property
+    def share_since_full(self) -> float:
+        """Share of all rows touched since `begin_full`."""
+        return int((self._since_last | self._since_full).count_nonzero()) / len(self._since_last)
+
+    def since_last(self) -> list[Tensor]:
+        """For each table the rows touched since `begin_interval`: a copy, bool, on the CPU."""
+        return list(self._since_last.to("cpu", copy=True).split(self._tables.rows))
+
+    def rows(self, content: Literal["since_last", "since_full"]) -> list[Tensor]:
+        """For each table the rows touched since the last checkpoint or the last full one: a copy, bool, on the CPU."""
+        if content == "since_last":
+            return self.since_last()
+        return list((self._since_last | self._since_full).cpu().split(self._tables.rows))
+
+    def begin_interval(self) -> None:
+        """All noted so far has been kept."""
+        self._since_full |= self._since_last
+        self._since_last.zero_()
+
+    def begin_full(self) -> None:
+        """Everything has been kept."""
+        self._since_full.zero_()
+        self._since_last.zero_()

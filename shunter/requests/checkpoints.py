@@ -1,0 +1,54 @@
+"""How the state of an unfinished training is kept."""
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from shunter.requests.groups import Group
+
+
+class CheckpointBits(StrEnum):
+    """Bits of a number of the embedding tables in a checkpoint."""
+
+    AUTO = "auto"
+    FULL = "32"
+    EIGHT = "8"
+    FOUR = "4"
+    THREE = "3"
+    TWO = "2"
+
+
+class CheckpointPolicy(StrEnum):
+    """What each checkpoint holds of the embedding tables."""
+
+    AUTO = "auto"
+    FULL = "full"
+    ONE_SHOT = "one-shot"
+    CONSECUTIVE = "consecutive"
+    INTERMITTENT = "intermittent"
+
+
+class CheckpointRequest(Group, frozen=True, title="Advanced: checkpoints"):
+    """How often the state of a training is saved, how small, and how many states are kept."""
+
+    checkpoint_minutes: float = Field(
+        default=5.0, gt=0, le=7 * 24 * 60, description="Longest time between two checkpoints, in minutes."
+    )
+    checkpoint_bits: CheckpointBits = Field(
+        default=CheckpointBits.AUTO,
+        description="Bits of a number of the embedding tables in a checkpoint: 32 (all digits: an interrupted training "
+        "ends bit by bit as an undisturbed one), 8, 4, 3 or 2; auto is 32 while the tables take less than 1 GiB, and "
+        "then as few as the interruptions so far allow.",
+    )
+    checkpoint_policy: CheckpointPolicy = Field(
+        default=CheckpointPolicy.AUTO,
+        description="What a checkpoint holds of the embedding tables: full (all rows), or the rows that were touched "
+        "since the last full one (one-shot, intermittent) or since the one before (consecutive); auto writes small "
+        "ones until they are as large as a full one, and all rows of tables below 1 MiB.",
+    )
+    keep_checkpoints: int = Field(
+        default=2, ge=1, le=1000, description="States that can be gone back to, in case the newest is damaged."
+    )
+    checkpoint_rate: float | None = Field(
+        default=None, gt=0, description="Most that checkpoints write, in MiB per second; if omitted, no limit."
+    )

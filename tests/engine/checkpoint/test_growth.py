@@ -1,0 +1,60 @@
+"""What is kept next: the published rules, and bounds that hold for any growth."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.checkpoint.growth import Content, Policy, next_content
+
+
+def contents(policy: Policy, since_last: list[float], since_full: list[float]) -> list[Content]:
+    """What each checkpoint after a full one holds; the growth begins anew after a full one."""
+    found: list[Content] = []
+    history: list[float] = []
+    age = 0
+    for _ in since_last:
+        last, full = since_last[age], since_full[age]
+        content = next_content(policy, history, last, full)
+        found.append(content)
+        if content == "full":
+            history, age = [], 0
+            continue
+        history = [
+            *([] if policy == "auto" and content == "since_full" else history),
+            full if content == "since_full" else last,
+        ]
+        age += 1
+    return found
+
+
+GROWTH = [0.26, 0.40, 0.50, 0.58, 0.64, 0.69, 0.73, 0.77, 0.80, 0.83, 0.85, 0.87]
+
+
+def test_the_three_published_policies() -> None:
+    each = [0.26] * len(GROWTH)
+    assert set(contents("full", each, GROWTH)) == {"full"}
+    assert set(contents("one-shot", each, GROWTH)) == {"since_full"}
+    assert set(contents("consecutive", each, GROWTH)) == {"since_last"}
+    # 1 + .26 + .40 > 3 * .50, but 1 + .26 + .40 + .50 <= 4 * .58.
+    intermittent = contents("intermittent", each, GROWTH)
+    assert intermittent[:5] == ["since_full"] * 3 + ["full", "since_full"]
+
+
+def test_auto_writes_small_parts_until_they_are_as_much_as_all_rows() -> None:
+    assert contents("auto", [0.26] * 12, GROWTH)[:5] == ["since_full"] + ["since_last"] * 2 + ["full", "since_full"]
+
+
+def test_auto_keeps_one_part_where_intervals_touch_the_same_rows() -> None:
+    assert set(contents("auto", [0.1] * 50, [0.105] * 50)) == {"since_full"}
+
+
+@given(st.lists(st.floats(0.001, 1.0), min_size=1, max_size=40))
+def test_auto_never_keeps_more_than_twice_all_rows(shares: list[float]) -> None:
+    kept = 0.0
+    grown = 0.0
+    for share in shares:
+        grown = max(share, min(grown + share / 2, 1.0))
+        content = next_content("auto", [kept] if kept else [], share, grown)
+        kept = {"full": 0.0, "since_full": grown, "since_last": kept + share}[content]
+        if content == "full":
+            grown = 0.0
+        assert kept <= 1.0

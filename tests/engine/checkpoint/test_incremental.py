@@ -1,0 +1,271 @@
+"""Tables kept in parts: what comes back is what was there, and a training goes on as if it had not been disturbed."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.checkpoint.directory import CheckpointDirectory
+from engine.checkpoint.growth import POLICIES, Policy
+from engine.checkpoint.keeping import Keeping
+from engine.config import Execution, Hyperparameters, Schedule
+from engine.data.dataset import Dataset
+from engine.job import Checkpointing, Hooks, TrainingJob
+from engine.loop.trainer import train
+from engine.results import TrainResult
+from models.registry import Model, build_model, model_spec
+from models.spec import CategoricalFeature, Features
+from shunter.errors import CheckpointError, TrainingError
+from tests.engine.synthetic import write_dataset
+
+SPEC = model_spec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,), dropout=0.3)
+EXECUTION = Execution(threads=1, batch_size=64)
+SCHEDULE = Schedule(max_epochs=3, patience=4, seed=3)
+RATES = Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate=0.1)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return write_dataset(tmp_path_factory.mktemp("data"), rows=3_000)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(dataset: Dataset) -> TrainResult:
+    return train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE))
+
+
+def interrupted_at(stops: list[int], job: TrainingJob, checkpointing: Checkpointing) -> TrainResult:
+    for stop in stops:
+
+        def interrupt(step: int, _: int, stop: int = stop) -> None:
+            if step == stop:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            train(job, Hooks(on_step=interrupt), checkpointing)
+    return train(job, checkpointing=checkpointing)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_in_full_precision_an_interrupted_training_ends_bitwise_the_same(
+    dataset: Dataset, undisturbed: TrainResult, tmp_path: Path, policy: Policy
+) -> None:
+    keeping = Keeping(bits=32, policy=policy)
+    job = TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE)
+    again = interrupted_at([3, 20, 47, 70], job, Checkpointing(tmp_path, steps=4, keeping=keeping))
+    for left, right in zip(undisturbed.model.state_dict().values(), again.model.state_dict().values(), strict=True):
+        assert torch.equal(left, right)
+    assert again.checkpoints is not None
+    assert again.checkpoints.restores == 4
+    assert again.checkpoints.written + again.checkpoints.skipped > 20
+
+
+@pytest.mark.parametrize("change", [{"table_dims": (4, 8, 4, 8)}, {"table_shares": (0.5, 1.0, 0.25, 1.0)}])
+def test_tables_of_several_widths_and_shared_rows(dataset: Dataset, tmp_path: Path, change: dict[str, tuple]) -> None:
+    job = TrainingJob(dataset, model_spec(**{**SPEC.to_dict(), **change}), RATES, EXECUTION, SCHEDULE)
+    expected = train(job)
+    again = interrupted_at([20, 47], job, Checkpointing(tmp_path, steps=4, keeping=Keeping(policy="consecutive")))
+    for left, right in zip(expected.model.state_dict().values(), again.model.state_dict().values(), strict=True):
+        assert torch.equal(left, right)
+
+
+def test_tables_in_a_file(dataset: Dataset, undisturbed: TrainResult, tmp_path: Path) -> None:
+    execution = Execution(threads=1, batch_size=64, embedding_cache_rows=900)
+    job = TrainingJob(dataset, SPEC, RATES, execution, SCHEDULE)
+    again = interrupted_at([20, 47], job, Checkpointing(tmp_path, steps=4, keeping=Keeping(policy="consecutive")))
+    for left, right in zip(undisturbed.model.state_dict().values(), again.model.state_dict().values(), strict=True):
+        assert torch.equal(left, right)
+
+
+@pytest.mark.parametrize("bits", [8, 4, 3, 2])
+def test_in_few_bits_a_training_goes_on_close_by(
+    dataset: Dataset, undisturbed: TrainResult, tmp_path: Path, bits: int
+) -> None:
+    keeping = Keeping(bits=bits, policy="intermittent")  # type: ignore[arg-type]
+    job = TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE)
+    again = interrupted_at([20, 47], job, Checkpointing(tmp_path, steps=4, keeping=keeping))
+    assert again.checkpoints is not None
+    assert again.checkpoints.bits == bits
+    gap = again.validation.ne - undisturbed.validation.ne
+    assert gap < {8: 0.005, 4: 0.02, 3: 0.04, 2: 0.08}[bits]
+
+
+FEATURES = Features(
+    dense=("number",),
+    categorical=(
+        CategoricalFeature(name="one", rows=40, multi_valued=False),
+        CategoricalFeature(name="two", rows=25, multi_valued=False),
+    ),
+)
+
+
+def fresh(seed: int) -> tuple[Model, torch.optim.Optimizer]:
+    model = build_model(model_spec(embedding_dim=4, bottom_widths=(4,), top_widths=(4,)), FEATURES, seed=seed).train()
+    return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def touch(model: Model, kept: CheckpointDirectory[Model], rows: list[tuple[int, int]]) -> None:
+    """A step on a batch with these ids of both fields."""
+    values = torch.tensor([one for one, _ in rows] + [two for _, two in rows], dtype=torch.int32)
+    offsets = torch.arange(len(values) + 1, dtype=torch.int32)
+    kept.note_rows(values, offsets)
+    model(torch.randn(len(rows), 1), values, offsets).sum().backward()
+
+
+def tables_of(model: Model) -> list[torch.Tensor]:
+    return [*map(torch.clone, model.embeddings.tables), model.embeddings.adagrad_sum.clone()]
+
+
+batches = st.lists(st.tuples(st.integers(0, 39), st.integers(0, 24)), min_size=1, max_size=6)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    policy=st.sampled_from(POLICIES),
+    intervals=st.lists(st.lists(batches, max_size=3), min_size=1, max_size=6),
+    data=st.data(),
+)
+def test_whatever_was_touched_comes_back(
+    policy: Policy,
+    intervals: list[list[list[tuple[int, int]]]],
+    data: st.DataObject,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("kept")
+    model, optimizer = fresh(0)
+    kept = CheckpointDirectory(folder, {}, Keeping(bits=32, policy=policy))
+    kept.follow(model)
+    for number, interval in enumerate(intervals):
+        for rows in interval:
+            touch(model, kept, rows)
+        kept.write(model, optimizer, {"step": number})
+        if data.draw(st.booleans()):  # killed, and gone on with
+            kept.finish()
+            expected = tables_of(model)
+            model, optimizer = fresh(1)
+            kept = CheckpointDirectory(folder, {}, Keeping(bits=32, policy=policy))
+            kept.follow(model)
+            assert kept.read(model, optimizer)["step"] == number
+            assert all(map(torch.equal, tables_of(model), expected))
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4, 8])
+def test_what_was_restored_from_few_bits_loses_nothing_more(tmp_path: Path, bits: int) -> None:
+    keeping = Keeping(bits=bits, policy="consecutive")  # type: ignore[arg-type]
+    model, optimizer = fresh(0)
+    kept = CheckpointDirectory(tmp_path, {}, keeping)
+    kept.follow(model)
+    touch(model, kept, [(number, number % 25) for number in range(40)])
+    kept.write(model, optimizer, {"step": 1})
+    touch(model, kept, [(3, 4)])
+    kept.write(model, optimizer, {"step": 2})
+    kept.finish()
+    rows = []
+    for step in (3, 4, 5):
+        model, optimizer = fresh(step)
+        # The last ones keep all rows each time, so that those which nothing has touched are written anew.
+        kept = CheckpointDirectory(tmp_path, {}, keeping if step == 3 else Keeping(bits=bits, policy="full"))  # type: ignore[arg-type]
+        kept.follow(model)
+        kept.read(model, optimizer)
+        rows.append(tables_of(model))
+        touch(model, kept, [(0, 0)])
+        kept.write(model, optimizer, {"step": step})
+        kept.finish()
+    for table in zip(*rows, strict=True):
+        assert torch.equal(table[0][1:25], table[1][1:25])
+        assert torch.equal(table[1][1:25], table[2][1:25])
+
+
+def kept_in_parts(folder: Path) -> tuple[CheckpointDirectory[Model], list[list[torch.Tensor]]]:
+    """Three generations, and the tables as they were at each."""
+    model, optimizer = fresh(0)
+    kept = CheckpointDirectory(folder, {}, Keeping(bits=32, policy="consecutive", generations=3))
+    kept.follow(model)
+    tables = []
+    for step in range(3):
+        touch(model, kept, [(step, step)])
+        kept.write(model, optimizer, {"step": step})
+        kept.finish()
+        tables.append(tables_of(model))
+    return kept, tables
+
+
+def read_again(folder: Path) -> tuple[int, list[torch.Tensor]]:
+    model, optimizer = fresh(9)
+    kept = CheckpointDirectory(folder, {}, Keeping(bits=32, policy="consecutive", generations=3))
+    kept.follow(model)
+    return kept.read(model, optimizer)["step"], tables_of(model)
+
+
+def test_parts_are_never_laid_upon_another_base(tmp_path: Path) -> None:
+    _, tables = kept_in_parts(tmp_path)
+    newest = json.loads((tmp_path / "checkpoint.json").read_text())
+    newest["parts"] = [newest["parts"][0], newest["parts"][2]]
+    for name in ("checkpoint.json", "checkpoint-000003.json"):
+        (tmp_path / name).write_text(json.dumps(newest))
+    step, found = read_again(tmp_path)
+    assert step == 1
+    assert all(map(torch.equal, found, tables[1]))
+
+
+def test_exchanged_parts_are_noticed_and_what_is_whole_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, tables = kept_in_parts(tmp_path)
+    second, third = tmp_path / "rows-000002-0000.safetensors", tmp_path / "rows-000003-0000.safetensors"
+    third.write_bytes(second.read_bytes())
+    step, found = read_again(tmp_path)
+    assert step == 1
+    assert all(map(torch.equal, found, tables[1]))
+    assert "rows-000003-0000.safetensors is damaged" in caplog.text
+    (tmp_path / "rows-000001-0000.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"rows-00000[13]-0000\.safetensors"):
+        read_again(tmp_path)
+
+
+def test_an_older_base_stays_until_no_generation_needs_it(tmp_path: Path) -> None:
+    model, optimizer = fresh(0)
+    kept = CheckpointDirectory(tmp_path, {}, Keeping(bits=32, policy="auto", generations=1))
+    kept.keeping = Keeping(bits=8, policy="auto", generations=1)
+    kept.follow(model)
+    for step in range(40):
+        touch(model, kept, [(number, number % 25) for number in range(step % 40, min(step % 40 + 12, 40))])
+        kept.write(model, optimizer, {"step": step})
+        kept.finish()
+        named = set(json.dumps(json.loads((tmp_path / "checkpoint.json").read_text())["parts"]).split('"'))
+        assert {path.name for path in tmp_path.glob("rows-*")} <= named
+        assert kept.figures.written == step + 1
+    assert 1 < kept.figures.full < 40
+
+
+def test_one_at_a_time_and_what_is_due_meanwhile_is_counted(tmp_path: Path) -> None:
+    model, optimizer = fresh(0)
+    kept = CheckpointDirectory(tmp_path, {}, Keeping(bits=32, policy="consecutive", bytes_per_second=3_000))
+    kept.follow(model)
+    for step in range(4):
+        kept.write(model, optimizer, {"step": step}, may_skip=True)
+    kept.finish()
+    assert (kept.figures.written, kept.figures.skipped) == (1, 3)
+    assert json.loads((tmp_path / "checkpoint.json").read_text())["state"]["step"] == 0
+
+
+def test_rows_that_are_not_finite_are_not_kept(tmp_path: Path) -> None:
+    kept, _ = kept_in_parts(tmp_path)
+    model, optimizer = fresh(0)
+    kept.follow(model)
+    model.embeddings.tables[0][7] = torch.nan
+    kept.write(model, optimizer, {"step": 3})
+    with pytest.raises(TrainingError, match="After step 3 table 0 holds a value that is not finite"):
+        kept.finish()
+    assert read_again(tmp_path)[0] == 2
+
+
+def test_small_tables_are_kept_whole_by_themselves(tmp_path: Path) -> None:
+    keeping = Keeping()
+    assert not keeping.is_incremental(1 << 19)
+    assert keeping.is_incremental(1 << 21)
+    assert keeping.bits_of(1 << 21, restores=100) == 32
+    assert [keeping.bits_of(1 << 31, restores) for restores in (0, 1, 2, 3, 4, 20, 21)] == [2, 2, 3, 3, 4, 4, 8]

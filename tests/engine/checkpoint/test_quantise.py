@@ -1,0 +1,68 @@
+"""Rows in few bits: close, and closer than by the whole range where there are outliers."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.checkpoint.quantise import QuantisedRows, bytes_of_row, quantise_rows, restore_rows
+from shunter.errors import CheckpointError
+
+BITS = [2, 3, 4, 8]
+
+
+def back(rows: torch.Tensor, bits: int) -> torch.Tensor:
+    return restore_rows(quantise_rows(rows, bits), bits, rows.shape[1])
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> torch.Tensor:
+    rows, width = draw(st.integers(1, 5)), draw(st.integers(1, 19))
+    numbers = st.floats(-1e4, 1e4, width=32, allow_subnormal=False)
+    values = draw(st.lists(numbers, min_size=rows * width, max_size=rows * width))
+    return torch.tensor(values).view(rows, width) * draw(st.sampled_from([1.0, 1e-4, 1e-9]))
+
+
+@settings(deadline=None, max_examples=60)
+@given(table=tables())
+def test_eight_bits_err_by_half_a_step_at_most(table: torch.Tensor) -> None:
+    spread = table.amax(1, keepdim=True) - table.amin(1, keepdim=True)
+    # The bias lies up to a part in 128 of the row's smallest number below it, which the steps have to cover too.
+    reach = spread + table.abs().amax(1, keepdim=True) / 64
+    assert ((back(table, 8) - table).abs() <= reach / 255 * 0.51 + 1e-37).all()
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4])
+def test_outliers_cost_less_than_by_the_whole_range(bits: int) -> None:
+    torch.manual_seed(0)
+    rows = torch.randn(64, 32)
+    rows[:, 3] *= 8
+    levels = (1 << bits) - 1
+    low, high = rows.amin(1, keepdim=True), rows.amax(1, keepdim=True)
+    scale = (high - low) / levels
+    plain = low + ((rows - low) / scale).round() * scale
+    assert (back(rows, bits) - rows).square().sum() < 0.9 * (plain - rows).square().sum()
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_alike_numbers_and_zeros(bits: int) -> None:
+    rows = torch.tensor([[0.0] * 5, [-2.5] * 5])
+    assert torch.equal(back(rows, bits), rows)
+    two = torch.tensor([[1.0, 0, 0, 0, 1.0]])
+    torch.testing.assert_close(back(two, bits), two, rtol=1 / 128, atol=0)
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_a_row_takes_the_bytes_that_are_named(bits: int) -> None:
+    for width in (1, 7, 8, 16, 19):
+        stored = quantise_rows(torch.randn(3, width), bits)
+        assert stored.codes.shape == (3, bytes_of_row(width, bits))
+        assert bytes_of_row(width, bits) <= -(-width * bits // 8) + 2
+
+
+def test_rows_of_another_width_are_refused() -> None:
+    stored = quantise_rows(torch.randn(3, 16), 4)
+    with pytest.raises(CheckpointError, match="another model"):
+        restore_rows(stored, 4, 24)
+    with pytest.raises(CheckpointError, match="another model"):
+        restore_rows(QuantisedRows(stored.codes, stored.scale[:2], stored.bias), 4, 16)
