@@ -138,12 +138,12 @@ def hash_of(parts: Sequence[Part]) -> str:
 
 def generation_path(directory: Path, number: int) -> Path:
     """File of a generation."""
-    return directory / f"checkpoint-{number:06d}.json"
+    return directory / f"generation-{number:06d}.json"
 
 
 def generation_paths(directory: Path) -> list[Path]:
     """Files of all generations, the newest first."""
-    return sorted(directory.glob("checkpoint-[0-9]*.json"), reverse=True)
+    return sorted(directory.glob("generation-*.json"), reverse=True)
 
 
 def remove_older(directory: Path, keep: int) -> None:

@@ -32,6 +32,7 @@ from scheduler.live.role import (
     Trained,
 )
 from shunter.errors import HardwareError, ShunterError, first_line
+from shunter.requests import CheckpointRequest
 from tasks.fleet.jobs import FleetJob
 from tasks.fleet.result import judge_and_register
 from tasks.train import train_to_the_end
@@ -157,7 +158,7 @@ class RayTrainings:
                 name=name,
                 parent_run_id=self._run_id,
                 should_stop=should_stop,
-                checkpoint_seconds=self._checkpoint_seconds,
+                checkpoints=CheckpointRequest(checkpoint_minutes=self._checkpoint_seconds / 60),
                 place=_OneNode(self, running),
                 is_shown=False,
             )

@@ -204,7 +204,7 @@ def test_parts_are_never_laid_upon_another_base(tmp_path: Path) -> None:
     _, tables = kept_in_parts(tmp_path)
     newest = json.loads((tmp_path / "checkpoint.json").read_text())
     newest["parts"] = [newest["parts"][0], newest["parts"][2]]
-    for name in ("checkpoint.json", "checkpoint-000003.json"):
+    for name in ("checkpoint.json", "generation-000003.json"):
         (tmp_path / name).write_text(json.dumps(newest))
     step, found = read_again(tmp_path)
     assert step == 1

@@ -287,9 +287,9 @@ def test_a_checkpoint_of_another_training_is_refused_with_the_difference(dataset
 def test_only_what_the_checkpoint_names_is_kept(interrupted: Path) -> None:
     assert sorted(path.name for path in interrupted.iterdir()) == [
         "best-33.safetensors",
-        "checkpoint-000001.json",
-        "checkpoint-000002.json",
         "checkpoint.json",
+        "generation-000001.json",
+        "generation-000002.json",
         "state-33.safetensors",
         "state-50.safetensors",
     ]

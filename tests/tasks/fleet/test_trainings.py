@@ -41,7 +41,9 @@ def ray_cluster(tmp_path_factory: pytest.TempPathFactory, furnish: Callable[[Pat
 
     made = RayCluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": MEMORY})
     made.add_node(num_cpus=1, object_store_memory=MEMORY, resources={"training": 1}, node_name="steady")
-    made.doomed = made.add_node(num_cpus=1, object_store_memory=MEMORY, resources={"training": 1}, node_name="doomed")
+    made.doomed = made.add_node(  # type: ignore[attr-defined]
+        num_cpus=1, object_store_memory=MEMORY, resources={"training": 1}, node_name="doomed"
+    )
     made.wait_for_nodes()
     yield made
     made.shutdown()
