@@ -43,7 +43,7 @@ from shunter.errors import CheckpointError, TrainingError
 log = logging.getLogger(__name__)
 
 Trained = TypeVar("Trained", bound=nn.Module)
-VALUES_CHECKED_AT_ONCE = 1 << 15
+VALUES_CHECKED_AT_ONCE = 1 << 14
 # A copy may take this share of the memory that is left; a larger one is written while training waits.
 SHARE_OF_FREE_MEMORY = 0.5
 

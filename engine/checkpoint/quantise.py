@@ -20,7 +20,7 @@ from shunter.errors import CheckpointError
 RANGE_STEPS = 40
 NARROWEST = {2: 0.4, 3: 0.4, 4: 0.6}
 # So few that torch works on them in the calling thread alone: the others are training meanwhile.
-NUMBERS_AT_ONCE = 1 << 15
+NUMBERS_AT_ONCE = 1 << 14
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from tracking.history import TrackedRun
 from tracking.tree import RunTree
 
 MOST_ROWS = 200
+CHECKPOINT_COUNTS = ("written", "full", "skipped", "restores", "bits")
 SHOWN_FIELDS = 8
 LONGEST_STEPS = 3  # that are named beside the time of a run
 FEATURES = "features.json"
@@ -81,6 +82,7 @@ def build_view(tree: RunTree, stalls: str | None, *, to_html: Words) -> dict[str
         "ensemble": _ensemble(tree),
         "steps": _steps(run),
         "waits": _waits(tree),
+        "checkpoints": _checkpoints(tree),
         "stalls": stall_section(stalls) if stalls else None,
         "energy": _energy(run),
         "features": _features(FeatureSummary.model_validate_json(features)) if features else None,
@@ -295,6 +297,20 @@ def _waits(tree: RunTree) -> list[dict[str, Any]]:
             text = f"{100 * share:.2g} % waiting"
             lines.append({"name": name_of(run), "compute": 100 * (1 - share), "wait": 100 * share, "text": text})
     return lines
+
+
+def _checkpoints(tree: RunTree) -> list[dict[str, Any]]:
+    """What the checkpoints of each member came to; those of a training that was found finished are not told again."""
+    return [
+        {
+            "name": name_of(run),
+            **{name: f"{run.metrics[f'checkpoint.{name}']:.0f}" for name in CHECKPOINT_COUNTS},
+            "mebibytes": f"{run.metrics['checkpoint.bytes_written'] / 2**20:,.1f}",
+            "stall": duration(run.metrics["checkpoint.stall_seconds"]),
+        }
+        for run in tree.of_kind("member")
+        if run.metrics.get("checkpoint.written")
+    ]
 
 
 def _energy(run: TrackedRun) -> dict[str, str] | None:

@@ -141,6 +141,13 @@ def test_sections_say_their_sources(run_id: str) -> None:
     assert "Not in this report" in text
 
 
+def test_checkpoints_of_each_training_are_told(run_id: str) -> None:
+    text = build_report(run_id)
+    told = text[text.index("<summary>Checkpoints") :].partition("</table>")[0]
+    rows = re.findall(r"<tr><td>(member-\d)</td><td class=\"number\">(\d+)</td>", told)
+    assert rows == [("member-0", "2"), ("member-1", "2")]  # one at the end of each epoch
+
+
 def test_run_has_the_page_and_the_features_as_artifacts(run_id: str) -> None:
     assert "Training curves" in (read_artifact(run_id, "report.html") or "")
     assert json.loads(read_artifact(run_id, "features.json") or "")["train_rows"] == 280

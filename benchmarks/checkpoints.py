@@ -1,0 +1,215 @@
+"""Checkpoints of rows that have changed, in few bits: what they write and keep, and what they cost in quality and time.
+
+A DLRM of more than a million rows learns clicks whose ids follow a power law, and another one the sample of Criteo's
+log, by the product's own trainer. Against whole checkpoints in full precision, kept as often and as many, each width is
+restored as often as the rule allows for it (`engine.checkpoint.keeping`), spread over the training by interrupting it,
+and its quality is compared with a training that nothing interrupts. The time of a step is taken while a slow disk, for
+which the writer is throttled, keeps the writer at work, in turns with steps beside which nothing is written.
+
+    python -m benchmarks.checkpoints [--quick]
+"""
+
+import gc
+import shutil
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from benchmarks.quality.files import LOGS, write_files
+from benchmarks.report import parse_arguments, publish, table
+from engine.checkpoint.keeping import ALLOWED_RESTORES, CheckpointFigures, Keeping, StoredBits
+from engine.config import Execution, Hyperparameters, Schedule
+from engine.data.dataset import Dataset
+from engine.job import Checkpointing, ClickJob, Hooks
+from engine.loop.trainer import train
+from engine.results import TrainResult
+from ingestion.cache import ingest_source
+from ingestion.sources.open import open_source
+from models.registry import model_spec
+from shunter.requests import CheckpointRequest
+
+SEED = 0
+FIELDS, IDS = 8, 400_000
+SAMPLES = 1_600_000
+BITS: tuple[StoredBits, ...] = (32, 8, 4, 3, 2)
+# Restores by bits; full precision is restored once, to show that nothing changes, and 8 bits as often as any.
+RESTORES = {32: 1, **ALLOWED_RESTORES, 8: max(ALLOWED_RESTORES.values()) + 10}
+CHECKPOINTS = 16  # in an epoch
+SLOW_BYTES_PER_SECOND = 2 << 20
+
+
+def zipf_log(folder: Path, samples: int, ids: int) -> Dataset:
+    """Clicks whose ids follow a power law, probability ~ 1 / (rank + 10), with a hidden effect of each id."""
+    random = np.random.default_rng(SEED)
+    logits = np.full(samples, -1.2)
+    columns: dict[str, Any] = {}
+    for field in range(FIELDS):
+        drawn = (10 * ((ids / 10 + 1) ** random.random(samples) - 1)).astype(np.int64)
+        logits += random.normal(0, 0.5, ids + 1)[drawn]
+        columns[f"field{field}"] = drawn
+    columns["number"] = random.normal(0, 1, samples).astype(np.float32)
+    logits += 0.5 * columns["number"]
+    columns["label"] = (random.random(samples) < 1 / (1 + np.exp(-logits))).astype(np.int8)
+    pd.DataFrame(columns).to_parquet(folder / "clicks.parquet", index=False)
+    schema = {
+        "label": "label",
+        "numeric": ["number"],
+        "categorical": [f"field{field}" for field in range(FIELDS)],
+        "vocabulary": {"min_count": 1},
+    }
+    (folder / "schema.yaml").write_text(yaml.safe_dump(schema))
+    source = open_source(str(folder / "clicks.parquet"), None, str(folder / "schema.yaml"), folder)
+    return ingest_source(source, folder / "cache", SEED, 0.0)[0]
+
+
+def criteo_log(folder: Path) -> Dataset:
+    """The sample of Criteo's log in the parts of `benchmarks.quality`."""
+    folder.mkdir()
+    paths = write_files(LOGS["criteo"], folder)
+    held_out = {part: paths[part] for part in ("validation", "test")}
+    source = open_source(paths["data"], None, paths["schema_file"], folder, held_out)
+    return ingest_source(source, folder / "cache", SEED, 0.0)[0]
+
+
+def job_of(dataset: Dataset, batch_size: int, epochs: int) -> ClickJob:
+    """The default DLRM with its default rates."""
+    return ClickJob(
+        dataset,
+        model_spec("dlrm"),
+        Hyperparameters(),
+        Execution(threads=2, batch_size=batch_size),
+        Schedule(max_epochs=epochs, patience=epochs, seed=SEED),
+    )
+
+
+def interrupted(job: ClickJob, keeping: Keeping, restores: int, every_steps: int, folder: Path) -> TrainResult:
+    """Train with interruptions spread evenly, and go on each time from the last checkpoint."""
+    steps = job.schedule.max_epochs * (job.dataset.splits["train"].rows // job.execution.batch_size)
+    stops = [round(steps * (number + 1) / (restores + 1)) for number in range(restores)]
+    checkpointing = Checkpointing(folder, steps=every_steps, keeping=keeping)
+    for stop in stops:
+
+        def interrupt(step: int, _: int, stop: int = stop) -> None:
+            if step >= stop:
+                raise KeyboardInterrupt
+
+        try:
+            return train(job, Hooks(on_step=interrupt), checkpointing)
+        except KeyboardInterrupt:
+            gc.collect()
+    return train(job, checkpointing=checkpointing)
+
+
+def quality(name: str, job: ClickJob, folder: Path) -> dict[str, Any]:
+    """Bytes and quality by width, beside whole checkpoints and a training without interruption."""
+    rows = job.dataset.splits["train"].rows
+    every_steps = max(rows // job.execution.batch_size // CHECKPOINTS, 1)
+    undisturbed = train(job)
+    runs: dict[str, TrainResult] = {
+        "whole": interrupted(job, Keeping(bits=32, policy="full"), 0, every_steps, folder / f"{name}-whole")
+    }
+    for bits in BITS:
+        keeping = Keeping(bits=bits)
+        runs[str(bits)] = interrupted(job, keeping, RESTORES[bits], every_steps, folder / f"{name}-{bits}")
+        # The same without a restore: what is written and kept does not hang on how often it was needed.
+        runs[f"{bits} undisturbed"] = interrupted(job, keeping, 0, every_steps, folder / f"{name}-{bits}-0")
+        for made in folder.glob(f"{name}-*"):
+            shutil.rmtree(made)
+    return {
+        "rows": sum(job.dataset.features.table_rows),
+        "undisturbed_ne": undisturbed.validation.ne,
+        "runs": {
+            label: {"ne": result.validation.ne, "figures": asdict(figures_of(result))} for label, result in runs.items()
+        },
+    }
+
+
+def figures_of(result: TrainResult) -> CheckpointFigures:
+    """What the checkpoints of a training came to."""
+    assert result.checkpoints is not None, "it kept some"
+    return result.checkpoints
+
+
+def slowdown(job: ClickJob, folder: Path, turns: int) -> dict[str, list[float]]:
+    """Seconds of a step, in turns: beside nothing, and beside a writer that a slow disk keeps at work."""
+    seconds: dict[str, list[float]] = {"alone": [], "writing": []}
+    keepings = {
+        "alone": Checkpointing(folder / "alone", seconds=1e9, keeping=Keeping(bits=32)),
+        "writing": Checkpointing(
+            folder / "writing", steps=1, keeping=Keeping(bits=4, bytes_per_second=SLOW_BYTES_PER_SECOND)
+        ),
+    }
+    for turn in range(turns):
+        for name in list(keepings)[:: 1 if turn % 2 == 0 else -1]:
+            result = train(job, checkpointing=keepings[name])
+            seconds[name].append(result.compute_seconds * job.execution.batch_size / result.samples_seen)
+            shutil.rmtree(folder / name)
+    return seconds
+
+
+def main() -> None:
+    """Measure, print a table and publish."""
+    quick = parse_arguments(__doc__).quick
+    with tempfile.TemporaryDirectory(prefix="shunter-benchmark-") as name:
+        folder = Path(name)
+        shrink = 16 if quick else 1
+        zipf = job_of(zipf_log(folder, SAMPLES // shrink, IDS // shrink), 2_048, epochs=1)
+        found = {"zipf": quality("zipf", zipf, folder)}
+        found["criteo"] = quality("criteo", job_of(criteo_log(folder / "criteo"), 256, epochs=2), folder)
+        steps = slowdown(zipf, folder, turns=2 if quick else 4)
+    headline = headline_of(found, steps)
+    show(found)
+    publish(
+        "checkpoints",
+        headline,
+        {"logs": found, "step_seconds": steps, "restores": RESTORES, "slow_bytes_per_second": SLOW_BYTES_PER_SECOND},
+        seeds=[SEED],
+        quick=quick,
+    )
+
+
+def headline_of(found: dict[str, dict[str, Any]], steps: dict[str, list[float]]) -> dict[str, float]:
+    """The figures that are quoted."""
+    runs = found["zipf"]["runs"]
+    whole = runs["whole"]["figures"]
+    headline: dict[str, float] = {"rows": found["zipf"]["rows"]}
+    for bits in BITS:
+        kept = runs[f"{bits} undisturbed"]["figures"]
+        bytes_each = kept["bytes_written"] / kept["written"]
+        headline[f"bandwidth_ratio_{bits}"] = round(whole["bytes_written"] / whole["written"] / bytes_each, 2)
+        headline[f"capacity_ratio_{bits}"] = round(whole["bytes_kept"] / kept["bytes_kept"], 2)
+        for log, prefix in (("zipf", ""), ("criteo", "criteo_")):
+            without, restored = found[log]["undisturbed_ne"], found[log]["runs"][str(bits)]["ne"]
+            headline[f"{prefix}ne_gap_{bits}"] = round(restored / without - 1, 6)
+    stalls = [runs[f"{bits} undisturbed"]["figures"] for bits in BITS]
+    each = max(figures["stall_seconds"] / figures["written"] for figures in stalls)
+    headline["stall_seconds"] = round(each, 4)
+    headline["stall_share"] = round(each / (60 * CheckpointRequest().checkpoint_minutes), 6)
+    headline["step_slowdown"] = round(float(np.median(steps["writing"]) / np.median(steps["alone"])) - 1, 4)
+    return headline
+
+
+def show(found: dict[str, dict[str, Any]]) -> None:
+    """Print what each width came to."""
+    for log, values in found.items():
+        rows = [
+            [
+                label,
+                f"{run['ne']:.5f}",
+                *(str(run["figures"][name]) for name in ("restores", "written", "full", "skipped")),
+                *(f"{run['figures'][name] / 2**20:.1f}" for name in ("bytes_written", "bytes_kept")),
+                f"{run['figures']['stall_seconds']:.2f}",
+            ]
+            for label, run in values["runs"].items()
+        ]
+        columns = ["bits", "NE", "restores", "written", "full", "skipped", "MiB written", "MiB kept", "stall s"]
+        table(f"{log}: {values['rows']:,} rows, NE {values['undisturbed_ne']:.5f} undisturbed", columns, rows)
+
+
+if __name__ == "__main__":
+    main()
