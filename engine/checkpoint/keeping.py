@@ -44,6 +44,10 @@ class Keeping:
         is_asked_for = self.policy not in ("auto", "full") or self.bits not in ("auto", FULL_PRECISION)
         return is_asked_for or (self.policy == "auto" and table_bytes >= INCREMENTAL_FROM_BYTES)
 
+    def hangs_on_restores(self, table_bytes: int) -> bool:
+        """Whether the bits are chosen by the number of restores."""
+        return self.bits == "auto" and table_bytes >= QUANTISED_FROM_BYTES
+
     def bits_of(self, table_bytes: int, restores: int) -> int:
         """Bits of the next checkpoint.
 
@@ -51,10 +55,8 @@ class Keeping:
             table_bytes: Bytes of all tables and their optimiser's state.
             restores: How often the training was gone on with from a checkpoint.
         """
-        if self.bits != "auto":
-            return self.bits
-        if table_bytes < QUANTISED_FROM_BYTES:
-            return FULL_PRECISION
+        if not self.hangs_on_restores(table_bytes):
+            return FULL_PRECISION if self.bits == "auto" else self.bits
         needed = max(self.expected_restores, restores)
         return next((bits for bits, allowed in ALLOWED_RESTORES.items() if needed <= allowed), MOST_RESTORES_BITS)
 

@@ -1,27 +1,45 @@
 """From what a request says about checkpoints to how the engine keeps them."""
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from engine.checkpoint.growth import POLICIES
 from engine.checkpoint.keeping import STORED_BITS, Bits, Keeping
-from engine.job import Checkpointing
+from engine.job import Checkpointing, TrainingJob
+from models.embeddings.role import EmbeddingTables
+from planner.predict.observe import Expectation
 from shunter.requests import CheckpointBits, CheckpointRequest
+from tracking.convention import TRAINING_METRICS
+from tracking.history import TrackedRun, read_runs
+
+# Of the trainings as long as this one, as many in a hundred are interrupted no more often than is reckoned with.
+RESTORES_QUANTILE = 0.9
+RESTORES, SECONDS = "checkpoint.restores", TRAINING_METRICS["train_seconds"]
 
 
-def checkpointing_of(request: CheckpointRequest, directory: Path) -> Checkpointing:
+def checkpointing_of(
+    request: CheckpointRequest, directory: Path, job: TrainingJob[Any, Any, Any], expected: Expectation | None
+) -> Checkpointing:
     """Where, how often and how the state of one training is kept.
 
     Args:
         request: The options.
         directory: Folder of this training alone.
+        job: The training.
+        expected: What it is expected to take; None where nobody can say.
     """
+    bits = _bits(request.checkpoint_bits)
+    hangs_on_restores = Keeping(bits=bits).hangs_on_restores(_table_bytes(job))
     return Checkpointing(
         directory,
         seconds=60 * request.checkpoint_minutes,
         keeping=Keeping(
-            bits=_bits(request.checkpoint_bits),
+            bits=bits,
             policy=next(policy for policy in POLICIES if policy == request.checkpoint_policy),
             generations=request.keep_checkpoints,
+            expected_restores=expected_restores(job, expected, read_runs(("member",))) if hangs_on_restores else 1.0,
             bytes_per_second=None if request.checkpoint_rate is None else request.checkpoint_rate * 2**20,
         ),
     )
@@ -29,3 +47,35 @@ def checkpointing_of(request: CheckpointRequest, directory: Path) -> Checkpointi
 
 def _bits(asked: CheckpointBits) -> Bits:
     return "auto" if asked is CheckpointBits.AUTO else next(bits for bits in STORED_BITS if str(bits) == asked.value)
+
+
+def expected_restores(
+    job: TrainingJob[Any, Any, Any], expected: Expectation | None, past: Sequence[TrackedRun]
+) -> float:
+    """How often a training is expected to be interrupted, by how often past ones were in an hour.
+
+    Interruptions are taken to come by chance and independently (Poisson); with half of one added to those that were
+    seen, for a short past without any says little. Without a past, or an expected duration, it is one.
+
+    Args:
+        job: The training.
+        expected: What it is expected to take.
+        past: Trainings that were tracked.
+    """
+    from scipy.stats import poisson
+
+    counted = [run.metrics for run in past if {RESTORES, SECONDS} <= run.metrics.keys()]
+    seconds = sum(metrics[SECONDS] for metrics in counted)
+    if not seconds or expected is None:
+        return 1.0
+    steps = job.schedule.max_epochs * math.ceil(job.dataset.splits["train"].rows / job.execution.batch_size)
+    rate = (sum(metrics[RESTORES] for metrics in counted) + 0.5) / seconds
+    return float(poisson.ppf(RESTORES_QUANTILE, rate * steps * expected.prediction.step_seconds))
+
+
+def _table_bytes(job: TrainingJob[Any, Any, Any]) -> int:
+    """Bytes of the tables that checkpoints keep apart, and of their optimiser's state; a graph model has none."""
+    if not hasattr(job.spec, "tables"):
+        return 0
+    counted = EmbeddingTables.count_bytes(job.spec.tables(job.dataset.features))
+    return counted.weights + counted.optimizer

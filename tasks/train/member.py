@@ -95,7 +95,7 @@ def train_to_the_end(
             hooks = replace(hooks, adapt=adaptation.after_step)
         try:
             with regularly(energy.save):
-                result = executor.run(prepared, hooks, checkpointing_of(checkpoints, folder))
+                result = executor.run(prepared, hooks, checkpointing_of(checkpoints, folder, job, expected))
         except BaseException as error:
             energy.save()
             lesson.log_failure(run, error)

@@ -1,0 +1,51 @@
+"""What a request says of checkpoints reaches the engine, and few bits go by how often trainings were interrupted."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from engine.checkpoint.keeping import Keeping
+from engine.config import Execution, Hyperparameters, Schedule
+from engine.job import TrainingJob
+from models.registry import model_spec
+from shunter.requests import CheckpointRequest, TrainRequest
+from tasks.train.checkpoints import checkpointing_of, expected_restores
+from tests.engine.synthetic import write_dataset
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> TrainingJob[Any, Any, Any]:
+    dataset = write_dataset(tmp_path_factory.mktemp("data"), rows=1_000)
+    spec, schedule = model_spec(embedding_dim=4), Schedule(max_epochs=10)
+    return TrainingJob(dataset, spec, Hyperparameters(), Execution(batch_size=70), schedule)
+
+
+def test_options_reach_the_engine(job: TrainingJob[Any, Any, Any], tmp_path: Path) -> None:
+    asked = TrainRequest(
+        data="synthetic:100",
+        checkpoint_minutes=0.5,
+        checkpoint_bits="4",
+        checkpoint_policy="one-shot",
+        keep_checkpoints=3,
+        checkpoint_rate=2,
+    ).checkpoints
+    found = checkpointing_of(asked, tmp_path, job, None)
+    assert (found.directory, found.seconds) == (tmp_path, 30.0)
+    assert found.keeping == Keeping(bits=4, policy="one-shot", generations=3, bytes_per_second=2 * 2**20)
+    assert checkpointing_of(CheckpointRequest(), tmp_path, job, None).keeping == Keeping()
+
+
+def test_expected_restores_follow_the_interruptions_of_the_past(job: TrainingJob[Any, Any, Any]) -> None:
+    expected = cast("Any", SimpleNamespace(prediction=SimpleNamespace(step_seconds=36.0)))  # an hour in all
+
+    def past(*restores: float) -> list[Any]:
+        metrics = [{"checkpoint.restores": count, "time.train_seconds": 3_600.0} for count in restores]
+        return [SimpleNamespace(metrics=each) for each in ({"time.train_seconds": 9e9}, *metrics)]
+
+    assert expected_restores(job, None, past(3, 3)) == 1.0
+    assert expected_restores(job, expected, past()) == 1.0
+    assert expected_restores(job, expected, past(*[0] * 50)) == 0.0
+    often = [expected_restores(job, expected, past(*[count] * 50)) for count in (1, 4, 20)]
+    assert often == [2.0, 7.0, 26.0]  # the 90 % quantile of a Poisson distribution of as many
