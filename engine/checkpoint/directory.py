@@ -44,8 +44,12 @@ log = logging.getLogger(__name__)
 
 Trained = TypeVar("Trained", bound=nn.Module)
 VALUES_CHECKED_AT_ONCE = 1 << 14
-# A copy may take this share of the memory that is left; a larger one is written while training waits.
-SHARE_OF_FREE_MEMORY = 0.5
+# What may be copied: this many bytes, or this share of the tables where that is more, and not more than this share of
+# the memory that is left. So a training takes hardly more memory than it did without checkpoints, as is predicted. What
+# is larger, as all rows are, is written piece by piece while training waits.
+COPIED_BYTES = 16 << 20
+COPIED_SHARE_OF_TABLES = 0.25
+COPIED_SHARE_OF_FREE_MEMORY = 0.5
 
 
 class CheckpointDirectory(Generic[Trained]):
@@ -315,11 +319,14 @@ def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _fits(model: nn.Module, tensors: Iterable[Tensor], more_bytes: int = 0) -> bool:
-    """Whether there is memory for copies."""
-    if not all(tables.is_in_memory for _, tables in _embedding_tables(model)):
+    """Whether copies may lie in memory."""
+    tables = [tables for _, tables in _embedding_tables(model)]
+    if not all(one.is_in_memory for one in tables):
         return False
     needed = sum(tensor.nbytes for tensor in tensors) + more_bytes
-    return needed <= SHARE_OF_FREE_MEMORY * available_memory_bytes(torch.device("cpu"))
+    free = available_memory_bytes(torch.device("cpu"))
+    most = max(COPIED_BYTES, COPIED_SHARE_OF_TABLES * sum(map(bytes_of, tables)))
+    return needed <= min(most, COPIED_SHARE_OF_FREE_MEMORY * free)
 
 
 def _check_finite(name: str, tensor: Tensor, step: int) -> None:

@@ -1,6 +1,6 @@
 """GraphSAGE (Hamilton et al., "Inductive Representation Learning on Large Graphs", NeurIPS 2017)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -11,6 +11,7 @@ from models.graph.model import GraphModel, LayerCounts
 from models.graph.propagation import Backend, neighbour_sum
 from models.graph.sampling import neighbour_sampler
 from models.graph.spec import Graph, LayeredSpec, Searched
+from models.spec import OPTIONAL
 
 SCALE = 10.0  # of the cosines: their differences are too small for a comparison otherwise
 
@@ -34,8 +35,8 @@ class SageSpec(LayeredSpec):
     }
 
     neighbours: int = 10
-    hide_targets: bool = False
-    normalised: bool = False
+    hide_targets: bool = field(default=False, metadata=OPTIONAL)
+    normalised: bool = field(default=False, metadata=OPTIONAL)
 
 
 class Sage(GraphModel[SageSpec]):

@@ -1,7 +1,7 @@
 """What a graph recommender is built from: its architecture, and the graph of who chose what."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from shunter.errors import DataError
 
 Side = Literal["user", "item"]
+NEVER = object()  # equal to no value
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,10 @@ class GraphSpec:
     points: ClassVar[tuple[Mapping[str, float], ...]] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {"family": self.family, **asdict(self)}
+        """Plain values, ready for JSON: all options, but for optional ones at their default."""
+        came_later = {one.name: one.default for one in fields(self) if one.metadata.get("is_optional")}
+        options = {name: value for name, value in asdict(self).items() if came_later.get(name, NEVER) != value}
+        return {"family": self.family, **options}
 
     def in_words(self) -> str:
         """Its options, for a person: `regularization 500`."""

@@ -1,5 +1,6 @@
 """The memory that trainings are predicted to add against what they do, each in a process of its own."""
 
+import importlib
 import multiprocessing
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -116,6 +117,8 @@ def train_once(
     """Bytes before and at the peak, and whether the best weights were read back."""
     import torch
 
+    # What else this process was forked for may have loaded it, and what it takes is counted either way.
+    importlib.import_module("torch._dynamo")
     device = torch.device("cpu")
     before = process_bytes()
     reset_peak_memory(device)
