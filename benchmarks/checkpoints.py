@@ -34,8 +34,8 @@ from models.registry import model_spec
 from shunter.requests import CheckpointRequest
 
 SEED = 0
-FIELDS, IDS = 8, 400_000
-SAMPLES = 1_600_000
+FIELDS, IDS = 6, 300_000
+SAMPLES = 1_000_000
 BITS: tuple[StoredBits, ...] = (32, 8, 4, 3, 2)
 # Restores by bits; full precision is restored once, to show that nothing changes, and 8 bits as often as any.
 RESTORES = {32: 1, **ALLOWED_RESTORES, 8: max(ALLOWED_RESTORES.values()) + 10}
@@ -161,7 +161,7 @@ def main() -> None:
         zipf = job_of(zipf_log(folder, SAMPLES // shrink, IDS // shrink), 2_048, epochs=1)
         found = {"zipf": quality("zipf", zipf, folder)}
         found["criteo"] = quality("criteo", job_of(criteo_log(folder / "criteo"), 256, epochs=2), folder)
-        steps = slowdown(zipf, folder, turns=2 if quick else 4)
+        steps = slowdown(zipf, folder, turns=2 if quick else 3)
     headline = headline_of(found, steps)
     show(found)
     publish(

@@ -12,19 +12,15 @@ from reporting.page.figures import curves_chart, name_of, trained_chart
 from reporting.page.format import duration, energy, figure, moment
 from reporting.page.model_card import card_section
 from reporting.page.stalls import stall_section
+from reporting.page.time import checkpoint_lines, step_bars, wait_bars
 from tracking.convention import TOTAL_SECONDS, read_account
 from tracking.history import TrackedRun
 from tracking.tree import RunTree
 
 MOST_ROWS = 200
-CHECKPOINT_COUNTS = ("written", "full", "skipped", "restores", "bits")
 SHOWN_FIELDS = 8
 LONGEST_STEPS = 3  # that are named beside the time of a run
 FEATURES = "features.json"
-STEPS = (
-    *("start", "ingest", "profile", "track", "select", "baselines", "tune", "train", "ensemble", "card", "register"),
-    *("report", "other"),
-)
 QUALITIES = ("auc", "ne", "logloss", "calibration")
 ABSENT = {
     **dict.fromkeys(("rank", "step_source", "kwh", "energy_source", "cost", "memory_gib", "lost_because")),
@@ -80,9 +76,9 @@ def build_view(tree: RunTree, stalls: str | None, *, to_html: Words) -> dict[str
         "popularity": _popularity(run),
         "baselines": _baselines(run),
         "ensemble": _ensemble(tree),
-        "steps": _steps(run),
-        "waits": _waits(tree),
-        "checkpoints": _checkpoints(tree),
+        "steps": step_bars(run),
+        "waits": wait_bars(tree),
+        "checkpoints": checkpoint_lines(tree),
         "stalls": stall_section(stalls) if stalls else None,
         "energy": _energy(run),
         "features": _features(FeatureSummary.model_validate_json(features)) if features else None,
@@ -274,43 +270,6 @@ def _baselines(run: TrackedRun) -> list[dict[str, Any]]:
             }
         )
     return lines
-
-
-def _steps(run: TrackedRun) -> list[dict[str, Any]]:
-    names = {
-        name.removeprefix("time.").removesuffix("_step_seconds"): seconds
-        for name, seconds in run.metrics.items()
-        if name.endswith("_step_seconds")
-    }
-    most = max(names.values(), default=0.0) or 1.0
-    return [
-        {"name": name, "percent": 100 * names[name] / most, "text": duration(names[name])}
-        for name in sorted(names, key=lambda name: STEPS.index(name) if name in STEPS else len(STEPS))
-    ]
-
-
-def _waits(tree: RunTree) -> list[dict[str, Any]]:
-    lines = []
-    for run in tree.of_kind("member"):
-        share = run.metrics.get("stall.wait_share")
-        if share is not None:
-            text = f"{100 * share:.2g} % waiting"
-            lines.append({"name": name_of(run), "compute": 100 * (1 - share), "wait": 100 * share, "text": text})
-    return lines
-
-
-def _checkpoints(tree: RunTree) -> list[dict[str, Any]]:
-    """What the checkpoints of each member came to; those of a training that was found finished are not told again."""
-    return [
-        {
-            "name": name_of(run),
-            **{name: f"{run.metrics[f'checkpoint.{name}']:.0f}" for name in CHECKPOINT_COUNTS},
-            "mebibytes": f"{run.metrics['checkpoint.bytes_written'] / 2**20:,.1f}",
-            "stall": duration(run.metrics["checkpoint.stall_seconds"]),
-        }
-        for run in tree.of_kind("member")
-        if run.metrics.get("checkpoint.written")
-    ]
 
 
 def _energy(run: TrackedRun) -> dict[str, str] | None:

@@ -1,0 +1,53 @@
+"""Where the time went: the section of a report."""
+
+from typing import Any
+
+from reporting.page.figures import name_of
+from reporting.page.format import duration
+from tracking.history import TrackedRun
+from tracking.tree import RunTree
+
+STEPS = (
+    *("start", "ingest", "profile", "track", "select", "baselines", "tune", "train", "ensemble", "card", "register"),
+    *("report", "other"),
+)
+CHECKPOINT_COUNTS = ("written", "full", "skipped", "restores", "bits")
+
+
+def step_bars(run: TrackedRun) -> list[dict[str, Any]]:
+    """The steps of the flow, in their order."""
+    names = {
+        name.removeprefix("time.").removesuffix("_step_seconds"): seconds
+        for name, seconds in run.metrics.items()
+        if name.endswith("_step_seconds")
+    }
+    most = max(names.values(), default=0.0) or 1.0
+    return [
+        {"name": name, "percent": 100 * names[name] / most, "text": duration(names[name])}
+        for name in sorted(names, key=lambda name: STEPS.index(name) if name in STEPS else len(STEPS))
+    ]
+
+
+def wait_bars(tree: RunTree) -> list[dict[str, Any]]:
+    """How much of its time each member waited for batches."""
+    lines = []
+    for run in tree.of_kind("member"):
+        share = run.metrics.get("stall.wait_share")
+        if share is not None:
+            text = f"{100 * share:.2g} % waiting"
+            lines.append({"name": name_of(run), "compute": 100 * (1 - share), "wait": 100 * share, "text": text})
+    return lines
+
+
+def checkpoint_lines(tree: RunTree) -> list[dict[str, Any]]:
+    """What the checkpoints of each member came to; those of a training that was found finished are not told again."""
+    return [
+        {
+            "name": name_of(run),
+            **{name: f"{run.metrics[f'checkpoint.{name}']:.0f}" for name in CHECKPOINT_COUNTS},
+            "mebibytes": f"{run.metrics['checkpoint.bytes_written'] / 2**20:,.1f}",
+            "stall": duration(run.metrics["checkpoint.stall_seconds"]),
+        }
+        for run in tree.of_kind("member")
+        if run.metrics.get("checkpoint.written")
+    ]
