@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from engine.checkpoint.growth import Policy
+from engine.checkpoint.keeping import Keeping
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
 from engine.job import Checkpointing, Hooks, TrainingJob
@@ -151,19 +153,21 @@ def test_more_epochs_go_on_where_fewer_ended(dataset: Dataset, undisturbed: Trai
 CHILD = """
 import sys
 from pathlib import Path
+from engine.checkpoint.keeping import Keeping
 from engine.data.dataset import Dataset
 from engine.job import Checkpointing, Hooks, TrainingJob
 from engine.loop.trainer import train
 from tests.engine.checkpoint.test_resume import EXECUTION, RATES, SCHEDULE, SPEC
-data, checkpoint = map(Path, sys.argv[1:])
+data, checkpoint = map(Path, sys.argv[1:3])
+keeping = Keeping(bits=32, policy=sys.argv[3], generations=1)
 print("started", flush=True)
 train(TrainingJob(Dataset.load(data), SPEC, RATES, EXECUTION, SCHEDULE),
-      Hooks(on_step=lambda step, total: print(step, flush=True)), Checkpointing(checkpoint, steps=2))
+      Hooks(on_step=lambda step, total: print(step, flush=True)), Checkpointing(checkpoint, steps=2, keeping=keeping))
 """
 
 
-def start_child(dataset: Dataset, directory: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", CHILD, str(dataset.directory), str(directory)]
+def start_child(dataset: Dataset, directory: Path, policy: str = "auto") -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", CHILD, str(dataset.directory), str(directory), policy]
     root = Path(__file__).parents[3]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=root)
 
@@ -177,21 +181,21 @@ def read_steps(child: subprocess.Popen[str], steps: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("policy", ["auto", "consecutive"])  # the first keeps tables as small as these whole
 def test_killed_at_any_moment_the_result_is_bitwise_the_same(
-    dataset: Dataset, undisturbed: TrainResult, tmp_path: Path
+    dataset: Dataset, undisturbed: TrainResult, tmp_path: Path, policy: Policy
 ) -> None:
     numbers = random.Random(0)
     for _ in range(3):
-        child = start_child(dataset, tmp_path)
+        child = start_child(dataset, tmp_path, policy)
         read_steps(child, numbers.randrange(5, 40))
         child.kill()
         child.communicate()
         assert child.returncode == -signal.SIGKILL
     assert json.loads((tmp_path / "checkpoint.json").read_text())["state"]["step"] > 0
-    assert_same(
-        train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE), checkpointing=Checkpointing(tmp_path)),
-        undisturbed,
-    )
+    keeping = Keeping(bits=32, policy=policy)
+    job = TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE)
+    assert_same(train(job, checkpointing=Checkpointing(tmp_path, keeping=keeping)), undisturbed)
     assert not list(tmp_path.glob("*.tmp"))
 
 
