@@ -48,6 +48,8 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "scaling": (),
     "overhead": (),
     "ranking": (),
+    "fleet_live": (),
+    "checkpoints": (),
     "quality": ("--data", "frappe", "--families", "fm"),
     "knobs": (),
     "friendly": (),

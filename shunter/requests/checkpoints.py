@@ -38,7 +38,7 @@ class CheckpointRequest(Group, frozen=True, title="Advanced: checkpoints"):
         default=CheckpointBits.AUTO,
         description="Bits of a number of the embedding tables in a checkpoint: 32 (all digits: an interrupted training "
         "ends bit by bit as an undisturbed one), 8, 4, 3 or 2; auto is 32 while the tables take less than 1 GiB, and "
-        "then as few as the interruptions so far allow.",
+        "then 8.",
     )
     checkpoint_policy: CheckpointPolicy = Field(
         default=CheckpointPolicy.AUTO,
