@@ -14,8 +14,8 @@ Bits = Literal["auto"] | StoredBits
 # what has changed is written; and from the second size on `auto` writes it in few bits.
 INCREMENTAL_FROM_BYTES = 1 << 20
 QUANTISED_FROM_BYTES = 1 << 30
-# Restores from which quality does not suffer, by bits, as Check-N-Run (NSDI 2022) has found; more are for 8 bits. With 2,
-# 3 and 4 bits NE on the sample of Criteo's log rose by more than the hundredth of a per cent that this is to keep
+# Restores from which quality does not suffer, by bits, as Check-N-Run (NSDI 2022) found; more are for 8 bits. On the
+# sample of Criteo's log 2, 3 and 4 bits cost more than the hundredth of a per cent of NE that this is to keep
 # (`benchmarks/checkpoints.py`), so `auto` takes no fewer than 8 until larger data say otherwise.
 ALLOWED_RESTORES = {2: 1, 3: 3, 4: 20}
 MOST_RESTORES_BITS = 8
