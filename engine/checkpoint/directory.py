@@ -1,8 +1,9 @@
 """The state of an unfinished training, valid whenever the process is killed, kept while the training goes on.
 
-Training waits only while what is to be kept is copied. A thread of its own then makes the copy small, writes it file by
-file under new names, and replaces the list of its files (`engine.checkpoint.generations`) last and at once. So at any
-moment that points to complete files; what no kept generation names is removed afterwards.
+What is small enough is copied; a thread of its own then quantises the copy, writes it file by file under names that no
+kept generation uses, and replaces the list of its files (`engine.checkpoint.generations`) last and at once. So at any
+moment that points to complete files; what no kept generation names is removed afterwards. What is too large for a copy
+is written in the same way while training waits.
 """
 
 import json
@@ -97,7 +98,7 @@ class CheckpointDirectory(Generic[Trained]):
     def keep_best(self, model: Trained, step: int) -> None:
         """Keep the weights that are the best so far; they count from the next `write` on."""
         with self._stall():
-            name, weights = f"best-{step}.safetensors", dict(model.state_dict())
+            name, weights = f"best-{step}-{self._number}.safetensors", dict(model.state_dict())
             self._best_copy = None  # the old copy goes first: both together would raise the peak of the memory
             if _fits(model, weights.values()):
                 self._best_copy = name, _copies(weights)
@@ -164,6 +165,9 @@ class CheckpointDirectory(Generic[Trained]):
             tensors |= self._with_rows(model, generation)
         _distribute(tensors, model, optimizer, path)
         self._best, self._number = generation.best, generation.number
+        for path in generation_paths(self.directory):  # a damaged one counts among those that are kept no longer
+            if path > generation_path(self.directory, generation.number):
+                path.unlink(missing_ok=True)
         self.figures = CheckpointFigures(**generation.figures or {})
         self.figures.restores += 1
         return generation.state
@@ -215,7 +219,7 @@ class CheckpointDirectory(Generic[Trained]):
         figures.written += 1
         figures.full += rows is None or rows.content == "full"
         figures.bits = rows.bits if rows else FULL_PRECISION
-        stored = self._write_file(f"state-{state['step']}.safetensors", tensors)
+        stored = self._write_file(f"state-{number:06d}.safetensors", tensors)
         figures.write_seconds += time.perf_counter() - started
         generation = Generation(
             number=number,

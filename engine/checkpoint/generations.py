@@ -2,9 +2,9 @@
 
     checkpoint.json                 the newest: state as numbers, and the names and checksums of its files
     checkpoint-{number}.json        the same, of each generation that is kept
-    state-{step}.safetensors        layers, optimiser state, random state; the tables too where they are small
+    state-{number}.safetensors      layers, optimiser state, random state; the tables too where they are small
     rows-{number}-{part}.safetensors    rows of tables: all of them, or those touched since an earlier generation
-    best-{step}.safetensors         weights with the best validation so far
+    best-{step}-{number}.safetensors    weights with the best validation so far
 
 A generation names the parts of its tables in the order in which they are laid one upon the other. Each part says by a
 hash which parts it belongs upon, so that none is ever laid upon another base.
@@ -21,7 +21,7 @@ from engine.checkpoint.storage import check_file, read_json
 from shunter.errors import CheckpointError
 
 FORMAT = 2
-WHOLE_FILES_FORMAT = 1  # the tables within `state-{step}.safetensors`, and one generation
+WHOLE_FILES_FORMAT = 1  # the tables within the file of the state, and one generation
 NEWEST = "checkpoint.json"
 PATTERNS = ("state-*", "best-*", "rows-*", "*.tmp")
 

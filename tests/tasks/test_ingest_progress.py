@@ -37,9 +37,10 @@ def test_log_and_bar_of_the_flow_tell_the_share_and_what_is_left(
     assert (artifact.type, artifact.data, artifact.description) == ("progress", 100.0, "The log is ingested.")
 
 
-def test_outside_of_a_flow_nothing_is_told() -> None:
-    with ingest_progress(clock(0, 0, 60, 60)) as on_progress:
+def test_outside_of_a_flow_nothing_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO), ingest_progress(clock(0, 0, 60, 60)) as on_progress:
         on_progress(Progress(READING, 0.5, 1, 1, 2))
+    assert not [record for record in caplog.records if "Ingestion" in record.getMessage()]
 
 
 def test_words_name_stage_rows_and_bytes() -> None:

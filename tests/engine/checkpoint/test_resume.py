@@ -247,14 +247,14 @@ DAMAGES = ["truncated", "altered", "emptied", "missing"]
 def test_when_the_newest_state_is_damaged_the_one_before_goes_on_and_one_sentence_says_so(
     dataset: Dataset, undisturbed: TrainResult, interrupted: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    altered(interrupted / "state-50.safetensors", damage)
+    altered(interrupted / "state-000002.safetensors", damage)
     steps: list[int] = []
     hooks = Hooks(on_step=lambda step, _: steps.append(step))
     again = train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE), hooks, Checkpointing(interrupted))
     assert_same(again, undisturbed)
     assert steps[0] == 34
     (said,) = [record.getMessage() for record in caplog.records if "goes on" in record.getMessage()]
-    assert "state-50.safetensors" in said
+    assert "state-000002.safetensors" in said
     assert "after step 33" in said
 
 
@@ -272,8 +272,8 @@ def test_a_damaged_list_of_files_is_read_from_its_copy(
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_file_that_no_state_can_do_without_is_named(dataset: Dataset, interrupted: Path, damage: str) -> None:
-    altered(interrupted / "best-33.safetensors", damage)
-    with pytest.raises(CheckpointError, match=r"best-33\.safetensors"):
+    altered(interrupted / "best-33-0.safetensors", damage)
+    with pytest.raises(CheckpointError, match=r"best-33-0\.safetensors"):
         train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE), checkpointing=Checkpointing(interrupted))
 
 
@@ -290,10 +290,10 @@ def test_a_checkpoint_of_another_training_is_refused_with_the_difference(dataset
 
 def test_only_what_the_checkpoint_names_is_kept(interrupted: Path) -> None:
     assert sorted(path.name for path in interrupted.iterdir()) == [
-        "best-33.safetensors",
+        "best-33-0.safetensors",
         "checkpoint.json",
         "generation-000001.json",
         "generation-000002.json",
-        "state-33.safetensors",
-        "state-50.safetensors",
+        "state-000001.safetensors",
+        "state-000002.safetensors",
     ]
