@@ -49,7 +49,7 @@ class SupernetSchedule:
 
     Attributes:
         warmup_epochs: passes of the weights alone before theta begins to learn.
-        rounds: a pass of the weights and one of theta each.
+        rounds: alternations, each a pass of the weights and one of theta.
         first_temperature: Temperature of the masks in the warm-up and the first round.
         temperature_rate: r of `first_temperature * exp(-r * round)`.
         lowest_temperature: below it the gradient of theta vanishes.

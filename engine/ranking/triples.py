@@ -124,7 +124,7 @@ class Drawing:
         device: Device where they are needed.
 
     Attributes:
-        seconds: that all of them took so far.
+        seconds: time that drawing took so far.
     """
 
     def __init__(self, batches: TripleBatches, device: torch.device) -> None:
