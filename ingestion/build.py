@@ -99,7 +99,7 @@ def make_splitter(
     """
     if isinstance(source, DaysSource):
         return source, source.splitter(seed)
-    by_hash = HashSplit(source.schema.split, seed)
+    by_hash = HashSplit.of(source.schema, seed)
     if isinstance(source, PartsSource):
         return source, GivenSplit(source.given, by_hash)
     if source.schema.time is None and source.schema.part is None:

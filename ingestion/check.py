@@ -145,7 +145,7 @@ def _sample(schema: Schema, batches: list[RawBatch]) -> LogSample:
     hashes = np.concatenate([_hashes(batch) for batch in batches])
     numbers = {name: pl.Series(row, nan_to_null=True) for name, row in zip(schema.numeric, numeric, strict=True)}
     values = {
-        field.column: pl.Series(row).set(pl.Series(row == MISSING_KEY), None)
+        field.field: pl.Series(row).set(pl.Series(row == MISSING_KEY), None)
         for field, row in zip(schema.categorical, keys, strict=True)
     }
     order = np.arange(len(labels))

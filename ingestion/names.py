@@ -11,6 +11,7 @@ import polars as pl
 
 from ingestion.batch import Source
 from ingestion.encoding import columns as read
+from ingestion.encoding.buckets import BucketIds
 from ingestion.encoding.encoder import CategoricalField, Encoder
 from ingestion.encoding.vocabulary import VocabularyIds
 from ingestion.sources.tabular import TableChunk
@@ -32,9 +33,11 @@ def value_names(source: Source, encoder: Encoder, wanted: Mapping[str, Collectio
     Returns:
         By field, the names that were found; ids of hashed fields are shared by several values and have none.
     """
+    cut = {field.name: field.ids.names() for field in encoder.categorical if isinstance(field.ids, BucketIds)}
+    buckets = {name: {id_: cut[name][id_] for id_ in set(ids) - {0}} for name, ids in wanted.items() if name in cut}
     fields = {field.name: field for field in encoder.categorical if isinstance(field.ids, VocabularyIds)}
     open_ids = {name: set(ids) - {0} for name, ids in wanted.items() if name in fields}
-    found: dict[str, Names] = {name: {} for name in open_ids}
+    found: dict[str, Names] = {**buckets, **{name: {} for name in open_ids}}
     for name, field in fields.items():
         if field.key_kind == "hexadecimal" and name in open_ids:  # such a key is the number itself
             assert isinstance(field.ids, VocabularyIds)

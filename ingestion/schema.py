@@ -7,6 +7,7 @@ from typing import Any, Self, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from ingestion.fields import Label, MultiValued, Sequence, SingleValued, is_default
 from ingestion.time_format import check_format
 from shunter.errors import DataError
 from shunter.frozen import Frozen
@@ -14,11 +15,6 @@ from shunter.validation import clause, sentence
 from shunter.yaml_file import parse_yaml, read_yaml
 
 EXAMPLE = "label: click, numeric: [price], categorical: [user_id, item_id], time: timestamp"
-
-
-def _is_default(value: Any) -> bool:
-    """Whether an option may be left out where the schema is written down, as one that came later has to be."""
-    return not value
 
 
 def _listed(value: Any) -> Any:
@@ -34,67 +30,6 @@ def _columns(value: Any) -> Any:
     if not isinstance(listed, list | tuple):
         return listed
     return [{"column": item} if isinstance(item, str) else item for item in listed]
-
-
-class Label(Frozen):
-    """A column that is learned."""
-
-    column: str
-    name: str | None = Field(
-        default=None,
-        pattern=r"^[A-Za-z0-9_-]+$",
-        description="Of the task, where there are several labels; by default that of the column.",
-        exclude_if=_is_default,
-    )
-    positive_at_least: float | None = Field(
-        default=None, description="Values from here on are positive; without it the column must hold 0 or 1."
-    )
-
-
-class Categorical(Frozen):
-    """A column whose values become ids; the settings left out are those of `Vocabulary`."""
-
-    column: str
-    min_count: int | None = Field(default=None, ge=1, description="Values seen less often in training share id 0.")
-    max_ids: int | None = Field(default=None, ge=1, description="Most ids; the most frequent values get them.")
-    hash_size: int | None = Field(
-        default=None, ge=1, description="Hash the values to this many ids and keep no vocabulary."
-    )
-
-
-class MultiValued(Categorical):
-    """A column of which one row may hold any number of values."""
-
-    separator: str | None = Field(
-        default=None, min_length=1, description="What separates the values in a text; a Parquet list needs none."
-    )
-
-
-class Sequence(MultiValued):
-    """A history: values in their order, the oldest first.
-
-    A column may hold it, as a list or as a text with a separator. With `by` it is built from the log instead: for each
-    row the `items` that the same user or session had in rows of strictly earlier time.
-    """
-
-    length: int = Field(default=50, ge=1, description="Most values of a row, the latest.")
-    items: str | None = Field(
-        default=None, description="Categorical column whose values these are: they share its ids and its embeddings."
-    )
-    by: str | None = Field(
-        default=None, description="Column of the user or session; the history is built, and `column` becomes its name."
-    )
-    positives_only: bool = Field(default=False, description="Only rows with a positive label enter built histories.")
-
-    @model_validator(mode="after")
-    def _check_items(self) -> Self:
-        if self.by is not None and self.items is None:
-            raise ValueError(f"{self.column} is built by {self.by} and needs `items`, the column it is built of")
-        if self.positives_only and self.by is None:
-            raise ValueError(f"{self.column} is read as it is: positives_only belongs to a sequence with `by`")
-        if self.items is not None and (self.min_count or self.max_ids or self.hash_size):
-            raise ValueError(f"{self.column} has the ids of {self.items}: set min_count, max_ids or hash_size there")
-        return self
 
 
 class Vocabulary(Frozen):
@@ -124,6 +59,11 @@ class Options(Frozen):
 
     vocabulary: Vocabulary = Vocabulary()
     split: Split = Split()
+    buckets: int | None = Field(
+        default=None,
+        description="Cut every numeric column into so many buckets, whose ids stand beside its number.",
+        exclude_if=is_default,
+    )
 
 
 class Schema(Options):
@@ -133,25 +73,25 @@ class Schema(Options):
     labels: tuple[Label, ...] = Field(
         default=(),
         description="Several labels instead of one: the first is the main task; in the others a cell may be empty.",
-        exclude_if=_is_default,
+        exclude_if=is_default,
     )
     weight: str | None = Field(
-        default=None, description="What each row counts in losses and metrics, from 0 on.", exclude_if=_is_default
+        default=None, description="What each row counts in losses and metrics, from 0 on.", exclude_if=is_default
     )
     numeric: tuple[str, ...] = ()
-    categorical: tuple[Categorical, ...] = ()
+    categorical: tuple[SingleValued, ...] = ()
     multi_valued: tuple[MultiValued, ...] = ()
     sequences: tuple[Sequence, ...] = ()
     time: str | None = Field(default=None, description="Numbers, dates or ISO 8601 texts; rows are split by it.")
     time_format: str | None = Field(
         default=None,
         description="Unit or pattern of the times, where their texts leave it open; written as `format` under `time`.",
-        exclude_if=_is_default,
+        exclude_if=is_default,
     )
     part: str | None = Field(
         default=None,
         description="Texts that name the part of each row: train, validation or test; rows are not split otherwise.",
-        exclude_if=_is_default,
+        exclude_if=is_default,
     )
     delimiter: str | None = Field(default=None, min_length=1, max_length=1, description="Of a CSV file.")
     user: str | None = Field(default=None, description="Which of the categorical columns says who, for graph models.")
@@ -166,6 +106,32 @@ class Schema(Options):
         if values.get("label", labels[0]) != labels[0]:
             raise ValueError("name one label under `label` or several under `labels`, not both")
         return {**values, "label": labels[0], "labels": labels if len(labels) > 1 else ()}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _numbers_with_buckets(cls, values: Any) -> Any:
+        """A numeric column with buckets is a categorical one; with `beside` it is both."""
+        if not isinstance(values, dict) or not isinstance(named := _listed(values.get("numeric")), list | tuple):
+            return values
+        numbers: list[Any] = []
+        cut: list[Any] = []
+        if (buckets := values.get("buckets")) is not None:
+            named = [{"column": n, "buckets": buckets, "beside": True} if isinstance(n, str) else n for n in named]
+        for item in named:
+            if not isinstance(item, dict):
+                numbers.append(item)
+                continue
+            if not {"column", "buckets"} <= item.keys() <= {"column", "buckets", "beside"}:
+                raise ValueError(
+                    "a numeric column is a name, or takes buckets: write `{column: age, buckets: 32, beside: true}`"
+                )
+            numbers += [item["column"]] if item.get("beside") else []
+            name = {"name": f"{item['column']}_bucket"} if item.get("beside") else {}
+            cut.append({"column": item["column"], "buckets": item["buckets"], **name})
+        if not cut:
+            return values
+        rest = {key: value for key, value in values.items() if key != "buckets"}
+        return {**rest, "numeric": numbers, "categorical": [*_listed(values.get("categorical")), *cut]}
 
     @model_validator(mode="before")
     @classmethod
@@ -204,9 +170,8 @@ class Schema(Options):
 
     @model_validator(mode="after")
     def _check_sides(self) -> Self:
-        single = [column.column for column in self.categorical]
         for side in ("user", "item"):
-            if (name := getattr(self, side)) is not None and name not in single:
+            if (name := getattr(self, side)) is not None and name not in self._with_values:
                 raise ValueError(f"the {side} column {name} has to be one of categorical")
         if self.user is not None and self.user == self.item:
             raise ValueError(f"the column {self.user} cannot be user and item")
@@ -237,9 +202,8 @@ class Schema(Options):
 
     @model_validator(mode="after")
     def _check_sequences(self) -> Self:
-        single = [column.column for column in self.categorical]
         for sequence in self.sequences:
-            if sequence.items is not None and sequence.items not in single:
+            if sequence.items is not None and sequence.items not in self._with_values:
                 raise ValueError(f"the items {sequence.items} of {sequence.column} have to be one of categorical")
             if sequence.by is not None and self.time is None:
                 raise ValueError(f"the sequence {sequence.column} is built by {sequence.by} and needs `time`")
@@ -248,6 +212,11 @@ class Schema(Options):
             if sequence.by in self.label_columns:
                 raise ValueError(f"the sequence {sequence.column} cannot be built by the label")
         return self
+
+    @property
+    def _with_values(self) -> tuple[str, ...]:
+        """Columns of one value a row whose values, and not buckets of them, have ids."""
+        return tuple(field.column for field in self.categorical if field.buckets is None)
 
     def without_time(self) -> Self:
         """The same where rows are not split by time, which nothing else then needs."""
@@ -281,17 +250,21 @@ class Schema(Options):
     @property
     def features(self) -> tuple[str, ...]:
         """Names of all columns that a model may see."""
-        columns = (*self.categorical, *self.bags, *self.built_sequences)
-        return (*self.numeric, *(column.column for column in columns))
+        columns = (*self.bags, *self.built_sequences)
+        single = (column.field for column in self.categorical)
+        return (*self.numeric, *single, *(column.column for column in columns))
+
+    @property
+    def feature_columns(self) -> tuple[str, ...]:
+        """Columns of these that are read, each once: two features may be of one column, and built ones of none."""
+        return tuple(dict.fromkeys([*self.numeric, *(field.column for field in (*self.categorical, *self.bags))]))
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Every column that is read, each once."""
-        built = {sequence.column for sequence in self.built_sequences}
-        features = [name for name in self.features if name not in built]
         users = [sequence.by for sequence in self.built_sequences if sequence.by is not None]
         read = [name for name in (self.weight, self.time, self.part) if name]
-        return tuple(dict.fromkeys([*self.label_columns, *features, *users, *read]))
+        return tuple(dict.fromkeys([*self.label_columns, *self.feature_columns, *users, *read]))
 
 
 def no_built_histories(column: str) -> str:

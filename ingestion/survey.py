@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 
 from engine.data.dataset import SPLITS, FieldStatistics, SplitStatistics
 from ingestion.batch import Bag, RawBatch
+from ingestion.encoding.buckets import BucketIds, coarse, quantile_edges
 from ingestion.encoding.columns import KeyKind
 from ingestion.encoding.encoder import CategoricalField, Encoder, NumericField, signed_log
 from ingestion.encoding.labels import LabelCounts, count_labels
 from ingestion.encoding.vocabulary import HashedIds, IdMap, ValueCounter, VocabularyIds, access_curve, count_keys
+from ingestion.fields import Categorical, MultiValued, Sequence, SingleValued
 from ingestion.parallel import ordered_map
-from ingestion.schema import Categorical, MultiValued, Schema, Sequence, Vocabulary
+from ingestion.schema import Schema, Vocabulary
 from ingestion.spill import Spill
 from shunter.errors import DataError
 
@@ -170,11 +172,18 @@ class Survey:
             base: An encoder whose values stay known although they were not seen here, as far as `max_ids` goes.
             on_column: Is told how many columns are done, and how many there are.
         """
-        former = {field.name: field.ids for field in base.categorical if field.key_kind == key_kind} if base else {}
+        kinds = {column.field: "number" for column in self.schema.categorical if column.buckets is not None}
+        former = {
+            field.name: field.ids
+            for field in (base.categorical if base else ())
+            if field.key_kind == kinds.get(field.name, key_kind)
+        }
         columns = list(enumerate((*self.schema.categorical, *self.schema.bags)))
 
         def fit(numbered: tuple[int, Categorical]) -> tuple[CategoricalField, FieldStatistics]:
             index, column = numbered
+            if isinstance(column, SingleValued) and column.buckets is not None:
+                return self._bucket_field(spill, index, column, former.get(column.field))
             return self._categorical_field(spill, index, column, key_kind, former.get(column.column))
 
         own = ordered_map(fit, (pair for pair in columns if not _shares_ids(pair[1])), _MOST_COLUMNS)
@@ -211,6 +220,32 @@ class Survey:
         )
         missing_share = empty / int(self.rows[0])
         return field, replace(statistics, name=column.column, kind="sequence", missing_share=missing_share)
+
+    def _bucket_field(
+        self, spill: Spill, index: int, column: SingleValued, former: IdMap | None
+    ) -> tuple[CategoricalField, FieldStatistics]:
+        counter = ValueCounter()
+        for keys in spill.training_keys(index):
+            counter.add(*count_keys(coarse(keys)))
+        seen, counts = counter.by_frequency()
+        if isinstance(former, BucketIds):  # which the weights of its model were learned with
+            ids = former
+        elif isinstance(column.buckets, tuple):
+            ids = BucketIds(column.buckets)
+        else:
+            assert column.buckets is not None, "the column has buckets"
+            ids = BucketIds(quantile_edges(seen, counts, column.buckets))
+        lookups = np.bincount(ids.ids(seen), weights=counts, minlength=ids.rows).astype(np.int64)
+        lookups[0] += counter.missing
+        statistics = FieldStatistics(
+            name=column.field,
+            kind="categorical",
+            cardinality=len(ids.edges) + 1,
+            missing_share=counter.missing / int(self.rows[0]),
+            access_curve=access_curve(lookups),
+        )
+        read_from = column.column if column.name else None
+        return CategoricalField(column.field, ids, key_kind="number", column=read_from), statistics
 
     def _categorical_field(
         self, spill: Spill, index: int, column: Categorical, key_kind: KeyKind, former: IdMap | None

@@ -119,7 +119,7 @@ def describe(log: DayLog) -> DayFigures:
     missing = {name: 1 - int(there) / max(rows, 1) for name, there in zip(schema.numeric, present, strict=True)}
     fields = {name: FieldFigures(values=rows, missing_share=share) for name, share in missing.items()}
     for field, sketch in zip(schema.categorical, single, strict=True):
-        fields[field.column] = _field(sketch, 1 - sketch.values / max(rows, 1))
+        fields[field.field] = _field(sketch, 1 - sketch.values / max(rows, 1))
     for field, sketch, there in zip(schema.multi_valued, multi, filled, strict=True):
         fields[field.column] = _field(sketch, 1 - int(there) / max(rows, 1))
     return DayFigures(

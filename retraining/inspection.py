@@ -149,7 +149,7 @@ def _lacking(
     if schema.label.column not in kinds:
         inspected.report(day, "column gone", f"{day} has no column {schema.label.column}, the label, and is left out.")
         return None
-    gone = {name for name in schema.features if name not in kinds}
+    gone = {name for name in schema.feature_columns if name not in kinds}
     for name in sorted(gone):
         inspected.report(day, "column gone", f"{day} has no column {name}: its values count as missing there.", name)
     for name in sorted(kinds.keys() - usual.keys() - set(schema.columns)):
@@ -157,14 +157,15 @@ def _lacking(
             day, "column new", f"{day} has the column {name}, which the schema does not name: it is not learned."
         )
     multi = {field.column for field in schema.multi_valued}
-    for name in sorted(set(schema.features) - gone):
+    numbers = {*schema.numeric, *(field.column for field in schema.categorical if field.buckets is not None)}
+    for name in sorted(set(schema.feature_columns) - gone):
         kind = kinds[name]
         if name in usual and kind != usual[name]:
             inspected.report(
                 day, "type changed", f"{name} is {_noun(kind)} on {day}, usually it is {_noun(usual[name])}."
             )
         is_wrong = kind == "other" or (kind == "list" and name not in multi)
-        if name in schema.numeric and kind not in {"number", "list", "other"}:
+        if name in numbers and kind not in {"number", "list", "other"}:
             is_wrong = unreadable_share(log.source, name) > max_bad_share
         if is_wrong:
             gone.add(name)

@@ -4,6 +4,7 @@ import numpy as np
 
 from engine.checkpoint.warm_start import SharedRows, WarmStart
 from engine.data.dataset import Dataset
+from ingestion.encoding.buckets import BucketIds
 from ingestion.encoding.encoder import CategoricalField, Encoder
 from ingestion.encoding.vocabulary import HashedIds, IdMap, VocabularyIds
 from tracking.registry.versions import ModelFiles
@@ -30,7 +31,10 @@ def _is_comparable(now: CategoricalField, former: CategoricalField) -> bool:
 
 def _shared(now: IdMap, former: IdMap) -> SharedRows:
     """A hashed id stands for many values: it goes to each value that has an id of its own, and back from the first."""
-    if isinstance(now, VocabularyIds):
+    if isinstance(now, BucketIds) or isinstance(former, BucketIds):
+        same = isinstance(now, BucketIds) and isinstance(former, BucketIds) and now.edges == former.edges
+        ids = former_ids = np.arange(1, now.rows) if same else np.empty(0, np.int64)
+    elif isinstance(now, VocabularyIds):
         ids, former_ids = np.arange(1, now.rows), former.ids(now.keys).astype(np.int64)
     elif isinstance(former, VocabularyIds):
         every_id = now.ids(former.keys)

@@ -11,9 +11,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ingestion.batch import MISSING_KEY, Bag
+from ingestion.encoding.buckets import number_keys
 
 Keys = NDArray[np.uint64]
-KeyKind = Literal["text", "hexadecimal"]
+KeyKind = Literal["text", "hexadecimal", "number"]
 Mask = NDArray[np.bool_]
 
 
@@ -69,7 +70,9 @@ def from_pandas(series: pd.Series) -> pl.Series:
 
 
 def keys(series: pl.Series, kind: KeyKind) -> Keys:
-    """The key of each value, uint64 [rows]: `text_keys` or `hexadecimal_keys`."""
+    """The key of each value, uint64 [rows]: `text_keys`, `hexadecimal_keys`, or that of a number (`number_keys`)."""
+    if kind == "number":
+        return number_keys(numbers(series)[0])
     return hexadecimal_keys(series) if kind == "hexadecimal" else text_keys(series)
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ingestion.batch import Bag, Columns
 from ingestion.encoding import columns as read
+from ingestion.encoding.buckets import BucketIds
 from ingestion.encoding.columns import KeyKind
 from ingestion.encoding.vocabulary import HashedIds, IdMap, VocabularyIds
 from models.spec import CategoricalFeature, Features
@@ -74,10 +75,11 @@ class CategoricalField:
         ids: Mapping from keys to ids.
         multi_valued: Whether a row holds any number of values.
         separator: Separator of the values in a text, for a multi-valued column.
-        key_kind: Origin of the key of a value: its text, or the hexadecimal number it writes.
+        key_kind: Origin of the key of a value: its text, the hexadecimal number it writes, or itself, a number.
         length: Length of a history, whose values have an order, the oldest first: most values of a row, the latest.
         table: The field whose ids these are, and whose embeddings; None: it has its own.
         is_built: Whether ingestion built the history; a frame to be scored may bring it as a column, or it is empty.
+        column: The column, where the field has a name of its own, for the column is a numeric one too.
     """
 
     name: str
@@ -88,6 +90,7 @@ class CategoricalField:
     length: int | None = None
     table: str | None = None
     is_built: bool = False
+    column: str | None = None
 
 
 def signed_log(values: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -127,7 +130,8 @@ class Encoder:
     def columns(self) -> tuple[str, ...]:
         """The columns that raw rows must have."""
         must = [field for field in self.categorical if not field.is_built]
-        return tuple(field.name for field in (*self.numeric, *must))
+        names = (*(field.name for field in self.numeric), *(field.column or field.name for field in must))
+        return tuple(dict.fromkeys(names))
 
     @property
     def optional_columns(self) -> tuple[str, ...]:
@@ -167,6 +171,8 @@ class Encoder:
             if field.length is not None:
                 found.update(repr((field.length, field.table, field.is_built)).encode())
             ids = field.ids
+            if isinstance(ids, BucketIds):
+                found.update(repr((ids.edges, field.column)).encode())
             found.update(ids.keys.tobytes() if isinstance(ids, VocabularyIds) else repr(ids.rows).encode())
         return found.hexdigest()
 
@@ -183,6 +189,7 @@ class Encoder:
                 "length": field.length,
                 "table": field.table,
                 "is_built": field.is_built,
+                **({"edges": field.ids.edges, "column": field.column} if isinstance(field.ids, BucketIds) else {}),
             }
             for field in self.categorical
         ]
@@ -240,7 +247,7 @@ class Encoder:
         single = [field for field in self.categorical if not field.multi_valued]
         keys = np.empty((len(single), len(frame)), np.uint64)
         for index, field in enumerate(single):
-            keys[index] = read.keys(read.from_pandas(frame[field.name]), field.key_kind)
+            keys[index] = read.keys(read.from_pandas(frame[field.column or field.name]), field.key_kind)
         multi = [field for field in self.categorical if field.multi_valued]
         return Columns(numeric, keys, [_read_bags(frame, field) for field in multi])
 
@@ -257,7 +264,10 @@ def _load_field(
     values: dict[str, Any], vocabularies: Iterator[VocabularyIds], loaded: dict[str, CategoricalField]
 ) -> CategoricalField:
     hash_size = values.pop("hash_size")
-    if values.get("table") is not None:
+    edges = values.pop("edges", None)
+    if edges is not None:
+        ids = BucketIds(edges)
+    elif values.get("table") is not None:
         ids = loaded[values["table"]].ids
     else:
         ids = next(vocabularies) if hash_size is None else HashedIds(hash_size)

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from engine.data.dataset import SPLITS, LabelStatistics
 from ingestion.batch import RawBatch
 from ingestion.encoding import columns as read
-from ingestion.schema import Label, Schema
+from ingestion.fields import Label
+from ingestion.schema import Schema
 from shunter.errors import DataError
 
 # Labels in words, in small letters.

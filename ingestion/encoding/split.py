@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Collection, Iterable
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ingestion.batch import RawBatch
 from ingestion.encoding.vocabulary import mix
-from ingestion.schema import Split
+from ingestion.schema import Schema, Split
 from shunter.errors import DataError
 
 # Times kept to find the cuts: beyond twice as many every second one is dropped, again and again.
@@ -38,19 +38,27 @@ class HashSplit:
 
     kind = "hash"
 
-    def __init__(self, shares: Split, seed: int) -> None:
-        """Draw the coefficients of the hash from `seed`."""
+    def __init__(self, shares: Split, seed: int, *, left_out: Collection[int] = ()) -> None:
+        """Draw the coefficients of the hash from `seed`; `left_out` are columns of the keys that are not hashed."""
+        self._left_out = tuple(left_out)
         self._cuts = np.array([shares.train, shares.train + shares.validation])
         self._seed = seed
+
+    @classmethod
+    def of(cls, schema: Schema, seed: int) -> Self:
+        """Split as a schema says; buckets beside their number change no row's part."""
+        beside = [index for index, field in enumerate(schema.categorical) if field.name is not None]
+        return cls(schema.split, seed, left_out=beside)
 
     def assign(self, batch: RawBatch) -> NDArray[np.int8]:
         """Part of each row, int8 [rows]."""
         columns = batch.columns
+        hashed_keys = [keys for index, keys in enumerate(columns.keys) if index not in self._left_out]
         numeric = [column.view(np.uint32).astype(np.uint64) for column in columns.numeric]
         # The values of a bag are a set: their sum does not depend on their order.
         sums = [np.concatenate([[np.uint64(0)], np.cumsum(mix(bag.keys), dtype=np.uint64)]) for bag in columns.bags]
         bags = [total[bag.offsets[1:]] - total[bag.offsets[:-1]] for total, bag in zip(sums, columns.bags, strict=True)]
-        parts = [*numeric, *columns.keys, *bags]
+        parts = [*numeric, *hashed_keys, *bags]
         odd = np.random.default_rng(self._seed).integers(0, 2**63, len(parts), np.uint64) * np.uint64(2) + np.uint64(1)
         hashed = np.zeros(columns.rows, np.uint64)
         for coefficient, part in zip(odd, parts, strict=True):

@@ -7,15 +7,17 @@ one by one, which either succeeds or says what is wrong.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ingestion.batch import UNIT_BYTES, Columns, RawBatch, Rejection, Unit
+from ingestion.encoding.buckets import number_keys
 from ingestion.encoding.columns import hexadecimal_key
-from ingestion.schema import Categorical, Label, Options, Schema
+from ingestion.fields import Label, SingleValued
+from ingestion.schema import Options, Schema
 from ingestion.sources.files import read_blocks
 from ingestion.sources.guard import Budget
 from ingestion.sources.units import text_units, whole_or
@@ -40,11 +42,12 @@ Mask = NDArray[np.bool_]
 
 
 def criteo_schema(options: Options) -> Schema:
-    """The schema of a Criteo log; only the vocabulary and the split are free."""
+    """The schema of a Criteo log; only the vocabulary, buckets of its numbers and the split are free."""
     return Schema(
         label=Label(column="label"),
         numeric=NUMERIC,
-        categorical=tuple(Categorical(column=name) for name in CATEGORICAL),
+        categorical=tuple(SingleValued(column=name) for name in CATEGORICAL),
+        buckets=options.buckets,
         vocabulary=options.vocabulary,
         split=options.split,
     )
@@ -83,7 +86,16 @@ class CriteoSource:
 
     def parse(self, chunk: TextChunk) -> RawBatch:
         """Read the lines of a chunk."""
-        return parse_text(chunk.text, str(chunk.path), chunk.first_line)
+        return with_buckets(parse_text(chunk.text, str(chunk.path), chunk.first_line), self.schema)
+
+
+def with_buckets(batch: RawBatch, schema: Schema) -> RawBatch:
+    """The batch, with each number as a key too where the schema cuts them into buckets."""
+    if len(schema.categorical) == len(CATEGORICAL):
+        return batch
+    columns = batch.columns
+    keys = np.concatenate([columns.keys, np.array([number_keys(column) for column in columns.numeric])])
+    return replace(batch, columns=replace(columns, keys=keys))
 
 
 def parse_text(text: bytes, source: str, first_line: int) -> RawBatch:

@@ -127,7 +127,7 @@ def arrange_for(encoder: Encoder, columns: Columns, schema: Schema) -> Columns:
 def _names(schema: Schema) -> tuple[list[str], list[str], list[str]]:
     return (
         list(schema.numeric),
-        [field.column for field in schema.categorical],
+        [field.field for field in schema.categorical],
         [field.column for field in schema.multi_valued],
     )
 
@@ -192,7 +192,7 @@ class DaysSource:
 
     def splitter(self, seed: int) -> Splitter:
         """By hash, and the day held out by its date."""
-        by_hash = HashSplit(self.schema.split, seed)
+        by_hash = HashSplit.of(self.schema, seed)
         return by_hash if self.held_out is None else DaySplit(self.held_out, by_hash)
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import polars as pl
 
 from ingestion.batch import Source
-from ingestion.schema import Categorical, Label, MultiValued, Options, Schema, Sequence
+from ingestion.fields import Label, MultiValued, Sequence, SingleValued
+from ingestion.schema import Options, Schema
 from ingestion.sources.criteo import criteo_schema
 from ingestion.sources.names import DEFAULT_ROWS, MOVIELENS
 from ingestion.sources.synthetic import SyntheticSource
@@ -59,7 +60,7 @@ def _movielens(options: Options, downloads: Path, history_length: int | None = N
     schema = Schema(
         label=Label(column="rating", positive_at_least=4),
         numeric=("age", "release_year"),
-        categorical=tuple(Categorical(column=n) for n in ("user_id", "item_id", "gender", "occupation", "zip_code")),
+        categorical=tuple(SingleValued(column=n) for n in ("user_id", "item_id", "gender", "occupation", "zip_code")),
         multi_valued=(MultiValued(column="genres"),),
         sequences=()
         if history_length is None

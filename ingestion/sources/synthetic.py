@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ingestion.batch import UNIT_BYTES, Columns, RawBatch, Unit
 from ingestion.encoding.vocabulary import mix
 from ingestion.schema import Options, Schema
-from ingestion.sources.criteo import CATEGORICAL, NUMERIC, criteo_schema
+from ingestion.sources.criteo import CATEGORICAL, NUMERIC, criteo_schema, with_buckets
 from ingestion.sources.guard import Budget
 
 CHUNK_ROWS = 32_768
@@ -72,7 +72,7 @@ class SyntheticSource:
     def parse(self, chunk: tuple[int, int]) -> RawBatch:
         """Draw the rows of a chunk."""
         index, rows = chunk
-        return generate(np.random.default_rng([self.seed, index]), rows)
+        return with_buckets(generate(np.random.default_rng([self.seed, index]), rows), self.schema)
 
 
 def generate(random: np.random.Generator, rows: int) -> RawBatch:

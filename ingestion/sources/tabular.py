@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 from ingestion.batch import UNIT_BYTES, Bag, Columns, RawBatch, Rejection, Unit
 from ingestion.encoding import columns as read
 from ingestion.encoding import times
+from ingestion.encoding.buckets import number_keys
 from ingestion.encoding.labels import read_labels, read_weights
 from ingestion.encoding.times import TimesSeen
-from ingestion.schema import MultiValued, Schema
-from ingestion.schema import Sequence as SequenceField
+from ingestion.fields import MultiValued
+from ingestion.fields import Sequence as SequenceField
+from ingestion.schema import Schema
 from ingestion.sources.files import open_binary
 from ingestion.sources.guard import Budget
 from ingestion.sources.parquet import open_parquet, read_batches
@@ -249,7 +251,10 @@ def parse_table(chunk: TableChunk, schema: Schema, reading: TimeReading) -> RawB
         problems.append((bad | np.isinf(numeric[index]), schema.numeric[index], "a finite number"))
     keys = np.empty((len(schema.categorical), len(labels)), np.uint64)
     for index, field in enumerate(schema.categorical):
-        keys[index] = read.keys(series[field.column], "text")
+        if field.buckets is not None:
+            keys[index] = _keys_of_numbers(series[field.column], problems)
+        else:
+            keys[index] = read.keys(series[field.column], "text")
     columns = Columns(
         numeric,
         keys,
@@ -265,6 +270,15 @@ def parse_table(chunk: TableChunk, schema: Schema, reading: TimeReading) -> RawB
         users = [keys[kept] for keys in users]
     stacked = np.stack(users) if users else None
     return RawBatch(labels, columns, moments, rejected, users=stacked, weights=weights, parts=parts)
+
+
+def _keys_of_numbers(series: pl.Series, problems: list[tuple[read.Mask, str, str]]) -> read.Keys:
+    """The key of each number, uint64 [rows]; rows with what is no finite one are added to `problems`."""
+    values, bad = read.numbers(series)
+    with np.errstate(over="ignore"):
+        numbers = values.astype(np.float32)
+    problems.append((bad | np.isinf(numbers), series.name, "a finite number"))
+    return number_keys(numbers)
 
 
 def read_parts(series: pl.Series, problems: list[tuple[read.Mask, str, str]]) -> NDArray[np.int8]:

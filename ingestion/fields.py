@@ -1,0 +1,114 @@
+"""What a schema says of one column: a label, a value, a bucket of numbers, several values, or a history."""
+
+from math import isfinite
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from shunter.frozen import Frozen
+
+MOST_BUCKETS = 65_536
+
+
+def is_default(value: Any) -> bool:
+    """Whether an option may be left out where the schema is written down, as one that came later has to be."""
+    return not value
+
+
+class Label(Frozen):
+    """A column that is learned."""
+
+    column: str
+    name: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z0-9_-]+$",
+        description="Of the task, where there are several labels; by default that of the column.",
+        exclude_if=is_default,
+    )
+    positive_at_least: float | None = Field(
+        default=None, description="Values from here on are positive; without it the column must hold 0 or 1."
+    )
+
+
+class Categorical(Frozen):
+    """A column whose values become ids; the settings left out are those of `Vocabulary`."""
+
+    column: str
+    min_count: int | None = Field(default=None, ge=1, description="Values seen less often in training share id 0.")
+    max_ids: int | None = Field(default=None, ge=1, description="Most ids; the most frequent values get them.")
+    hash_size: int | None = Field(
+        default=None, ge=1, description="Hash the values to this many ids and keep no vocabulary."
+    )
+
+
+class SingleValued(Categorical):
+    """A column of one value a row; with `buckets` it holds numbers, and each bucket of them is an id."""
+
+    buckets: int | tuple[float, ...] | None = Field(
+        default=None,
+        description="How many buckets of like many training rows, or the edges between them; each begins at its edge.",
+        exclude_if=is_default,
+    )
+    name: str | None = Field(
+        default=None, description="Of the field, where the column is one of numeric too.", exclude_if=is_default
+    )
+
+    @model_validator(mode="after")
+    def _check_buckets(self) -> Self:
+        if self.buckets is None:
+            if self.name is not None:
+                raise ValueError(f"{self.column} has the name of its column: only one with buckets takes another")
+            return self
+        if self.min_count or self.max_ids or self.hash_size:
+            raise ValueError(f"{self.column} has buckets, which min_count, max_ids and hash_size do not apply to")
+        if isinstance(self.buckets, int):
+            if not 2 <= self.buckets <= MOST_BUCKETS:
+                raise ValueError(f"{self.column} takes 2 to {MOST_BUCKETS:,} buckets, not {self.buckets}")
+        elif not self.buckets or list(self.buckets) != sorted(set(self.buckets)) or not isfinite(sum(self.buckets)):
+            raise ValueError(f"the edges of {self.column} have to be numbers in ascending order, each once")
+        return self
+
+    @property
+    def field(self) -> str:
+        """Name of the field in data sets and models."""
+        return self.name or self.column
+
+    @property
+    def key_kind(self) -> Literal["text", "number"]:
+        """How a value becomes a key."""
+        return "text" if self.buckets is None else "number"
+
+
+class MultiValued(Categorical):
+    """A column of which one row may hold any number of values."""
+
+    separator: str | None = Field(
+        default=None, min_length=1, description="What separates the values in a text; a Parquet list needs none."
+    )
+
+
+class Sequence(MultiValued):
+    """A history: values in their order, the oldest first.
+
+    A column may hold it, as a list or as a text with a separator. With `by` it is built from the log instead: for each
+    row the `items` that the same user or session had in rows of strictly earlier time.
+    """
+
+    length: int = Field(default=50, ge=1, description="Most values of a row, the latest.")
+    items: str | None = Field(
+        default=None, description="Categorical column whose values these are: they share its ids and its embeddings."
+    )
+    by: str | None = Field(
+        default=None, description="Column of the user or session; the history is built, and `column` becomes its name."
+    )
+    positives_only: bool = Field(default=False, description="Only rows with a positive label enter built histories.")
+
+    @model_validator(mode="after")
+    def _check_items(self) -> Self:
+        if self.by is not None and self.items is None:
+            raise ValueError(f"{self.column} is built by {self.by} and needs `items`, the column it is built of")
+        if self.positives_only and self.by is None:
+            raise ValueError(f"{self.column} is read as it is: positives_only belongs to a sequence with `by`")
+        if self.items is not None and (self.min_count or self.max_ids or self.hash_size):
+            raise ValueError(f"{self.column} has the ids of {self.items}: set min_count, max_ids or hash_size there")
+        return self
