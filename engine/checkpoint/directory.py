@@ -1,9 +1,10 @@
 """The state of an unfinished training, valid whenever the process is killed, kept while the training goes on.
 
-What is small enough is copied; a thread of its own then quantises the copy, writes it file by file under names that no
-kept generation uses, and replaces the list of its files (`engine.checkpoint.generations`) last and at once. So at any
-moment that points to complete files; what no kept generation names is removed afterwards. What is too large for a copy
-is written in the same way while training waits.
+What is small is copied, and of the tables those rows that steps change before they are written
+(`engine.checkpoint.snapshot`). A thread of its own quantises and writes all that file by file, under names that no kept
+generation uses, and replaces the list of its files (`engine.checkpoint.generations`) last and at once. So at any moment
+that points to complete files; what no kept generation names is removed afterwards. Where tables lie in a file, or the
+rest is too large for a copy, it is written in the same way while training waits.
 """
 
 import json
@@ -11,7 +12,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -32,13 +33,11 @@ from engine.checkpoint.generations import (
 )
 from engine.checkpoint.growth import Content
 from engine.checkpoint.keeping import BY_DEFAULT, FULL_PRECISION, CheckpointFigures, Keeping
-from engine.checkpoint.optimizer_state import optimizer_tensors, restore_optimizer
 from engine.checkpoint.pieces import PIECE_BYTES, Piece, decode, encode
-from engine.checkpoint.random_state import random_tensors, restore_random
 from engine.checkpoint.storage import load_weights, read_tensors, write_tensors, write_text
 from engine.checkpoint.tables import ChangingTables, RowsToKeep, bytes_of
+from engine.checkpoint.training_tensors import collect, distribute, embedding_tables, rows_of, tables_of
 from engine.memory import available_memory_bytes
-from models.embeddings.role import EmbeddingTables
 from shunter.errors import CheckpointError, TrainingError
 
 log = logging.getLogger(__name__)
@@ -46,8 +45,7 @@ log = logging.getLogger(__name__)
 Trained = TypeVar("Trained", bound=nn.Module)
 VALUES_CHECKED_AT_ONCE = 1 << 14
 # What may be copied: this many bytes, or this share of the tables where that is more, and not more than this share of
-# the memory that is left. So a training takes hardly more memory than it did without checkpoints, as is predicted. What
-# is larger, as all rows are, is written piece by piece while training waits.
+# the memory that is left. So a training takes hardly more memory than it did without checkpoints, as is predicted.
 COPIED_BYTES = 16 << 20
 COPIED_SHARE_OF_TABLES = 0.25
 COPIED_SHARE_OF_FREE_MEMORY = 0.5
@@ -86,21 +84,23 @@ class CheckpointDirectory(Generic[Trained]):
 
     def follow(self, model: Trained) -> None:
         """Be ready to keep a training of this model, before its first step and before `read`."""
-        tables = _tables_of(model)
+        tables = tables_of(model)
         if tables is not None and self.keeping.is_incremental(bytes_of(tables)):
             self._tables = ChangingTables(tables, next(model.parameters()).device, self.keeping)
 
     def note_rows(self, values: Tensor, offsets: Tensor) -> None:
         """Note the rows of a batch, right before it is trained; of every batch."""
         if self._tables is not None:
-            self._tables.note(values, offsets)
+            rows = self._tables.note(values, offsets)
+            with self._stall():
+                self._tables.before_step(rows)
 
     def keep_best(self, model: Trained, step: int) -> None:
         """Keep the weights that are the best so far; they count from the next `write` on."""
         with self._stall():
             name, weights = f"best-{step}-{self._number}.safetensors", dict(model.state_dict())
             self._best_copy = None  # the old copy goes first: both together would raise the peak of the memory
-            if _fits(model, weights.values()):
+            if _bytes_of(weights) <= _bytes_for_copies(model):
                 self._best_copy = name, _copies(weights)
             else:
                 self._writer.wait()
@@ -163,7 +163,7 @@ class CheckpointDirectory(Generic[Trained]):
         tensors = read_tensors(path, generation.tensors.sha256)
         if generation.parts:
             tensors |= self._with_rows(model, generation)
-        _distribute(tensors, model, optimizer, path)
+        distribute(tensors, model, optimizer, path)
         self._best, self._number = generation.best, generation.number
         for path in generation_paths(self.directory):  # a damaged one counts among those that are kept no longer
             if path > generation_path(self.directory, generation.number):
@@ -186,22 +186,26 @@ class CheckpointDirectory(Generic[Trained]):
             )
 
     def _begin(self, model: Trained, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-        """Copy what is to be kept, and hand it to the writer; without memory for the copy, write it here."""
-        rows = self._tables.next_rows(self.figures.restores) if self._tables is not None else None
-        tensors = _collect(model, optimizer, rows_apart=rows is not None)
+        """Take what is to be kept as it is, and hand it to the writer; where that cannot be, write it here."""
+        tables = self._tables
+        tensors = collect(model, optimizer, rows_apart=tables is not None)
+        free_bytes = _bytes_for_copies(model) - _bytes_of(tensors)
+        if free_bytes >= 0:
+            tensors = _copies(tensors)
+        rows = tables.next_rows(self.figures.restores, max(free_bytes, 0)) if tables is not None else None
         values = json.loads(json.dumps(state))
         best, self._best_copy = self._best_copy, None
-        is_copied = _fits(model, tensors.values(), rows.size if rows else 0)
-        if is_copied:
-            tensors = _copies(tensors)
-            rows = replace(rows, pieces=iter(list(rows.pieces))) if rows else None
 
         def job() -> None:
-            if best is not None:
-                self._best = self._write_file(*best)
-            self._write_generation(values, tensors, rows)
+            try:
+                if best is not None:
+                    self._best = self._write_file(*best)
+                self._write_generation(values, tensors, rows)
+            finally:
+                if tables is not None:
+                    tables.close()
 
-        if is_copied:
+        if free_bytes >= 0:
             self._writer.start(job)
         else:
             job()
@@ -281,14 +285,14 @@ class CheckpointDirectory(Generic[Trained]):
 
     def _with_rows(self, model: Trained, generation: Generation) -> dict[str, Tensor]:
         """Lay the parts of a generation into the tables; returns these as the tensors that its other file lacks."""
-        tables = _tables_of(model)
+        tables = tables_of(model)
         if tables is None:
             raise CheckpointError(f"The checkpoint {self.path} is one of tables, which the model has not: start anew.")
         changing = self._tables or ChangingTables(tables, next(model.parameters()).device, self.keeping)
         changing.put_back(self._read_pieces(generation.parts), generation.history)
         if self._tables is not None:
             self._parts = generation.parts
-        return _rows_of(model)
+        return rows_of(model)
 
     def _read_pieces(self, parts: Sequence[Part]) -> Iterator[tuple[Content, Piece]]:
         for part in parts:
@@ -322,15 +326,17 @@ def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
 
 
-def _fits(model: nn.Module, tensors: Iterable[Tensor], more_bytes: int = 0) -> bool:
-    """Whether copies may lie in memory."""
-    tables = [tables for _, tables in _embedding_tables(model)]
+def _bytes_of(tensors: dict[str, Tensor]) -> int:
+    return sum(tensor.nbytes for tensor in tensors.values())
+
+
+def _bytes_for_copies(model: nn.Module) -> float:
+    """Memory that copies may take: none where tables lie in a file, for all is written while training waits."""
+    tables = [tables for _, tables in embedding_tables(model)]
     if not all(one.is_in_memory for one in tables):
-        return False
-    needed = sum(tensor.nbytes for tensor in tensors) + more_bytes
-    free = available_memory_bytes(torch.device("cpu"))
+        return 0
     most = max(COPIED_BYTES, COPIED_SHARE_OF_TABLES * sum(map(bytes_of, tables)))
-    return needed <= min(most, COPIED_SHARE_OF_FREE_MEMORY * free)
+    return min(most, COPIED_SHARE_OF_FREE_MEMORY * available_memory_bytes(torch.device("cpu")))
 
 
 def _check_finite(name: str, tensor: Tensor, step: int) -> None:
@@ -342,45 +348,3 @@ def _check_finite(name: str, tensor: Tensor, step: int) -> None:
             f"After step {step} {name} holds a value that is not finite: lower the learning rates; "
             f"the last good checkpoint is kept."
         )
-
-
-def _embedding_tables(model: nn.Module) -> list[tuple[str, EmbeddingTables]]:
-    """The tables of a model by their path, which keep the state of their own optimiser; a graph model has none."""
-    return [(path, module) for path, module in model.named_modules() if isinstance(module, EmbeddingTables)]
-
-
-def _tables_of(model: nn.Module) -> EmbeddingTables | None:
-    """The tables of a model of clicks."""
-    found = _embedding_tables(model)
-    return found[0][1] if len(found) == 1 else None
-
-
-def _rows_of(model: nn.Module) -> dict[str, Tensor]:
-    """Weights and optimiser state of the tables, live, by their names in a file."""
-    tensors = {}
-    for place, tables in _embedding_tables(model):
-        tensors |= {f"model.{place}.{name}": tensor for name, tensor in tables.state_dict().items()}
-        tensors |= {f"{place}.{name}": tensor for name, tensor in tables.optimizer_tensors().items()}
-    return tensors
-
-
-def _collect(model: nn.Module, optimizer: torch.optim.Optimizer, *, rows_apart: bool) -> dict[str, Tensor]:
-    tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()} | _rows_of(model)
-    if rows_apart:
-        tensors = {name: tensor for name, tensor in tensors.items() if name not in _rows_of(model)}
-    return tensors | optimizer_tensors(optimizer) | random_tensors(next(model.parameters()).device)
-
-
-def _distribute(tensors: dict[str, Tensor], model: nn.Module, optimizer: torch.optim.Optimizer, path: Path) -> None:
-    weights = {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
-    load_weights(model, weights, path)
-    restore_optimizer(optimizer, tensors)
-    device = next(model.parameters()).device
-    try:
-        for place, tables in _embedding_tables(model):
-            tables.load_optimizer_tensors({name: tensors[f"{place}.{name}"] for name in tables.optimizer_tensors()})
-        restore_random(tensors, device)
-    except KeyError as error:
-        raise CheckpointError(
-            f"The checkpoint {path} lacks {error}: it was written on another kind of device."
-        ) from error

@@ -10,8 +10,8 @@ STORED_BITS: tuple[StoredBits, ...] = get_args(StoredBits)
 FULL_PRECISION = 32
 Bits = Literal["auto"] | StoredBits
 
-# Tables below this are written whole and in full precision each time: that takes a moment. Where they are larger, only
-# what has changed is written; and from the second size on `auto` writes it in few bits.
+# Tables below this are written whole and in full precision each time: that takes a moment. Where they are larger, they
+# are written beside training, and only what has changed; and from the second size on `auto` writes it in few bits.
 INCREMENTAL_FROM_BYTES = 1 << 20
 QUANTISED_FROM_BYTES = 1 << 30
 # Restores from which quality does not suffer, by bits, as Check-N-Run (NSDI 2022) found; more are for 8 bits. On the
@@ -42,9 +42,9 @@ class Keeping:
     expected_restores: float = 1.0
 
     def is_incremental(self, table_bytes: int) -> bool:
-        """Whether tables are kept apart from the rest of the state."""
+        """Whether tables are kept apart from the rest of the state, piece by piece."""
         is_asked_for = self.policy not in ("auto", "full") or self.bits not in ("auto", FULL_PRECISION)
-        return is_asked_for or (self.policy == "auto" and table_bytes >= INCREMENTAL_FROM_BYTES)
+        return is_asked_for or table_bytes >= INCREMENTAL_FROM_BYTES
 
     def hangs_on_restores(self, table_bytes: int) -> bool:
         """Whether the bits are chosen by the number of restores."""
@@ -79,7 +79,8 @@ class CheckpointFigures:
         bits: Bits of a number in the tables of the last one.
         bytes_written: Bytes of all files.
         bytes_kept: Most bytes that lay in the folder after one was written.
-        stall_seconds: Time that training waited: for copies of what is written, and for a writer at work.
+        stall_seconds: Time that training waited: for copies of what is written, also those that it makes of rows before
+            it changes them, and for a writer at work.
         write_seconds: Time that the writer was at work beside training.
     """
 

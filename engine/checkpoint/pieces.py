@@ -1,6 +1,6 @@
-"""Pieces of embedding tables: copied in a moment while training waits, made small and named for a file afterwards."""
+"""Pieces of embedding tables: made small and named for a file, and put back."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -67,37 +67,25 @@ class StoredRows:
         kept.append((row_numbers, piece.weight, piece.stored_bits))
 
     def drop(self, table: int, row_numbers: Tensor) -> None:
-        """Forget rows of a table, for they have been touched, or were stored again in full."""
+        """Forget rows of a table, ascending, for they have been touched, or were stored again in full."""
         for (number, _), kept in self._blocks.items():
             if number == table:
                 kept[:] = [part for part in (_without(one, row_numbers) for one in kept) if len(part[0])]
 
-    def of(self, table: int, first_column: int) -> Sequence[tuple[Tensor, QuantisedRows, int]]:
-        """Row numbers, quantised rows and their bits."""
-        return self._blocks.get((table, first_column), [])
-
-
-def copy_pieces(
-    shards: Iterable[Shard], touched: Sequence[Tensor] | None, stored: StoredRows | None = None
-) -> Iterator[Piece]:
-    """Copy the rows of shards, or those that were touched, piece by piece.
-
-    Args:
-        shards: Blocks of tables, live.
-        touched: For each table bool of its rows; None takes all.
-        stored: Rows that are quantised already.
-    """
-    for shard in shards:
-        at_once = max(PIECE_BYTES // (4 * shard.weight.shape[1] + 4), 1)
-        for first in range(0, len(shard.weight), at_once):
-            block = _rows_from(shard, first, at_once)
-            wanted = torch.ones(len(block.weight), dtype=torch.bool)
-            if touched is not None:
-                wanted = touched[block.table][block.first_row : block.first_row + len(wanted)].clone()
-            if stored is not None:
-                yield from _stored_pieces(block, wanted, stored)
-            if wanted.any():
-                yield _copied(block, wanted.nonzero().view(-1))
+    def divide(self, piece: Piece) -> Iterator[Piece]:
+        """A piece in full precision, but those of its rows that are kept here as they are kept."""
+        numbers = (piece.rows + piece.first_row).numpy()
+        is_left = np.ones(len(numbers), dtype=bool)
+        for kept, quantised, bits in self._blocks.get((piece.table, piece.first_column), []):
+            places, which = _common(numbers, kept.numpy())
+            if len(places):
+                is_left[places] = False
+                weight = _selected(quantised, torch.from_numpy(which))
+                yield replace(_some(piece, places), weight=weight, stored_bits=bits)
+        if is_left.all():
+            yield piece
+        elif is_left.any():
+            yield _some(piece, np.flatnonzero(is_left))
 
 
 def encode(piece: Piece, bits: int, number: int) -> dict[str, Tensor]:
@@ -196,46 +184,22 @@ def put_into(shards: Sequence[Shard], piece: Piece, stored: StoredRows | None = 
             stored.keep(piece, numbers)
 
 
-def _rows_from(shard: Shard, first: int, count: int) -> Shard:
-    rows = slice(first, first + count)
+def _some(piece: Piece, places: np.ndarray) -> Piece:
+    """Some rows of a piece in full precision."""
+    assert isinstance(piece.weight, Tensor), "a piece in full precision"
+    rows, weight, sums = (part.numpy()[places] for part in (piece.rows, piece.weight, piece.adagrad_sum))
     return replace(
-        shard, first_row=shard.first_row + first, weight=shard.weight[rows], adagrad_sum=shard.adagrad_sum[rows]
+        piece, rows=torch.from_numpy(rows), weight=torch.from_numpy(weight), adagrad_sum=torch.from_numpy(sums)
     )
 
 
-def _copied(block: Shard, rows: Tensor) -> Piece:
-    there = rows.to(block.weight.device)
-    return Piece(
-        table=block.table,
-        first_row=block.first_row,
-        first_column=block.first_column,
-        rows=rows,
-        weight=block.weight.index_select(0, there).cpu(),
-        adagrad_sum=block.adagrad_sum.index_select(0, there).cpu(),
-        columns=block.weight.shape[1],
-    )
-
-
-def _stored_pieces(block: Shard, wanted: Tensor, stored: StoredRows) -> Iterator[Piece]:
-    """Those of the wanted rows of a block that are quantised already; they are wanted no more."""
-    for numbers, quantised, bits in stored.of(block.table, block.first_column):
-        own = numbers - block.first_row
-        inside = ((own >= 0) & (own < len(wanted))).nonzero().view(-1)
-        which = inside[wanted[own[inside]]]
-        if not len(which):
-            continue
-        rows, order = own[which].sort()
-        wanted[rows] = False
-        yield Piece(
-            table=block.table,
-            first_row=block.first_row,
-            first_column=block.first_column,
-            rows=rows,
-            weight=_selected(quantised, which[order]),
-            adagrad_sum=block.adagrad_sum.index_select(0, rows.to(block.adagrad_sum.device)).cpu(),
-            columns=block.weight.shape[1],
-            stored_bits=bits,
-        )
+def _common(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where in two ascending arrays the numbers are that are in both."""
+    if not len(one) or not len(other) or one[0] > other[-1] or other[0] > one[-1]:
+        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+    places = np.minimum(np.searchsorted(other, one), len(other) - 1)
+    found = np.flatnonzero(other[places] == one)
+    return found, places[found]
 
 
 def _selected(rows: QuantisedRows, which: Tensor) -> QuantisedRows:
@@ -244,7 +208,10 @@ def _selected(rows: QuantisedRows, which: Tensor) -> QuantisedRows:
 
 def _without(kept: tuple[Tensor, QuantisedRows, int], rows: Tensor) -> tuple[Tensor, QuantisedRows, int]:
     numbers, quantised, bits = kept
-    stays = (~torch.isin(numbers, rows)).nonzero().view(-1)
+    gone, _ = _common(numbers.numpy(), rows.numpy())
+    if not len(gone):
+        return kept
+    stays = torch.from_numpy(np.delete(np.arange(len(numbers)), gone))
     return numbers[stays], _selected(quantised, stays), bits
 
 

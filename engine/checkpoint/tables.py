@@ -8,7 +8,8 @@ from torch import Tensor
 
 from engine.checkpoint.growth import Content, next_content
 from engine.checkpoint.keeping import Keeping
-from engine.checkpoint.pieces import Piece, StoredRows, copy_pieces, put_into
+from engine.checkpoint.pieces import Piece, StoredRows, put_into
+from engine.checkpoint.snapshot import Snapshot
 from engine.checkpoint.touched import TouchedRows
 from models.embeddings.role import EmbeddingTables
 
@@ -19,16 +20,13 @@ class RowsToKeep:
 
     Attributes:
         content: Which rows.
-        share: Share of all rows.
         bits: Bits of a number.
-        size: Bytes of the rows in memory.
-        pieces: Copies of the rows, made one by one as they are asked for.
+        pieces: The rows as they were, made one by one as they are asked for; where the tables lie in memory, steps may
+            go on meanwhile.
     """
 
     content: Content
-    share: float
     bits: int
-    size: int
     pieces: Iterator[Piece]
 
 
@@ -48,43 +46,57 @@ class ChangingTables:
         self._tables, self._keeping = tables, keeping
         self._touched = TouchedRows(tables, device)
         self._stored = StoredRows()
+        self._snapshot: Snapshot | None = None
         self.history: list[float] = []
         self._has_base = False
 
-    def note(self, values: Tensor, offsets: Tensor) -> None:
-        """Note the rows of a batch, right before it is trained."""
-        self._touched.note(values, offsets)
+    def note(self, values: Tensor, offsets: Tensor) -> Tensor:
+        """Note the rows of a batch, right before it is trained, and return them, numbered through all tables."""
+        rows = self._tables.rows_of_batch(values, offsets)
+        self._touched.note(rows)
+        return rows
+
+    def before_step(self, rows: Tensor) -> None:
+        """Copy what a step is about to change of the rows that are still to be written."""
+        if self._snapshot is not None:
+            self._snapshot.before_step(rows)
 
     @property
     def bytes(self) -> int:
         """Bytes of the rows and of their optimiser's state that lie here."""
         return bytes_of(self._tables)
 
-    def next_rows(self, restores: int) -> RowsToKeep:
+    def next_rows(self, restores: int, copied_bytes: float) -> RowsToKeep:
         """What is kept next; from here on a new interval counts.
 
         Args:
             restores: How often the training was gone on with.
+            copied_bytes: Most that copies of rows may take which steps change before they are written.
         """
         touched = self._touched
         if not self._stored.is_empty:
-            for table, rows in enumerate(touched.since_last()):
+            for table, rows in enumerate(touched.rows("since_last").split(self._tables.rows)):
                 self._stored.drop(table, rows.nonzero().view(-1))
         since_last, since_full = touched.share_since_last, touched.share_since_full
         content: Content = "full"
         if self._has_base:
             content = next_content(self._keeping.policy, self.history, since_last, since_full)
         share = {"full": 1.0, "since_full": since_full, "since_last": since_last}[content]
-        rows = None if content == "full" else touched.rows(content)
+        snapshot = Snapshot(self._tables, None if content == "full" else touched.rows(content), copied_bytes)
+        self._snapshot = snapshot if self._tables.is_in_memory else None
         self._note(content, share)
-        size = self.bytes
         return RowsToKeep(
-            content=content,
-            share=share,
-            bits=self._keeping.bits_of(size, restores),
-            size=round(size * share),
-            pieces=copy_pieces(self._tables.shards(), rows, self._stored),
+            content=content, bits=self._keeping.bits_of(self.bytes, restores), pieces=self._pieces(snapshot)
         )
+
+    def close(self) -> None:
+        """What is still to be written of `next_rows` never will be."""
+        if self._snapshot is not None:
+            self._snapshot.close()
+
+    def _pieces(self, snapshot: Snapshot) -> Iterator[Piece]:
+        for piece in snapshot.pieces():
+            yield from self._stored.divide(piece)
 
     def put_back(self, pieces: Iterator[tuple[Content, Piece]], history: Sequence[float]) -> None:
         """Lay parts one upon the other into the tables, and go on from there.

@@ -25,14 +25,13 @@ class TouchedRows:
         self._since_last = torch.zeros(sum(tables.rows), dtype=torch.bool, device=device)
         self._since_full = torch.zeros_like(self._since_last)
 
-    def note(self, values: Tensor, offsets: Tensor) -> None:
+    def note(self, rows: Tensor) -> None:
         """Note the rows of a batch, right before it is trained.
 
         Args:
-            values: What the tables will look up.
-            offsets: Bounds of the bags.
+            rows: int64, numbered through all tables; they may repeat.
         """
-        self._since_last[self._tables.rows_of_batch(values, offsets)] = True
+        self._since_last[rows] = True
 
     def note_rows(self, table: int, rows: Tensor) -> None:
         """Note rows of one table, int64 `[rows]`."""
@@ -49,15 +48,11 @@ class TouchedRows:
         """Share of all rows touched since `begin_full`."""
         return int((self._since_last | self._since_full).count_nonzero()) / len(self._since_last)
 
-    def since_last(self) -> list[Tensor]:
-        """For each table the rows touched since `begin_interval`: a copy, bool, on the CPU."""
-        return list(self._since_last.to("cpu", copy=True).split(self._tables.rows))
-
-    def rows(self, content: Literal["since_last", "since_full"]) -> list[Tensor]:
-        """For each table the rows touched since the last checkpoint or the last full one: a copy, bool, on the CPU."""
+    def rows(self, content: Literal["since_last", "since_full"]) -> Tensor:
+        """The rows of all tables touched since the last checkpoint or the last full one: a copy, bool, on the CPU."""
         if content == "since_last":
-            return self.since_last()
-        return list((self._since_last | self._since_full).cpu().split(self._tables.rows))
+            return self._since_last.to("cpu", copy=True)
+        return (self._since_last | self._since_full).cpu()
 
     def begin_interval(self) -> None:
         """All noted so far has been kept."""

@@ -1,0 +1,224 @@
+"""The rows of tables as they were at one moment, written while training goes on changing them: copy on write.
+
+    at the moment       each row that is to be kept is marked as pending; nothing is copied
+    before a step       those of its rows that are pending are copied, and are pending no more
+    beside training     the writer takes these copies, and out of the tables what is still pending
+
+So each row is taken once and as it was at the moment. A step that changes a row waits while the writer reads it, which
+is a few thousand numbers at a time, and for the writer where the copies of rows have grown to what they may take.
+"""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.checkpoint.pieces import PIECE_BYTES, Piece
+from models.embeddings.role import EmbeddingTables
+
+# Read out of the tables at once: so few that torch works on them in the calling thread alone, and a step waits for a
+# moment at most.
+NUMBERS_AT_ONCE = 1 << 14
+# Of the memory for copies half is used: they are copied once more to be written in the order of their rows. They are
+# written when they take half of that, or this.
+SHARE_BEFORE_WRITING = 0.5
+MOST_BEFORE_WRITING_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Tables of one width that lie one below the other.
+
+    Attributes:
+        first: Number of its first row, counted through all tables.
+        weight: `[rows, width]`, live.
+        sums: `[rows]`, live.
+    """
+
+    first: int
+    weight: Tensor
+    sums: Tensor
+
+    @property
+    def row_bytes(self) -> int:
+        return 4 * self.weight.shape[1] + 4
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Copied rows of a block.
+
+    Attributes:
+        numbers: int64 `[rows]`, ascending, counted through all tables.
+        weight: `[rows, width]`.
+        sums: `[rows]`.
+    """
+
+    numbers: np.ndarray
+    weight: np.ndarray
+    sums: np.ndarray
+
+    @property
+    def nbytes(self) -> int:
+        return self.numbers.nbytes + self.weight.nbytes + self.sums.nbytes
+
+
+class Snapshot:
+    """Rows of tables as they were when this was built.
+
+    Args:
+        tables: Live tables; where they are divided over processes or lie in a file, nothing may change until `pieces`
+            is at its end.
+        wanted: bool of all rows, on the CPU, which are to be kept; it is used up. None is all.
+        copied_bytes: Most that the copies of rows may take which training is about to change.
+    """
+
+    def __init__(self, tables: EmbeddingTables, wanted: Tensor | None = None, copied_bytes: float = 0) -> None:
+        self._first_rows = [0, *accumulate(tables.rows)]
+        self._blocks = _blocks_of(tables)
+        self._pending = np.ones(self._first_rows[-1], dtype=bool) if wanted is None else wanted.numpy()
+        self._most_bytes = copied_bytes * SHARE_BEFORE_WRITING
+        self._enough_bytes = min(self._most_bytes / 2, MOST_BEFORE_WRITING_BYTES)
+        self._copied: list[list[_Rows]] = [[] for _ in self._blocks]
+        self._copied_bytes = 0
+        self._changed = threading.Condition()
+        self._is_waited_for = False
+        self._is_over = False
+
+    @torch.no_grad()
+    def before_step(self, rows: Tensor) -> None:
+        """Copy what a step is about to change, if it has not been written yet.
+
+        Args:
+            rows: int64, all rows of the step, numbered through all tables; they may repeat.
+        """
+        if self._is_over:
+            return
+        numbers = rows.cpu().numpy()
+        with self._changed:
+            while not self._is_over:
+                pending = np.unique(numbers[self._pending[numbers]])
+                if self._has_room(pending):
+                    self._copy(pending)
+                    return
+                self._is_waited_for = True
+                self._changed.wait()
+
+    def pieces(self) -> Iterator[Piece]:
+        """All rows, each once, piece by piece; training may go on beside."""
+        try:
+            for block in self._blocks:
+                at_once = max(PIECE_BYTES // block.row_bytes, 1)
+                for first in range(block.first, block.first + len(block.weight), at_once):
+                    if self._is_waited_for or self._copied_bytes >= self._enough_bytes:
+                        yield from self._copied_pieces()
+                    last = min(first + at_once, block.first + len(block.weight))
+                    yield from self._by_table(self._taken(block, first, last))
+            yield from self._copied_pieces()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """No row is to be kept any more: training no longer copies, and no longer waits."""
+        with self._changed:
+            self._is_over = True
+            self._copied = [[] for _ in self._blocks]
+            self._copied_bytes = 0
+            self._pending = np.empty(0, dtype=bool)
+            self._changed.notify_all()
+
+    def _copy(self, rows: np.ndarray) -> None:
+        self._pending[rows] = False
+        for block, kept in zip(self._blocks, self._copied, strict=True):
+            first, last = np.searchsorted(rows, (block.first, block.first + len(block.weight)))
+            if first < last:
+                copied = _read(block, rows[first:last])
+                kept.append(copied)
+                self._copied_bytes += copied.nbytes
+
+    def _has_room(self, rows: np.ndarray) -> bool:
+        widest = max(block.row_bytes for block in self._blocks)
+        return not self._copied_bytes or self._copied_bytes + len(rows) * widest <= self._most_bytes
+
+    @torch.no_grad()
+    def _taken(self, block: _Block, first: int, last: int) -> _Rows:
+        """Those of some rows of a block that are still pending."""
+        # Rows only ever stop being pending, so what is seen here without the lock is enough, and may be too much.
+        candidates = first + np.flatnonzero(self._pending[first:last])
+        taken = _Rows(
+            np.empty(len(candidates), dtype=np.int64),
+            np.empty((len(candidates), block.weight.shape[1]), dtype=np.float32),
+            np.empty(len(candidates), dtype=np.float32),
+        )
+        count = 0
+        at_once = max(NUMBERS_AT_ONCE // block.weight.shape[1], 1)
+        for start in range(0, len(candidates), at_once):
+            with self._changed:
+                some = candidates[start : start + at_once]
+                some = some[self._pending[some]]
+                part = _read(block, some)
+                self._pending[some] = False
+            place = slice(count, count + len(some))
+            taken.numbers[place], taken.weight[place], taken.sums[place] = part.numbers, part.weight, part.sums
+            count += len(some)
+        return _Rows(taken.numbers[:count], taken.weight[:count], taken.sums[:count])
+
+    def _copied_pieces(self) -> Iterator[Piece]:
+        """What was copied before steps, in the order of the rows; the memory is free once it is handed on."""
+        with self._changed:
+            copied, self._copied = self._copied, [[] for _ in self._blocks]
+            self._is_waited_for = False
+        for parts in copied:
+            if parts:
+                freed = sum(part.nbytes for part in parts)
+                rows = _in_order(parts)
+                parts.clear()
+                yield from self._by_table(rows)
+                del rows
+                with self._changed:
+                    self._copied_bytes = max(self._copied_bytes - freed, 0)
+                    self._changed.notify_all()
+
+    def _by_table(self, rows: _Rows) -> Iterator[Piece]:
+        """Rows of a block as pieces of its tables."""
+        at_once = max(PIECE_BYTES // (4 * rows.weight.shape[1] + 4), 1)
+        bounds = np.searchsorted(rows.numbers, self._first_rows)
+        for table, (start, end) in enumerate(pairwise(bounds)):
+            for first in range(start, end, at_once):
+                part = slice(first, min(first + at_once, end))
+                first_row = int(rows.numbers[first])
+                yield Piece(
+                    table=table,
+                    first_row=first_row - self._first_rows[table],
+                    first_column=0,
+                    rows=torch.from_numpy(rows.numbers[part] - first_row),
+                    weight=torch.from_numpy(rows.weight[part]),
+                    adagrad_sum=torch.from_numpy(rows.sums[part]),
+                    columns=rows.weight.shape[1],
+                )
+
+
+def _blocks_of(tables: EmbeddingTables) -> list[_Block]:
+    """Tables of one width as one block, for a step reads that faster than each by itself; else each by itself."""
+    shards = list(tables.shards())  # those in a file are brought up to date here
+    if tables.weight.ndim == 2:
+        return [_Block(0, tables.weight, tables.adagrad_sum)]
+    first_rows = accumulate(tables.rows, initial=0)
+    return [_Block(first, shard.weight, shard.adagrad_sum) for first, shard in zip(first_rows, shards, strict=False)]
+
+
+def _read(block: _Block, numbers: np.ndarray) -> _Rows:
+    rows = torch.from_numpy(numbers - block.first).to(block.weight.device)
+    weight, sums = (tensor.index_select(0, rows).cpu().numpy() for tensor in (block.weight, block.sums))
+    return _Rows(numbers, weight, sums)
+
+
+def _in_order(parts: list[_Rows]) -> _Rows:
+    numbers = np.concatenate([part.numbers for part in parts])
+    order = np.argsort(numbers)
+    weight = np.concatenate([part.weight for part in parts])[order]
+    return _Rows(numbers[order], weight, np.concatenate([part.sums for part in parts])[order])
