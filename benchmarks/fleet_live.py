@@ -77,7 +77,7 @@ def run(jobs: Sequence[FleetJob], address: str, directory: Path) -> Schedule:
             cluster,
             address=address,
             resource="training",
-            jobs={job.job.name: job for job in jobs},
+            jobs={job.name: job for job in jobs},
             directory=directory,
             run_id=run_id,
             checkpoint_seconds=60.0,
@@ -100,7 +100,7 @@ def foreseen(jobs: Sequence[FleetJob], alone: dict[str, Outcome]) -> Schedule:
     cluster = Cluster(machines=tuple(Machine(name=n, accelerator="cpu", count=cores) for n, cores in NODES.items()))
     known = []
     for job in jobs:
-        before = alone[job.job.name]
+        before = alone[job.name]
         work = Iterations(before.run_seconds, {"cpu": 1.0})
         known.append(replace(job.job, work=work, start_seconds=before.first_start_seconds))
     return simulate(known, cluster, make_policy(POLICY))
@@ -116,7 +116,7 @@ def main() -> None:
         with ray_cluster() as address:
             alone = {}
             for job in jobs:
-                name = job.job.name
+                name = job.name
                 alone[name] = run([job], address, Path(folder) / "alone").outcomes[0]
             real = run(jobs, address, Path(folder) / "queue")
     simulated = foreseen(jobs, alone)

@@ -1,5 +1,6 @@
 """The flows of a fleet: what each policy would do with a queue of trainings, and one that does it on a live cluster."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -7,6 +8,7 @@ from prefect import flow
 from prefect.runtime import flow_run
 from rich.console import Console
 
+from scheduler.foretell import ForetoldTime
 from scheduler.live.asked import read_fleet_jobs
 from scheduler.metrics import figures
 from scheduler.policies import policy_names, trained_policies
@@ -32,12 +34,14 @@ class FleetSummary(Frozen):
 
     Attributes:
         told: What each policy that learned was trained on, and how it did there.
+        times: How long each job of our own takes where, and where that comes from.
     """
 
     figures: dict[str, dict[str, float]]
     page: str
     run_id: str
     told: tuple[str, ...] = ()
+    times: tuple[ForetoldTime, ...] = ()
 
 
 @flow(name="fleet", on_failure=[notify], on_crashed=[notify], persist_result=False)
@@ -48,7 +52,7 @@ def fleet(request: Annotated[FleetRequest, shown(FleetRequest())] = FleetRequest
         request: Jobs, cluster and policies.
     """
     names = policy_names(request.policies)
-    read = Fleet(request)
+    read = Fleet(request, _say())
     run_id = start_run(
         f"{Path(request.jobs).stem} on {Path(request.cluster).stem}", "fleet", flow_run_id=flow_run.get_id()
     )
@@ -62,10 +66,12 @@ def fleet(request: Annotated[FleetRequest, shown(FleetRequest())] = FleetRequest
 
             status.update(f"Simulating {name}")
             schedules.append(simulate_policy(read, name, run_id, progress))
-        page = publish_fleet(run_id, f"{Path(request.jobs).name} on {Path(request.cluster).name}", schedules)
+        page = publish_fleet(
+            run_id, f"{Path(request.jobs).name} on {Path(request.cluster).name}", schedules, times=read.times
+        )
     values = {schedule.policy: figures(schedule) for schedule in schedules}
     told = tuple(f"{policy.name}: {policy.told}" for policy in trained_policies(names))
-    return FleetSummary(figures=values, page=page, run_id=run_id, told=told)
+    return FleetSummary(figures=values, page=page, run_id=run_id, told=told, times=tuple(read.times))
 
 
 class FleetRunSummary(Frozen):
@@ -78,6 +84,7 @@ class FleetRunSummary(Frozen):
         page: The schedule as a page.
         run_id: The run in MLflow, with one below it for each training.
         resumed: Whether an interrupted fleet went on.
+        times: How long each job was foreseen to take where, and where that comes from.
     """
 
     figures: dict[str, dict[str, float]]
@@ -86,6 +93,7 @@ class FleetRunSummary(Frozen):
     page: str
     run_id: str
     resumed: bool
+    times: tuple[ForetoldTime, ...] = ()
 
 
 @flow(name="fleet-run", on_failure=[notify], on_crashed=[notify], persist_result=False)
@@ -100,7 +108,7 @@ def fleet_run(
     """
     (name,) = policy_names(request.policy)
     asked = read_fleet_jobs(Path(request.jobs))
-    say = Console(stderr=True, quiet=is_quiet(), emoji=False, markup=False, highlight=False, soft_wrap=True).print
+    say = _say()
     title = f"{Path(request.jobs).stem} on {request.cluster}"
     with fleet_state(asked, fresh=fresh) as state:
         jobs = prepare_jobs(asked, say)
@@ -112,7 +120,7 @@ def fleet_run(
             if schedules:
                 with child_run(record.run_id, name, "schedule") as run:
                     log_schedule(run, end.schedule, "measured")
-            page = publish_fleet(record.run_id, title, schedules, "measured")
+            page = publish_fleet(record.run_id, title, schedules, "measured", end.times)
         failed = {one.name: one.because for one in end.jobs if one.because}
         if not failed:
             state.finish()
@@ -123,4 +131,9 @@ def fleet_run(
             page=page,
             run_id=record.run_id,
             resumed=state.resumed,
+            times=tuple(end.times),
         )
+
+
+def _say() -> Callable[[str], None]:
+    return Console(stderr=True, quiet=is_quiet(), emoji=False, markup=False, highlight=False, soft_wrap=True).print

@@ -1,11 +1,12 @@
 """What a user hands in: a file of jobs, whatever its kind, and one that describes the cluster."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, Self
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError, model_validator
 
 from hardware.catalogue.design_power import IDLE_SHARE
 from hardware.catalogue.rows import load_catalogue
@@ -24,8 +25,10 @@ from shunter.validation import clause, sentence
 from shunter.yaml_file import read_yaml
 
 CLUSTER_EXAMPLE = "machines: [{name: node1, accelerator: A100, count: 8}]"
-JOBS_EXAMPLE = "jobs: [{name: nightly, train_seconds: {A100: 3600}}]"
+JOBS_EXAMPLE = "jobs: [{name: nightly, train: {data: clicks.csv, model: dlrm}}]"
+COSTS = ("start_seconds", "checkpoint_seconds", "restore_seconds")
 CSV_READERS = ((POLLUX, read_pollux), (PHILLY, read_philly), (TIRESIAS, read_tiresias), (ALIBABA, read_alibaba))
+Cost = NonNegativeFloat | dict[str, NonNegativeFloat]
 
 
 class OwnJob(Frozen):
@@ -34,39 +37,55 @@ class OwnJob(Frozen):
     Attributes:
         name: Its name, once in the file.
         train: What `shunter train` would be asked for; checked, and kept for whoever runs it.
-        train_seconds: How long it takes by accelerator type on what it asks for, side by side.
+        train_seconds: How long it takes by accelerator type on what it asks for, side by side. Without any, what it
+            trains tells (`scheduler.foretell`).
         network_share: By how much a machine's width longer it takes across the network, as a share of that time.
         accelerators: How many it asks for, of one type.
         speedups: How much faster it is on other numbers of accelerators than on what it asks for, where it can run so.
+        start_seconds: From its first start until its first step; one figure, or one by accelerator type.
+        checkpoint_seconds: What saving its state takes when it is stopped, likewise.
+        restore_seconds: What taking it up again takes, likewise.
     """
 
     name: str
     arrival_seconds: NonNegativeFloat = 0.0
     accelerators: PositiveInt = 1
     train: TrainRequest | None = None
-    train_seconds: dict[str, PositiveFloat] = Field(min_length=1)
+    train_seconds: dict[str, PositiveFloat] = Field(default_factory=dict)
     network_share: NonNegativeFloat = 0.0
     speedups: dict[PositiveInt, PositiveFloat] = Field(default_factory=dict)
-    start_seconds: NonNegativeFloat = 0.0
-    checkpoint_seconds: NonNegativeFloat = 0.0
-    restore_seconds: NonNegativeFloat = 0.0
+    start_seconds: Cost = 0.0
+    checkpoint_seconds: Cost = 0.0
+    restore_seconds: Cost = 0.0
     checkpoint_every_seconds: PositiveFloat = 600.0
     preemptible: bool = True
     weight: PositiveFloat = 1.0
     deadline_seconds: PositiveFloat | None = None
     memory_gib: NonNegativeFloat = 0.0
 
+    @model_validator(mode="after")
+    def _check_times(self) -> Self:
+        if not self.train_seconds and self.train is None:
+            raise ValueError(f"job {self.name!r}: give its train_seconds by accelerator, or under train what it trains")
+        return self
+
     def job(self) -> Job:
         """The same for the scheduler: one iteration is a second on the fastest type."""
+        assert self.train_seconds, f"nobody has foretold how long {self.name} takes"
         fastest = min(self.train_seconds.values())
         compute = {name: seconds / fastest for name, seconds in self.train_seconds.items()}
         spread = {
             name: (0.0, self.network_share * seconds / 2, self.network_share * seconds)
             for name, seconds in compute.items()
         }
-        shared = self.model_dump(exclude={"train", "train_seconds", "network_share", "speedups"})
+        shared = self.model_dump(exclude={"train", "train_seconds", "network_share", "speedups", *COSTS})
         speedups = {**self.speedups, self.accelerators: 1.0} if self.speedups else {}
-        return Job(work=Iterations(fastest, compute, spread, speedups), **shared)
+        by_type = {name: cost for name in COSTS if isinstance(cost := getattr(self, name), dict)}
+        means = {name: fmean(cost.values()) if isinstance(cost, dict) else cost for name, cost in self._costs()}
+        return Job(work=Iterations(fastest, compute, spread, speedups), costs_on=by_type, **means, **shared)
+
+    def _costs(self) -> list[tuple[str, Any]]:
+        return [(name, getattr(self, name) or 0.0) for name in COSTS]
 
 
 class OwnJobs(Frozen):
@@ -75,8 +94,16 @@ class OwnJobs(Frozen):
     jobs: tuple[OwnJob, ...] = Field(min_length=1)
 
 
-def read_fleet(request: FleetRequest) -> tuple[list[Job], Cluster]:
+Foretell = Callable[[Sequence[OwnJob], Sequence[str]], Sequence[OwnJob]]
+"""Gives jobs that state no times one for each of these accelerator types."""
+
+
+def read_fleet(request: FleetRequest, foretell: Foretell) -> tuple[list[Job], Cluster]:
     """The jobs and the cluster of a request, checked against each other.
+
+    Args:
+        request: Names the files.
+        foretell: Gives times to jobs of our own that state none.
 
     Raises:
         ShunterError: A file cannot be read, or a job can never run.
@@ -84,11 +111,40 @@ def read_fleet(request: FleetRequest) -> tuple[list[Job], Cluster]:
     check_words(request.jobs)
     check_words(request.cluster)
     cluster = read_cluster(Path(request.cluster))
-    jobs = read_jobs(Path(request.jobs), adaptive=request.adaptive)
-    if request.first_jobs is not None:
-        jobs = sorted(jobs, key=lambda job: job.arrival_seconds)[: request.first_jobs]
+    if is_own(Path(request.jobs)):
+        own = _earliest(read_own_jobs(Path(request.jobs)), request.first_jobs)
+        jobs = [job.job() for job in foretell(own, cluster.types)]
+    else:
+        jobs = _earliest(read_jobs(Path(request.jobs), adaptive=request.adaptive), request.first_jobs)
     check_fit(jobs, cluster)
     return jobs, cluster
+
+
+def check_fleet(request: FleetRequest) -> tuple[list[Job], Cluster]:
+    """The same before anything is foretold: whatever the times, a job has to fit. Its times are not to be used.
+
+    Raises:
+        ShunterError: A file cannot be read, or a job can never run.
+    """
+    return read_fleet(request, _of_any_length)
+
+
+def _of_any_length(jobs: Sequence[OwnJob], types: Sequence[str]) -> list[OwnJob]:
+    return [
+        job if job.train_seconds else job.model_copy(update={"train_seconds": dict.fromkeys(types, 1.0)})
+        for job in jobs
+    ]
+
+
+def _earliest(jobs: Sequence[Any], most: int | None) -> list[Any]:
+    if most is None:
+        return list(jobs)
+    return sorted(jobs, key=lambda job: job.arrival_seconds)[:most]
+
+
+def is_own(path: Path) -> bool:
+    """Whether a file of jobs is one of our own, by its name."""
+    return path.suffix in (".yaml", ".yml", ".json")
 
 
 def read_cluster(path: Path) -> Cluster:
@@ -114,8 +170,8 @@ def read_jobs(path: Path, *, adaptive: bool = False) -> list[Job]:
         DataError: The file cannot be read, is of no known kind, holds no jobs, or has a broken line.
         RequestError: A job of our own is wrong.
     """
-    if path.suffix in (".yaml", ".yml", ".json"):
-        return [job.job() for job in read_own_jobs(path)]
+    if is_own(path):
+        return [job.job() for job in _stated(read_own_jobs(path), path)]
     try:
         jobs = read_gavel(path) if path.suffix == ".trace" else _read_csv(path, adaptive)
     except OSError as error:
@@ -136,6 +192,12 @@ def read_own_jobs(path: Path) -> tuple[OwnJob, ...]:
     check_words(str(path))
     values = read_yaml(path, "file of jobs", JOBS_EXAMPLE, RequestError)
     return _validated(OwnJobs, values, f"The file of jobs {path}").jobs
+
+
+def _stated(jobs: Sequence[OwnJob], path: Path) -> Sequence[OwnJob]:
+    if silent := next((job for job in jobs if not job.train_seconds), None):
+        raise RequestError(f"job {silent.name!r} of {path} states no train_seconds: give them by accelerator")
+    return jobs
 
 
 def check_fit(jobs: list[Job], cluster: Cluster) -> None:

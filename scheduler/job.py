@@ -110,6 +110,8 @@ class Job:
         weight: Its share where a policy divides the cluster.
         deadline_seconds: From its arrival until when it should have ended; None if there is no hurry.
         memory_gib: What it needs on each of its accelerators; 0 if that is unknown.
+        costs_on: By `start_seconds`, `checkpoint_seconds` and `restore_seconds` what they are on which accelerator
+            type, where they differ; the fields hold their means.
     """
 
     name: str
@@ -124,6 +126,20 @@ class Job:
     weight: float = 1.0
     deadline_seconds: float | None = None
     memory_gib: float = 0.0
+    costs_on: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    def starts_in(self, accelerator: str) -> float:
+        """What its first start takes on a type."""
+        return self._cost("start_seconds", self.start_seconds, accelerator)
+
+    def moves_in(self, accelerator: str) -> float:
+        """What stopping it, and taking it up again on a type, takes; as if it had been on that type before."""
+        saving = self._cost("checkpoint_seconds", self.checkpoint_seconds, accelerator)
+        return saving + self._cost("restore_seconds", self.restore_seconds, accelerator)
+
+    def _cost(self, name: str, mean: float, accelerator: str) -> float:
+        known = self.costs_on.get(name)
+        return mean if known is None else known.get(accelerator, mean)
 
     @property
     def move_seconds(self) -> float:

@@ -84,7 +84,8 @@ def outcome_of(state: JobState, cluster: Cluster, end_seconds: float) -> Outcome
     """The outcome of a job that has ended."""
     job = state.job
     assert state.first_start is not None, f"{job.name} ended without a start"
-    alone = job.work.seconds_left(0.0, job.ideal(cluster)) + job.start_seconds
+    ideal = job.ideal(cluster)
+    alone = job.work.seconds_left(0.0, ideal) + job.starts_in(ideal.accelerator)
     return Outcome(
         job=job.name,
         accelerators=job.accelerators,

@@ -173,7 +173,8 @@ class _Simulation:
             sum(state.conditions.counts), self._cluster, state.conditions.accelerator, state.conditions.speed
         )
         state.power_share = self._board.power_share(placement)
-        state.overhead_left = job.move_seconds if state.starts else job.start_seconds
+        on = state.conditions.accelerator
+        state.overhead_left = job.moves_in(on) if state.starts else job.starts_in(on)
         state.started_at = state.drawn_since = state.updated_at = now
         state.starts += 1
         state.migrations += moved

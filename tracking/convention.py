@@ -33,6 +33,7 @@ RunKind = Literal[
     "rollback",
     "fleet",
     "schedule",
+    "job",
 ]
 Values = dict[str, str | int | float]
 

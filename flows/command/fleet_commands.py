@@ -1,6 +1,7 @@
 """The commands of a fleet: `shunter fleet simulate` and `shunter fleet run`."""
 
 import inspect
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +23,7 @@ PAGE = inspect.Parameter(
 
 STOPPED = "Interrupted: what ran has saved its state; give the same command again, and the fleet goes on from there."
 
+MOST_TIMES = 20  # rows in a terminal
 # What fits into a terminal; the page has all.
 IN_TERMINAL = (
     "makespan_seconds",
@@ -42,8 +44,10 @@ def simulate(**options: Any) -> None:
         summary = start("flows.fleet:fleet", request)
         _write(out, summary.page)
         if as_json:
-            print_json({"policies": summary.figures, "run_id": summary.run_id, "page": str(out)})
+            times = [one.model_dump(mode="json") for one in summary.times]
+            print_json({"policies": summary.figures, "times": times, "run_id": summary.run_id, "page": str(out)})
             return
+        _print_times(summary.times)
         console.print(_table(summary.figures))
         for told in summary.told:
             print_line(told)
@@ -62,6 +66,7 @@ def run(**options: Any) -> None:
         if as_json:
             print_json({**summary.model_dump(exclude={"page"}), "page": str(out)})
         else:
+            _print_times(summary.times)
             if summary.figures:
                 console.print(_table(summary.figures, "Measured schedule"))
             print_line(f"{len(summary.quality)} jobs are trained and registered. All times are measured: {out}")
@@ -94,13 +99,34 @@ def _write(out: Path, page: str) -> None:
 
 def _check(request: FleetRequest) -> None:
     """Refuse what cannot work before any server starts."""
-    from scheduler.files import read_fleet
+    from scheduler.files import check_fleet
     from scheduler.policies import policy_names, trained_policies
 
     names = policy_names(request.policies)
-    _, cluster = read_fleet(request)
+    _, cluster = check_fleet(request)
     for policy in trained_policies(names):
         policy.check(cluster)
+
+
+def _print_times(times: Sequence[Any]) -> None:
+    """What the jobs were foreseen to take; nothing where all was stated."""
+    from rich.table import Table
+
+    from scheduler.foretell import Source
+
+    foreseen = [one for one in times if one.source is not Source.STATED]
+    if not foreseen:
+        return
+    table = Table(title="What each job was foreseen to take")
+    for column in ("job", "accelerator"):
+        table.add_column(column, no_wrap=True)
+    table.add_column("seconds", justify="right")
+    table.add_column("from")
+    for one in foreseen[:MOST_TIMES]:
+        table.add_row(one.job, one.accelerator, f"{one.seconds:,.2f}", one.source.value)
+    console.print(table)
+    if len(foreseen) > MOST_TIMES:
+        print_line(f"{len(foreseen) - MOST_TIMES} more are on the page.")
 
 
 def _table(figures: dict[str, dict[str, float]], title: str = "Simulated schedules") -> Any:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from reporting.fleet.drawing import gantt, steps_chart
+from scheduler.foretell import ForetoldTime, Source
 from scheduler.schedule import Schedule
 from scheduler.timeline import power_steps, queue_steps, utilisation_steps
 
@@ -31,7 +32,11 @@ svg text.on{font-size:9px;fill:#fff}figure{margin:1rem 0}.scroll{overflow-x:auto
 
 
 def fleet_page(
-    schedules: Sequence[Schedule], figures: Sequence[Mapping[str, float]], title: str, source: str = "simulated"
+    schedules: Sequence[Schedule],
+    figures: Sequence[Mapping[str, float]],
+    title: str,
+    source: str = "simulated",
+    times: Sequence[ForetoldTime] = (),
 ) -> str:
     """The page as HTML.
 
@@ -40,6 +45,7 @@ def fleet_page(
         figures: The figures of each.
         title: What was scheduled where.
         source: Where the figures come from: simulated or measured.
+        times: How long each job was foreseen to take where; shown where any was not stated.
     """
     parts = [
         '<!doctype html><html lang="en"><head><meta charset="utf-8">',
@@ -52,6 +58,7 @@ def fleet_page(
         "the cluster, 1 is fair. Energy rests on the watts of the cluster's file, or on the design power of the "
         "catalogue, and cost likewise on prices: unknown where neither names them.</p>",
         table_html(schedules, figures),
+        times_html(times),
     ]
     for schedule in schedules:
         parts += [
@@ -72,6 +79,19 @@ def table_html(schedules: Sequence[Schedule], figures: Sequence[Mapping[str, flo
         cells = "".join(f"<td>{cell(values, key, by, digits)}</td>" for key, _, by, digits in COLUMNS)
         rows.append(f'<tr><td><a href="#{escape(schedule.policy)}">{escape(schedule.policy)}</a></td>{cells}</tr>')
     return f'<div class="scroll"><table>{"".join(rows)}</table></div>'
+
+
+def times_html(times: Sequence[ForetoldTime]) -> str:
+    """What the jobs were foreseen to take, and where that comes from; empty where all was stated."""
+    if all(one.source is Source.STATED for one in times):
+        return ""
+    cells = "".join(
+        f"<tr><td>{escape(one.job)}</td><td>{escape(one.accelerator)}</td><td>{one.seconds:,.2f}</td>"
+        f"<td>{one.source.value}</td></tr>"
+        for one in times
+    )
+    head = "<tr><th>job</th><th>accelerator</th><th>foreseen (s)</th><th>by</th></tr>"
+    return f'<details class="scroll"><summary>What each job takes</summary><table>{head}{cells}</table></details>'
 
 
 def markdown_table(schedules: Sequence[Schedule], figures: Sequence[Mapping[str, float]]) -> str:

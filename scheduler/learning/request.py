@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from scheduler.cluster import Cluster
-from scheduler.files import read_fleet
+from scheduler.files import Foretell, check_fleet, read_fleet
 from scheduler.job import Job
 from scheduler.learned.file import load_policy, policy_file
 from scheduler.learned.objectives import check_objective
@@ -22,20 +22,26 @@ def check_learning(request: FleetLearnRequest) -> None:
     Raises:
         ShunterError: A file cannot be read, or does not say what the objective needs.
     """
-    _, cluster = read_learning(request)
+    _, cluster = check_fleet(_fleet(request))
     check_objective(request.objective, cluster)
     if request.start_from is not None:
         load_policy(policy_file(f"{LEARNED}:{request.start_from}"))
 
 
-def read_learning(request: FleetLearnRequest) -> tuple[list[Job], Cluster]:
+def read_learning(request: FleetLearnRequest, foretell: Foretell) -> tuple[list[Job], Cluster]:
     """The jobs and the cluster of a request.
+
+    Args:
+        request: Names the files.
+        foretell: Gives times to jobs of our own that state none.
 
     Raises:
         ShunterError: A file cannot be read, or a job can never run.
     """
-    return read_fleet(
-        FleetRequest(
-            jobs=request.jobs, cluster=request.cluster, first_jobs=request.first_jobs, adaptive=request.adaptive
-        )
+    return read_fleet(_fleet(request), foretell)
+
+
+def _fleet(request: FleetLearnRequest) -> FleetRequest:
+    return FleetRequest(
+        jobs=request.jobs, cluster=request.cluster, first_jobs=request.first_jobs, adaptive=request.adaptive
     )

@@ -26,7 +26,7 @@ def read_fleet_jobs(path: Path) -> list[tuple[OwnJob, TrainRequest]]:
                 f"job {own.name!r} of {path} says nothing about what to train: give it train, such as "
                 "train: {data: clicks.csv, model: dlrm}"
             )
-        _check(own, own.train)
+        check_training(own, own.train)
         found.append((own, own.train))
     names = [own.name for own, _ in found]
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -34,7 +34,7 @@ def read_fleet_jobs(path: Path) -> list[tuple[OwnJob, TrainRequest]]:
     return found
 
 
-def _check(own: OwnJob, request: TrainRequest) -> None:
+def check_training(own: OwnJob, request: TrainRequest) -> None:
     """Refuse what one training at fixed settings cannot do.
 
     Raises:

@@ -206,6 +206,7 @@ class Driver:
     def _carry_out(self, one: LiveJob, before: Placement | None, after: Placement | None, board: Board) -> None:
         if one.status is Status.RUNNING:
             self._trainings.stop(one.name)
+            one.costs.stop(self.now)
             one.status = Status.STOPPING
             one.state.preemptions += after is None
             one.state.migrations += after is not None
@@ -225,6 +226,9 @@ class Driver:
         assert placement is not None, f"{one.name} has no place"
         one.machine, one.following, one.status = self._ground.name(placement), None, Status.RUNNING
         self._moved_at[one.machine] = self.now
+        held = any(other.status is Status.STOPPING and other.machine == one.machine for other in self.jobs.values())
+        assert one.state.conditions is not None
+        one.costs.send(self.now, one.state.conditions.accelerator, is_free=not held)
         self._trainings.start(one.name, one.machine, one.state.job.accelerators)
 
     def _take(self, event: Event) -> bool:
@@ -243,7 +247,7 @@ class Driver:
         self._moved_at[one.machine] = self.now
         if isinstance(event, Trained):
             one.observe(self.now, Progress(1, 1, 1))
-        one.cease(self.now)
+        one.cease(self.now, is_lost=isinstance(event, Lost))
         if isinstance(event, Trained):
             self._end(one, Status.TRAINED)
             self._around.say(f"{one.name} is trained after {self._run_seconds(one):,.0f} s of training.")
@@ -330,6 +334,7 @@ class Driver:
         for one in self.jobs.values():
             if one.status is Status.RUNNING:
                 self._trainings.stop(one.name)
+                one.costs.stop(self.now)
                 one.status = Status.STOPPING
             one.following = None
         deadline = self._around.clock() + STOP_SECONDS

@@ -35,6 +35,22 @@ class Stretch(Frozen):
     end_seconds: float
 
 
+class Seen(Frozen):
+    """What was seen of a job on one accelerator type: what later fleets foresee the like by.
+
+    Attributes:
+        train_seconds: Between its steps, without what starting and moving took.
+        start_seconds: From the decision to start it to its first step; None where it did not begin here.
+        checkpoint_seconds: Of each time that it was stopped, from the decision until it had let go.
+        restore_seconds: Of each time that it went on, from the decision to its next step.
+    """
+
+    train_seconds: float = 0.0
+    start_seconds: float | None = None
+    checkpoint_seconds: tuple[float, ...] = ()
+    restore_seconds: tuple[float, ...] = ()
+
+
 class JobRecord(Frozen):
     """One job.
 
@@ -51,6 +67,8 @@ class JobRecord(Frozen):
         losses: How often in a row it was lost without having come further.
         because: Why it failed.
         figures: What its model reached.
+        seen: What was seen of it, by accelerator type.
+        is_whole: Whether no step was taken twice, so that its times are those of the whole training.
     """
 
     name: str
@@ -65,6 +83,8 @@ class JobRecord(Frozen):
     losses: int = 0
     because: str = ""
     figures: dict[str, float] = Field(default_factory=dict)
+    seen: dict[str, Seen] = Field(default_factory=dict)
+    is_whole: bool = True
 
 
 class FleetRecord(Frozen):

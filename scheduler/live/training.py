@@ -6,6 +6,7 @@ from math import inf
 from scheduler.board import Board
 from scheduler.cluster import MACHINE, Cluster, Placement
 from scheduler.job import Conditions, Job, JobState, tightest
+from scheduler.live.costs import Costs
 from scheduler.live.pace import Pace
 from scheduler.live.record import JobRecord, Status, Stretch
 from scheduler.live.role import Progress
@@ -29,6 +30,7 @@ class LiveJob:
         lost_at: Share that it had saved when it was last lost.
         because: Why it failed.
         figures: What its model reached.
+        costs: What starting, training and stopping took.
     """
 
     state: JobState
@@ -44,6 +46,7 @@ class LiveJob:
     lost_at: float = -1.0
     because: str = ""
     figures: dict[str, float] = field(default_factory=dict)
+    costs: Costs = field(default_factory=Costs)
 
     @property
     def name(self) -> str:
@@ -61,7 +64,8 @@ class LiveJob:
         state.placement = placement
         state.conditions = board.conditions(placement)
         state.ideal = tightest(sum(state.conditions.counts), board.cluster, state.conditions.accelerator)
-        state.overhead_left = state.job.move_seconds if self.stretches else state.job.start_seconds
+        on = state.conditions.accelerator
+        state.overhead_left = state.job.moves_in(on) if self.stretches else state.job.starts_in(on)
         state.started_at = state.updated_at = board.now
         state.version += 1
         self._foretell(board.now)
@@ -82,8 +86,9 @@ class LiveJob:
         state.starts += 1
         self.pace.begin()
 
-    def cease(self, now: float) -> None:
+    def cease(self, now: float, *, is_lost: bool = False) -> None:
         """It has let go of its accelerators."""
+        self.costs.cease(now, is_lost=is_lost)
         self.stretches += self._open_stretch(now)
         self.granted_at = None
 
@@ -102,6 +107,7 @@ class LiveJob:
             state.overhead_left = max(state.overhead_left - elapsed, 0.0)
         state.updated_at = now
         if progress is not None and progress.total:
+            self.costs.step(now, is_first=not self.stretches)
             self._advance(now, progress)
         if state.conditions is not None:
             self._foretell(now)
@@ -139,6 +145,8 @@ class LiveJob:
             losses=self.losses,
             because=self.because,
             figures=self.figures,
+            seen=self.costs.seen,
+            is_whole=self.costs.is_whole and not (self.is_on_board and self.granted_at is not None),
         )
 
     def _open_stretch(self, now: float) -> list[Stretch]:
@@ -177,6 +185,7 @@ def live_job(job: Job, kept: JobRecord | None = None) -> LiveJob:
     one.status, one.share, one.saved_share = kept.status, kept.share, kept.share
     one.stretches, one.losses, one.because = list(kept.stretches), kept.losses, kept.because
     one.figures = dict(kept.figures)
+    one.costs = Costs(dict(kept.seen), kept.is_whole)
     state.done = state.saved = pace.done(kept.share)
     state.waiting_since, state.ideal_seconds = kept.waiting_since, kept.ideal_seconds
     state.preemptions, state.migrations, state.starts = kept.preemptions, kept.migrations, len(kept.stretches)

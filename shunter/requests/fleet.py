@@ -13,8 +13,8 @@ class FleetRequest(Request, frozen=True, title="Fleet"):
     jobs: str = Field(
         default="jobs.yaml",
         min_length=1,
-        description="File of the trainings: YAML with train_seconds by accelerator, or a trace of Pollux, Philly, "
-        "Tiresias, Alibaba (CSV) or Gavel (.trace).",
+        description="File of the trainings: YAML with what each trains, or its train_seconds by accelerator; or a "
+        "trace of Pollux, Philly, Tiresias, Alibaba (CSV) or Gavel (.trace).",
     )
     cluster: str = Field(
         default="cluster.yaml",
@@ -45,8 +45,8 @@ class FleetRunRequest(Request, frozen=True, title="Fleet on a live cluster"):
     jobs: str = Field(
         default="jobs.yaml",
         min_length=1,
-        description="YAML file of the trainings: name, train (data, model and so on, as for the command train) and "
-        "train_seconds by accelerator of each.",
+        description="YAML file of the trainings: name and train (data, model and so on, as for the command train) of "
+        "each; train_seconds by accelerator where they are not to be predicted.",
     )
     cluster: str = Field(
         default="auto",

@@ -9,12 +9,13 @@ from prefect.cache_policies import NO_CACHE
 
 from reporting.fleet.page import fleet_page, markdown_table
 from scheduler.files import read_fleet
+from scheduler.foretell import Foreteller, ForetoldTime
 from scheduler.metrics import figures
 from scheduler.policies import make_policy
 from scheduler.schedule import Schedule
 from scheduler.simulator import simulate
 from shunter.requests import FleetRequest
-from tasks.fleet.jobs import prepare_jobs
+from tasks.fleet.jobs import prepare_jobs, training_of_own
 from tasks.fleet.run import fleet_state, open_record, run_jobs
 from tracking.reports import log_files
 from tracking.runs import Run, child_run
@@ -38,13 +39,19 @@ class Fleet:
 
     Args:
         request: Names the files.
+        say: Told in sentences what is left out.
+
+    Attributes:
+        times: How long each job of our own takes where, and where that comes from.
 
     Raises:
         ShunterError: A file cannot be read, or a job can never run.
     """
 
-    def __init__(self, request: FleetRequest) -> None:
-        self.jobs, self.cluster = read_fleet(request)
+    def __init__(self, request: FleetRequest, say: Callable[[str], None] = lambda sentence: None) -> None:
+        foretell = Foreteller(training_of_own, say)
+        self.jobs, self.cluster = read_fleet(request, foretell)
+        self.times: Sequence[ForetoldTime] = foretell.times
 
 
 @task(name="simulate", task_run_name="simulate-{policy}", cache_policy=NO_CACHE, persist_result=False)
@@ -73,7 +80,13 @@ def log_schedule(run: Run, schedule: Schedule, source: str) -> None:
     run.set_tags({"schedule.source": source})
 
 
-def publish_fleet(run_id: str, title: str, schedules: Sequence[Schedule], source: str = "simulated") -> str:
+def publish_fleet(
+    run_id: str,
+    title: str,
+    schedules: Sequence[Schedule],
+    source: str = "simulated",
+    times: Sequence[ForetoldTime] = (),
+) -> str:
     """Keep the page with the run, show the table in Prefect, and return the page.
 
     Args:
@@ -81,12 +94,13 @@ def publish_fleet(run_id: str, title: str, schedules: Sequence[Schedule], source
         title: What was scheduled where.
         schedules: What each policy did.
         source: Where the figures come from: simulated or measured.
+        times: How long each job was foreseen to take.
     """
     from prefect.artifacts import create_markdown_artifact
     from prefect.runtime import flow_run
 
     values = [figures(schedule) for schedule in schedules]
-    page = fleet_page(schedules, values, title, source)
+    page = fleet_page(schedules, values, title, source, times)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / PAGE
         path.write_text(page, encoding="utf-8")

@@ -3,18 +3,15 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from engine.config import Execution, Schedule
 from engine.data.dataset import Dataset
-from engine.fixed import check_fixed, read_fixed
-from engine.job import ClickJob, TrainingJob
+from engine.job import ClickJob
 from ingestion.request import ingest_request
-from models.registry import model_spec
 from scheduler.files import OwnJob
+from scheduler.foretell import Foreteller
 from scheduler.job import Job
-from search.space.learning import USUAL_BATCH_SIZE, default_hyperparameters, weights_of_tasks
+from scheduler.live.asked import check_training
+from scheduler.own_training import training_of
 from shunter.requests import TrainRequest
-
-PATIENCE = 2  # epochs without a better validation, as of a member of an ensemble
 
 
 @dataclass(frozen=True)
@@ -22,16 +19,26 @@ class FleetJob:
     """One job, ready to be trained.
 
     Attributes:
-        job: As a policy sees it.
-        request: What was asked for.
+        own: As it was asked for.
+        request: What it trains.
         dataset: Its data.
         training: The training; its execution is settled where it runs.
     """
 
-    job: Job
+    own: OwnJob
     request: TrainRequest
     dataset: Dataset
     training: ClickJob
+
+    @property
+    def name(self) -> str:
+        """Its name, once in a fleet."""
+        return self.own.name
+
+    @property
+    def job(self) -> Job:
+        """As a policy sees it, on as many accelerators as it asks for: on others it would round otherwise."""
+        return self.own.model_copy(update={"speedups": {}}).job()
 
     @property
     def batch_size(self) -> int:
@@ -52,35 +59,25 @@ def prepare_jobs(
         dataset, report = ingest_request(request)
         if not report.reused:
             say(f"{report.rows:,} rows of {dataset.name} ingested for {own.name}.")
-        found.append(FleetJob(_rigid(own), request, dataset, training_of(request, dataset)))
+        found.append(FleetJob(own, request, dataset, training_of(request, dataset)))
     return found
 
 
-def training_of(request: TrainRequest, dataset: Dataset) -> ClickJob:
-    """One training at the settings that a request fixes, the rest as is usual in its family.
+def training_of_own(own: OwnJob) -> ClickJob:
+    """The training of a job, with its data from the cache.
 
     Raises:
-        RequestError: No model of these features can be built with them.
+        ShunterError: It asks for what a fleet does not train, or its data cannot be read.
     """
-    fixed = read_fixed(request.model, request.architecture.set)
-    check_fixed(request.model, fixed, dataset.features)
-    weights = weights_of_tasks(request.training.task_weights, dataset.features.tasks)
-    usual = replace(default_hyperparameters(request.model), task_weights=weights)
-    sizes = request.placement.sizes
-    return TrainingJob(
-        dataset,
-        model_spec(request.model, **fixed.architecture),
-        replace(usual, **fixed.learning),
-        Execution(batch_size=sizes[0] if sizes else USUAL_BATCH_SIZE),
-        Schedule(
-            max_epochs=request.longest_epochs,
-            patience=fixed.patience or PATIENCE,
-            seed=request.seed,
-            select_by=request.training.select_by.value,
-        ),
-    )
+    assert own.train is not None, f"{own.name} trains nothing"
+    check_training(own, own.train)
+    return training_of(own.train, ingest_request(own.train)[0])
 
 
-def _rigid(own: OwnJob) -> Job:
-    """A job as a policy sees it, on as many accelerators as it asks for: on others it would round otherwise."""
-    return own.model_copy(update={"speedups": {}}).job()
+def with_times(jobs: Sequence[FleetJob], types: Sequence[str], foretell: Foreteller) -> list[FleetJob]:
+    """The jobs with the times that they do not state, for these accelerator types.
+
+    Raises:
+        RequestError: Nothing tells how long one takes.
+    """
+    return [replace(job, own=own) for job, own in zip(jobs, foretell([job.own for job in jobs], types), strict=True)]

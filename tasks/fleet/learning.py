@@ -7,12 +7,14 @@ from pathlib import Path
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from scheduler.foretell import Foreteller
 from scheduler.learned.file import load_policy, policy_file, save_policy
 from scheduler.learning.learn import Learnt, learn
 from scheduler.learning.request import kept_at, read_learning
 from scheduler.learning.trainer import Plan, Progress
 from scheduler.policies import LEARNED
 from shunter.requests import FleetLearnRequest
+from tasks.fleet.jobs import training_of_own
 from tracking.reports import log_files
 from tracking.runs import open_run
 
@@ -28,7 +30,7 @@ def learn_policy(
         run_id: Run in MLflow.
         on_round: Told after each round.
     """
-    jobs, cluster = read_learning(request)
+    jobs, cluster = read_learning(request, Foreteller(training_of_own))
     past = None if request.start_from is None else load_policy(policy_file(f"{LEARNED}:{request.start_from}"))[1][0]
     learnt = learn(
         jobs,

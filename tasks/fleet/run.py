@@ -2,24 +2,29 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from pydantic import Field
 from pydantic_core import to_json
 
 from engine.executors.ray.cluster import open_cluster
 from scheduler.files import OwnJob, of_catalogue
+from scheduler.foretell import Foreteller, ForetoldTime
 from scheduler.live.driver import Driver, Surroundings
 from scheduler.live.record import FleetRecord, JobRecord, Status
+from scheduler.own_training import key_of
+from scheduler.past import NAME, PastJob, keep_past_job
 from scheduler.policies import make_policy
 from scheduler.schedule import Schedule
 from shunter.frozen import Frozen
 from shunter.requests import FleetRunRequest, TrainRequest
 from shunter.settings import Settings
-from tasks.fleet.jobs import FleetJob
+from tasks.fleet.jobs import FleetJob, with_times
 from tasks.fleet.trainings import RayTrainings
 from tasks.run_state import StateFolder
+from tracking.history import read_children
 
 RECORD = "fleet"
 
@@ -39,10 +44,12 @@ class FleetEnd:
     Attributes:
         schedule: Who ran where, measured; without the jobs that failed.
         jobs: Each job's end.
+        times: How long each job was foreseen to take, and by whom.
     """
 
     schedule: Schedule
     jobs: list[JobEnd]
+    times: Sequence[ForetoldTime] = ()
 
 
 def fleet_state(asked: Sequence[tuple[OwnJob, TrainRequest]], *, fresh: bool) -> StateFolder:
@@ -89,7 +96,7 @@ def run_jobs(
         ShunterError: See `scheduler.live.driver.Driver.run`.
         KeyboardInterrupt: Ctrl-C; what ran has saved its state.
     """
-    by_name = {job.job.name: job for job in jobs}
+    by_name = {job.name: job for job in jobs}
     with open_cluster(request.cluster, request.cluster_resource) as cluster:
         trainings = RayTrainings(
             cluster,
@@ -100,7 +107,9 @@ def run_jobs(
             run_id=record.run_id,
             checkpoint_seconds=request.checkpoint_seconds,
         )
-        types = {machine.accelerator for machine in trainings.machines()}
+        types = sorted({machine.accelerator for machine in trainings.machines()})
+        foretell = Foreteller(lambda own: by_name[own.name].training, say)
+        foretold = with_times(list(by_name.values()), types, foretell)
         surroundings = Surroundings(
             clock=lambda: time.time() - record.begun_at,
             keep=lambda records: state.remember(RECORD, record.model_copy(update={"jobs": records})),
@@ -109,15 +118,45 @@ def run_jobs(
         )
         with trainings:
             driver = Driver(
-                [job.job for job in by_name.values()],
+                [job.job for job in foretold],
                 make_policy(request.policy),
                 trainings,
                 surroundings,
                 record.jobs,
             )
             driver.run()
+    keep_measured(record.run_id, by_name, driver)
     ends = [JobEnd(name=name, figures=one.figures, because=one.because) for name, one in driver.jobs.items()]
-    return FleetEnd(driver.schedule(), ends)
+    return FleetEnd(driver.schedule(), ends, foretell.times)
+
+
+def keep_measured(run_id: str, jobs: Mapping[str, FleetJob], driver: Driver) -> None:
+    """Keep what was seen of each trained job below the fleet's run, for later fleets to foresee the like by.
+
+    Args:
+        run_id: The fleet's run.
+        jobs: The jobs by name.
+        driver: Has driven them.
+
+    Raises:
+        TrackingError: The store cannot be reached.
+    """
+    kept = {run.params.get(NAME) for run in read_children(run_id, "job")}  # by an earlier driver of this fleet
+    for name, one in driver.jobs.items():
+        if one.status is Status.FAILED or name in kept:
+            continue
+        for accelerator, seen in one.costs.seen.items():
+            is_all = one.costs.is_whole and len(one.costs.seen) == 1
+            past = PastJob(
+                training=key_of(jobs[name].training),
+                accelerator=accelerator,
+                accelerators=one.state.job.accelerators,
+                train_seconds=seen.train_seconds if is_all else None,
+                start_seconds=seen.start_seconds,
+                checkpoint_seconds=median(seen.checkpoint_seconds) if seen.checkpoint_seconds else None,
+                restore_seconds=median(seen.restore_seconds) if seen.restore_seconds else None,
+            )
+            keep_past_job(run_id, name, past)
 
 
 def _again(job: JobRecord) -> JobRecord:

@@ -110,6 +110,7 @@ class RayTrainings:
     def start(self, job: str, machine: str, accelerators: int) -> None:
         """See `Trainings.start`."""
         assert job not in self._running, f"{job} runs already"
+        self._progress.pop(job, None)  # of an earlier start: steps may be taken again
         running = self._running[job] = _Running(job)
         placement = placement_on(self._cluster.nodes[machine], accelerators, self._jobs[job].batch_size)
         threading.Thread(target=self._run, args=(placement, running), name=f"job-{job}", daemon=True).start()

@@ -75,7 +75,7 @@ def test_a_wrong_cluster_is_refused_in_words(tmp_path: Path, text: str, complain
 @pytest.mark.parametrize(
     ("name", "text", "complaint"),
     [
-        ("j.yaml", "jobs: [{name: a}]", "train_seconds in entry 1 of jobs is missing"),
+        ("j.yaml", "jobs: [{name: a}]", "job 'a': give its train_seconds by accelerator, or under train"),
         ("j.yaml", "jobs: [{name: a, train_seconds: {x: -1}}]", "give a number above 0"),
         ("j.csv", "a,b\n1,2\n", "columns of no known trace"),
         ("j.csv", "job_id,num_gpu,submit_time,duration\n", "holds no jobs"),

@@ -44,7 +44,7 @@ def test_a_policy_is_kept_in_the_home_and_with_its_run(
     assert policy_names("learned:mine") == ["learned:mine"]
     (policy,) = trained_policies(["fifo", "learned:mine"])
     assert policy.told == card.told()
-    jobs, cluster = read_learning(request)
+    jobs, cluster = read_learning(request, lambda jobs, _: jobs)
     assert simulate(jobs, cluster, make_policy("learned:mine")).policy == "learned:mine"
 
 

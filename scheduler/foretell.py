@@ -1,0 +1,190 @@
+"""How long trainings of our own take where, when nobody states it: as measured before, else as the selector estimates.
+
+A time is *measured* if this very training (data, model, settings, batch size) ran on as many accelerators of that type
+in a live fleet before: the median of those. Else it is *estimated* by the selector: the cost model's step at that
+placement, corrected by all past runs in MLflow, times the epochs that past runs of the data lead to expect. What
+starting and moving takes is the median of what past live fleets measured, by type, whatever they trained.
+"""
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from engine.job import ClickJob
+from hardware.catalogue.rows import load_catalogue
+from scheduler.files import OwnJob
+from scheduler.own_training import key_of
+from scheduler.past import PastJobs, read_past_jobs
+from shunter.errors import RequestError
+from shunter.frozen import Frozen
+from shunter.requests import LOCAL_OFFERS, Explore, TrainRequest
+
+if TYPE_CHECKING:
+    from planner.assessment import Candidate
+
+CPU = "cpu"
+COSTS = ("start_seconds", "checkpoint_seconds", "restore_seconds")
+Prepare = Callable[[OwnJob], ClickJob]
+"""The training of a job that has one, with its data."""
+
+
+class Source(StrEnum):
+    """Where a time comes from."""
+
+    STATED = "stated"
+    MEASURED = "measured"
+    ESTIMATED = "estimated"
+
+
+class ForetoldTime(Frozen):
+    """How long a job takes on what it asks for, of one type."""
+
+    job: str
+    accelerator: str
+    seconds: float
+    source: Source
+
+
+def is_processor(accelerator: str) -> bool:
+    """Whether a type is counted in cores: `cpu`, or `cpu-NAME` where a cluster has several kinds."""
+    return accelerator == CPU or accelerator.startswith(f"{CPU}-")
+
+
+class Foreteller:
+    """Gives jobs of our own the times that they do not state; a job that states any runs on those types alone.
+
+    Args:
+        prepare: Makes the training of a job.
+        say: Told in sentences what is left out.
+        past: What past fleets measured; by default read from the tracking store when it is first needed.
+
+    Attributes:
+        times: Where each time came from, of all jobs that were asked about.
+    """
+
+    def __init__(
+        self, prepare: Prepare, say: Callable[[str], None] = lambda sentence: None, past: PastJobs | None = None
+    ) -> None:
+        self._prepare, self._say = prepare, say
+        if past is not None:
+            self.past = past
+        self.times: list[ForetoldTime] = []
+
+    def __call__(self, jobs: Sequence[OwnJob], types: Sequence[str]) -> list[OwnJob]:
+        """The jobs with a time on every type that something is known of.
+
+        Args:
+            jobs: Jobs of our own.
+            types: Accelerator types of the cluster.
+
+        Raises:
+            ShunterError: The data of a job cannot be read, or nothing tells how long it takes anywhere.
+        """
+        return [self._with_costs(self._with_times(job, types)) for job in jobs]
+
+    @cached_property
+    def past(self) -> PastJobs:
+        """What past fleets measured."""
+        return read_past_jobs()
+
+    def _with_times(self, own: OwnJob, types: Sequence[str]) -> OwnJob:
+        if own.train_seconds:
+            found = {name: (seconds, Source.STATED) for name, seconds in own.train_seconds.items()}
+        else:
+            found = self._predicted(own, types)
+        self.times += [
+            ForetoldTime(job=own.name, accelerator=name, seconds=seconds, source=source)
+            for name, (seconds, source) in found.items()
+        ]
+        return own.model_copy(update={"train_seconds": {name: seconds for name, (seconds, _) in found.items()}})
+
+    def _predicted(self, own: OwnJob, types: Sequence[str]) -> dict[str, tuple[float, Source]]:
+        assert own.train is not None, f"{own.name} states neither times nor a training"
+        training = self._prepare(own)
+        key = key_of(training)
+        known = {name: self.past.train_seconds(key, name, own.accelerators) for name in types}
+        found = {name: (seconds, Source.MEASURED) for name, seconds in known.items() if seconds is not None}
+        if missing := [name for name in types if name not in found]:
+            estimates = self._estimated(own.train, training, missing, own.accelerators)
+            found |= {name: (seconds, Source.ESTIMATED) for name, seconds in estimates.items()}
+        if not found:
+            raise RequestError(
+                f"nothing tells how long job {own.name!r} takes on {own.accelerators} x {', '.join(types)}: give its "
+                "train_seconds, or name accelerators as the catalogue does"
+            )
+        if left := [name for name in types if name not in found]:
+            self._say(f"{own.name} is not run on {', '.join(left)}: nothing tells how long it takes there.")
+        return {name: found[name] for name in types if name in found}
+
+    def _estimated(
+        self, request: TrainRequest, training: ClickJob, types: Sequence[str], accelerators: int
+    ) -> dict[str, float]:
+        """Seconds by type, of those that this machine or the catalogue has."""
+        from planner.choose import choose
+        from planner.decide import NoFeasiblePlacementError
+        from planner.describe import job_size
+
+        rows = {name: row for name in types if not is_processor(name) and (row := _row(name)) is not None}
+        asked = request.model_copy(update={"explore": Explore.NEVER, "batch_sizes": str(training.execution.batch_size)})
+        try:
+            table = choose(
+                training.dataset,
+                asked,
+                self._profiles,
+                offers=",".join(rows.values()) or LOCAL_OFFERS,
+                probe_seconds=0.0,
+                history=self._history,
+                measure=lambda *_: None,
+            ).table
+        except NoFeasiblePlacementError as error:
+            table = error.table
+        candidates = [assessment.candidate for assessment in table]
+        passes = training.schedule.max_epochs * (1 + job_size(training.dataset, request).evaluation_share)
+        found = {}
+        for name in types:
+            placed = _placed(candidates, rows.get(name), accelerators) if name in rows or is_processor(name) else None
+            if placed is not None:
+                found[name] = placed.prediction.epoch_seconds * passes * placed.work_share
+        return found
+
+    def _with_costs(self, own: OwnJob) -> OwnJob:
+        """With what starting and moving took in past fleets, where the job does not state it."""
+        if own.train is None:
+            return own
+        costs: dict[str, Any] = {}
+        for name in COSTS:
+            if name not in own.model_fields_set and (known := self.past.seconds(name)):
+                costs[name] = known
+        return own.model_copy(update=costs)
+
+    @cached_property
+    def _history(self) -> Any:
+        from planner.history import read_history
+
+        return read_history()
+
+    @cached_property
+    def _profiles(self) -> Any:
+        from engine.profiling.profiles import local_profiles
+
+        return local_profiles(tell=self._say)
+
+
+def _row(name: str) -> str | None:
+    """The catalogue's name of a type; None where it has none."""
+    try:
+        return load_catalogue().find_accelerator(name).name
+    except RequestError:
+        return None
+
+
+def _placed(candidates: "Sequence[Candidate]", row: str | None, accelerators: int) -> "Candidate | None":
+    """The candidate on so many cores of this machine, or on so many accelerators of the catalogue's row, in fp32."""
+    found = [one for one in candidates if one.placement.precision == "fp32" and one.placement.power_limit_watts is None]
+    if row is None:  # of a processor with fewer cores than that, all are taken
+        here = [one for one in found if one.is_here and one.placement.device == CPU]
+        fitting = [one for one in here if one.placement.threads <= accelerators]
+        return max(fitting, key=lambda one: one.placement.threads, default=None)
+    there = [one for one in found if not one.is_here and one.placement.accelerator == row]
+    return next((one for one in there if one.placement.processes == accelerators), None)

@@ -1,0 +1,53 @@
+"""The one training that a job of our own is: at the settings that its request fixes, the rest as is usual."""
+
+import hashlib
+from dataclasses import replace
+
+from pydantic_core import to_json
+
+from engine.config import Execution, Schedule
+from engine.data.dataset import Dataset
+from engine.fixed import check_fixed, read_fixed
+from engine.job import ClickJob, TrainingJob
+from models.registry import model_spec
+from search.space.learning import USUAL_BATCH_SIZE, default_hyperparameters, weights_of_tasks
+from shunter.requests import TrainRequest
+
+PATIENCE = 2  # epochs without a better validation, as of a member of an ensemble
+
+
+def training_of(request: TrainRequest, dataset: Dataset) -> ClickJob:
+    """One training at the settings that a request fixes, the rest as is usual in its family.
+
+    Raises:
+        RequestError: No model of these features can be built with them.
+    """
+    fixed = read_fixed(request.model, request.architecture.set)
+    check_fixed(request.model, fixed, dataset.features)
+    weights = weights_of_tasks(request.training.task_weights, dataset.features.tasks)
+    usual = replace(default_hyperparameters(request.model), task_weights=weights)
+    sizes = request.placement.sizes
+    return TrainingJob(
+        dataset,
+        model_spec(request.model, **fixed.architecture),
+        replace(usual, **fixed.learning),
+        Execution(batch_size=sizes[0] if sizes else USUAL_BATCH_SIZE),
+        Schedule(
+            max_epochs=request.longest_epochs,
+            patience=fixed.patience or PATIENCE,
+            seed=request.seed,
+            select_by=request.training.select_by.value,
+        ),
+    )
+
+
+def key_of(training: ClickJob) -> str:
+    """The same for two trainings that do the same work, whatever the job is called and wherever it runs."""
+    told = (
+        training.dataset.fingerprint,
+        training.spec,
+        training.hyperparameters,
+        training.schedule,
+        training.execution.batch_size,
+    )
+    return hashlib.sha256(to_json(told)).hexdigest()[:16]
