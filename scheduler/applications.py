@@ -8,10 +8,11 @@ import csv
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,11 +38,23 @@ class BatchChoice:
         return accelerators * self.local * (self.accumulations + 1)
 
 
+class Asked(NamedTuple):
+    """What a training's pace depends on beside its application."""
+
+    batch: int | None
+    counts: tuple[int, ...]
+    speed: float
+    whole_seconds: bool
+
+
 class Application:
     """The measurements of one application: time of a step by placement, and progress by batch size.
 
     Args:
         directory: Its folder with `placements.csv`, `scalability.csv` and `validation-BATCH.csv`.
+
+    Attributes:
+        paces: Progress a second by epoch and the seconds from each on, shared by all its trainings.
 
     Raises:
         DataError: A file is missing.
@@ -65,6 +78,7 @@ class Application:
         self.smallest_batch, self.largest_batch = self.batches[0], self.batches[-1]
         self._steps: dict[tuple[tuple[int, ...], int], tuple[float, float]] = {}
         self._gains: dict[tuple[int, int], float] = {}
+        self.paces: dict[Asked, tuple[list[float], list[float]]] = {}
 
     @cached_property
     def largest_local(self) -> int:
@@ -171,9 +185,6 @@ class ElasticWork:
     application: Application
     batch: int | None
     whole_seconds: bool = True
-    _paces: dict[tuple[tuple[int, ...], float], tuple[list[float], list[float]]] = field(
-        default_factory=dict, compare=False, repr=False
-    )
 
     def types(self) -> tuple[str, ...]:
         """See `Work.types`: the measurements are of one type, which stands for any."""
@@ -209,17 +220,17 @@ class ElasticWork:
 
     def _pace(self, conditions: Conditions) -> tuple[list[float], list[float]]:
         """Progress a second by epoch, and the seconds that all epochs from each on take."""
-        counts, speed = conditions.counts, conditions.speed
-        if (counts, speed) not in self._paces:
-            application = self.application
+        counts, speed, application = conditions.counts, conditions.speed, self.application
+        asked = Asked(self.batch, counts, speed, self.whole_seconds)
+        if asked not in application.paces:
             rates = [self._goodput(epoch, counts) * speed for epoch in range(application.epochs)]
             begins = [0.0, *application.boundaries]
             later = [0.0] * (application.epochs + 1)
             for epoch in reversed(range(application.epochs)):
                 taken = (begins[epoch + 1] - begins[epoch]) / rates[epoch]
                 later[epoch] = later[epoch + 1] + self._seconds(taken)
-            self._paces[counts, speed] = rates, later
-        return self._paces[counts, speed]
+            application.paces[asked] = rates, later
+        return application.paces[asked]
 
     def _goodput(self, epoch: int, counts: tuple[int, ...]) -> float:
         """With the batch that was asked for, or the one that was validated and makes most progress here."""

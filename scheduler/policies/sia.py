@@ -1,6 +1,8 @@
 """Sia (Jayaram Subramanya et al., SOSP 2023): type and number of accelerators of each job from an integer program."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 
@@ -59,39 +61,67 @@ def choose_options(
     Returns:
         For each job the index of its option; None for one that waits.
     """
+    alike: dict[Kind, list[int]] = {}
+    for job, (own, asked) in enumerate(zip(gains, demands, strict=True)):
+        least = min((gain for gain in own if gain > 0), default=1.0)
+        offers = tuple(
+            # What is gained against waiting; the power turns more into less.
+            Offer((max(gain, 1e-12) / least) ** FAIRNESS_POWER - UNALLOCATED_COST, accelerator, count)
+            for gain, (accelerator, count) in zip(own, asked, strict=True)
+        )
+        if offers:
+            alike.setdefault(Kind(bool(fixed and fixed[job]), offers), []).append(job)
+    chosen: list[int | None] = [None] * len(gains)
+    for jobs, times in zip(alike.values(), _times(alike, capacity), strict=True):
+        picks = [option for option, count in enumerate(times) for _ in range(count)]
+        for job, option in zip(jobs, picks, strict=False):  # the rest waits
+            chosen[job] = option
+    return chosen
+
+
+class Offer(NamedTuple):
+    """One option; it costs less than 0 where it is better than to let a job wait."""
+
+    cost: float
+    accelerator: str
+    accelerators: int
+
+
+class Kind(NamedTuple):
+    """Jobs that are alike: all must get an option, or none; they share the variables of one job."""
+
+    must: bool
+    offers: tuple[Offer, ...]
+
+
+def _times(alike: Mapping[Kind, Sequence[int]], capacity: dict[str, int]) -> list[list[int]]:
+    """How often each option of each kind of job is given, at least cost.
+
+    Args:
+        alike: The jobs of each kind.
+        capacity: Accelerators by type.
+    """
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import csr_array
 
-    costs, rows, held_rows, held_columns, held = [], [], [], [], []
+    if not alike:
+        return []
     types = {name: i for i, name in enumerate(capacity)}
-    for job, (own, asked) in enumerate(zip(gains, demands, strict=True)):
-        least = min((gain for gain in own if gain > 0), default=1.0)
-        for gain, (accelerator, count) in zip(own, asked, strict=True):
-            # What is gained against waiting; the power turns more into less.
-            costs.append((max(gain, 1e-12) / least) ** FAIRNESS_POWER - UNALLOCATED_COST)
-            held_rows.append(types[accelerator])
-            held_columns.append(len(rows))
-            held.append(count)
-            rows.append(job)
-    if not costs:
-        return [None] * len(gains)
-    size = len(costs)
-    once = csr_array((np.ones(size), (rows, range(size))), shape=(len(gains), size))
-    fits = csr_array((held, (held_rows, held_columns)), shape=(len(types), size))
-    must = np.array([1.0 if fixed and fixed[job] else 0.0 for job in range(len(gains))])
+    kinds = [i for i, kind in enumerate(alike) for _ in kind.offers]
+    offers = [offer for kind in alike for offer in kind.offers]
+    size, counts = len(offers), np.array([len(jobs) for jobs in alike.values()], dtype=float)
+    once = csr_array((np.ones(size), (kinds, range(size))), shape=(len(alike), size))
+    held = ([offer.accelerators for offer in offers], ([types[offer.accelerator] for offer in offers], range(size)))
     result = milp(
-        np.array(costs),
+        np.array([offer.cost for offer in offers]),
         integrality=np.ones(size),
-        bounds=Bounds(0, 1),
+        bounds=Bounds(0, counts[kinds]),  # pyright: ignore[reportArgumentType]
         constraints=[
-            LinearConstraint(once, must, 1),  # pyright: ignore[reportArgumentType]
-            LinearConstraint(fits, -np.inf, list(capacity.values())),  # pyright: ignore[reportArgumentType]
+            LinearConstraint(once, counts * [kind.must for kind in alike], counts),  # pyright: ignore[reportArgumentType]
+            LinearConstraint(csr_array(held, shape=(len(types), size)), -np.inf, list(capacity.values())),  # pyright: ignore[reportArgumentType]
         ],
         options={"mip_rel_gap": 1e-4},
     )
     assert result.x is not None, f"no options: {result.message}"
-    chosen: list[int | None] = [None] * len(gains)
-    first = np.searchsorted(rows, np.arange(len(gains)))
-    for index in np.flatnonzero(result.x > 0.5):
-        chosen[rows[index]] = int(index - first[rows[index]])
-    return chosen
+    whole = iter(np.rint(result.x).astype(int).tolist())
+    return [list(islice(whole, len(kind.offers))) for kind in alike]

@@ -1,10 +1,15 @@
 """Single policies: programs with known answers, and figures of others' simulators."""
 
+from collections.abc import Sequence
+from itertools import product
+from math import inf
 from pathlib import Path
 from statistics import fmean
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from scheduler.cluster import Cluster, Machine, uniform_cluster
 from scheduler.job import Iterations, Job
@@ -30,6 +35,31 @@ def test_sia_decides_its_published_example() -> None:
 def test_sia_lets_a_job_wait_only_where_nothing_is_left() -> None:
     assert sorted(choose_options([[1.0], [1.0]], [[("A", 1)], [("A", 1)]], {"A": 1}), key=str) == [0, None]
     assert choose_options([], [], {"A": 1}) == []
+
+
+OFFERS = st.lists(st.tuples(st.sampled_from([0.5, 1.0, 1.5, 3.0]), st.sampled_from(["A", "B"]), st.integers(1, 3)))
+
+
+@given(st.lists(OFFERS, max_size=2), st.lists(st.integers(0, 1), max_size=5), st.integers(0, 4), st.integers(0, 4))
+@settings(max_examples=60, deadline=None)
+def test_sia_gains_as_much_as_any_choice_of_jobs_of_which_several_are_alike(
+    kinds: list[list[tuple[float, str, int]]], drawn: list[int], a: int, b: int
+) -> None:
+    jobs = [kinds[kind] for kind in drawn if kind < len(kinds)]
+    gains = [[gain for gain, *_ in offers] for offers in jobs]
+    demands = [[(name, count) for _, name, count in offers] for offers in jobs]
+
+    def cost(choice: Sequence[int | None]) -> float:
+        taken = {"A": a, "B": b}
+        total = 0.0
+        for own, asked, option in zip(gains, demands, choice, strict=True):
+            if option is not None:
+                taken[asked[option][0]] -= asked[option][1]
+                total += (own[option] / min(own)) ** -0.5 - 1.1
+        return total if min(taken.values()) >= 0 else inf
+
+    best = min(map(cost, product(*([None, *range(len(offers))] for offers in jobs))))
+    assert cost(choose_options(gains, demands, {"A": a, "B": b})) == pytest.approx(best, abs=1e-3)
 
 
 def test_shares_follow_relative_speed() -> None:
