@@ -15,7 +15,7 @@ from engine.job import TrainingJob
 from engine.loop.trainer import train
 from models.registry import model_spec
 from scheduler.board import Board
-from scheduler.job import Iterations, Job
+from scheduler.files import OwnJob
 from scheduler.live.driver import Driver, Surroundings
 from scheduler.live.record import Status
 from shunter.requests import TrainRequest
@@ -88,7 +88,7 @@ def test_a_moved_and_a_lost_training_has_the_weights_of_an_undisturbed_one(
         Execution(batch_size=32),
         Schedule(max_epochs=6, patience=6),
     )
-    job = FleetJob(Job("a", 0.0, 1, Iterations(60.0, {"cpu": 1.0})), TrainRequest(data="a.csv"), dataset, training)
+    job = FleetJob(OwnJob(name="a", train_seconds={"cpu": 60.0}), TrainRequest(data="a.csv"), dataset, training)
     run_id = start_run("fleet", "fleet")
     policy = Disturbing(lambda: ray_cluster.remove_node(ray_cluster.doomed, allow_graceful=False))
     began = time.monotonic()
