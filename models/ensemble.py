@@ -5,11 +5,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from models.combination import Combination, Combiner
 from models.registry import Model
 
 
 class Ensemble(nn.Module):
-    """The weighted mean of the logits of its members; a single member is a valid ensemble.
+    """The weighted mean of the logits of its members, or another combination; a single member is a valid ensemble.
 
     Args:
         models: Members over the same features.
@@ -17,9 +18,11 @@ class Ensemble(nn.Module):
             for every task.
         scale: Factor of the mean, positive: below 1 it takes back a certainty that does not hold (Guo et al., "On
             Calibration of Modern Neural Networks", ICML 2017: 1 / temperature). With several tasks one for each.
+        combination: What takes the place of the mean of logits, with a single task and without a scale.
 
     Attributes:
         weights: The weights times the scale.
+        combiner: Computes the combination; None is the mean of logits.
     """
 
     weights: Tensor
@@ -29,6 +32,7 @@ class Ensemble(nn.Module):
         models: Sequence[Model],
         weights: Sequence[float] | Sequence[Sequence[float]],
         scale: float | Sequence[float] = 1.0,
+        combination: Combination | None = None,
     ) -> None:
         super().__init__()
         assert models, "an ensemble has at least one member"
@@ -44,6 +48,8 @@ class Ensemble(nn.Module):
         scales = torch.tensor(scale, dtype=torch.float64)
         assert scales.min() > 0, "a scale is positive"
         self.register_buffer("weights", (shares / shares.sum(0) * scales).float().to(device))
+        assert combination is None or shares.ndim == scale == 1, "a combination has one task and a scale of its own"
+        self.combiner = None if combination is None else Combiner(combination).to(device)
 
     @property
     def models(self) -> tuple[Model, ...]:
@@ -53,4 +59,6 @@ class Ensemble(nn.Module):
     def forward(self, dense: Tensor, values: Tensor, offsets: Tensor) -> Tensor:
         """Score a batch; arguments and result are those of a member."""
         logits = torch.stack([member(dense, values, offsets) for member in self.members], dim=1)
+        if self.combiner is not None:
+            return self.combiner(logits.float(), self.weights)
         return logits @ self.weights if self.weights.ndim == 1 else (logits * self.weights).sum(1)

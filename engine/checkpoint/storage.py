@@ -1,6 +1,6 @@
 """Models as files: safetensors for the weights, JSON for the rest; nothing that is executed when it is loaded.
 
-model.json           what to build: features, architectures, ensemble weights, checksum of the weights
+model.json           what to build: features, architectures, ensemble weights and combination, checksum of the weights
 model.safetensors    the weights
 """
 
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from models.combination import Combination
 from models.counting import count_parameter_bytes
 from models.ensemble import Ensemble
 from models.registry import Model, build_model, model_spec
@@ -44,6 +45,8 @@ def save_model(model: Model | Ensemble, directory: Path) -> None:
         "ensemble_weights": weights,
         "sha256": checksum,
     }
+    if isinstance(model, Ensemble) and model.combiner is not None:
+        description["combination"] = model.combiner.combination.to_dict()
     write_text(directory / "model.json", json.dumps(description, indent=1))
 
 
@@ -62,11 +65,12 @@ def load_model(directory: Path, device: str | torch.device = "cpu") -> Model | E
             check_size(file, weights_path, _named_bytes(specs, features))
             members = [build_model(spec, features, device=device) for spec in specs]
             weights, checksum = description["ensemble_weights"], description["sha256"]
+            combination = Combination.from_dict(description["combination"]) if "combination" in description else None
         except (KeyError, TypeError, ValueError, AssertionError, RuntimeError, RequestError) as error:
             raise CheckpointError(
                 f"The file {path} does not describe a model of this version ({error}): save the model again."
             ) from error
-        model = members[0] if weights is None else Ensemble(members, weights)
+        model = members[0] if weights is None else Ensemble(members, weights, combination=combination)
         load_weights(model, tensors_of(file, weights_path, checksum), weights_path)
     return model.eval()
 

@@ -57,6 +57,13 @@ class EnsembleResult(Frozen):
     other_scales: dict[str, float] = Field(
         default={}, description="With several tasks, the same of each beside the main one, by name."
     )
+    combined_by: str = Field(
+        default="", description="What takes the place of the weighted mean of log odds, by its label; empty: nothing."
+    )
+    tried_ne: dict[str, float] = Field(
+        default={},
+        description="NE of each way to combine on validation, each half predicted by what the other has fitted.",
+    )
 
     def save(self) -> None:
         """Write the description beside the model: the last write, after which the test part is not scored again."""

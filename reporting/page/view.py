@@ -244,7 +244,20 @@ def _ensemble(tree: RunTree) -> dict[str, Any] | None:
     return {
         "reason": reason,
         "weights": [{"name": name, "percent": 100 * value, "text": f"{value:.3f}"} for name, value in weights],
+        "ways": _ways(tree),
     }
+
+
+def _ways(tree: RunTree) -> list[dict[str, Any]]:
+    """Ways to combine the members that competed, the best first."""
+    prefix = "ensemble.tried_ne."
+    found = [
+        (value, name.removeprefix(prefix))
+        for run in tree.of_kind("ensemble")
+        for name, value in run.metrics.items()
+        if name.startswith(prefix)
+    ]
+    return [{"name": name, "ne": ne} for ne, name in sorted(found)]
 
 
 def _baselines(run: TrackedRun) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from engine.ensemble.selection import normalised, select
 from scheduler.cluster import Cluster
 from scheduler.job import Job
 from scheduler.learned.choosers import Voters
@@ -14,7 +15,7 @@ from scheduler.learned.objectives import FIGURES, Objective, check_objective
 from scheduler.learned.voting import STRATEGIES
 from scheduler.learning.demonstrations import demonstrate
 from scheduler.learning.rollouts import exploit
-from scheduler.learning.seerl import bellman_errors, differences, normalised, select
+from scheduler.learning.seerl import bellman_errors, differences
 from scheduler.learning.traces import Traces, split
 from scheduler.learning.trainer import Plan, Progress, Source, Trainer
 from scheduler.metrics import figures

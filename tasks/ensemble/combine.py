@@ -1,6 +1,7 @@
 """From trained members to the model that is registered."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,15 +9,18 @@ import numpy as np
 from engine.checkpoint.storage import load_model, save_model
 from engine.config import Execution, SelectBy
 from engine.data.dataset import Dataset
+from engine.ensemble.race import PRESENT
 from engine.ensemble.result import EnsembleResult, Member, read_finished
 from engine.ensemble.scored import score_test
-from engine.ensemble.weights import Verdict, combine, judge
+from engine.ensemble.verdict import Verdict, judge
+from engine.ensemble.words import words_of
 from engine.execution import execution_of
 from engine.loop.evaluation import evaluate
 from engine.metrics import FIGURES, compute_task_metrics
 from engine.results import Evaluation
 from engine.trained_model import TrainedModel
 from hardware.types import Placement
+from models.combination import Combination
 from models.ensemble import Ensemble
 from models.registry import Model
 from tracking.convention import model_params, placement_params, quality_metrics
@@ -106,7 +110,7 @@ def _combine(
         best_single=names[verdict.best_single],
         judged_ensemble=verdict.ensemble,
         judged_single=verdict.single,
-        validation=compute_task_metrics(tasks, labels, combine(verdict.weights, logits) * verdict.scale, row_weights),
+        validation=compute_task_metrics(tasks, labels, verdict.combine(logits), row_weights),
         # The files themselves are scored, so that the figure is that of what will be registered.
         test=score_test(directory, dataset, execution).metrics,
         reason=_reason(verdict, names, select_by),
@@ -114,6 +118,8 @@ def _combine(
         tasks=tasks,
         scale=float(verdict.scale.flat[0]),
         other_scales=dict(zip(tasks[1:], verdict.scale.flat[1:].tolist(), strict=True)),
+        combined_by=verdict.combination.label if verdict.combination else "",
+        tried_ne=verdict.ne,
     )
 
 
@@ -134,11 +140,23 @@ def _save_result(members: Sequence[TrainedModel], verdict: Verdict, directory: P
     if verdict.is_ensemble:
         chosen = verdict.chosen
         models = [_single(members[index].directory) for index in chosen]
-        save_model(Ensemble(models, verdict.weights[chosen].tolist(), verdict.scale.tolist()), directory)
+        save_model(
+            Ensemble(models, verdict.weights[chosen].tolist(), verdict.scale.tolist(), _combination(verdict)), directory
+        )
         return
     single, shares = _single(members[verdict.best_single].directory), verdict.weights[[verdict.best_single]]
-    is_scaled = (verdict.scale != 1).any()
-    save_model(Ensemble([single], shares.tolist(), verdict.scale.tolist()) if is_scaled else single, directory)
+    combination = _combination(verdict)
+    is_changed = (verdict.scale != 1).any() or combination is not None
+    ensemble = Ensemble([single], shares.tolist(), verdict.scale.tolist(), combination) if is_changed else single
+    save_model(ensemble, directory)
+
+
+def _combination(verdict: Verdict) -> Combination | None:
+    """The combination of those members that are left: ranks and votes have figures of each."""
+    found = verdict.combination
+    if found is None or not found.references:
+        return found
+    return replace(found, references=tuple(found.references[index] for index in verdict.chosen))
 
 
 def _single(directory: Path) -> Model:
@@ -152,6 +170,12 @@ def _reason(verdict: Verdict, names: Sequence[str], select_by: SelectBy) -> str:
 
 
 def _calibration(verdict: Verdict) -> str:
+    if verdict.combination is not None:
+        ne = verdict.ne
+        return (
+            f" {words_of(verdict.combination.label)}: NE {ne[verdict.combination.label]:.4f} against "
+            f"{ne[PRESENT]:.4f} without that, where each half of validation is predicted by what the other has fitted."
+        )
     main = float(verdict.scale.flat[0])
     if main == 1:
         return ""
@@ -185,6 +209,7 @@ def _log_details(run: Run, result: EnsembleResult, placement: Placement, members
     if result.judged_ensemble and result.judged_single:
         judged = {"ensemble_ne": result.judged_ensemble.ne, "single_ne": result.judged_single.ne}
         run.log_metrics({f"quality.judged.{name}": value for name, value in judged.items()})
+    run.log_metrics({f"ensemble.tried_ne.{label}": ne for label, ne in result.tried_ne.items()})
 
 
 def _log_quality(run: Run, result: EnsembleResult) -> None:

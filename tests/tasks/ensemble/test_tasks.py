@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from engine.ensemble.weights import combine, fit_weights, judge
+from engine.ensemble.verdict import judge
+from engine.ensemble.weights import combine, fit_weights
 from engine.metrics import compute_metrics
 
 TASKS = ("click", "conversion")

@@ -1,0 +1,218 @@
+"""Ways to weigh, combine and calibrate members, each judged on rows that fitted nothing of it."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from engine.ensemble.calibration import CalibrateBy, fit_line, fit_scale, fit_steps, log_losses
+from engine.ensemble.selection import MOST_ENUMERATED, disagreement, enumerated, greedy, normalised, select
+from engine.ensemble.weights import fit_most, halves
+from engine.metrics import binary_entropy
+from models.combination import Combination, CombineBy, Combiner
+
+# What an entrant must save to take the place of the weighted mean of log odds: a share of the log loss, and standard
+# errors; more of these than one comparison would ask for, because the best of some thirty is taken.
+LEAST_SAVING, LEAST_ERRORS = 0.001, 3.0
+MOST_ROWS = 50_000  # of each half
+LEAST_OF_CLASS = 10  # rows of either label in each quarter
+QUANTILES = 129
+CALIBRATIONS: tuple[CalibrateBy, ...] = ("none", "temperature", "platt", "isotonic")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entrant:
+    """One way to combine, fitted.
+
+    Attributes:
+        weights: float64 `[members]`, their sum one.
+        combination: What is done with them.
+    """
+
+    weights: np.ndarray
+    combination: Combination
+
+    def combine(self, logits: np.ndarray) -> np.ndarray:
+        """The combined log odds, float64 `[rows]`, of those of the members, `[members, rows]`."""
+        with torch.no_grad():
+            members, weights = torch.from_numpy(logits.T.astype(np.float64)), torch.from_numpy(self.weights)
+            return Combiner(self.combination)(members, weights).numpy()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """Predictions of members for some rows, all of which count.
+
+    Attributes:
+        labels: 0 or 1, `[rows]`.
+        logits: predicted log odds, `[members, rows]`.
+        weights: Weight of each row, `[rows]`, positive.
+    """
+
+    labels: np.ndarray
+    logits: np.ndarray
+    weights: np.ndarray
+
+    def of(self, rows: np.ndarray) -> "Rows":
+        """Some of them."""
+        return Rows(labels=self.labels[rows], logits=self.logits[:, rows], weights=self.weights[rows])
+
+    def losses(self, combined: np.ndarray) -> np.ndarray:
+        """Log loss of each row."""
+        return log_losses(self.labels, combined)
+
+    @property
+    def has_both(self) -> bool:
+        """Whether there are enough of either label to fit anything."""
+        positives = int(np.count_nonzero(self.labels))
+        return min(positives, len(self.labels) - positives) >= LEAST_OF_CLASS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Race:
+    """What came of it.
+
+    Attributes:
+        winner: Who takes the place of the present way; None where nobody is better beyond chance.
+        ne: NE of each entrant by its label, over both halves, each predicted by what the other has fitted; the present
+            way as `PRESENT`.
+    """
+
+    winner: Entrant | None
+    ne: dict[str, float]
+
+
+PRESENT = "present"
+
+
+def race(
+    rows: Rows, first: np.ndarray, second: np.ndarray, present: np.ndarray, *, single: int, seed: int, most: int | None
+) -> Race | None:
+    """Let all ways compete; None where there are too few rows for it.
+
+    Each half is predicted by what the other has fitted, the weights on one half of it and the calibration on the other
+    one. The winner is the one that the first half has fitted, so that the second stays one that has fitted nothing.
+
+    Args:
+        rows: All rows.
+        first: The half whose fit is taken.
+        second: The other one.
+        present: Log odds of the way that is to be beaten, `[rows]`, each half as the other has fitted it.
+        single: The best member, which competes alone.
+        seed: Seed of the quarters.
+        most: Members with a weight at most; None sets no bound.
+    """
+    parts = [_sample(first), _sample(second)]
+    fits = [_Fit.of(rows.of(part), single, seed, most) for part in parts]
+    if not all(fit.may_enter for fit in fits):
+        return None
+    judged = [rows.of(part) for part in reversed(parts)]
+    counts = np.concatenate([one.weights for one in judged])
+    shares = counts / counts.sum()
+    entropy = binary_entropy(float(shares @ np.concatenate([one.labels for one in judged])))
+    before = np.concatenate([one.losses(present[part]) for one, part in zip(judged, reversed(parts), strict=True)])
+    ne, best, best_saving = {PRESENT: float(shares @ before) / entropy}, None, 0.0
+    for entrant, other in zip(*(fit.entrants() for fit in fits), strict=True):
+        after = np.concatenate(
+            [one.losses(by.combine(one.logits)) for one, by in zip(judged, (entrant, other), strict=True)]
+        )
+        ne[entrant.combination.label] = float(shares @ after) / entropy
+        saving = float(shares @ (before - after))
+        error = math.sqrt(shares**2 @ (before - after - saving) ** 2)
+        enough = max(LEAST_ERRORS * error, LEAST_SAVING * float(shares @ before))
+        if saving > max(enough, best_saving):
+            best, best_saving = entrant, saving
+    if best is not None:  # not worse on any of the rows that it is judged on, those left out above among them
+        unseen = rows.of(second)
+        loss = (unseen.weights @ unseen.losses(one) for one in (best.combine(unseen.logits), present[second]))
+        best = best if next(loss) < next(loss) else None
+    return Race(winner=best, ne=ne)
+
+
+def _sample(half: np.ndarray) -> np.ndarray:
+    """Evenly spread over a half, which is in the order of its labels."""
+    return half[:: math.ceil(len(half) / MOST_ROWS)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Fit:
+    """All entrants as one half fits them: the weights on one half of it, the calibration on the other."""
+
+    weighed: Rows
+    calibrated: Rows
+    single: int
+    most: int | None
+
+    @classmethod
+    def of(cls, rows: Rows, single: int, seed: int, most: int | None) -> "_Fit":
+        weighed, calibrated = halves(rows.labels, seed)
+        return cls(weighed=rows.of(weighed), calibrated=rows.of(calibrated), single=single, most=most)
+
+    @property
+    def may_enter(self) -> bool:
+        return self.weighed.has_both and self.calibrated.has_both
+
+    def entrants(self) -> Iterator[Entrant]:
+        """In an order that does not depend on the rows."""
+        members = len(self.weighed.logits)
+        yield from self._by("single", np.eye(members)[self.single], ("logits",))
+        if members == 1:
+            return
+        weighed = self.weighed
+        fitted = fit_most(weighed.labels, weighed.logits, weighed.weights, self.most)
+        yield from self._by("fitted", fitted, ("logits", "probabilities"))
+        chosen = greedy(weighed.labels, weighed.logits, weighed.weights, self.most)
+        yield from self._by("greedy", chosen, ("logits", "probabilities"))
+        yield from self._by("diverse", self._diverse(), ("logits", "probabilities", "ranks", "votes"))
+        yield from self._stacked(fitted)
+
+    def _diverse(self) -> np.ndarray:
+        """Equal weights of those that err little and differ."""
+        members, shares = len(self.weighed.logits), self.weighed.weights / self.weighed.weights.sum()
+        errors = np.array([shares @ self.weighed.losses(one.astype(np.float64)) for one in self.weighed.logits])
+        size = min(self.most or math.ceil(members / 2), members)
+        subset = enumerated if members <= MOST_ENUMERATED else select
+        chosen = subset(*normalised(errors, disagreement(self.weighed.logits)), size)
+        weights = np.zeros(members)
+        weights[list(chosen)] = 1 / len(chosen)
+        return weights
+
+    def _stacked(self, fitted: np.ndarray) -> Iterator[Entrant]:
+        """Logistic regression on the members that the fitted weights leave."""
+        used = np.flatnonzero(fitted)
+        weights = np.zeros(len(fitted))
+        weights[used], intercept = fit_line(self.weighed.labels, self.weighed.logits[used], self.weighed.weights)
+        slope = float(weights.sum())
+        if slope <= 0:
+            weights, slope = fitted, 0.0  # predicts the base rate
+        plain = Combination(slope=slope, intercept=intercept)
+        yield from self._calibrated("stacked", weights / weights.sum(), plain, ("none", "isotonic"))
+
+    def _by(self, how: str, weights: np.ndarray, kinds: Sequence[CombineBy]) -> Iterator[Entrant]:
+        base = np.average(self.weighed.labels, weights=self.weighed.weights)
+        for by in kinds:
+            levels, calibrations = None, CALIBRATIONS
+            if by in ("ranks", "votes"):
+                levels = np.linspace(0, 1, QUANTILES) if by == "ranks" else np.array([1 - base])
+                calibrations = ("platt", "isotonic")
+            references = () if levels is None else np.quantile(self.weighed.logits, levels, axis=1).T.tolist()
+            plain = Combination(by=by, references=tuple(map(tuple, references)))
+            yield from self._calibrated(f"{how}-{by}", weights, plain, calibrations)
+
+    def _calibrated(
+        self, label: str, weights: np.ndarray, plain: Combination, calibrations: Sequence[CalibrateBy]
+    ) -> Iterator[Entrant]:
+        rows = self.calibrated
+        combined = Entrant(weights=weights, combination=plain).combine(rows.logits)
+        for calibrate_by in calibrations:
+            found = replace(plain, label=label if calibrate_by == "none" else f"{label}-{calibrate_by}")
+            if calibrate_by == "temperature":
+                found = replace(found, slope=fit_scale(rows.labels, combined, rows.weights))
+            elif calibrate_by == "platt":
+                slopes, intercept = fit_line(rows.labels, combined[np.newaxis], rows.weights)
+                found = replace(found, slope=float(slopes[0]), intercept=intercept)
+            elif calibrate_by == "isotonic":
+                found = replace(found, knots=fit_steps(rows.labels, combined, rows.weights))
+            yield Entrant(weights=weights, combination=found)

@@ -1,0 +1,119 @@
+"""Which members form an ensemble: those that err little and differ, by a quadratic program, or greedily.
+
+Weights w of the members minimise `w e - balance * w K w` with w >= 0 and sum 1, where e is the error of each and K how
+much each two differ, cut off so that extreme difference brings nothing; those with the largest weights are taken
+(SEERL; Saphal et al., AAMAS 2021). It needs neither torch nor what the members are: policies are chosen so, too.
+"""
+
+from collections.abc import Sequence
+from itertools import combinations
+
+import numpy as np
+
+BALANCE = 0.5
+CUT = 0.8  # quantile of the differences above which more of it brings nothing
+MOST_ENUMERATED = 12
+GREEDY_STEPS = 20
+
+
+def disagreement(logits: np.ndarray) -> np.ndarray:
+    """How much each two members differ: the mean symmetric Kullback-Leibler divergence of their probabilities.
+
+    Of two Bernoulli variables it is half the difference of the probabilities times that of the log odds.
+
+    Args:
+        logits: Predicted log odds, `[members, rows]`.
+
+    Returns:
+        float64 `[members, members]`, symmetric, 0 on the diagonal.
+    """
+    odds = logits.astype(np.float64)
+    shares = np.exp(-np.logaddexp(0.0, -odds))
+    found = np.zeros((len(odds), len(odds)))
+    for i, j in combinations(range(len(odds)), 2):
+        found[i, j] = found[j, i] = float((shares[i] - shares[j]) @ (odds[i] - odds[j])) / (2 * odds.shape[1])
+    return found
+
+
+def value_of(chosen: Sequence[int], errors: np.ndarray, differing: np.ndarray, balance: float = BALANCE) -> float:
+    """What is minimised, for some members with equal weights."""
+    weights = np.zeros(len(errors))
+    weights[list(chosen)] = 1.0 / len(chosen)
+    return float(weights @ errors - balance * weights @ differing @ weights)
+
+
+def normalised(errors: np.ndarray, differing: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Errors and differences on one scale, the differences cut off."""
+    pairs = differing[np.triu_indices(len(errors), 1)]
+    most = float(np.quantile(pairs, CUT)) if len(pairs) else 0.0
+    return errors / max(float(errors.max()), 1e-12), np.minimum(differing, most) / max(most, 1e-12)
+
+
+def select(errors: np.ndarray, differing: np.ndarray, size: int, balance: float = BALANCE) -> tuple[int, ...]:
+    """The members with the largest weights in the quadratic program, in their order.
+
+    The program is not convex: it is solved from the middle and from each member, and the best end counts.
+
+    Args:
+        errors: Of each member.
+        differing: Of each two.
+        size: How many are taken.
+        balance: Weight of difference against error.
+    """
+    from scipy.optimize import minimize
+
+    count = len(errors)
+    if count <= size:
+        return tuple(range(count))
+    starts = [np.full(count, 1 / count), *(0.6 * np.eye(count)[i] + 0.4 / count for i in range(count))]
+    # No weight above 1 / size: so many are wanted, and none of them is to decide alone.
+    found = [
+        minimize(
+            lambda w: w @ errors - balance * w @ differing @ w,
+            start,
+            jac=lambda w: errors - 2 * balance * differing @ w,
+            bounds=[(0.0, 1.0 / size)] * count,
+            constraints={"type": "eq", "fun": lambda w: w.sum() - 1, "jac": lambda w: np.ones(count)},
+            method="SLSQP",
+        ).x
+        for start in starts
+    ]
+    subsets = {tuple(sorted(np.argsort(-np.round(weights, 6), kind="stable")[:size].tolist())) for weights in found}
+    return min(sorted(subsets), key=lambda one: value_of(one, errors, differing, balance))
+
+
+def enumerated(errors: np.ndarray, differing: np.ndarray, size: int, balance: float = BALANCE) -> tuple[int, ...]:
+    """The same by trying every subset: what `select` is checked against, and what is taken of few members."""
+    subsets = combinations(range(len(errors)), min(size, len(errors)))
+    return min(subsets, key=lambda one: value_of(one, errors, differing, balance))
+
+
+def greedy(labels: np.ndarray, logits: np.ndarray, row_weights: np.ndarray | None, most: int | None) -> np.ndarray:
+    """Weights by adding the member that helps the mean of log odds most, again and again, each as often as it helps.
+
+    Forward selection with replacement (Caruana et al., "Ensemble Selection from Libraries of Models", ICML 2004). It
+    ends where no addition lowers the log loss.
+
+    Args:
+        labels: 0 or 1, `[rows]`.
+        logits: Predicted log odds, `[members, rows]`.
+        row_weights: Weight of each row, `[rows]`; None weighs all alike.
+        most: Different members at most; None sets no bound.
+
+    Returns:
+        float64 `[members]`, their sum one.
+    """
+    odds, labels = logits.astype(np.float64), labels.astype(np.float64)
+    shares = np.full(len(labels), 1 / len(labels)) if row_weights is None else row_weights / row_weights.sum()
+    counts, total, best = np.zeros(len(odds)), np.zeros(len(labels)), np.inf
+    for taken in range(1, GREEDY_STEPS + 1):
+        allowed = np.arange(len(odds)) if most is None or np.count_nonzero(counts) < most else np.flatnonzero(counts)
+        means = [(total + odds[one]) / taken for one in allowed]
+        losses = [float(shares @ (np.logaddexp(0.0, mean) - labels * mean)) for mean in means]
+        position = int(np.argmin(losses))
+        if losses[position] >= best:
+            break
+        best, chosen = losses[position], int(allowed[position])
+        counts[chosen] += 1
+        total += odds[chosen]
+    return counts / counts.sum()

@@ -1,0 +1,198 @@
+"""Whether an ensemble earns its keep, and how its members are combined: pure functions of predictions and labels."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from engine.config import SelectBy
+from engine.ensemble.calibration import fit_scale, log_losses
+from engine.ensemble.race import Entrant, Rows, race
+from engine.ensemble.weights import combine, fit_most, halves, task_rows
+from engine.metrics import Metrics, compute_metrics, compute_task_metrics
+from models.combination import Combination
+
+# What a scale of the log odds must save on rows that did not fit it: a share of the log loss, and standard errors.
+LEAST_SAVING, LEAST_ERRORS = 0.005, 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """Which is better, the ensemble or its best member, on rows that fitted no weights.
+
+    Attributes:
+        weights: float64 `[members]` of the result, summing to one; one of them is 1 when the single is the result. With
+            several tasks `[members, tasks]`, one sum for each.
+        best_single: index of the best member on all rows.
+        ensemble: quality of the ensemble on the judged rows; None where there is nothing to combine.
+        single: quality of the best single on the same rows.
+        scale: float64, factor of the result's log odds, 1 where none pays; `[tasks]` with several.
+        combination: what is done instead of the weighted mean of log odds; None where nothing else is better.
+        ne: NE of each way to combine that was tried, by its label; see `engine.ensemble.race`.
+    """
+
+    weights: np.ndarray
+    best_single: int
+    ensemble: Metrics | None
+    single: Metrics | None
+    scale: np.ndarray = field(default_factory=lambda: np.array(1.0))
+    combination: Combination | None = None
+    ne: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def is_ensemble(self) -> bool:
+        """Whether more than one member is left in the result."""
+        return len(self.chosen) > 1
+
+    @property
+    def chosen(self) -> list[int]:
+        """Members that are left in the result."""
+        return np.flatnonzero(self.weights.reshape(len(self.weights), -1).any(axis=1)).tolist()
+
+    def combine(self, logits: np.ndarray) -> np.ndarray:
+        """The log odds of the result, `[rows]` or `[rows, tasks]`, of those of the members."""
+        if self.combination is None:
+            return combine(self.weights, logits) * self.scale
+        return Entrant(weights=self.weights, combination=self.combination).combine(logits)
+
+
+def judge(
+    labels: np.ndarray,
+    logits: np.ndarray,
+    seed: int,
+    *,
+    row_weights: np.ndarray | None = None,
+    tasks: Sequence[str] = (),
+    select_by: SelectBy = "ne",
+    most: int | None = None,
+) -> Verdict:
+    """Fit weights on one half of the rows and compare with the best single member on the other half.
+
+    Judging on the rows that fitted the weights would favour the ensemble. The best single is picked on all rows, the
+    judged half among them: what that tilts, it tilts towards the simpler model. Of several tasks each has its own
+    weights, and the main one decides. What is chosen may be too sure of itself, most where AUC chose its epoch: a
+    scale of its log odds, fitted on the one half, is kept where the other half says so. It changes no order. Where the
+    log loss decides over a single task, other ways to weigh, combine and calibrate compete with that
+    (`engine.ensemble.race`).
+
+    Args:
+        labels: 0 or 1, `[rows]`, or `[rows, tasks]`.
+        logits: predicted log odds, `[members, rows]`, or `[members, rows, tasks]`.
+        seed: Seed of the halves, which hold the same share of positives.
+        row_weights: Weight of each label, like `labels`; None weighs all alike.
+        tasks: names of several tasks, the main one first.
+        select_by: figure by which the best single is picked and the ensemble judged; the weights are fitted by log loss
+            whichever it is.
+        most: Members of the ensemble at most; None sets no bound.
+    """
+    from threadpoolctl import threadpool_limits
+
+    by: SelectBy = "auc" if select_by == "auc" else "logloss"  # which on the same rows orders as NE does
+    main = task_rows(labels, logits, row_weights, 0)
+    best_single = int(np.argmin([compute_metrics(main[0], row, main[2]).loss_by(by) for row in main[1]]))
+    given = _Given(labels, logits, row_weights, tasks, by, most, best_single)
+    first, second = halves(main[0], seed)
+    with threadpool_limits(1):  # of sums as short as these, threads take longer to wake than to add
+        verdict = _weighted_mean(given, first, second)
+        if by == "auc" or labels.ndim > 1 or not len(second):
+            return verdict
+        return _best(given, verdict, first, second, seed)
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What is judged: see `judge`."""
+
+    labels: np.ndarray
+    logits: np.ndarray
+    row_weights: np.ndarray | None
+    tasks: Sequence[str]
+    by: SelectBy
+    most: int | None
+    best_single: int
+
+    def weights_of(self, rows: np.ndarray) -> np.ndarray | None:
+        """Weights of some rows."""
+        return None if self.row_weights is None else self.row_weights[rows]
+
+
+def _weighted_mean(given: _Given, fitted: np.ndarray, judged: np.ndarray) -> Verdict:
+    """The weighted mean of log odds, or the best single where that is no worse."""
+    labels, logits, best_single = given.labels, given.logits, given.best_single
+    members = len(logits)
+    alone = np.eye(members)[best_single]
+    alone = alone if labels.ndim == 1 else np.repeat(alone[:, np.newaxis], labels.shape[1], axis=1)
+    if not len(judged):
+        return Verdict(weights=alone, best_single=best_single, ensemble=None, single=None)
+    halved = _Halves(labels, given.row_weights, fitted, judged)
+    if members == 1:
+        scale = halved.scale(logits[best_single])
+        return Verdict(weights=alone, best_single=best_single, ensemble=None, single=None, scale=scale)
+    weights = fit_most(labels[fitted], logits[:, fitted], given.weights_of(fitted), given.most)
+    ensemble, single = (
+        compute_task_metrics(given.tasks, labels[judged], combined, given.weights_of(judged))
+        for combined in (combine(weights, logits[:, judged]), logits[best_single, judged])
+    )
+    is_mixed = (weights.reshape(members, -1)[:, 0] > 0).sum() > 1
+    is_better = is_mixed and ensemble.loss_by(given.by) < single.loss_by(given.by)
+    chosen = weights if is_better else alone
+    return Verdict(
+        weights=chosen,
+        best_single=best_single,
+        ensemble=ensemble,
+        single=single,
+        scale=halved.scale(combine(chosen, logits)),
+    )
+
+
+def _best(given: _Given, verdict: Verdict, first: np.ndarray, second: np.ndarray, seed: int) -> Verdict:
+    """The verdict, or what beats it beyond chance on rows that fitted nothing of it."""
+    turned = _weighted_mean(given, second, first)
+    present = np.empty(len(given.labels))
+    present[second] = verdict.combine(given.logits[:, second])
+    present[first] = turned.combine(given.logits[:, first])
+    counts = np.ones(len(given.labels)) if given.row_weights is None else given.row_weights.astype(np.float64)
+    rows = Rows(labels=given.labels, logits=given.logits, weights=counts)
+    halved = [half[counts[half] > 0] for half in (first, second)]
+    found = race(rows, halved[0], halved[1], present, single=given.best_single, seed=seed + 1, most=given.most)
+    if found is None or found.winner is None:
+        return verdict if found is None else replace(verdict, ne=found.ne)
+    winner = found.winner
+    quality = compute_metrics(given.labels[second], winner.combine(given.logits[:, second]), given.weights_of(second))
+    better = replace(verdict, weights=winner.weights, scale=np.array(1.0), combination=winner.combination, ne=found.ne)
+    if verdict.ensemble is None:
+        return better
+    return replace(better, ensemble=quality) if better.is_ensemble else replace(better, single=quality)
+
+
+@dataclass(frozen=True)
+class _Halves:
+    """Rows of which one half fits a scale of log odds and the other one judges it."""
+
+    labels: np.ndarray
+    row_weights: np.ndarray | None
+    fitted: np.ndarray
+    judged: np.ndarray
+
+    def scale(self, logits: np.ndarray) -> np.ndarray:
+        """The scale of predicted log odds, `[rows]` or `[rows, tasks]`: one number, or one for each task."""
+        if self.labels.ndim == 1:
+            return np.array(self._scale(self.labels, logits, self.row_weights))
+        tasks = range(self.labels.shape[1])
+        weights = self.row_weights
+        return np.array(
+            [self._scale(self.labels[:, k], logits[:, k], None if weights is None else weights[:, k]) for k in tasks]
+        )
+
+    def _scale(self, labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None) -> float:
+        counts = np.ones(len(labels)) if weights is None else weights.astype(np.float64)
+        fitted, judged = self.fitted[counts[self.fitted] > 0], self.judged[counts[self.judged] > 0]
+        if len(judged) < 2 or len(np.unique(labels[fitted])) < 2:
+            return 1.0
+        scale = fit_scale(labels[fitted], logits[fitted], counts[fitted])
+        before, after = (log_losses(labels[judged], factor * logits[judged]) for factor in (1.0, scale))
+        shares = counts[judged] / counts[judged].sum()
+        saving = shares @ (before - after)
+        error = math.sqrt(shares**2 @ (before - after - saving) ** 2)
+        return scale if saving > max(LEAST_ERRORS * error, LEAST_SAVING * float(shares @ before)) else 1.0

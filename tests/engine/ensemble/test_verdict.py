@@ -1,0 +1,161 @@
+"""Whether an ensemble earns its keep, and how it is combined: what comes out for planted members."""
+
+import numpy as np
+import pytest
+
+from engine.ensemble.calibration import log_losses
+from engine.ensemble.race import PRESENT
+from engine.ensemble.verdict import judge
+from engine.ensemble.weights import fit_weights, halves
+from engine.metrics import compute_metrics
+from tests.engine.ensemble.planted import planted
+
+
+def test_ensemble_of_independent_members_is_kept_and_better_on_unseen_rows() -> None:
+    labels, logits = planted(6_000, [1.5, 1.5, 1.5])
+    verdict = judge(labels[:4_000], logits[:, :4_000], seed=1)
+    assert verdict.is_ensemble
+    assert verdict.ensemble is not None
+    assert verdict.single is not None
+    assert verdict.ensemble.rows == verdict.single.rows == 2_000
+    unseen_labels, unseen = labels[4_000:], logits[:, 4_000:]
+    assert (
+        compute_metrics(unseen_labels, verdict.weights @ unseen).logloss
+        < compute_metrics(unseen_labels, unseen[verdict.best_single]).logloss
+    )
+
+
+def test_single_is_kept_when_the_others_are_noise() -> None:
+    random = np.random.default_rng(0)
+    labels, good = planted(2_000, [0.1])
+    verdict = judge(labels, np.vstack([random.normal(0, 3, (2, 2_000)), good]), seed=0)
+    assert not verdict.is_ensemble
+    assert verdict.weights.tolist() == [0, 0, 1]
+    assert verdict.best_single == 2
+
+
+def test_copies_of_one_member_make_no_ensemble_worth_keeping() -> None:
+    """A mixture of copies is the copy: not better, so the single is the result."""
+    labels, logits = planted(500, [1.0])
+    verdict = judge(labels, np.vstack([logits, logits]), seed=0)
+    assert not verdict.is_ensemble
+
+
+def test_judged_rows_did_not_fit_the_weights() -> None:
+    """Labels of the judged half are turned over: the weights must not notice."""
+    labels, logits = planted(1_000, [0.8, 1.2])
+    fitted, judged = halves(labels, seed=3)
+    weights = fit_weights(labels[fitted], logits[:, fitted])
+    corrupted = logits.copy()
+    corrupted[:, judged] *= -1
+    assert fit_weights(labels[fitted], corrupted[:, fitted]) == pytest.approx(weights)
+    verdict = judge(labels, logits, seed=3)
+    assert verdict.weights == pytest.approx(weights)
+    assert verdict.ensemble == compute_metrics(labels[judged], weights @ logits[:, judged])
+
+
+def test_one_member_needs_no_judgement() -> None:
+    labels, logits = planted(100, [1.0])
+    verdict = judge(labels, logits, seed=0)
+    assert verdict.weights.tolist() == [1]
+    assert verdict.ensemble is None
+    assert verdict.single is None
+
+
+def test_the_figure_that_selects_picks_the_single_and_judges_the_ensemble() -> None:
+    labels, (sharp, dull) = planted(4_000, [0.2, 0.6])
+    logits = np.stack([5 * sharp, dull])  # the first ranks best, and is far too sure of itself
+    assert judge(labels, logits, seed=0).best_single == 1
+    verdict = judge(labels, logits, seed=0, select_by="auc")
+    assert verdict.best_single == 0
+    assert verdict.ensemble is not None
+    assert verdict.single is not None
+    assert verdict.is_ensemble == (verdict.ensemble.auc > verdict.single.auc)
+
+
+def test_what_is_too_sure_of_itself_is_scaled_where_it_was_not_fitted() -> None:
+    """The planted log odds are right, so that four times of them want to be divided by four again."""
+    labels, logits = planted(20_000, [0.0])
+    verdict = judge(labels, 4 * logits, seed=0)
+    assert verdict.scale == pytest.approx(0.25, rel=0.1)
+    plain = judge(labels, logits, seed=0)
+    assert plain.scale == 1
+
+
+def test_a_scale_that_chance_alone_brings_is_left_out() -> None:
+    """Of few rows the one half always fits some factor; the other half does not confirm it."""
+    scaled = [float(judge(*planted(200, [0.0], seed), seed=seed).scale) != 1 for seed in range(40)]
+    assert sum(scaled) <= 4
+
+
+def test_an_ensemble_is_scaled_as_a_whole_and_each_task_by_itself() -> None:
+    labels, logits = planted(8_000, [1.0, 1.0])
+    both = judge(np.stack([labels, labels], axis=1), np.stack([logits, 3 * logits], axis=2), seed=0, tasks=("a", "b"))
+    assert both.is_ensemble
+    assert both.scale.shape == (2,)
+    assert both.scale[1] == pytest.approx(judge(labels, 3 * logits, seed=0).scale, rel=0.05)
+    assert both.scale[1] < 0.6
+
+
+def test_of_many_candidates_the_best_together_are_taken() -> None:
+    labels, logits = planted(6_000, [1.0, 1.0, 1.0, 3.0, 3.0])
+    verdict = judge(labels, logits, seed=0, most=2)
+    assert len(verdict.chosen) == 2
+    assert set(verdict.chosen) < {0, 1, 2}
+    fitted, _ = halves(labels, 0)
+    again = fit_weights(labels[fitted], logits[verdict.chosen][:, fitted])
+    assert verdict.weights[verdict.chosen] == pytest.approx(again)
+    assert len(judge(labels, logits, seed=0).chosen) > 2
+
+
+def test_members_that_see_each_a_part_are_stacked() -> None:
+    """Of independent parts of the truth the sum is right, and the mean too timid, so that the weights sum to two."""
+    random = np.random.default_rng(0)
+    parts = random.normal(0, 1.5, (2, 12_000))
+    labels = (random.random(12_000) < 1 / (1 + np.exp(-parts.sum(0) + 1))).astype(np.float32)
+    verdict = judge(labels, parts, seed=0)
+    assert verdict.combination is not None
+    assert verdict.combination.slope == pytest.approx(2, rel=0.15)
+    assert verdict.ne[verdict.combination.label] < verdict.ne[PRESENT]
+
+
+def test_a_curve_that_no_factor_puts_right_is_calibrated_by_steps() -> None:
+    labels, (truth,) = planted(20_000, [0.0])
+    bent = np.sign(truth) * truth**2
+    verdict = judge(labels, bent[np.newaxis], seed=0)
+    assert verdict.combination is not None
+    assert verdict.combination.label == "single-logits-isotonic"
+    plain = judge(labels, truth[np.newaxis], seed=0)
+    assert plain.combination is None
+    unseen, (again,) = planted(5_000, [0.0], seed=1)
+    loss = log_losses(unseen, verdict.combine((np.sign(again) * again**2)[np.newaxis])).mean()
+    assert loss == pytest.approx(log_losses(unseen, again).mean(), rel=0.01)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_takes_the_place_of_the_mean_is_better_on_the_rows_that_judge_it(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    labels, logits = planted(3_000, [0.5, 1.0, 2.0], seed=seed)
+    logits = logits * random.uniform(0.3, 3, (3, 1)) + random.uniform(-1, 1, (3, 1))
+    verdict = judge(labels, logits, seed=0)
+    first, second = halves(labels, 0)
+    weights = fit_weights(labels[first], logits[:, first])
+    mean = compute_metrics(labels[second], weights @ logits[:, second]).logloss
+    alone = compute_metrics(labels[second], logits[verdict.best_single, second]).logloss
+    assert log_losses(labels[second], verdict.combine(logits[:, second])).mean() <= min(mean, alone) + 1e-12
+
+
+def test_rows_without_weight_change_nothing() -> None:
+    labels, logits = planted(4_000, [0.5, 1.0])
+    logits = 3 * logits + 1
+    weights = np.ones(4_000)
+    weights[::3] = 0
+    one = judge(labels, logits, seed=0, row_weights=weights)
+    labels[::3] = 1 - labels[::3]
+    verdicts = one.ne, judge(labels, logits, seed=0, row_weights=weights).ne
+    assert verdicts[0].keys() == verdicts[1].keys()
+
+
+def test_too_few_rows_keep_the_mean() -> None:
+    labels, logits = planted(60, [0.5, 0.5])
+    assert judge(labels, logits, seed=0).ne == {}
