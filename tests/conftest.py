@@ -78,6 +78,10 @@ settings.register_profile("shunter", deadline=None, suppress_health_check=[Healt
 settings.load_profile("shunter")
 # Each worker of pytest compiles by itself: the compiler's own would import torch once more for the few graphs here.
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+# The workers share the cores: threads that wait for those of another process by spinning burn what the other needs.
+# What their results are is the same. Read when numpy and torch are loaded, so here.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
