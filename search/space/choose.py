@@ -37,7 +37,9 @@ def space_for(
         rates = usual_rates(placement.batch_size)
         return ArchitectureSpace.for_dataset(dataset, task_weights=weights, fixed=fixed, hyperparameters=rates)
     towers = tower_partitions(dataset, request, placement, directory, open_run(parent_run_id))
-    space = SearchSpace.for_dataset(dataset, request.model, weights, fixed).at_batch_size(placement.batch_size)
+    is_wide = request.search.space == SearchSpaceName.WIDE
+    space = SearchSpace.for_dataset(dataset, request.model, weights, fixed, is_wide=is_wide)
+    space = space.at_batch_size(placement.batch_size)
     return space.model_copy(update={"tower_partitions": towers})
 
 

@@ -20,6 +20,15 @@ LEARNING_OPTIONS: Choices = {
     "weight_decay": (0.0, 1e-6, 1e-5, 1e-4),
     "learning_rate_schedule": ("constant", "plateau"),
 }
+# What the wide space tries beside these. Cosine falls to 0 at the longest training, however early others stop.
+WIDE_OPTIONS: Choices = {
+    "dense_optimizer": ("adam", "adagrad", "shampoo"),
+    "learning_rate_schedule": ("constant", "plateau", "cosine"),
+    "warmup_epochs": (0.0, 0.25, 1.0),
+}
+# Multiple of the learning rate that is drawn, whose range is meant for Adam. Adagrad's step is the rate at first, as
+# Adam's is, and falls with the root of the steps since; Shampoo's is given Adam's length (`models.shampoo`).
+RATE_OF_OPTIMIZER: dict[str, float] = {"adagrad": 10.0}
 # Another point to begin with, beside the default of a family: wide flat layers, held back by batch normalisation and
 # decay, with rates that fall. What the published results of deep click models have in common (BARS, Zhu et al., 2022).
 # Training rows from which it is tried before the default. By hand with dlrm and one seed, NE of the default and of this
@@ -68,12 +77,18 @@ def default_hyperparameters(family: str) -> Hyperparameters:
     return Hyperparameters(**FAMILIES[family].learned_with)
 
 
-def learning_options(families: Sequence[str]) -> Choices:
-    """`LEARNING_OPTIONS`, with what is usual in the families among the choices."""
+def learning_options(families: Sequence[str], *, is_wide: bool = False) -> Choices:
+    """`LEARNING_OPTIONS`, with what is usual in the families among the choices; of the wide space more of them.
+
+    A family without hidden layers has few weights beside its tables, and keeps the optimiser that it has.
+    """
+    options = {**LEARNING_OPTIONS, **WIDE_OPTIONS} if is_wide else LEARNING_OPTIONS
+    if is_wide and not any(FAMILIES[family].has_hidden_layers for family in families):
+        options = {name: choices for name, choices in options.items() if name != "dense_optimizer"}
     usual = [default_hyperparameters(family) for family in families]
     return {
         name: tuple(dict.fromkeys([*choices, *(getattr(rates, name) for rates in usual)]))
-        for name, choices in LEARNING_OPTIONS.items()
+        for name, choices in options.items()
     }
 
 

@@ -14,7 +14,14 @@ from models.names import AUTO, AUTO_FAMILIES
 from models.registry import FAMILIES, model_spec
 from models.spec import Features, ModelSpec
 from search.protocol import Factors, Parameters
-from search.space.learning import HELD_BACK, HELD_BACK_ROWS, default_hyperparameters, learning_options, rate_scale
+from search.space.learning import (
+    HELD_BACK,
+    HELD_BACK_ROWS,
+    RATE_OF_OPTIMIZER,
+    default_hyperparameters,
+    learning_options,
+    rate_scale,
+)
 from search.space.parameter import Choice, Choices, Parameter, into, moved, nearest_choice
 from shunter.frozen import Frozen
 
@@ -31,6 +38,10 @@ PARAMETERS_OF = {
     "bottom_widths": ("bottom_width", "bottom_layers"),
 }
 SHAPES = ("halving", "flat")
+# Tables of at most so many rows have a width of their own, as a share of the embedding's: few ids need few numbers
+# (Naumov, "On the Dimensionality of Embeddings for Sparse Features and Data", 2019).
+WIDTH_GROUPS = {"small_table_width": 100, "middle_table_width": 10_000}
+WIDTH_SHARES = (1.0, 0.5, 0.25)
 GATES = ("first_gate", "second_gate")  # of FinalMLP: fields by which a stream weighs its input
 
 
@@ -90,6 +101,11 @@ class SearchSpace(Frozen):
         default={}, description="Ways to divide the fields into towers, by name; only for the family dmt."
     )
 
+    table_rows: tuple[int, ...] = Field(
+        default=(),
+        description="Rows of each table, where those of few rows may be narrower; empty: all are alike.",
+        exclude_if=_none,
+    )
     begins_held_back: bool = Field(
         default=False,
         description="Whether the point that is held back is tried before the default, as on large logs.",
@@ -115,12 +131,15 @@ class SearchSpace(Frozen):
         family: str = "dlrm",
         task_weights: tuple[float, ...] = (),
         fixed: Fixed = Fixed(),  # noqa: B008 - frozen
+        *,
+        is_wide: bool = False,
     ) -> Self:
         """Ranges for the size of the data: little data cannot feed wide layers, and they only cost time.
 
         The widest layer is twice the power of two next below the square root of the training rows, from 256 to 1,024,
         and the embeddings grow with the rows too; both ranges hold the defaults of `ModelSpec`. The family `auto` is
-        all of `AUTO_FAMILIES`. What the user fixed is no range any more.
+        all of `AUTO_FAMILIES`. What the user fixed is no range any more. The wide space has optimisers, schedules,
+        warm-up and widths of tables too.
         """
         families = AUTO_FAMILIES if family == AUTO else (family,)
         known = [FAMILIES[name] for name in families]
@@ -146,7 +165,8 @@ class SearchSpace(Frozen):
             else (),
             top_shapes=SHAPES if has_hidden_layers else (),
             batch_norms=(False, True) if has_hidden_layers else (),
-            learning_options=learning_options(families),
+            learning_options=learning_options(families, is_wide=is_wide),
+            table_rows=dataset.features.table_rows if is_wide else (),
             bottom_widths=(32, 64, 128) if dataset.features.dense and has_hidden_layers else (),
             fixed_architecture=fixed.architecture,
             fixed_learning=fixed.learning,
@@ -189,6 +209,8 @@ class SearchSpace(Frozen):
         if self.batch_norms:
             found["batch_norm"] = Parameter.choice(self.batch_norms)
         found |= {option: Parameter.choice(choices) for option, choices in self.learning_options.items()}
+        if self._mixes_widths(family):
+            found |= {group: Parameter.choice(WIDTH_SHARES) for group in self._width_groups}
         return {name: parameter for name, parameter in found.items() if name not in self._fixed}
 
     def suggest(self, trial: "Trial") -> Parameters:
@@ -260,6 +282,8 @@ class SearchSpace(Frozen):
         if self.top_shapes and self.top_widths:
             parameters["top_shape"] = "flat" if len(set(spec.top_widths)) < len(spec.top_widths) else "halving"
         parameters |= {option: getattr(hyperparameters, option) for option in self.learning_options}
+        if self._mixes_widths(family):
+            parameters |= dict.fromkeys(self._width_groups, WIDTH_SHARES[0])
         searched = {name: value for name, value in parameters.items() if name not in self._fixed}
         return {**({"family": family} if len(self.families) > 1 else {}), **searched}
 
@@ -278,8 +302,31 @@ class SearchSpace(Frozen):
         rates = ("dense_learning_rate", "embedding_learning_rate")
         learning = {name: searched[name] for name in (*rates, *self.learning_options) if name in searched}
         spec = model_spec(family, **{**architecture, **self.fixed_architecture})
+        if dims := self._table_dims(spec, searched):
+            spec = replace(spec, table_dims=dims)
         usual = replace(default_hyperparameters(family), task_weights=self.task_weights)
-        return spec, replace(usual, **{**learning, **self.fixed_learning})
+        learned = replace(usual, **{**learning, **self.fixed_learning})
+        if "dense_optimizer" in searched and "dense_learning_rate" in searched:
+            scale = RATE_OF_OPTIMIZER.get(learned.dense_optimizer, 1.0)
+            learned = replace(learned, dense_learning_rate=scale * learned.dense_learning_rate)
+        return spec, learned
+
+    def _table_dims(self, spec: ModelSpec, searched: Parameters) -> tuple[int, ...]:
+        """Widths of the tables by their groups, multiples of 4; empty where all are alike."""
+        shares = [searched.get(_width_group(rows) or "", 1.0) for rows in self.table_rows]
+        dims = tuple(max(4, int(spec.embedding_dim * share) // 4 * 4) for share in shares)
+        return dims if any(dim < spec.embedding_dim for dim in dims) else ()
+
+    @property
+    def _width_groups(self) -> tuple[str, ...]:
+        """The groups of tables that there are, which may be narrower than the others."""
+        return tuple(dict.fromkeys(group for rows in sorted(self.table_rows) if (group := _width_group(rows))))
+
+    def _mixes_widths(self, family: str | None) -> bool:
+        """Whether the tables of a family, or of any of them, may differ in width, and nobody has said how."""
+        if not self.table_rows or "table_dims" in self.fixed_architecture:
+            return False
+        return any(FAMILIES[name].mixes_widths for name in ((family,) if family else self.families))
 
     @property
     def _fixed(self) -> set[str]:
@@ -307,6 +354,11 @@ def family_options(family: str, fixed: Mapping[str, Any] | None = None, features
             for name, values in ranges.items()
         }
     return {option: tuple(map(_as_choice, values)) for option, values in ranges.items() if values}
+
+
+def _width_group(rows: int) -> str | None:
+    """The group of a table, by its rows; None for the large ones, which are as wide as the vectors."""
+    return next((group for group, most in WIDTH_GROUPS.items() if rows <= most), None)
 
 
 def _as_choice(value: Any) -> Choice:

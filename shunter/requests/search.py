@@ -17,6 +17,7 @@ class SearchSpaceName(StrEnum):
     """What is searched."""
 
     SETTINGS = "settings"
+    WIDE = "wide"
     ARCHITECTURE = "architecture"
 
 
@@ -80,8 +81,9 @@ class SearchRequest(SearchBudget, frozen=True, title="Search"):
     )
     search_space: SearchSpaceName | None = Field(
         default=None,
-        description="What is searched: settings of the family, or the architecture of a dlrm, layer by layer and table "
-        "by table; settings if omitted, architecture with --search-method dnas.",
+        description="What is searched: settings of the family; wide, also optimiser, warm-up and widths of tables by "
+        "size; or the architecture of a dlrm, layer by layer and table by table; settings if omitted, architecture "
+        "with --search-method dnas.",
     )
     search_cost: SearchCost | None = Field(
         default=None,

@@ -15,7 +15,7 @@ from engine.fixed import Fixed, read_fixed
 from models.names import AUTO, AUTO_FAMILIES
 from models.registry import FAMILIES, build_layers, check_spec, model_spec
 from models.spec import CategoricalFeature, Features
-from search.space.learning import LEARNING_OPTIONS, default_hyperparameters, rate_scale, usual_rates
+from search.space.learning import LEARNING_OPTIONS, RATE_OF_OPTIMIZER, default_hyperparameters, rate_scale, usual_rates
 from search.space.settings import SearchSpace
 
 
@@ -46,10 +46,11 @@ def dataset_of(train_rows: int, dense: int = 2) -> Dataset:
     dense=st.integers(0, 3),
     seed=st.integers(0, 1_000),
     family=st.sampled_from(sorted(FAMILIES)),
+    wide=st.booleans(),
 )
-def test_every_point_is_a_model_that_can_be_built(rows: int, dense: int, seed: int, family: str) -> None:
+def test_every_point_is_a_model_that_can_be_built(rows: int, dense: int, seed: int, family: str, wide: bool) -> None:
     dataset = dataset_of(rows, dense)
-    space = SearchSpace.for_dataset(dataset, family)
+    space = SearchSpace.for_dataset(dataset, family, is_wide=wide)
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=seed))
     study.enqueue_trial(space.default())
     for _ in range(3):
@@ -59,7 +60,8 @@ def test_every_point_is_a_model_that_can_be_built(rows: int, dense: int, seed: i
         assert all(width >= 1 for width in (*spec.bottom_widths, *spec.top_widths))
         assert bool(spec.bottom_widths) == bool(dense and FAMILIES[family].has_hidden_layers)
         low, high = space.dense_learning_rates
-        assert low <= hyperparameters.dense_learning_rate <= high
+        scale = RATE_OF_OPTIMIZER.get(hyperparameters.dense_optimizer, 1.0)
+        assert low <= hyperparameters.dense_learning_rate / scale <= high * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -206,3 +208,27 @@ def test_space_of_a_large_batch_begins_with_larger_rates_and_searches_about_them
 def test_space_of_a_usual_batch_is_written_as_it_always_was() -> None:
     assert "rate_scale" not in SearchSpace().model_dump()
     assert SearchSpace.model_validate_json(SearchSpace().at_batch_size(4096).model_dump_json()).rate_scale > 1
+
+
+def test_the_wide_space_begins_where_the_other_does_and_has_more() -> None:
+    narrow, wide = (SearchSpace.for_dataset(dataset_of(10_000), "dnn", is_wide=is_wide) for is_wide in (False, True))
+
+    assert [wide.build(point) for point in wide.defaults()] == [narrow.build(point) for point in narrow.defaults()]
+    added = wide.factors().keys() - narrow.factors().keys()
+    assert added == {"dense_optimizer", "warmup_epochs", "small_table_width"}
+    assert wide.factors()["learning_rate_schedule"] == ("constant", "plateau", "cosine")
+    point = {**wide.default(), "dense_optimizer": "adagrad", "embedding_dim": 16, "small_table_width": 0.25}
+    spec, learned = wide.build(point)
+    assert spec.table_dims == (4, 4)
+    assert learned.dense_learning_rate == pytest.approx(10 * Hyperparameters().dense_learning_rate)
+    assert "dense_optimizer" not in SearchSpace.for_dataset(dataset_of(10_000), "lr", is_wide=True).factors()
+    assert "small_table_width" not in SearchSpace.for_dataset(dataset_of(10_000), "deepfm", is_wide=True).factors()
+
+
+def test_what_the_user_fixed_is_not_widened() -> None:
+    fixed = read_fixed("dnn", ["dense_optimizer=shampoo", "dense_learning_rate=0.003"])
+    space = SearchSpace.for_dataset(dataset_of(10_000), "dnn", fixed=fixed, is_wide=True)
+
+    assert "dense_optimizer" not in space.factors()
+    _, learned = space.build(space.default())
+    assert (learned.dense_optimizer, learned.dense_learning_rate) == ("shampoo", 0.003)
