@@ -26,6 +26,7 @@ from planner.decide import Decision
 from planner.explore import gone_back
 from reporting.card.figures import BaselineFigures
 from reporting.card.ranking_baselines import RankingBaseline
+from search.noise import Noise
 from search.result import TuneResult
 from shunter.errors import ExplorationEndedError, QualityMissedError
 from shunter.process_age import seconds_before_run
@@ -73,6 +74,8 @@ class TrainSummary(BaseModel):
         baselines: What was trained first, beside the result.
         tried: Settings of a graph model that were tried, each trained.
         reason: Why a graph model was kept.
+        noise: What chance does to the figure that the search ranks by; None where no setting was trained twice.
+        towers: What towers cost against a flat model of as many parameters; None of a model without.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -96,6 +99,8 @@ class TrainSummary(BaseModel):
     baselines: tuple[BaselineFigures | RankingBaseline, ...] = ()
     tried: tuple[TrainedRanker, ...] = ()
     reason: str = ""
+    noise: Noise | None = None
+    towers: str | None = None
 
 
 @flow(name="train", flow_run_name="train-{request.data}", on_failure=[notify], on_crashed=[notify])
@@ -236,6 +241,8 @@ def _train_tracked(job: _Job, held: Reservation) -> TrainSummary:
             baselines=outcome.baselines,
             tried=outcome.tried,
             reason=outcome.reason,
+            noise=outcome.noise,
+            towers=outcome.towers,
             findings=tuple(finding.words for finding in findings_of_dataset(dataset)),
         )
 

@@ -9,11 +9,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from engine.data.dataset import Dataset
+from engine.data.resolution import AUC_APART, auc_error
 
 LEAK_AUC = 0.97
 _FEWEST_ROWS = 50
 _MOST_DRIFT = 0.3  # total variation between two parts; 0 is none and 1 is all
-_MOST_ERROR = 0.02  # of an AUC: settings of one model rarely differ by more
 _UNIQUE_SHARE = 0.95
 _EMPTY_SHARE = 0.999
 _FREQUENT_VALUES = 50
@@ -167,15 +167,9 @@ def _rate_drift(sample: LogSample) -> Iterator[Finding]:
 
 
 def _too_few_positives(positives: int, rows: int) -> Iterator[Finding]:
-    """Whether chance moves the AUC of the test part more than models differ (Hanley and McNeil, 1982)."""
-    negatives, auc = rows - positives, 0.75
-    if positives < 1 or negatives < 1:
-        error = 0.5
-    else:
-        first, second = auc / (2 - auc), 2 * auc**2 / (1 + auc)
-        spread = (positives - 1) * (first - auc**2) + (negatives - 1) * (second - auc**2)
-        error = math.sqrt((auc * (1 - auc) + spread) / (positives * negatives))
-    if error > _MOST_ERROR:
+    """Whether chance moves the AUC of the test part more than models differ."""
+    error = auc_error(positives, rows - positives)
+    if error > AUC_APART:
         yield Finding(
             "few",
             None,

@@ -24,6 +24,7 @@ class PastStudy:
         distance: Distance of its data from the present data, see `search.meta.neighbours`; 0 for the same data.
         run_id: Its MLflow run; empty if it does not come from there.
         features: Meta-features of its data; empty if they are not known.
+        noise: Standard deviation of its loss from seed to seed; None where no setting was trained twice.
     """
 
     name: str
@@ -31,6 +32,7 @@ class PastStudy:
     distance: float = 0.0
     run_id: str = ""
     features: Mapping[str, float] = field(default_factory=dict)
+    noise: float | None = None
 
     @property
     def with_result(self) -> list[tuple[Parameters, Outcome]]:

@@ -76,6 +76,11 @@ class TuneResult(Frozen):
     seconds: float | None = Field(default=None, description="Used by the search, earlier attempts included.")
     joules: float | None = Field(default=None, description="The same in joules; None where no meter works.")
     energy_source: str | None = Field(default=None, description="How energy is known: measured or estimated.")
+    too_few_positives: str | None = Field(
+        default=None,
+        description="Why the validation part cannot tell settings apart; None where it can.",
+        exclude_if=lambda value: value is None,
+    )
 
     @property
     def best(self) -> Setting:
@@ -137,6 +142,7 @@ def summarise(
     stopped_because: str | None,
     usage: Usage,
     select_by: SelectBy = "ne",
+    too_few_positives: str | None = None,
 ) -> TuneResult:
     """The result of a search from its ranked settings, of which there is at least one."""
     pruned = sum(setting.is_pruned for setting in settings)
@@ -154,6 +160,7 @@ def summarise(
         seconds=usage.seconds,
         joules=usage.joules,
         energy_source=usage.energy_source,
+        too_few_positives=too_few_positives,
     )
 
 

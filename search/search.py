@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from engine.data.resolution import too_few_to_choose
 from engine.execution import execution_of
 from engine.executors.role import Place
 from search.budget import SearchBudget
@@ -90,7 +91,7 @@ def search(
         with regularly(budget.save):
             loop.run(build_method(options.search_method, context), trials, executors)
         _check_has_result(study, loop.stopped_because)
-        settings = ranked(study, space, job.cost)
+        settings, validation = ranked(study, space, job.cost), job.dataset.splits["validation"]
         _check_feasible(settings, job.request.limits.min_auc)
         return summarise(
             study,
@@ -100,6 +101,7 @@ def search(
             cost=job.cost,
             resumed_trials=loop.resumed,
             stopped_because=loop.stopped_because,
+            too_few_positives=too_few_to_choose(validation.positives, validation.rows),
             usage=Usage(seconds=budget.seconds, joules=budget.joules, energy_source=meters.source),
         )
 

@@ -1,5 +1,6 @@
 """What is trained for a request once its placement is chosen: the flow calls the same steps, whatever the model is."""
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,8 +19,10 @@ from models.graph import GRAPH_FAMILIES, SOLVED, graph_spec
 from reporting.card.figures import BaselineFigures
 from reporting.card.ranking_baselines import RankedBaseline, RankingBaseline
 from search.job import SearchJob
+from search.noise import Noise, noise_of
 from search.result import TuneResult
-from shunter.errors import RequestError
+from search.towers_cost import TOWERS, Flat, flat_trainings, towers_cost
+from shunter.errors import RequestError, TrackingError
 from shunter.requests import TrainRequest
 from tasks.baselines import candidates_of, train_baselines, train_rivals
 from tasks.card import describe_version, write_card, write_ranking_card
@@ -32,7 +35,7 @@ from tasks.report import report
 from tasks.run_context import RunContext
 from tasks.step_clock import StepClock
 from tasks.story import tell_outcome
-from tasks.tune import observer_of, publish_search, tune
+from tasks.tune import observer_of, publish_noise, publish_search, tune
 from tracking.registry.models import RegisteredModel
 from tracking.reports import log_training_curve
 
@@ -50,6 +53,8 @@ class Outcome:
         baselines: What was trained first, beside the result.
         tried: Settings of a graph model that were tried.
         reason: Why a graph model was kept.
+        noise: What chance does to the figure that the search ranks by; None where no setting was trained twice.
+        towers: What towers cost against a flat model; None of a model without.
     """
 
     tuned: TuneResult | None
@@ -58,6 +63,8 @@ class Outcome:
     baselines: tuple[BaselineFigures | RankingBaseline, ...] = ()
     tried: tuple[TrainedRanker, ...] = ()
     reason: str = ""
+    noise: Noise | None = None
+    towers: str | None = None
 
 
 class Recipe(ABC):
@@ -107,6 +114,8 @@ class EnsembleRecipe(Recipe):
         with clock.step("train"):
             members = train_members(run, tuned)
             note_trainings(run.notes, members)
+            noise = noise_of(members, run.request.training.select_by.value)
+            publish_noise(run.run_id, noise)
         run.check_exploration(run.notes.stopped_because)
         with clock.step("ensemble"):
             folder = run.directory / "ensemble"
@@ -126,12 +135,24 @@ class EnsembleRecipe(Recipe):
             log_training_curve(run.run_id, {member.name: member.history for member in members}, select_by)
         with clock.step("card"):
             compared = [*baselines, *rivals]
-            card = write_card(run.run_id, run.dataset, candidates, result, placement, baselines=compared, seed=seed)
+            towers = _towers_cost(run, tuned, noise)
+            card = write_card(
+                run.run_id,
+                run.dataset,
+                candidates,
+                result,
+                placement,
+                baselines=compared,
+                seed=seed,
+                notes=[towers] if towers else [],
+            )
         with clock.step("register"):
             registered = register_result(run.request, run.dataset, result, run.run_id, card.quality)
             describe_version(card, registered)
         tell_outcome(result, registered, run.run_id, card.baselines)
-        return Outcome(tuned=tuned, result=result, registered=registered, baselines=card.baselines)
+        return Outcome(
+            tuned=tuned, result=result, registered=registered, baselines=card.baselines, noise=noise, towers=towers
+        )
 
     def publish(self, run_id: str, dataset: Dataset, request: TrainRequest) -> None:
         """Write the page of the run."""
@@ -200,6 +221,16 @@ class RankerRecipe(Recipe):
             baselines=compared,
             reason=reason,
         )
+
+
+def _towers_cost(run: RunContext, tuned: TuneResult, noise: Noise | None) -> str | None:
+    """What the towers of the best setting cost; what is not known while MLflow is away counts as not measured."""
+    if tuned.best.spec.family != TOWERS:
+        return None
+    flat: list[Flat] = []
+    with contextlib.suppress(TrackingError):
+        flat = flat_trainings(run.dataset.fingerprint, tuned)
+    return towers_cost(tuned, flat, noise)
 
 
 def _why_kept(best: TrainedRanker, tried: Tried, baselines: Sequence[RankedBaseline]) -> str:

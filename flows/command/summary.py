@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from engine.ensemble.result import EnsembleResult
-from engine.metrics import Metrics
+from engine.metrics import FIGURES, Metrics
 from engine.ranking.result import TrainedRanker
 from flows.command.tables import front_table
 from flows.train import TrainSummary
@@ -54,6 +54,8 @@ def _lines(summary: TrainSummary, wall_seconds: float | None) -> list[tuple[str,
         ("Run", f"{summary.run_id} in {summary.tracking_uri}"),
         ("Look at it", f"shunter ui, then {runs_link()}"),
     ]
+    if summary.towers:
+        lines.insert(-6, ("Towers", summary.towers))
     if decision.notes:
         lines.insert(-3, ("Of note", "\n".join(decision.notes)))
     if summary.stopped_because:
@@ -152,7 +154,18 @@ def _format_search(summary: TrainSummary) -> str:
         return f"{count}, in {seconds / 60:.1f} minutes: NDCG@20 on validation {best:.4f} at best"
     tried = f"{tuned.complete_trials} complete, {tuned.pruned_trials} stopped early, {tuned.failed_trials} failed"
     minutes = "" if tuned.seconds is None else f", in {tuned.seconds / 60:.1f} minutes"
-    return f"{tuned.complete_trials + tuned.pruned_trials + tuned.failed_trials} settings: {tried}{minutes}"
+    count = tuned.complete_trials + tuned.pruned_trials + tuned.failed_trials
+    return "\n".join([f"{count} settings: {tried}{minutes}", *_what_is_chance(summary, tuned)])
+
+
+def _what_is_chance(summary: TrainSummary, tuned: TuneResult) -> list[str]:
+    """How far the order of the settings is to be believed."""
+    told = [tuned.too_few_positives] if tuned.too_few_positives else []
+    if (noise := summary.noise) is None:
+        return told
+    figure, tied = FIGURES[tuned.select_by], noise.tied(tuned)
+    apart = f"; {tied} settings are within chance of the best" if tied > 1 else ""
+    return [*told, f"from seed to seed {figure} moves by {noise.deviation:.4f} ({noise.trainings} trainings){apart}"]
 
 
 def _format_members(result: EnsembleResult | TrainedRanker) -> str:

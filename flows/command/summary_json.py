@@ -64,7 +64,8 @@ def search_as_json(tuned: TuneResult) -> dict[str, Any]:
 
 def _counts(tuned: TuneResult) -> dict[str, Any]:
     counts = {"complete": tuned.complete_trials, "stopped_early": tuned.pruned_trials, "failed": tuned.failed_trials}
-    return {**counts, "seconds": tuned.seconds, "joules": tuned.joules}
+    told = {"too_few_positives": tuned.too_few_positives} if tuned.too_few_positives else {}
+    return {**counts, "seconds": tuned.seconds, "joules": tuned.joules, **told}
 
 
 def defined(value: Any) -> Any:

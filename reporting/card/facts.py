@@ -40,6 +40,7 @@ def gather(
     *,
     baselines: tuple[BaselineFigures, ...] = (),
     seed: int = 0,
+    notes: Sequence[str] = (),
 ) -> ModelCard:
     """Everything about the result of a training.
 
@@ -53,6 +54,7 @@ def gather(
         execution: Device and precision of the scoring.
         baselines: Baselines beside it.
         seed: Seed of the bootstrap.
+        notes: Sentences beside what there is to look out for.
 
     Raises:
         CheckpointError: A file of the result is damaged.
@@ -75,7 +77,7 @@ def gather(
         resamples=RESAMPLES,
         seed=seed,
         uses=uses(dataset, data),
-        limits=limits(data, quality, field),
+        limits=(*limits(data, quality, field), *notes),
         baselines=baselines,
     )
 

@@ -74,6 +74,7 @@ def build_view(tree: RunTree, stalls: str | None, *, to_html: Words) -> dict[str
         "qualities": _qualities(tree),
         "promotion": _promotion(run),
         "popularity": _popularity(run),
+        "too_few": run.tags.get("search.too_few_positives"),
         "baselines": _baselines(run),
         "ensemble": _ensemble(tree),
         "steps": step_bars(run),

@@ -11,6 +11,7 @@ is that of Wistuba, Schilling and Schmidt-Thieme, "Scalable Gaussian process-bas
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +20,7 @@ from scipy.linalg import cho_solve, cholesky, solve_triangular
 SHARES = (0.0, 0.5, 1.0, 2.0)  # of the past's prediction in the value; the present scale may be wider than the past's
 STRETCHES = (0.5, 1.0, 2.0)  # of the length scales
 AMPLITUDES = (0.5, 1.0)  # standard deviation of what the past does not explain
-NOISES = (0.1, 0.4)  # standard deviation of a trial from the next of the same point
+NOISES = (0.1, 0.4)  # standard deviation of a trial from the next of the same point, where nobody has measured it
 OWN_SHARE = 0.5  # standard deviation of how much more one past study tells than the others
 LEVEL = 3.0  # standard deviation of the level, which ranks within the present trials leave open
 
@@ -51,17 +52,23 @@ class Hypothesis:
     noise: float
 
 
-def hypotheses(studies: int) -> list[Hypothesis]:
+def hypotheses(studies: int, noises: Sequence[float] = NOISES) -> list[Hypothesis]:
     """All combinations; without a past, those without a share in it."""
     shares = SHARES if studies else (0.0,)
     return [
         Hypothesis(share=share, stretch=stretch, amplitude=amplitude, noise=noise)
-        for share, stretch, amplitude, noise in itertools.product(shares, STRETCHES, AMPLITUDES, NOISES)
+        for share, stretch, amplitude, noise in itertools.product(shares, STRETCHES, AMPLITUDES, noises)
     ]
 
 
 def believe(
-    told: Seen, values: np.ndarray, asked: Seen, *, lengths: np.ndarray, nearness: np.ndarray
+    told: Seen,
+    values: np.ndarray,
+    asked: Seen,
+    *,
+    lengths: np.ndarray,
+    nearness: np.ndarray,
+    noises: Sequence[float] = NOISES,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation of the value at points, each `[points]`, averaged over the hypotheses.
 
@@ -71,11 +78,12 @@ def believe(
         asked: Points at which the value is asked for.
         lengths: Length scale of each column, `[columns]`.
         nearness: Nearness of each past study, positive, `[studies]`.
+        noises: Standard deviations that a trial may have from the next of the same point.
     """
     weights = nearness / nearness.sum() if len(nearness) else nearness
     found = [
         _under(hypothesis, told, values, asked, lengths=lengths, weights=weights)
-        for hypothesis in hypotheses(len(nearness))
+        for hypothesis in hypotheses(len(nearness), noises)
     ]
     evidence = np.array([result[2] for result in found])
     chances = np.exp(evidence - evidence.max())

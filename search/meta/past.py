@@ -33,6 +33,8 @@ FEWEST_TRIALS = 3  # with a result: fewer teach nothing
 
 FILE = "past.json"
 TAUGHT = "search.past"
+NOISE = "search.noise"  # of a run: standard deviation of the loss from seed to seed
+TOO_FEW = "search.too_few_positives"  # of a run whose validation part told nothing, so that it teaches nothing
 
 _OUTCOME = TypeAdapter(Outcome)
 _STUDIES = TypeAdapter(tuple[PastStudy, ...])
@@ -137,9 +139,9 @@ def past_studies(
 
 
 def _judged_runs(exclude: str | None) -> tuple[TrackedRun, ...]:
-    """Earlier runs whose data was judged."""
+    """Earlier runs whose data was judged, and told their settings apart."""
     runs = read_runs(("train", "tune"), limit=MOST_RUNS)
-    return tuple(run for run in runs if run.run_id != exclude and _features(run))
+    return tuple(run for run in runs if run.run_id != exclude and _features(run) and TOO_FEW not in run.tags)
 
 
 def _nearest(features: Mapping[str, float], runs: Sequence[TrackedRun], limit: int) -> tuple[PastStudy, ...]:
@@ -151,7 +153,12 @@ def _nearest(features: Mapping[str, float], runs: Sequence[TrackedRun], limit: i
             break
         if [study.name for study in studies].count(name) < MOST_OF_ONE_NAME:
             study = PastStudy(
-                name=name, trials=_trials_of(run.run_id), distance=far, run_id=run.run_id, features=_features(run)
+                name=name,
+                trials=_trials_of(run.run_id),
+                distance=far,
+                run_id=run.run_id,
+                features=_features(run),
+                noise=run.metrics.get(NOISE),
             )
             studies += [study] if len(study.with_result) >= FEWEST_TRIALS else []
     return tuple(studies)

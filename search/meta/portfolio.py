@@ -8,7 +8,7 @@ import numpy as np
 
 from search.context import PastStudy
 from search.meta.points import Domain
-from search.meta.surrogate import Surrogate, scores
+from search.meta.surrogate import Surrogate, noise_of_scores, scores
 from search.protocol import Cost, Parameters, Space
 
 SIZE = 4
@@ -26,11 +26,13 @@ class Source:
         distance: Distance of the data set from the present one.
         points: Points that were tried there, the best first.
         surrogate: Model of all points, fitted to those that were tried.
+        noise: Standard deviation of a score there from seed to seed; None where no setting was trained twice.
     """
 
     distance: float
     points: tuple[Parameters, ...]
     surrogate: Surrogate
+    noise: float | None = None
 
     @property
     def nearness(self) -> float:
@@ -54,13 +56,17 @@ def _source(domain: Domain, studies: Sequence[PastStudy], cost: Cost | None) -> 
     kept = [(point, outcome) for point, outcome in moved if point is not None]
     if len(kept) < FEWEST_POINTS:
         return None
-    points, values = [point for point, _ in kept], scores([outcome for _, outcome in kept], cost)
+    outcomes = [outcome for _, outcome in kept]
+    points, values = [point for point, _ in kept], scores(outcomes, cost)
+    measured = [study.noise for study in studies if study.noise is not None]
+    noise = noise_of_scores(outcomes, float(np.median(measured)), cost) if measured else None
     ranked = np.argsort(values, kind="stable")
     learned = thinned(ranked, MOST_POINTS)
     return Source(
         distance=min(study.distance for study in studies),
         points=tuple(_distinct([points[place] for place in ranked])),
-        surrogate=Surrogate(domain.encode([points[place] for place in learned]), values[learned]),
+        surrogate=Surrogate(domain.encode([points[place] for place in learned]), values[learned], noise),
+        noise=noise,
     )
 
 

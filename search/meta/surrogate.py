@@ -10,6 +10,7 @@ from search.protocol import Cost, Outcome
 from search.reward import reward
 
 SHORTEST, LONGEST = 0.2, 10.0  # of a length scale, where a whole range is 1
+NOISE_BOUNDS = (0.05, 1.0)  # of a score: a process without noise does not invert, and more is nothing but noise
 SEED = 0
 
 
@@ -26,10 +27,29 @@ def scores(outcomes: Sequence[Outcome], cost: Cost | None = None) -> np.ndarray:
     """
     from scipy.stats import norm, rankdata
 
+    losses = _losses(outcomes, cost)
+    return norm.ppf((rankdata(losses) - 0.5) / len(losses))
+
+
+def noise_of_scores(outcomes: Sequence[Outcome], noise: float, cost: Cost | None = None) -> float:
+    """By how much chance moves a score, among the better half of a study, where settings are hard to tell apart.
+
+    Args:
+        outcomes: Outcomes of its points.
+        noise: Standard deviation of a loss from seed to seed.
+        cost: Cost that NE is weighed against.
+    """
+    losses, values = _losses(outcomes, cost), scores(outcomes, cost)
+    order = np.argsort(losses, kind="stable")
+    better = order[: max(1, len(order) // 2)]
+    moved = np.interp(losses[better] + noise, losses[order], values[order]) - values[better]
+    return float(np.clip(moved.mean(), *NOISE_BOUNDS))
+
+
+def _losses(outcomes: Sequence[Outcome], cost: Cost | None) -> np.ndarray:
     paid = [outcome.costs[cost] for outcome in outcomes if cost and outcome.costs.get(cost)]
     reference = float(np.median(paid)) if paid else None
-    losses = np.array([-reward(outcome, reference_cost=reference, cost=cost) for outcome in outcomes])
-    return norm.ppf((rankdata(losses) - 0.5) / len(losses))
+    return np.array([-reward(outcome, reference_cost=reference, cost=cost) for outcome in outcomes])
 
 
 class Surrogate:
@@ -40,16 +60,18 @@ class Surrogate:
     Args:
         points: `[points, columns]`, from 0 to 1.
         values: `[points]`, about standard normal.
+        noise: Standard deviation of a value from seed to seed, where it was measured; None fits it too.
     """
 
-    def __init__(self, points: np.ndarray, values: np.ndarray) -> None:
+    def __init__(self, points: np.ndarray, values: np.ndarray, noise: float | None = None) -> None:
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.gaussian_process import GaussianProcessRegressor
         from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
         lengths: Any = np.ones(points.shape[1])  # typed as one number, which it may be too
         shape = ConstantKernel(1.0, (0.1, 10.0)) * Matern(lengths, (SHORTEST, LONGEST), nu=2.5)
-        self._process: Any = GaussianProcessRegressor(shape + WhiteKernel(0.1, (0.01, 1.0)), random_state=SEED)
+        by_chance = WhiteKernel(0.1, (0.01, 1.0)) if noise is None else WhiteKernel(noise**2, "fixed")
+        self._process: Any = GaussianProcessRegressor(shape + by_chance, random_state=SEED)
         with warnings.catch_warnings():
             # A length scale at its bound is an answer: the column does not matter.
             warnings.simplefilter("ignore", ConvergenceWarning)

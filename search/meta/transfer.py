@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from search.context import SearchContext
-from search.meta.belief import Seen, believe
+from search.meta.belief import NOISES, Seen, believe
 from search.meta.points import Domain
 from search.meta.portfolio import MOST_POINTS, portfolio, sources_of, thinned
 from search.meta.surrogate import expected_improvement, scores
@@ -40,6 +40,10 @@ class Transfer:
         of_past = portfolio(self._domain, self._sources, OF_PAST)
         self._first = [context.space.defaults()[0], *of_past] if of_past else context.space.defaults()
         self._lengths = self._lengths_of_past()
+        measured = [source for source in self._sources if source.noise is not None]
+        nearest = min(measured, key=lambda source: source.distance, default=None)
+        # What chance does to a score on the nearest data that says so, instead of constants.
+        self._noises = NOISES if nearest is None or nearest.noise is None else (nearest.noise,)
         self._told: list[tuple[Parameters, Outcome]] = []
         self._under_way: list[Parameters] = []
 
@@ -91,7 +95,7 @@ class Transfer:
 
     def _belief(self, told: Seen, values: np.ndarray, asked: Seen) -> tuple[np.ndarray, np.ndarray]:
         nearness = np.array([source.nearness for source in self._sources])
-        return believe(told, values, asked, lengths=self._lengths, nearness=nearness)
+        return believe(told, values, asked, lengths=self._lengths, nearness=nearness, noises=self._noises)
 
     def _lengths_of_past(self) -> np.ndarray:
         """How far each column reaches: the geometric mean of the past studies."""

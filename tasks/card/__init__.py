@@ -39,14 +39,18 @@ def write_card(
     *,
     baselines: Sequence[TrainedBaseline | Rival] = (),
     seed: int = 0,
+    notes: Sequence[str] = (),
 ) -> ModelCard:
-    """Make the card of the result and keep it with the run; `describe_version` links it from the registry."""
+    """Make the card of the result and keep it with the run; `describe_version` links it from the registry.
+
+    `notes` are sentences that the training adds to what to look out for.
+    """
     execution = execution_of(placement)
     compared = compare_baselines(dataset, baselines, result, execution, seed=seed)
     run = open_run(parent_run_id)
     run.log_metrics(baseline_metrics(compared, result.test))
     run.set_tags({f"baseline.{one.name}.verdict": one.verdict for one in compared})
-    card = gather(parent_run_id, dataset, members, result, execution, baselines=compared, seed=seed)
+    card = gather(parent_run_id, dataset, members, result, execution, baselines=compared, seed=seed, notes=notes)
     run.log_metrics(gauc_metrics(card.quality))
     publish_card(card)
     return card

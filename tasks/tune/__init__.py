@@ -15,9 +15,9 @@ from search.search import search
 from search.study.address import read_secrets_with
 from shunter.requests import TrainRequest
 from tasks.retries import retried
-from tasks.tune.report import publish_search, trial_progress
+from tasks.tune.report import publish_noise, publish_search, trial_progress
 
-__all__ = ["observer_of", "publish_search", "tune"]
+__all__ = ["observer_of", "publish_noise", "publish_search", "tune"]
 
 
 def observer_of(dataset: Dataset, profiles: Sequence[HardwareProfile], request: TrainRequest) -> ObserveStep | None:

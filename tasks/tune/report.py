@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from search.meta.past import NOISE, TOO_FEW
+from search.noise import Noise
 from search.result import TuneResult
 from search.study.address import FILE
 from tasks.share_progress import share_progress
@@ -78,6 +80,19 @@ def publish_search(run_id: str, result: TuneResult, directory: Path) -> None:
             "search.stopped_because": result.stopped_because or "all trials were made",
         }
     )
+    if result.too_few_positives:
+        run.set_tags({TOO_FEW: result.too_few_positives})
+        tell(result.too_few_positives)
     if (directory / FILE).exists():
         log_files(run_id, [directory / FILE], "search")
     publish_front(run_id, result, directory)
+
+
+def publish_noise(run_id: str, noise: Noise | None) -> None:
+    """Keep with the run what chance does to the figure that the search ranks by; nothing where it is not known.
+
+    Raises:
+        TrackingError: The store fails.
+    """
+    if noise is not None:
+        open_run(run_id).log_metrics({NOISE: noise.deviation, f"{NOISE}_trainings": noise.trainings})

@@ -1,0 +1,57 @@
+"""How far a part of the data can tell models apart: what chance does to an AUC of so few positives."""
+
+import math
+
+AUC_APART = 0.02  # settings of one model rarely differ by more
+USUAL_AUC = 0.75
+_MOST_ROWS = 1 << 40
+
+
+def auc_error(positives: int, negatives: int, auc: float = USUAL_AUC) -> float:
+    """Standard error of an AUC (Hanley and McNeil, Radiology 143, 1982); one half without rows of both kinds.
+
+    The difference of two models on the same rows is known better than either, for what chance does to both is alike.
+    """
+    if positives < 1 or negatives < 1:
+        return 0.5
+    first, second = auc / (2 - auc), 2 * auc**2 / (1 + auc)
+    spread = (positives - 1) * (first - auc**2) + (negatives - 1) * (second - auc**2)
+    return math.sqrt((auc * (1 - auc) + spread) / (positives * negatives))
+
+
+def positives_needed(positives: int, rows: int) -> int:
+    """Positive rows of which a part of the same base rate would tell models apart.
+
+    Args:
+        positives: Positive rows of the part; taken as one where there are none.
+        rows: Its rows.
+    """
+    rate = min(max(positives, 1) / max(rows, 2), 1 - 1 / max(rows, 2))
+
+    def suffices(count: int) -> bool:
+        return auc_error(round(count * rate), count - round(count * rate)) <= AUC_APART
+
+    low, high = 1, 2
+    while not suffices(high) and high < _MOST_ROWS:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if suffices(middle) else (middle, high)
+    return max(1, round(high * rate))
+
+
+def too_few_to_choose(positives: int, rows: int) -> str | None:
+    """Why nothing can be chosen by a validation part; None where it holds enough positives.
+
+    Args:
+        positives: Its positive rows.
+        rows: Its rows.
+    """
+    error = auc_error(positives, rows - positives)
+    if error <= AUC_APART:
+        return None
+    return (
+        f"The validation part holds {positives:,} positive rows of {rows:,}, so chance alone moves its AUC by "
+        f"{error:.3f}: it cannot tell settings apart that differ by less, and which of them, of the baselines' rates "
+        f"and of the members won is largely chance; about {positives_needed(positives, rows):,} positives would do."
+    )

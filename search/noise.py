@@ -1,0 +1,42 @@
+"""What chance does to the figure that a search ranks by: fitted from trainings of one setting from several seeds."""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from engine.config import SelectBy
+from engine.trained_model import TrainedModel
+from search.result import TuneResult
+from shunter.frozen import Frozen
+
+
+class Noise(Frozen):
+    """How far trainings of one setting lie apart that differ in their seed alone."""
+
+    deviation: float = Field(ge=0, description="Standard deviation of the figure that ranks.")
+    trainings: int = Field(ge=2, description="Trainings that it is fitted from.")
+
+    def tied(self, tuned: TuneResult) -> int:
+        """Settings that lie within two deviations of a difference from the best one, itself among them."""
+        within = 2 * math.sqrt(2) * self.deviation
+        return sum(setting.loss - tuned.best.loss <= within for setting in tuned.winners)
+
+
+def noise_of(trained: Sequence[TrainedModel], select_by: SelectBy) -> Noise | None:
+    """The deviation within settings that were trained from several seeds, pooled; None where none was.
+
+    Args:
+        trained: Finished trainings.
+        select_by: Figure that ranks them.
+    """
+    losses: dict[str, dict[int, float]] = defaultdict(dict)
+    for one in trained:
+        losses[repr((one.spec, one.hyperparameters))][one.schedule.seed] = one.validation.loss_by(select_by)
+    repeated = [list(by_seed.values()) for by_seed in losses.values() if len(by_seed) > 1]
+    if not repeated:
+        return None
+    squares = sum((loss - math.fsum(group) / len(group)) ** 2 for group in repeated for loss in group)
+    freedom = sum(len(group) - 1 for group in repeated)
+    return Noise(deviation=math.sqrt(squares / freedom), trainings=sum(map(len, repeated)))

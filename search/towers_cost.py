@@ -1,0 +1,84 @@
+"""What towers cost in quality against a flat model with as many parameters, as far as both were trained."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from search.noise import Noise
+from search.result import TuneResult
+from tracking.history import TrackedRun, read_children, read_runs
+
+TOWERS = "dmt"
+FLAT = ("dlrm", "dcnv2")  # whose interactions a tower and the layers above it have
+ALIKE = 0.1  # largest difference of the parameters, as a share
+MOST_RUNS = 200  # of which those of the same data are looked at, the newest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flat:
+    """A training of a flat model.
+
+    Attributes:
+        family: Its family.
+        ne: NE on the validation part.
+        parameter_bytes: Bytes of tables and layers.
+    """
+
+    family: str
+    ne: float
+    parameter_bytes: float
+
+
+def towers_cost(tuned: TuneResult, flat: Sequence[Flat], noise: Noise | None = None) -> str | None:
+    """What towers cost, in one sentence; None where the best setting has none.
+
+    Args:
+        tuned: A search.
+        flat: Trainings of flat models on the same data and parts.
+        noise: What chance does to the NE from seed to seed.
+    """
+    best = tuned.best
+    if best.spec.family != TOWERS:
+        return None
+    own = best.costs.get("parameter_bytes")
+    alike = [one for one in flat if own and abs(one.parameter_bytes / own - 1) <= ALIKE]
+    if not alike:
+        return (
+            "What towers cost in quality against a flat model of as many parameters was not measured on this data: "
+            "train --model dlrm on it with the same widths to know."
+        )
+    nearest = min(alike, key=lambda one: one.ne)
+    cost = best.validation_ne - nearest.ne
+    verb = "cost" if cost > 0 else "gain"
+    by_chance = "" if noise is None else f"; from seed to seed NE moves by {noise.deviation:.4f}"
+    return (
+        f"Towers {verb} {abs(cost):.4f} of NE against a flat {nearest.family} of as many parameters within "
+        f"{ALIKE:.0%}: {best.validation_ne:.4f} and {nearest.ne:.4f} on validation, the best training of each"
+        f"{by_chance}."
+    )
+
+
+def flat_trainings(fingerprint: str, tuned: TuneResult) -> list[Flat]:
+    """Trials of flat models on the same data, of this search and of earlier ones.
+
+    Raises:
+        TrackingError: The store cannot be read.
+    """
+    own = [
+        Flat(family=one.spec.family, ne=one.validation_ne, parameter_bytes=one.costs["parameter_bytes"])
+        for one in tuned.settings
+        if one.spec.family in FLAT and "parameter_bytes" in one.costs
+    ]
+    runs = [
+        run
+        for run in read_runs(("train", "tune"), limit=MOST_RUNS)
+        if run.params.get("data.fingerprint") == fingerprint
+    ]
+    return own + [found for run in runs for trial in read_children(run.run_id, "trial") if (found := _flat(trial))]
+
+
+def _flat(trial: TrackedRun) -> Flat | None:
+    family, ne = trial.params.get("model.family"), trial.metrics.get("quality.ne")
+    size = trial.metrics.get("search.parameter_bytes")
+    if family not in FLAT or ne is None or size is None:
+        return None
+    return Flat(family=family, ne=ne, parameter_bytes=size)
