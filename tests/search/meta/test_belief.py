@@ -17,7 +17,7 @@ def seen(points: np.ndarray, *predicted: np.ndarray) -> Seen:
 
 def test_without_a_past_it_is_a_gaussian_process(monkeypatch: pytest.MonkeyPatch) -> None:
     only = Hypothesis(share=0.0, stretch=1.0, amplitude=0.5, noise=0.1)
-    monkeypatch.setattr(belief, "hypotheses", lambda studies: [only])
+    monkeypatch.setattr(belief, "hypotheses", lambda studies, noises: [only])
     random = np.random.default_rng(0)
     told, asked, values = random.uniform(0, 1, (8, 2)), random.uniform(0, 1, (5, 2)), random.normal(0, 1, 8)
     mean, deviation = believe(seen(told), values, seen(asked), lengths=LENGTHS, nearness=np.zeros(0))
