@@ -116,6 +116,11 @@ class Settings(BaseSettings):
         description="Whether MLflow asks for a user and a password; required when `host` is not loopback.",
     )
 
+    serve_token: SecretStr | None = Field(
+        default=None,
+        description="What clients of `shunter serve` must send; required when `host` is not loopback.",
+    )
+
     data_roots: str | None = Field(
         default=None,
         description="Folders that may be read, separated by colons; if omitted, everything from the command line, "

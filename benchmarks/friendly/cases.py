@@ -409,8 +409,18 @@ def models() -> Iterator[Case]:
     for name in ("shop", "shop/2", "shop@champion"):
         yield Case(f"predict {name} log.csv", "There is no registered model 'shop', nor any other: train one")
         yield Case(f"export {name} folder", "There is no registered model 'shop', nor any other: train one")
+        yield Case(f"serve --model {name} --port 0", "There is no registered model 'shop', nor any other: train one")
     for name in ("a/b/c", "shop@", "shop/latest", "''"):
         yield Case(f"predict {name} log.csv", "names no model: give a registered name")
+    yield Case("serve --model a/b/c --port 0", "names no model: give a registered name")
+    yield Case("serve --port 65536", "--port is 65536: give a number of at most 65535")
+    yield Case("serve --max-request-rows 0", "--max-request-rows is 0: give a number of at least 1")
+    yield Case("serve --batch-milliseconds -1", r"--batch-milliseconds is -1\.0: give a number of at least 0")
+    yield Case("serve --follow-seconds nan", "--follow-seconds is nan: give a finite number")
+    public = {"SHUNTER_HOST": "0.0.0.0", "SHUNTER_HOST_NAMES": "shop.example"}
+    yield Case("serve", "is not served on 0.0.0.0 without a token", environment=public)
+    yield Case("serve", "is no text of at least 16 ASCII", environment={**public, "SHUNTER_SERVE_TOKEN": "short"})
+    yield Case("serve --model model --port 0", "could run code", {"model/MLmodel": "flavors: {sklearn: {}}"})
     yield Case("predict shop log.csv --out scores.json", "is neither .csv nor .parquet: name a file of one of them")
     yield Case("predict shop log.csv --out log.csv", "--out log.csv exists: name a new file")
     yield Case("export shop .", "is there already: name a new folder")

@@ -14,6 +14,7 @@ from flows.command.model_commands import export, predict
 from flows.command.output_options import with_output_options
 from flows.command.run_commands import clean, datasets, deliver, models, report, runs, sync
 from flows.command.service_commands import down, status, ui, up
+from flows.command.serving import serve
 from flows.command.usage import Commands
 
 app = typer.Typer(
@@ -60,6 +61,7 @@ for command in (
     rollback,
     predict,
     export,
+    serve,
     models,
     datasets,
     runs,

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 from numpy.typing import NDArray
 
 from ingestion.batch import Bag, Columns
@@ -37,6 +38,17 @@ class EncodedRows:
     dense: NDArray[np.float32]
     categorical: NDArray[np.int32]
     bags: list[tuple[NDArray[np.int32], NDArray[np.int64]]]
+
+    def part(self, start: int, end: int) -> "EncodedRows":
+        """The rows from one to another, in memory of their own."""
+        bags = [
+            (values[offsets[start] : offsets[end]].copy(), offsets[start : end + 1] - offsets[start])
+            for values, offsets in self.bags
+        ]
+        return EncodedRows(self.dense[start:end].copy(), self.categorical[start:end].copy(), bags)
+
+    def __len__(self) -> int:
+        return len(self.dense)
 
     def select(self, rows: NDArray[np.bool_]) -> "EncodedRows":
         """The rows where `rows` is true."""
@@ -146,7 +158,30 @@ class Encoder:
         Raises:
             DataError: A column is missing.
         """
-        return self.encode_columns(self._columns_of(frame))
+        columns: Any = frame  # a name is that of one column
+        table = {name: read.from_pandas(columns[name]) for name in self._read_of(frame.columns)}
+        return self.encode_table(table, len(frame))
+
+    def encode_table(self, table: Mapping[str, pl.Series], rows: int) -> EncodedRows:
+        """Encode raw rows as `encode` does, from columns that are no frame of pandas.
+
+        Args:
+            table: The columns by their names; those it does not know are ignored.
+            rows: Length of each.
+
+        Raises:
+            DataError: A column is missing.
+        """
+        self._read_of(table)
+        numeric = np.empty((len(self.numeric), rows), np.float32)
+        for index, (values, _) in enumerate(read.numbers_of([table[field.name] for field in self.numeric])):
+            numeric[index] = values
+        single = [field for field in self.categorical if not field.multi_valued]
+        keys = np.empty((len(single), rows), np.uint64)
+        for index, field in enumerate(single):
+            keys[index] = read.keys(table[field.column or field.name], field.key_kind)
+        bags = [_read_bags(table.get(field.name), field, rows) for field in self.categorical if field.multi_valued]
+        return self.encode_columns(Columns(numeric, keys, bags))
 
     def encode_columns(self, columns: Columns) -> EncodedRows:
         """Encode columns that a source has read."""
@@ -238,25 +273,18 @@ class Encoder:
             for field in (owner, *(follower for follower in self.categorical if follower.table == owner.name))
         ]
 
-    def _columns_of(self, frame: Any) -> Columns:
-        if missing := [name for name in self.columns if name not in frame.columns]:
+    def _read_of(self, names: Collection[str]) -> list[str]:
+        """The columns that are read, out of those that there are."""
+        if missing := [name for name in self.columns if name not in names]:
             raise DataError(f"The frame lacks the columns {', '.join(missing)}: give every column the model was fed.")
-        numeric = np.empty((len(self.numeric), len(frame)), np.float32)
-        for index, field in enumerate(self.numeric):
-            numeric[index] = read.numbers(read.from_pandas(frame[field.name]))[0]
-        single = [field for field in self.categorical if not field.multi_valued]
-        keys = np.empty((len(single), len(frame)), np.uint64)
-        for index, field in enumerate(single):
-            keys[index] = read.keys(read.from_pandas(frame[field.column or field.name]), field.key_kind)
-        multi = [field for field in self.categorical if field.multi_valued]
-        return Columns(numeric, keys, [_read_bags(frame, field) for field in multi])
+        return [*self.columns, *(name for name in self.optional_columns if name in names)]
 
 
-def _read_bags(frame: Any, field: CategoricalField) -> Bag:
-    """A multi-valued column of a frame, of a history the latest values; a built history may be missing."""
-    if field.is_built and field.name not in frame.columns:
-        return Bag(np.empty(0, np.uint64), np.zeros(len(frame) + 1, np.int64))
-    bag = read.bags(read.from_pandas(frame[field.name]), field.separator)
+def _read_bags(series: pl.Series | None, field: CategoricalField, rows: int) -> Bag:
+    """A multi-valued column, of a history the latest values; None for a built history that is not there."""
+    if series is None:
+        return Bag(np.empty(0, np.uint64), np.zeros(rows + 1, np.int64))
+    bag = read.bags(series, field.separator)
     return bag if field.length is None else bag.latest(field.length)
 
 

@@ -33,6 +33,7 @@ from shunter.requests.search import (
     TowerStrategy,
 )
 from shunter.requests.selection import ALL_OFFERS, LOCAL_OFFERS, SelectRequest
+from shunter.requests.serving import BatchingRequest, ServeRequest, ServingLimits
 from shunter.requests.source import DataFormat, DataRequest
 from shunter.requests.training import Promote, TrainRequest, baselines_of
 
@@ -41,6 +42,7 @@ __all__ = [
     "JOB_FILE",
     "LOCAL_OFFERS",
     "TREES",
+    "BatchingRequest",
     "Billing",
     "CheckpointBits",
     "CheckpointPolicy",
@@ -74,6 +76,8 @@ __all__ = [
     "SearchSpaceName",
     "SelectBy",
     "SelectRequest",
+    "ServeRequest",
+    "ServingLimits",
     "StallRequest",
     "TowerStrategy",
     "TrainRequest",

@@ -21,7 +21,7 @@ def shunter(*arguments: str) -> "subprocess.CompletedProcess[str]":
 def test_help_of_every_command_shows_its_options() -> None:
     """In one process, for that of a command is the same each time."""
     commands = ["train", "tune", "select", "profile", "nightly", "rollback", "datasets", "runs", "report"]
-    commands += ["sync", "deliver", "ui", "predict", "export", "models"]
+    commands += ["sync", "deliver", "ui", "predict", "export", "serve", "models"]
     script = (
         "import sys\nfrom typer.testing import CliRunner\nfrom flows.command.cli import app\n"
         "for command in sys.argv[1:]:\n"

@@ -10,7 +10,7 @@ from engine.ranking.storage import StoredRanker
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ingestion.encoding.encoder import Encoder
+    from ingestion.encoding.encoder import EncodedRows, Encoder
 
 ROWS_AT_ONCE = 8_192
 
@@ -68,13 +68,20 @@ class RankingScorer:
         Raises:
             DataError: a column is missing.
         """
-        ids = self._encoder.encode(frame).categorical.astype(np.int64)
-        return ids[:, self._user], ids[:, self._item]
+        return self._ids(self._encoder.encode(frame))
 
     def scores(self, users: np.ndarray, items: np.ndarray) -> np.ndarray:
         """Score of each of some items for each of some users, by their ids, float64 `[users, items]`."""
         return self._ranker.all_scores(torch.tensor(users))[:, torch.tensor(items)].double().numpy()
 
     def _score(self, frame: "pd.DataFrame") -> np.ndarray:
-        users, items = map(torch.from_numpy, self.ids(frame))
+        return self.scores_of(self._encoder.encode(frame))
+
+    def scores_of(self, rows: "EncodedRows") -> np.ndarray:
+        """Scores of at most `ROWS_AT_ONCE` rows that its encoder has encoded, float64 `[rows]`."""
+        users, items = map(torch.from_numpy, self._ids(rows))
         return self._ranker(users, items).double().numpy()
+
+    def _ids(self, rows: "EncodedRows") -> tuple[np.ndarray, np.ndarray]:
+        ids = rows.categorical.astype(np.int64)
+        return ids[:, self._user], ids[:, self._item]

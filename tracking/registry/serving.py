@@ -85,8 +85,11 @@ class Scorer:
         return np.concatenate(parts) if parts else np.empty((0, tasks) if tasks else 0)
 
     def _score(self, frame: "pd.DataFrame") -> np.ndarray:
-        logits = torch.from_numpy(self.logits(self._encoder.encode(frame)))
-        return torch.sigmoid(logits.double()).numpy()
+        return self.scores_of(self._encoder.encode(frame))
+
+    def scores_of(self, rows: "EncodedRows") -> np.ndarray:
+        """Probabilities of at most `ROWS_AT_ONCE` rows that its encoder has encoded, float64 like `logits`."""
+        return torch.sigmoid(torch.from_numpy(self.logits(rows)).double()).numpy()
 
     @torch.no_grad()
     def logits(self, rows: "EncodedRows") -> np.ndarray:

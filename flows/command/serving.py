@@ -1,0 +1,27 @@
+"""The command that puts a model behind HTTP."""
+
+from typing import Any
+
+from flows.command.options import requested, with_options
+from flows.command.terminal import one_sentence_errors, print_line
+from shunter.requests.serving import ServeRequest
+
+
+@with_options(ServeRequest)
+def serve(**options: Any) -> None:
+    """Answer requests for scores over HTTP, on loopback, with a registered or exported model, until Ctrl-C."""
+    with one_sentence_errors("Stopped."):
+        request = requested(ServeRequest, options)
+        from flows.command.exposure import LOOPBACK, exposure, serving_token
+        from serving.server import ScoreServer
+
+        where = exposure()
+        names = {"localhost", LOOPBACK, where.reached_at, *where.names}
+        server = ScoreServer(request, where.host, names, serving_token(where))
+
+        def say_ready() -> None:
+            title = server.keeper.current().title
+            print_line(f"{title} answers at http://{where.browser_name}:{server.port}/invocations until Ctrl-C.")
+
+        server.run(say_ready)
+        print_line("Stopped: every request that had come was answered.")

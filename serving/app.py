@@ -1,0 +1,193 @@
+"""The endpoints: MLflow's scoring protocol, the open inference protocol, health and metrics."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from importlib.metadata import version as version_of
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.requests import ClientDisconnect
+
+from serving.answers import JSON, as_json, refusal, told
+from serving.batcher import Batcher, Scored
+from serving.errors import LateError, MediaTypeError, RefusedError, SlowClientError, TooLargeRequestError, UnknownError
+from serving.guard import HEALTH
+from serving.keeper import Keeper
+from serving.metrics import Metrics
+from serving.protocols import invocations, open_inference
+from serving.table import Table
+from shunter.errors import ShunterError
+from shunter.requests.serving import ServingLimits
+
+IN_THE_LOOP_BYTES = 1 << 18  # a body up to this size is read by the event loop; a larger one would hold up the others
+_log = logging.getLogger(__name__)
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class Endpoints:
+    """What is answered at each address.
+
+    Args:
+        keeper: Keeps the model.
+        batcher: Scores with it.
+        metrics: Where answers are counted.
+        limits: What a request may be.
+    """
+
+    def __init__(self, keeper: Keeper, batcher: Batcher, metrics: Metrics, limits: ServingLimits) -> None:
+        self._keeper, self._batcher, self._metrics, self._limits = keeper, batcher, metrics, limits
+
+    def app(self) -> FastAPI:
+        """The application; its own pages would load scripts from elsewhere and are left out."""
+        app = FastAPI(title="Shunter", docs_url=None, redoc_url=None, openapi_url=None)
+        model = "/v2/models/{name}"
+        of_version = f"{model}/versions/{{version}}"
+        routes: list[tuple[str, str, Endpoint]] = [
+            ("POST", "/invocations", self.invocations),
+            *(("GET", path, self.alive) for path in sorted(HEALTH)),
+            ("GET", "/version", self.version),
+            ("GET", "/metrics", self.metrics),
+            ("GET", "/v2", self.server),
+        ]
+        for path in (model, of_version):
+            routes += [
+                ("GET", path, self.described),
+                ("GET", f"{path}/ready", self.ready),
+                ("POST", f"{path}/infer", self.infer),
+            ]
+        for method, path, endpoint in routes:
+            app.router.add_route(path, self._answered(path, endpoint), methods=[method])
+        app.add_exception_handler(404, _unknown)
+        app.add_exception_handler(405, _unknown)
+        return app
+
+    async def invocations(self, request: Request) -> Response:
+        """MLflow's scoring protocol."""
+        kind = request.headers.get("content-type", "")
+        rows = self._limits.max_request_rows
+        body = await self._body(request)
+        table = await _read(body, lambda: invocations.read_table(body, kind, rows))
+        scored = await self._scored(table)
+        return Response(invocations.answer(scored.scores, scored.model.scorer.outputs), media_type=JSON)
+
+    async def infer(self, request: Request) -> Response:
+        """The open inference protocol."""
+        model = self._named(request)
+        if "inference-header-content-length" in request.headers:
+            raise MediaTypeError("The binary extension is not spoken here: send the data as JSON.")
+        rows = self._limits.max_request_rows
+        body = await self._body(request)
+        table, asked = await _read(body, lambda: open_inference.read_table(body, rows, model.columns))
+        scored = await self._scored(table)
+        found = scored.model
+        content = open_inference.answer(scored.scores, found.scorer.outputs, asked, found.name, found.version)
+        return Response(content, media_type=JSON)
+
+    async def alive(self, request: Request) -> Response:
+        """It answers, so it lives, and the model was loaded before it did."""
+        if request.url.path.startswith("/v2"):
+            return as_json({"live": True, "ready": True})
+        return Response(b"\n", media_type=JSON)
+
+    async def version(self, request: Request) -> Response:
+        """The version of MLflow whose protocol it is."""
+        return Response(version_of("mlflow"), media_type=JSON)
+
+    async def metrics(self, request: Request) -> Response:
+        """The figures of the server."""
+        return Response(self._metrics.page(), media_type=CONTENT_TYPE_LATEST)
+
+    async def server(self, request: Request) -> Response:
+        """The metadata of the server."""
+        return as_json({"name": "shunter", "version": version_of("shunter"), "extensions": []})
+
+    async def described(self, request: Request) -> Response:
+        """The metadata of the model."""
+        model = self._named(request)
+        return as_json(open_inference.described(model.name, model.version, model.kinds(), model.scorer.outputs))
+
+    async def ready(self, request: Request) -> Response:
+        """Whether the model answers."""
+        return as_json({"name": self._named(request).name, "ready": True})
+
+    def _named(self, request: Request) -> Any:
+        model = self._keeper.current()
+        name, version = request.path_params["name"], request.path_params.get("version", model.version)
+        if name != model.name:
+            raise UnknownError(f"There is no model {name[:60]!r} here: ask for {model.name}.")
+        if version != model.version:
+            raise UnknownError(f"There is no version {version[:60]!r} of {name} here: ask for {model.version}.")
+        return model
+
+    async def _body(self, request: Request) -> bytes:
+        """The whole body, which may take so long and be so large."""
+        most = int(self._limits.max_request_mib * (1 << 20))
+        if request.headers.get("content-encoding", "identity") != "identity":
+            raise MediaTypeError("The body is compressed: send it as it is.")
+        told = request.headers.get("content-length", "")
+        parts: list[bytes] = []
+        length = int(told) if told.isdecimal() else 0
+        seconds = self._limits.request_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                if length <= most:
+                    length = 0
+                    async for part in request.stream():
+                        length += len(part)
+                        if length > most:
+                            break
+                        parts.append(part)
+        except TimeoutError:
+            raise SlowClientError(f"The body did not come within {seconds:g} seconds: send it at once.") from None
+        if length > most:
+            raise TooLargeRequestError(
+                f"The body has {'at least ' if not told else ''}{length:,} bytes, at most {most:,} are taken: send "
+                "several requests, or use `shunter predict` for a file."
+            )
+        return b"".join(parts)
+
+    async def _scored(self, table: Table) -> Scored:
+        seconds = self._limits.request_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                scored = await self._batcher.submit(table)
+        except TimeoutError:
+            raise LateError(f"The rows were not scored within {seconds:g} seconds: send fewer at once.") from None
+        self._metrics.rows.inc(table.rows)
+        return scored
+
+    def _answered(self, path: str, endpoint: Endpoint) -> Endpoint:
+        """The endpoint with its errors as answers, and counted."""
+        seconds = self._metrics.request_seconds.labels(path)
+
+        async def answered(request: Request) -> Response:
+            begin = time.perf_counter()
+            try:
+                answer = await endpoint(request)
+            except ClientDisconnect:
+                answer = Response(status_code=499)  # nobody reads it; it is counted
+            except RefusedError as error:
+                answer = refusal(error, request.url.path)
+            except ShunterError as error:
+                answer = refusal(RefusedError(str(error)), request.url.path)
+            except Exception:
+                _log.exception("%s failed.", path)
+                answer = told("The server failed at this request, and says why in its log.", 500, request.url.path)
+            seconds.observe(time.perf_counter() - begin)
+            self._metrics.requests.labels(path, str(answer.status_code)).inc()
+            return answer
+
+        return answered
+
+
+async def _read(body: bytes, read: Callable[[], Any]) -> Any:
+    return read() if len(body) <= IN_THE_LOOP_BYTES else await asyncio.to_thread(read)
+
+
+async def _unknown(request: Request, error: Exception) -> Response:
+    status = getattr(error, "status_code", 404)
+    way = f"{request.method} {request.url.path[:60]}"
+    return told(f"There is nothing at {way}: see /invocations, /v2, /ping and /metrics.", status, request.url.path)

@@ -1,0 +1,131 @@
+"""Requests that come at the same time are scored together, by one thread beside the event loop."""
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from serving.errors import BusyError
+from serving.metrics import Metrics
+from serving.served import Outcome, ServedModel
+from serving.table import Table
+from shunter.requests.serving import BatchingRequest
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The answer to one request.
+
+    Attributes:
+        scores: `[rows]` or `[rows, outputs]`.
+        model: What scored it.
+    """
+
+    scores: np.ndarray
+    model: ServedModel
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    table: Table
+    answer: "asyncio.Future[Scored]"
+    loop: asyncio.AbstractEventLoop
+    since: float
+
+
+class Batcher:
+    """Scores requests in the order they come, as many at once as wait.
+
+    The event loop calls `submit`; the thread takes what waits, at the latest `batch_milliseconds` after the first of
+    them came, and gives each request its scores. All requests that are taken together are scored by one model, so that
+    another may take over between two takings without anybody noticing.
+
+    Args:
+        model: Gives the model of the moment.
+        config: How much is scored together and how much may wait.
+        metrics: Where it is counted.
+    """
+
+    def __init__(self, model: Callable[[], ServedModel], config: BatchingRequest, metrics: Metrics) -> None:
+        self._model, self._config, self._metrics = model, config, metrics
+        self._waiting: deque[_Waiting] = deque()
+        self._waiting_rows = 0
+        self._changed = threading.Condition()
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._work, name="scores", daemon=True)
+        self._thread.start()
+
+    def submit(self, table: Table) -> "asyncio.Future[Scored]":
+        """Let a request wait for its scores; to be called from the event loop.
+
+        Raises:
+            BusyError: Too many rows wait.
+        """
+        loop = asyncio.get_running_loop()
+        with self._changed:
+            limit = self._config.max_waiting_rows
+            if self._is_closed or (self._waiting and self._waiting_rows + table.rows > limit):
+                raise BusyError(f"{self._waiting_rows:,} rows wait to be scored: try again in a second.")
+            one = _Waiting(table, loop.create_future(), loop, time.monotonic())
+            self._waiting.append(one)
+            self._count(table.rows)
+            self._changed.notify()
+        return one.answer
+
+    def close(self) -> None:
+        """Score what waits, and end the thread."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while taken := self._take():
+            asked = [one for one in taken if not one.answer.cancelled()]  # whoever asked may have gone
+            if not asked:
+                continue
+            model, begin = self._model(), time.perf_counter()
+            outcomes = model.score([one.table for one in asked])
+            self._metrics.score_seconds.observe(time.perf_counter() - begin)
+            self._metrics.batch_requests.observe(len(asked))
+            self._metrics.batch_rows.observe(sum(one.table.rows for one in asked))
+            asked[0].loop.call_soon_threadsafe(_hand_out, asked, outcomes, model)
+
+    def _take(self) -> list[_Waiting]:
+        """The requests to be scored next; none when it is closed and nothing waits."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._is_closed)
+            if not self._waiting:
+                return []
+            latest = self._waiting[0].since + self._config.batch_milliseconds / 1000
+            self._changed.wait_for(
+                lambda: self._is_closed or self._waiting_rows >= self._config.max_batch_rows,
+                timeout=max(latest - time.monotonic(), 0),
+            )
+            taken: list[_Waiting] = []
+            rows = 0
+            while self._waiting and (not taken or rows + self._waiting[0].table.rows <= self._config.max_batch_rows):
+                one = self._waiting.popleft()
+                rows += one.table.rows
+                taken.append(one)
+            self._count(-rows)
+            return taken
+
+    def _count(self, rows: int) -> None:
+        self._waiting_rows += rows
+        self._metrics.waiting_rows.set(self._waiting_rows)
+
+
+def _hand_out(asked: Sequence[_Waiting], outcomes: Sequence[Outcome], model: ServedModel) -> None:
+    """Give each request its scores, on the event loop."""
+    for one, outcome in zip(asked, outcomes, strict=True):
+        if one.answer.done():
+            continue
+        if isinstance(outcome, Exception):
+            one.answer.set_exception(outcome)
+        else:
+            one.answer.set_result(Scored(outcome, model))

@@ -1,0 +1,57 @@
+"""What Prometheus reads at `/metrics`."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+ROWS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
+
+
+class Metrics:
+    """The figures of one server.
+
+    Attributes:
+        requests: Answers by endpoint and status.
+        request_seconds: Time from the head of a request to its answer, by endpoint.
+        rows: Rows that got a score.
+        batch_rows: Rows that were scored together.
+        batch_requests: Requests that were scored together.
+        score_seconds: Time of scoring what was scored together.
+        waiting_rows: Rows that wait to be scored.
+        model: 1 for the version that answers.
+        takeovers: Versions that took over, by whether they could.
+    """
+
+    def __init__(self) -> None:
+        self._registry = registry = CollectorRegistry()
+        self.requests = Counter(
+            "shunter_requests", "Answers by endpoint and status.", ("endpoint", "status"), registry=registry
+        )
+        self.request_seconds = Histogram(
+            "shunter_request_seconds",
+            "Time from the head of a request to its answer.",
+            ("endpoint",),
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.rows = Counter("shunter_rows", "Rows that got a score.", registry=registry)
+        self.batch_rows = Histogram(
+            "shunter_batch_rows", "Rows that were scored together.", buckets=ROWS, registry=registry
+        )
+        self.batch_requests = Histogram(
+            "shunter_batch_requests", "Requests that were scored together.", buckets=ROWS, registry=registry
+        )
+        self.score_seconds = Histogram(
+            "shunter_score_seconds",
+            "Time of scoring what was scored together.",
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.waiting_rows = Gauge("shunter_waiting_rows", "Rows that wait to be scored.", registry=registry)
+        self.model = Gauge("shunter_model", "1 for the version that answers.", ("name", "version"), registry=registry)
+        self.takeovers = Counter(
+            "shunter_takeovers", "Versions that took over, by whether they could.", ("result",), registry=registry
+        )
+
+    def page(self) -> bytes:
+        """All figures as Prometheus reads them."""
+        return generate_latest(self._registry)

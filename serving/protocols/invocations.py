@@ -1,0 +1,139 @@
+"""MLflow's scoring protocol: what `mlflow models serve` of version 3.17 accepts and answers at `/invocations`.
+
+JSON with one of `dataframe_split`, `dataframe_records`, `instances` and `inputs`; CSV; Parquet. Columns that the model
+does not know are passed over, as MLflow does; what it lacks is refused.
+"""
+
+import io
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from serving.errors import MediaTypeError, RefusedError, TooLargeRequestError
+from serving.protocols.body import expect, read_object, same_length, scores_by_name, unique, written
+from serving.table import Table, columns_of_records, columns_of_rows
+from shunter.errors import first_line
+
+JSON, CSV, PARQUET = "application/json", "text/csv", "application/vnd.apache.parquet"
+FORMATS = ("dataframe_split", "dataframe_records", "instances", "inputs")
+LARGEST_EXPANSION = 16  # of what Parquet has compressed
+
+
+def read_table(body: bytes, content_type: str, max_rows: int) -> Table:
+    """The rows of a body.
+
+    Args:
+        body: The body.
+        content_type: Its header.
+        max_rows: Most rows that are read.
+
+    Raises:
+        RefusedError: It is not what MLflow's protocol knows, or has too many rows.
+    """
+    kind, _, rest = content_type.partition(";")
+    parameters = [part.strip().lower() for part in rest.split(";") if part.strip()]
+    if any(parameter != "charset=utf-8" for parameter in parameters):
+        raise MediaTypeError(f"The content type has {rest.strip()[:60]!r}: leave it out, or send charset=utf-8.")
+    match kind.strip().lower():
+        case "application/json":
+            table = _of_json(read_object(body))
+        case "text/csv":
+            table = _of_frame(_csv(body))
+        case "application/vnd.apache.parquet":
+            table = _of_frame(_parquet(body, max_rows))
+        case other:
+            raise MediaTypeError(f"The content type is {other[:60]!r}: send {JSON}, {CSV} or {PARQUET}.")
+    return within(table, max_rows)
+
+
+def within(table: Table, max_rows: int) -> Table:
+    """The table, where it has no more rows than it may have.
+
+    Raises:
+        TooLargeRequestError: It has.
+    """
+    if table.rows > max_rows:
+        raise TooLargeRequestError(
+            f"The request has {table.rows:,} rows, at most {max_rows:,} are scored at once: send several requests, or "
+            "use `shunter predict` for a file."
+        )
+    return table
+
+
+def answer(scores: np.ndarray, outputs: tuple[str, ...]) -> bytes:
+    """What MLflow answers: a number for each row, or an object of them for several outputs."""
+    if scores.ndim == 1:
+        return written({"predictions": scores})
+    named = {name: column.tolist() for name, column in scores_by_name(scores, outputs).items()}
+    rows = [dict(zip(named, row, strict=True)) for row in zip(*named.values(), strict=True)]
+    return written({"predictions": rows})
+
+
+def _of_json(values: dict[str, Any]) -> Table:
+    given = [name for name in FORMATS if name in values]
+    if len(given) != 1:
+        raise RefusedError(f"The body has {', '.join(given) or 'none'} of {', '.join(FORMATS)}: send exactly one.")
+    match given[0]:
+        case "dataframe_split":
+            return _of_split(expect(values["dataframe_split"], dict, "dataframe_split"))
+        case "inputs" if isinstance(values["inputs"], dict):
+            return _of_columns(values["inputs"])
+        case name:
+            return _of_records(expect(values[name], list, name), name)
+
+
+def _of_split(split: dict[str, Any]) -> Table:
+    if strange := sorted(split.keys() - {"columns", "data", "index"}):
+        raise RefusedError(f"`dataframe_split` has {strange[0][:60]!r}: give columns, data and, if you like, index.")
+    names = unique(expect(split.get("columns"), list, "columns"), "dataframe_split")
+    rows = expect(split.get("data"), list, "data")
+    if wrong := [place for place, row in enumerate(rows) if not isinstance(row, list) or len(row) != len(names)]:
+        raise RefusedError(f"Row {wrong[0]} of `data` is no list of {len(names)} values: give one for each column.")
+    return Table(len(rows), columns_of_rows(names, rows))
+
+
+def _of_columns(columns: dict[str, Any]) -> Table:
+    """Columns by name; single values are one row."""
+    if not any(isinstance(values, list) for values in columns.values()):
+        return Table(1, {name: [value] for name, value in columns.items()})
+    lists = {name: expect(values, list, name) for name, values in columns.items()}
+    return Table(same_length(lists, "inputs"), lists)
+
+
+def _of_records(records: list[Any], name: str) -> Table:
+    if not all(isinstance(record, dict) for record in records):
+        raise RefusedError(f"`{name}` holds what is no JSON object: give each row as one, with the columns' names.")
+    return Table(len(records), columns_of_records(records))
+
+
+def _csv(body: bytes) -> pl.DataFrame:
+    """Texts as they stand, as `shunter predict` reads them: 007 and 7 are two values."""
+    try:
+        return pl.read_csv(io.BytesIO(body), infer_schema=False, raise_if_empty=True)
+    except (pl.exceptions.PolarsError, UnicodeDecodeError) as error:
+        raise RefusedError(f"The body cannot be read as CSV ({first_line(error)}): send a header and rows.") from None
+
+
+def _parquet(body: bytes, max_rows: int) -> pl.DataFrame:
+    import pyarrow as pa
+    import pyarrow.parquet as pa_parquet
+
+    try:
+        file = pa_parquet.ParquetFile(pa.BufferReader(body))
+        found = file.metadata
+        expanded = sum(found.row_group(place).total_byte_size for place in range(found.num_row_groups))
+        if found.num_rows > max_rows or expanded > LARGEST_EXPANSION * max(len(body), 1 << 20):
+            raise TooLargeRequestError(
+                f"The file has {found.num_rows:,} rows of {expanded:,} bytes, at most {max_rows:,} rows are scored at "
+                "once: send several requests, or use `shunter predict` for a file."
+            )
+        frame = pl.from_arrow(file.read())
+    except (pa.ArrowException, OSError) as error:
+        raise RefusedError(f"The body cannot be read as Parquet ({first_line(error)}): send a whole file.") from None
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def _of_frame(frame: pl.DataFrame) -> Table:
+    return Table(frame.height, {name: frame[name] for name in frame.columns})

@@ -1,0 +1,103 @@
+"""The open inference protocol, version 2 (KServe, Triton, MLServer): each column of the rows is an input.
+
+An input has the shape [rows] or [rows, 1]; lists of equal length in a multi-valued column have [rows, length]. Texts
+are of the type BYTES. Only JSON is spoken, not the binary extension.
+"""
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from serving.errors import RefusedError
+from serving.protocols.body import expect, read_object, same_length, scores_by_name, unique, written
+from serving.protocols.invocations import within
+from serving.table import Table
+
+NUMBERS = {"INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64"}
+FRACTIONS = {"FP16", "FP32", "FP64"}
+# What Python makes of the JSON values of a type.
+TYPES: dict[str, set[type]] = {
+    **{name: {int} for name in NUMBERS},
+    **{name: {int, float} for name in FRACTIONS},
+    "BOOL": {bool},
+    "BYTES": {str},
+}
+
+
+def read_table(body: bytes, max_rows: int, known: frozenset[str]) -> tuple[Table, dict[str, Any]]:
+    """The rows of an inference request, and what it says beside them.
+
+    Args:
+        body: The body.
+        max_rows: Most rows that are read.
+        known: Columns that the model reads; another input is refused.
+
+    Raises:
+        RefusedError: It is no such request, or has too many rows.
+    """
+    values = read_object(body)
+    inputs = [expect(one, dict, "inputs") for one in expect(values.get("inputs"), list, "inputs")]
+    names = unique([expect(one.get("name"), str, "name") for one in inputs], "inputs")
+    if strange := [name for name in names if name not in known]:
+        raise RefusedError(f"The model has no input {strange[0][:60]!r}: give {', '.join(sorted(known))}.")
+    columns = {name: _values(name, one) for name, one in zip(names, inputs, strict=True)}
+    return within(Table(same_length(columns, "inputs"), columns), max_rows), values
+
+
+def answer(scores: np.ndarray, outputs: tuple[str, ...], asked: dict[str, Any], model: str, version: str) -> bytes:
+    """The outputs that were asked for, or all.
+
+    Raises:
+        RefusedError: One that was asked for is none of the model's.
+    """
+    columns = scores_by_name(scores, outputs)
+    wanted = [expect(one, dict, "outputs").get("name") for one in expect(asked.get("outputs") or [], list, "outputs")]
+    if strange := [name for name in wanted if name not in columns]:
+        raise RefusedError(f"The model has no output {str(strange[0])[:60]!r}: ask for {', '.join(outputs)}.")
+    found = [
+        {"name": name, "shape": [len(scores)], "datatype": "FP64", "data": columns[name]} for name in wanted or outputs
+    ]
+    identity = {"id": asked["id"]} if isinstance(asked.get("id"), str) else {}
+    return written({"model_name": model, "model_version": version, **identity, "outputs": found})
+
+
+def described(model: str, version: str, kinds: Mapping[str, str], outputs: tuple[str, ...]) -> Any:
+    """The metadata of a model, whose inputs have these datatypes."""
+    return {
+        "name": model,
+        "versions": [version],
+        "platform": "shunter",
+        "inputs": [{"name": name, "datatype": kind, "shape": [-1]} for name, kind in kinds.items()],
+        "outputs": [{"name": name, "datatype": "FP64", "shape": [-1]} for name in outputs],
+    }
+
+
+def _values(name: str, given: dict[str, Any]) -> list[Any]:
+    """The values of an input, in lists where a row has several."""
+    shape = expect(given.get("shape"), list, "shape")
+    data = _flat(expect(given.get("data"), list, "data"))
+    allowed = TYPES.get(str(given.get("datatype")))
+    if allowed is None:
+        raise RefusedError(
+            f"The input {name} has the datatype {str(given.get('datatype'))[:60]!r}: give {', '.join(sorted(TYPES))}."
+        )
+    if wrong := set(map(type, data)) - allowed - {type(None)}:
+        raise RefusedError(f"The input {name} is said to be {given['datatype']}, and holds a {wrong.pop().__name__}.")
+    is_whole = all(isinstance(length, int) and not isinstance(length, bool) and length >= 0 for length in shape)
+    if not is_whole or len(shape) not in (1, 2) or prod(shape) != len(data):
+        raise RefusedError(
+            f"The input {name} has the shape {str(shape)[:60]} and {len(data)} values: give [rows] or [rows, length]."
+        )
+    width = shape[1] if len(shape) == 2 else 1
+    if width == 1:
+        return data
+    return [data[start : start + width] for start in range(0, len(data), width)] if width else [[]] * shape[0]
+
+
+def _flat(data: list[Any]) -> list[Any]:
+    """Values in the order of the rows, which may come nested by the shape."""
+    if not data or not isinstance(data[0], list):
+        return data
+    return [value for row in data for value in (row if isinstance(row, list) else [row])]

@@ -1,0 +1,120 @@
+"""The model that is served: what scores, what it is called, and who takes over from it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from serving.errors import RefusedError
+from serving.table import Table
+from shunter.errors import DataError
+from tracking.registry.serving import ROWS_AT_ONCE
+
+if TYPE_CHECKING:
+    from tracking.registry.ranking_serving import RankingScorer
+    from tracking.registry.serving import Scorer
+
+Outcome = np.ndarray | Exception
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A model as it answers.
+
+    Attributes:
+        name: What clients call it.
+        version: Its version, as text.
+        title: What messages call it.
+        scorer: What scores its rows.
+    """
+
+    name: str
+    version: str
+    title: str
+    scorer: "Scorer | RankingScorer"
+    columns: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        encoder = self.scorer.encoder
+        object.__setattr__(self, "columns", frozenset([*encoder.columns, *encoder.optional_columns]))
+
+    def kinds(self) -> dict[str, str]:
+        """The columns with the datatypes that the open inference protocol would have them in."""
+        encoder = self.scorer.encoder
+        numbers = {field.name for field in encoder.numeric} | {field.column for field in encoder.categorical}
+        names = (*encoder.columns, *encoder.optional_columns)
+        return {name: "FP64" if name in numbers else "BYTES" for name in names}
+
+    def score(self, tables: Sequence[Table]) -> list[Outcome]:
+        """Score the rows of several requests.
+
+        They are encoded together, which is most of the work, and each is scored by itself: a product of matrices may
+        round a row's sums otherwise where it has other rows beside it, and a score must not depend on who else asks.
+
+        Returns:
+            For each table its scores, `[rows]` or `[rows, outputs]`, or why it has none.
+        """
+        outcomes: list[Outcome | None] = [None] * len(tables)
+        alike: dict[tuple[tuple[str, pl.DataType], ...], list[tuple[int, dict[str, pl.Series]]]] = {}
+        for place, table in enumerate(tables):
+            try:
+                read = self._read(table)
+            except (RefusedError, DataError) as error:
+                outcomes[place] = error
+                continue
+            # Only columns of one type are put together, for a type in common could change a value.
+            alike.setdefault(tuple((name, series.dtype) for name, series in read.items()), []).append((place, read))
+        for group in alike.values():
+            self._score_alike(group, tables, outcomes)
+        return [outcome for outcome in outcomes if outcome is not None]
+
+    def _read(self, table: Table) -> dict[str, pl.Series]:
+        """The columns that the model reads.
+
+        Raises:
+            DataError: One is missing.
+            RefusedError: One holds what it cannot hold.
+        """
+        encoder = self.scorer.encoder
+        if missing := [name for name in encoder.columns if name not in table.columns]:
+            strange = sorted(table.columns.keys() - self.columns)
+            beside = f" (it has {', '.join(strange[:5])}, which the model does not know)" if strange else ""
+            raise DataError(
+                f"The request lacks the columns {', '.join(missing)} of {self.title}{beside}: give every column that "
+                "the model reads."
+            )
+        several = {one.name for one in encoder.categorical if one.multi_valued}
+        found = {name: table.series(name) for name in sorted(self.columns) if name in table.columns}
+        for name, series in found.items():
+            if name not in several and series.dtype.is_nested():
+                raise RefusedError(f"The column {name} holds lists: give one number, text or null in each row.")
+        return found
+
+    def _score_alike(
+        self,
+        group: Sequence[tuple[int, dict[str, pl.Series]]],
+        tables: Sequence[Table],
+        outcomes: list[Outcome | None],
+    ) -> None:
+        try:
+            first = group[0][1]
+            together = {name: pl.concat([read[name] for _, read in group], rechunk=True) for name in first}
+            ends = np.cumsum([0, *(tables[place].rows for place, _ in group)]).tolist()
+            rows = self.scorer.encoder.encode_table(together, ends[-1])
+            for (place, _), (start, end) in zip(group, pairwise(ends), strict=True):
+                cuts = [*range(start, end, ROWS_AT_ONCE), end]
+                parts = [self.scorer.scores_of(rows.part(*cut)) for cut in pairwise(cuts)]
+                outcomes[place] = np.concatenate(parts) if parts else self._no_scores()
+        except Exception as error:
+            if len(group) > 1:  # what is wrong with one is not the others' fault
+                for one in group:
+                    self._score_alike([one], tables, outcomes)
+            else:
+                outcomes[group[0][0]] = error
+
+    def _no_scores(self) -> np.ndarray:
+        outputs = len(self.scorer.outputs)
+        return np.empty((0, outputs) if outputs > 1 else 0)

@@ -1,0 +1,158 @@
+"""The server: it listens, answers until it is told to stop, and finishes what it has begun."""
+
+import contextlib
+import signal
+import socket
+import threading
+from collections.abc import Callable, Collection, Iterator
+from types import FrameType
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from serving.app import Endpoints
+from serving.batcher import Batcher
+from serving.guard import Guard
+from serving.keeper import Keeper
+from serving.metrics import Metrics
+from shunter.errors import RequestError
+from shunter.requests.serving import ServeRequest
+
+MOST_CONNECTIONS = 1_000  # beyond which uvicorn answers 503; each holds a file
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class ScoreServer:
+    """A model behind HTTP, until SIGTERM, Ctrl-C or `stop`; requests that have come by then are answered.
+
+    Args:
+        request: What to serve, and how.
+        host: Address to listen on.
+        names: Names by which clients may call it.
+        token: What clients must know; None where all may ask.
+
+    Attributes:
+        keeper: Keeps the model that answers.
+        port: Where it listens; known once it runs.
+    """
+
+    def __init__(self, request: ServeRequest, host: str, names: Collection[str], token: str | None = None) -> None:
+        self._request, self._host, self._names, self._token = request, host, names, token
+        self._server: uvicorn.Server | None = None
+        self._metrics = Metrics()
+        self.port = request.port
+        self.keeper: Keeper
+
+    def run(self, on_ready: Callable[[], None]) -> None:
+        """Load the model, listen and answer; returns when it is stopped.
+
+        Args:
+            on_ready: Called once it answers.
+
+        Raises:
+            RequestError: There is no such model, or the port is taken.
+            TrackingError: The model is not what was signed, or the store fails.
+        """
+        with _listening(self._host, self.port) as listener:
+            self.port = listener.getsockname()[1]
+            self.keeper = Keeper(self._request.model, self._metrics)
+            batcher = Batcher(self.keeper.current, self._request.batching, self._metrics)
+            self._server = _Server(self._config(batcher), on_ready)
+            self.keeper.follow(self._request.follow_seconds)
+            try:
+                self._server.run(sockets=[listener])
+            finally:
+                self.keeper.close()
+                batcher.close()
+
+    def stop(self) -> None:
+        """Let it end as by SIGTERM, from any thread."""
+        if self._server is not None:
+            self._server.should_exit = True
+
+    def _config(self, batcher: Batcher) -> uvicorn.Config:
+        app = Endpoints(self.keeper, batcher, self._metrics, self._request.bounds).app()
+        seconds = self._request.bounds.request_seconds
+        return uvicorn.Config(
+            Guard(app, self._names, self._token),
+            http=ImpatientProtocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            limit_concurrency=MOST_CONNECTIONS,
+            timeout_keep_alive=max(round(seconds), 1),
+            timeout_graceful_shutdown=round(2 * seconds) + 1,  # after which each has been answered, were it with 504
+        )
+
+
+class ImpatientProtocol(H11Protocol):
+    """HTTP that closes a connection whose next request does not begin, or its head not end, within the keep-alive."""
+
+    _deadline = None
+
+    def connection_made(self, transport: object) -> None:
+        """Begin to wait for the first request."""
+        super().connection_made(transport)  # pyright: ignore[reportArgumentType]
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        """Wait no longer once the head of a request is there, for its body has a limit of its own."""
+        super().data_received(data)
+        if self.cycle is None or self.cycle.response_complete:
+            self._wait()
+        elif self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _wait(self) -> None:
+        if self._deadline is None:
+            self._deadline = self.loop.call_later(self.timeout_keep_alive, self._give_up)
+
+    def _give_up(self) -> None:
+        self._deadline = None
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
+
+
+class _Server(uvicorn.Server):
+    """Tells when it listens, and ends by a signal as it ends otherwise."""
+
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_ready()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        def stop(number: int, frame: FrameType | None) -> None:
+            self.handle_exit(number, frame)
+
+        if threading.current_thread() is not threading.main_thread():  # which alone takes signals
+            yield
+            return
+        before = {number: signal.signal(number, stop) for number in SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _listening(host: str, port: int) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+        except OSError as error:
+            raise RequestError(
+                f"Port {port} of {host} cannot be listened on ({error.strerror}): stop what listens there, or choose "
+                "another with --port."
+            ) from None
+        yield listener

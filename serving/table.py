@@ -1,0 +1,84 @@
+"""The raw rows of one request, column by column, whatever protocol they came by."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from serving.errors import RefusedError
+
+Column = Sequence[Any] | pl.Series
+_TYPES: dict[frozenset[type], type[pl.DataType]] = {
+    frozenset(): pl.Null,
+    frozenset({str}): pl.String,
+    frozenset({bool}): pl.Boolean,
+    frozenset({int}): pl.Int64,
+    frozenset({float}): pl.Float64,
+    frozenset({int, float}): pl.Float64,
+}
+_INT64 = range(-(2**63), 2**63)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Raw rows.
+
+    Attributes:
+        rows: How many.
+        columns: Values by the names of the columns, as JSON has them or as a column that was read; None is missing.
+    """
+
+    rows: int
+    columns: Mapping[str, Column]
+
+    def series(self, name: str) -> pl.Series:
+        """A column with the type that its values have; values of several types become texts.
+
+        Raises:
+            RefusedError: It holds what no column can hold.
+        """
+        values = self.columns[name]
+        return values if isinstance(values, pl.Series) else _series(name, values)
+
+
+def columns_of_rows(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, list[Any]]:
+    """Columns of rows that are lists in the order of the names."""
+    turned = zip(*rows, strict=True) if rows else ((),) * len(names)
+    return {name: list(values) for name, values in zip(names, turned, strict=True)}
+
+
+def columns_of_records(records: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Columns of rows that name their values; what a row does not name is missing in it."""
+    names = dict.fromkeys(name for record in records for name in record)
+    return {name: [record.get(name) for record in records] for name in names}
+
+
+def _series(name: str, values: Sequence[Any]) -> pl.Series:
+    types = frozenset(map(type, values)) - {type(None)}
+    if list in types:
+        return _lists(name, values, types)
+    if dict in types:
+        raise RefusedError(f"The column {name} holds a JSON object: give numbers, texts or null.")
+    known = _TYPES.get(types)
+    if known is pl.Int64 and not all(value is None or value in _INT64 for value in values):
+        known = None
+    if known is not None:
+        return pl.Series(name, values, known, strict=False)
+    return pl.Series(name, [None if _is_missing(value) else str(value) for value in values], pl.String)
+
+
+def _lists(name: str, values: Sequence[Any], types: frozenset[type]) -> pl.Series:
+    if types != {list}:
+        raise RefusedError(f"The column {name} holds lists beside other values: give a list, or null, in each row.")
+    inner = _series(name, [value for row in values if row is not None for value in row])
+    if isinstance(inner.dtype, pl.List):
+        raise RefusedError(f"The column {name} holds lists of lists: give a list of numbers or texts in each row.")
+    if inner.dtype == pl.String:
+        values = [None if row is None else [None if _is_missing(one) else str(one) for one in row] for row in values]
+    return pl.Series(name, values, pl.List(inner.dtype), strict=False)
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether it is null, or the NaN that Python's JSON writes."""
+    return value is None or value != value  # noqa: PLR0124

@@ -1,0 +1,56 @@
+"""What a user asks of `shunter serve`: one model for the command line and Python."""
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from shunter.requests.groups import Group, Request
+
+
+class BatchingRequest(Group, frozen=True, title="Requests scored together"):
+    """How requests that come at the same time share the work."""
+
+    batch_milliseconds: float = Field(
+        default=0.0,
+        ge=0,
+        le=10_000,
+        description="How long a request may wait for others to be scored with it; with 0 only those are that have come "
+        "while others were scored.",
+    )
+    max_batch_rows: int = Field(default=8_192, ge=1, description="Most rows that are scored together.")
+    max_waiting_rows: int = Field(
+        default=65_536, ge=1, description="Rows that may wait; what comes beyond is answered with 503."
+    )
+
+
+class ServingLimits(Group, frozen=True, title="What a request may be"):
+    """Limits that keep one client from the others' way."""
+
+    max_request_rows: int = Field(default=10_000, ge=1, description="Most rows of one request.")
+    max_request_mib: float = Field(default=16.0, gt=0, description="Largest body of a request, in MiB.")
+    request_seconds: float = Field(
+        default=30.0, gt=0, description="Seconds for a client to send a request, and again for it to be scored."
+    )
+
+
+class ServeRequest(Request, frozen=True):
+    """A registered or exported model behind HTTP."""
+
+    model: str = Field(
+        default="shunter",
+        description="Registered model: its name for the champion, NAME@ALIAS or NAME/VERSION; or the folder of an "
+        "exported one.",
+    )
+    port: int = Field(default=8080, ge=0, le=65_535, description="Port to listen on; 0 takes a free one.")
+    follow_seconds: float = Field(
+        default=15.0,
+        ge=0,
+        description="Seconds between two looks for another version under the name or alias, which then takes over; 0 "
+        "keeps the first one.",
+    )
+    batching: BatchingRequest = Field(default=BatchingRequest(), description="Requests that are scored together.")
+    bounds: ServingLimits = Field(default=ServingLimits(), description="What a request may be.")
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **options: Any) -> None: ...
