@@ -50,6 +50,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "ranking": (),
     "fleet_live": (),
     "checkpoints": (),
+    "serving": (),
     "quality": ("--data", "frappe", "--families", "fm"),
     "knobs": (),
     "friendly": (),

@@ -13,8 +13,19 @@ PAGES = [
     *sorted((PROJECT_ROOT / "docs").glob("*.md")),
 ]
 CODE_FOLDERS = (
-    *("flows", "tasks", "reporting", "scheduler", "planner", "search", "retraining", "tracking", "ingestion", "engine"),
-    *("models", "hardware", "shunter"),
+    *(
+        "flows",
+        "tasks",
+        "reporting",
+        "scheduler",
+        "planner",
+        "search",
+        "retraining",
+        "serving",
+        "tracking",
+        "ingestion",
+    ),
+    *("engine", "models", "hardware", "shunter"),
 )
 OTHER_FOLDERS = ("mlflow", "benchmarks", "docs", "tests", "requirements")
 # Artifacts and an experiment in MLflow, which look like paths of the project.

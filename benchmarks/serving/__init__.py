@@ -1,0 +1,1 @@
+"""Scores over HTTP beside `mlflow models serve` of the same model."""

@@ -1,0 +1,210 @@
+"""Scores over HTTP: `shunter serve` beside `mlflow models serve` of the same model, in turn, under the same load.
+
+A DLRM of Criteo's shape, exported once. Clients in a closed loop send requests of 1, 10 and 100 rows in MLflow's
+protocol from a process of their own. MLflow gets each number of workers from one to all cores, and its best counts.
+Both servers give the same scores, bit by bit, which is checked before.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.report import measure, parse_arguments, publish, table
+from engine.checkpoint.storage import save_model
+from ingestion.request import ingest_request
+from models.registry import build_model, model_spec
+from shunter.requests import TrainRequest
+from shunter.settings import PROJECT_ROOT
+
+SEED = 0
+NUMERIC = tuple(f"I{place}" for place in range(1, 14))
+CATEGORICAL = tuple(f"C{place}" for place in range(1, 27))
+SPEC = model_spec(embedding_dim=16, bottom_widths=(512, 256, 64), top_widths=(512, 256))
+REQUEST_ROWS = (1, 10, 100)
+BODIES = 64  # different requests, which the clients go through
+PATIENCE_SECONDS = 180
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A server of the model.
+
+    Attributes:
+        name: Name in the table.
+        command: What starts it, with the folder of the model and the port to be filled in.
+    """
+
+    name: str
+    command: tuple[str, ...]
+
+
+def contestants() -> tuple[Contestant, ...]:
+    """Shunter, and MLflow with each number of workers."""
+    mlflow = (sys.executable, "-m", "mlflow", "models", "serve", "-m", "{model}", "-p", "{port}", "-h", "127.0.0.1")
+    cores = len(os.sched_getaffinity(0))
+    return (
+        Contestant("shunter", (sys.executable, "-m", "flows.cli", "serve", "--model", "{model}", "--port", "{port}")),
+        *(
+            Contestant(f"mlflow, {workers} workers", (*mlflow, "--env-manager", "local", "-w", str(workers)))
+            for workers in range(1, cores + 1)
+        ),
+    )
+
+
+def draw_rows(rows: int) -> pd.DataFrame:
+    """A log of Criteo's shape whose ids follow a power law."""
+    random = np.random.default_rng(SEED)
+    numbers = {name: random.geometric(0.1, rows) for name in NUMERIC}
+    ids = {name: [f"{one:08x}" for one in random.zipf(1.3, rows) % 100_000] for name in CATEGORICAL}
+    return pd.DataFrame({"click": random.integers(0, 2, rows), **numbers, **ids})
+
+
+def export(folder: Path, log: pd.DataFrame) -> Path:
+    """Register an untrained model in a home of its own, for its scores take as long, and export it."""
+    from tracking.registry.models import register_model
+    from tracking.registry.named import export_model
+    from tracking.runs import start_run_tree
+
+    log.to_parquet(folder / "log.parquet")
+    schema = {"label": "click", "numeric": [*NUMERIC], "categorical": [*CATEGORICAL], "vocabulary": {"min_count": 1}}
+    (folder / "schema.json").write_text(json.dumps(schema))
+    request = TrainRequest(data=str(folder / "log.parquet"), schema_file=str(folder / "schema.json"))
+    dataset, _ = ingest_request(request)
+    save_model(build_model(SPEC, dataset.features, seed=SEED).eval(), folder / "weights")
+    register_model(start_run_tree(request, dataset), dataset, folder / "weights", "shop", metrics={})
+    export_model("shop", folder / "model")
+    return folder / "model"
+
+
+def write_bodies(folder: Path, log: pd.DataFrame, rows: int) -> Path:
+    """Different requests of so many rows, as MLflow's own client writes them."""
+    random = np.random.default_rng(SEED)
+    path = folder / f"bodies-{rows}.json"
+    features = log.drop(columns="click")
+    drawn = [features.iloc[random.integers(0, len(log), rows)] for _ in range(BODIES)]
+    path.write_text(json.dumps([json.dumps({"dataframe_split": one.to_dict("split")}) for one in drawn]))
+    return path
+
+
+@contextmanager
+def running(contestant: Contestant, model: Path) -> Iterator[str]:
+    """Start a server; its address for the length of the block."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [part.format(model=model, port=port) for part in contestant.command]
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        url = f"http://127.0.0.1:{port}"
+        wait_until_ready(process, f"{url}/ping")
+        yield f"{url}/invocations"
+    finally:
+        os.killpg(process.pid, 15)
+        process.wait(60)
+
+
+def wait_until_ready(process: "subprocess.Popen[bytes]", url: str) -> None:
+    """Return when a server answers.
+
+    Raises:
+        RuntimeError: It ended, or does not answer.
+    """
+    latest = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < latest:
+        if process.poll() is not None:
+            break
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except OSError:
+            time.sleep(0.1)
+    raise RuntimeError(f"Nothing answers at {url}.")
+
+
+def scores(url: str, bodies: Path) -> list[Any]:
+    """What the first requests are answered with."""
+    found: list[Any] = []
+    for body in json.loads(bodies.read_text())[:5]:
+        request = urllib.request.Request(url, body.encode(), {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as answer:
+            found.append(json.loads(answer.read())["predictions"])
+    return found
+
+
+def best(found: Sequence[dict[str, Any]], most_milliseconds: float = float("inf")) -> dict[str, Any] | None:
+    """The run of most requests among those whose p99 is no more."""
+    kept = [one for one in found if one["p99_milliseconds"] <= most_milliseconds]
+    return max(kept, key=lambda one: one["requests_per_second"], default=None)
+
+
+def main() -> None:
+    """Measure and publish."""
+    quick = parse_arguments(__doc__).quick
+    seconds, clients = (1.5, (8,)) if quick else (5.0, (1, 8, 32))
+    runs: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="shunter-serving-") as temporary:
+        folder = Path(temporary)
+        os.environ["SHUNTER_HOME"] = str(folder / "home")
+        os.environ.pop("MLFLOW_TRACKING_URI", None)
+        log = draw_rows(5_000 if quick else 50_000)
+        model = export(folder, log)
+        bodies = {rows: write_bodies(folder, log, rows) for rows in REQUEST_ROWS}
+        given: list[Any] = []
+        for contestant in contestants():
+            with running(contestant, model) as url:
+                given.append({rows: scores(url, path) for rows, path in bodies.items()})
+                assert given[-1] == given[0], f"the scores of {contestant.name} differ"
+                for rows, path in bodies.items():
+                    for count in clients:
+                        found = measure("benchmarks.serving.load", url, str(path), str(count), str(seconds))
+                        runs.append({"server": contestant.name, "rows": rows, "clients": count, **found})
+    table(
+        "requests in a closed loop, times in ms",
+        ("server", "rows", "clients", "requests/s", "rows/s", "p50", "p99"),
+        [_row(one) for one in runs],
+    )
+    publish("serving", headline(runs), {"runs": runs, "seconds": seconds}, seeds=[SEED], quick=quick)
+
+
+def headline(runs: Sequence[dict[str, Any]]) -> dict[str, float | None]:
+    """Throughput beside MLflow's best, at no more than the p99 that it had there."""
+    figures: dict[str, float | None] = {}
+    for rows in REQUEST_ROWS:
+        mine = [one for one in runs if one["rows"] == rows and one["server"] == "shunter"]
+        theirs = best([one for one in runs if one["rows"] == rows and one["server"] != "shunter"])
+        assert theirs is not None
+        equal = best(mine, theirs["p99_milliseconds"])
+        ratio = equal["requests_per_second"] / theirs["requests_per_second"] if equal else None
+        figures[f"ratio_to_mlflow_{rows}"] = ratio
+        if equal is not None and rows == 1:
+            figures |= {name: equal[name] for name in ("requests_per_second", "p99_milliseconds")}
+            figures["mlflow_requests_per_second"] = theirs["requests_per_second"]
+            figures["mlflow_p99_milliseconds"] = theirs["p99_milliseconds"]
+        if equal is not None and rows == REQUEST_ROWS[-1]:
+            figures["rows_per_second"] = rows * equal["requests_per_second"]
+            figures["mlflow_rows_per_second"] = rows * theirs["requests_per_second"]
+    found = [figures[f"ratio_to_mlflow_{rows}"] for rows in REQUEST_ROWS]
+    figures["ratio_to_mlflow"] = min((one for one in found if one is not None), default=None)
+    return figures
+
+
+def _row(one: dict[str, Any]) -> list[str]:
+    rate = one["requests_per_second"]
+    times = [f"{one[name]:.1f}" for name in ("p50_milliseconds", "p99_milliseconds")]
+    return [one["server"], str(one["rows"]), str(one["clients"]), f"{rate:.0f}", f"{one['rows'] * rate:.0f}", *times]

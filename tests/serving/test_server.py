@@ -1,0 +1,181 @@
+"""The server as clients meet it: a champion that changes, clients that are slow or go away, and its end."""
+
+import concurrent.futures
+import json
+import logging
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pandas as pd
+import pytest
+
+from serving.server import ScoreServer
+from tests.serving.conftest import Serving
+from tracking.registry.models import load_champion
+from tracking.registry.versions import roll_back
+
+PATIENCE_SECONDS = 120
+
+
+def body_of(rows: pd.DataFrame) -> dict[str, Any]:
+    return {"dataframe_records": json.loads(rows.to_json(orient="records"))}
+
+
+def test_a_new_champion_takes_over_without_a_lost_request(
+    serving: Serving, rows: pd.DataFrame, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Clients ask all the while; each answer is that of the one version or the other, as a whole."""
+    some = rows.head(5)
+    scores = {2: np.asarray(load_champion("shop").predict(some)).tolist()}
+    is_over = threading.Event()
+    with serving(follow_seconds=0.05) as server, concurrent.futures.ThreadPoolExecutor(3) as pool:
+
+        def ask() -> list[list[float]]:
+            found: list[list[float]] = []
+            with httpx.Client(base_url=f"http://127.0.0.1:{server.port}", timeout=PATIENCE_SECONDS) as client:
+                while not is_over.is_set():
+                    answer = client.post("/invocations", json=body_of(some))
+                    assert answer.status_code == 200, answer.text
+                    found.append(answer.json()["predictions"])
+            return found
+
+        asking = [pool.submit(ask) for _ in range(3)]
+        try:
+            roll_back("shop", 1)
+            scores[1] = np.asarray(load_champion("shop").predict(some)).tolist()
+            wait_for(lambda: server.keeper.current().version == "1")
+            wait_for(lambda: "shop/1 takes over" in caplog.text)
+            last = httpx.post(f"http://127.0.0.1:{server.port}/invocations", json=body_of(some))
+        finally:
+            is_over.set()
+        answers = [one for each in asking for one in each.result()]
+    assert scores[1] != scores[2]
+    assert last.json()["predictions"] == scores[1]
+    assert all(one in scores.values() for one in answers)
+    assert scores[2] in answers
+
+
+def test_a_champion_that_cannot_be_loaded_is_told_once_and_the_old_one_goes_on(
+    serving: Serving, home: Path, rows: pd.DataFrame, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(follow_seconds=0) as server:
+        roll_back("shop", 1)
+        damaged = [path for path in home.rglob("model.safetensors") if is_of_version_1(path, home)]
+        kept = {path: path.read_bytes() for path in damaged}
+        assert len(kept) == 1
+        try:
+            for path in damaged:
+                path.write_bytes(b"damaged")
+            with caplog.at_level(logging.WARNING):
+                assert not server.keeper.look()
+                assert not server.keeper.look()
+        finally:
+            for path, content in kept.items():
+                path.write_bytes(content)
+        assert caplog.text.count("shop/2 goes on: ") == 1
+        answer = httpx.post(f"http://127.0.0.1:{server.port}/invocations", json=body_of(rows.head(2)))
+        assert answer.status_code == 200
+
+
+def is_of_version_1(weights: Path, home: Path) -> bool:
+    from tracking.registry.versions import version_by_number
+
+    return f"run_id: {version_by_number('shop', 1).run_id}" in (weights.parents[3] / "MLmodel").read_text()
+
+
+HEAD = b"POST /invocations HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [
+        (b"", b""),
+        (b"POST /invoc", b""),
+        (HEAD, b"408"),
+        (HEAD + b'{"inputs"', b"The body did not come within 0.6 seconds: send it at once"),
+    ],
+    ids=["nothing", "half a head", "no body", "half a body"],
+)
+def test_a_slow_client_is_sent_away(serving: Serving, rows: pd.DataFrame, sent: bytes, told: bytes) -> None:
+    with serving(request_seconds=0.6, follow_seconds=0) as server:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_SECONDS) as client:
+            client.sendall(sent)
+            assert told in read_all(client)  # and then it is closed
+        goes_on(server)
+
+
+def test_who_goes_away_or_speaks_nonsense_does_no_harm(serving: Serving) -> None:
+    with serving(follow_seconds=0) as server:
+        for sent in (
+            b"",
+            b"GET",
+            HEAD,
+            HEAD + b"{",
+            b"\x16\x03\x01 nonsense\r\n\r\n",
+            b"GET / HTTP/1.1\r\nA: " + b"a" * 99_999,
+        ):
+            with socket.create_connection(("127.0.0.1", server.port)) as client:
+                client.sendall(sent)
+        goes_on(server)
+        chunked = httpx.post(
+            f"http://127.0.0.1:{server.port}/invocations",
+            content=(b" " * 1_000_000 for _ in range(40)),
+            headers={"content-type": "application/json"},
+        )
+        assert chunked.status_code == 413
+        goes_on(server)
+
+
+def goes_on(server: ScoreServer) -> None:
+    assert httpx.get(f"http://127.0.0.1:{server.port}/version", timeout=PATIENCE_SECONDS).status_code == 200
+
+
+@pytest.mark.slow
+def test_told_to_end_the_command_answers_what_has_come(home: Path, rows: pd.DataFrame) -> None:
+    """The request waits for others, so that it is in flight when the signal comes."""
+    program = [sys.executable, "-m", "flows.cli", "serve", "--model", "shop", "--port", "0"]
+    program += ["--batch-milliseconds", "3000"]
+    with subprocess.Popen(
+        program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
+    ) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            found = re.fullmatch(r"shop/2 answers at (http://127.0.0.1:\d+)/invocations until Ctrl-C\.\n", line)
+            assert found, line
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                asked = pool.submit(
+                    httpx.post, f"{found[1]}/invocations", json=body_of(rows.head(3)), timeout=PATIENCE_SECONDS
+                )
+                wait_for(lambda: "shunter_waiting_rows 3.0" in httpx.get(f"{found[1]}/metrics").text)
+                process.send_signal(signal.SIGTERM)
+                answer = asked.result()
+            assert answer.json()["predictions"] == np.asarray(load_champion("shop").predict(rows.head(3))).tolist()
+            rest, errors = process.communicate(timeout=PATIENCE_SECONDS)
+        finally:
+            process.kill()
+    assert (process.returncode, rest, errors) == (0, "Stopped: every request that had come was answered.\n", "")
+
+
+def read_all(client: socket.socket) -> bytes:
+    parts: list[bytes] = []
+    while part := client.recv(65_536):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def wait_for(condition: Any) -> None:
+    latest = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < latest
+        time.sleep(0.02)
