@@ -5,8 +5,10 @@ protocol from a process of their own. MLflow gets each number of workers from on
 Both servers give the same scores, bit by bit, which is checked before.
 """
 
+import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -14,7 +16,6 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,27 +100,29 @@ def write_bodies(folder: Path, log: pd.DataFrame, rows: int) -> Path:
     return path
 
 
-@contextmanager
+@contextlib.contextmanager
 def running(contestant: Contestant, model: Path) -> Iterator[str]:
     """Start a server; its address for the length of the block."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [part.format(model=model, port=port) for part in contestant.command]
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
-    process = subprocess.Popen(
-        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # MLflow starts uvicorn by its name
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT), "PATH": path}
+    log = model.with_name("server.log")
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, env=environment, stdout=output, stderr=output, start_new_session=True)
     try:
         url = f"http://127.0.0.1:{port}"
-        wait_until_ready(process, f"{url}/ping")
+        wait_until_ready(process, f"{url}/ping", log)
         yield f"{url}/invocations"
     finally:
-        os.killpg(process.pid, 15)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
         process.wait(60)
 
 
-def wait_until_ready(process: "subprocess.Popen[bytes]", url: str) -> None:
+def wait_until_ready(process: "subprocess.Popen[bytes]", url: str, log: Path) -> None:
     """Return when a server answers.
 
     Raises:
@@ -134,7 +137,7 @@ def wait_until_ready(process: "subprocess.Popen[bytes]", url: str) -> None:
                 return
         except OSError:
             time.sleep(0.1)
-    raise RuntimeError(f"Nothing answers at {url}.")
+    raise RuntimeError(f"Nothing answers at {url}: {log.read_text()[-2000:]}")
 
 
 def scores(url: str, bodies: Path) -> list[Any]:

@@ -28,7 +28,7 @@ PATIENCE_SECONDS = 120
 
 
 def body_of(rows: pd.DataFrame) -> dict[str, Any]:
-    return {"dataframe_records": json.loads(rows.to_json(orient="records"))}
+    return {"dataframe_records": json.loads(str(rows.to_json(orient="records")))}
 
 
 def test_a_new_champion_takes_over_without_a_lost_request(
