@@ -33,11 +33,12 @@ from engine.checkpoint.generations import (
 )
 from engine.checkpoint.growth import Content
 from engine.checkpoint.keeping import BY_DEFAULT, FULL_PRECISION, CheckpointFigures, Keeping
-from engine.checkpoint.pieces import PIECE_BYTES, Piece, decode, encode
+from engine.checkpoint.pieces import PIECE_BYTES, Piece, decode, encode, put_into
 from engine.checkpoint.storage import load_weights, read_tensors, write_tensors, write_text
 from engine.checkpoint.tables import ChangingTables, RowsToKeep, bytes_of
-from engine.checkpoint.training_tensors import collect, distribute, embedding_tables, rows_of, tables_of
+from engine.checkpoint.training_tensors import collect, distribute, embedding_tables, rows_of, tables_of, weights_among
 from engine.memory import available_memory_bytes
+from models.embeddings.role import EmbeddingTables
 from shunter.errors import CheckpointError, TrainingError
 
 log = logging.getLogger(__name__)
@@ -76,7 +77,10 @@ class CheckpointDirectory(Generic[Trained]):
         self._number = 0
         self._parts: tuple[Part, ...] = ()
         self._best: StoredFile | None = None
+        self._best_parts: tuple[Part, ...] = ()
         self._best_copy: tuple[str, dict[str, Tensor]] | None = None
+        self._newest: StoredFile | None = None
+        self._is_unchanged = self._next_is_best = False
 
     def exists(self) -> bool:
         """Whether there is a checkpoint."""
@@ -91,31 +95,43 @@ class CheckpointDirectory(Generic[Trained]):
     def note_rows(self, values: Tensor, offsets: Tensor) -> None:
         """Note the rows of a batch, right before it is trained; of every batch."""
         if self._tables is not None:
+            self._is_unchanged = False
             rows = self._tables.note(values, offsets)
             with self._stall():
                 self._tables.before_step(rows)
 
     def keep_best(self, model: Trained, step: int) -> None:
-        """Keep the weights that are the best so far; they count from the next `write` on."""
+        """Keep the weights that are the best so far; they count from the next `write` on.
+
+        Of tables in parts they are the generation that was begun since the last step, or the one that is begun before
+        the next: its files stay. In few bits it holds all rows, in no fewer than 8.
+        """
         with self._stall():
-            name, weights = f"best-{step}-{self._number}.safetensors", dict(model.state_dict())
-            self._best_copy = None  # the old copy goes first: both together would raise the peak of the memory
-            if _bytes_of(weights) <= _bytes_for_copies(model):
-                self._best_copy = name, _copies(weights)
-            else:
+            if self._tables is None:
+                self._keep_best_weights(model, step)
+            elif self._is_unchanged:
                 self._writer.wait()
-                self._best = self._write_file(name, weights)
+                self._best, self._best_parts = self._newest, self._parts
+            else:
+                self._next_is_best = True
 
     def restore_best(self, model: Trained) -> None:
         """Put the best weights into the model."""
+        self._writer.wait()
         if self._best_copy is not None:
             name, weights = self._best_copy
             load_weights(model, weights, self.directory / name)
             return
-        self._writer.wait()
         assert self._best is not None, "an epoch has been evaluated"
         path = self.directory / self._best.name
-        load_weights(model, read_tensors(path, self._best.sha256), path)
+        tensors = read_tensors(path, self._best.sha256)
+        if self._best_parts:
+            tables = self._tables_in(model)
+            shards = list(tables.shards())
+            for _, piece in self._read_pieces(self._best_parts):
+                put_into(shards, piece)
+            tensors = weights_among(tensors | rows_of(model))
+        load_weights(model, tensors, path)
 
     def write(
         self, model: Trained, optimizer: torch.optim.Optimizer, state: dict[str, Any], *, may_skip: bool = False
@@ -164,7 +180,7 @@ class CheckpointDirectory(Generic[Trained]):
         if generation.parts:
             tensors |= self._with_rows(model, generation)
         distribute(tensors, model, optimizer, path)
-        self._best, self._number = generation.best, generation.number
+        self._best, self._best_parts, self._number = generation.best, generation.best_parts, generation.number
         for path in generation_paths(self.directory):  # a damaged one counts among those that are kept no longer
             if path > generation_path(self.directory, generation.number):
                 path.unlink(missing_ok=True)
@@ -192,7 +208,10 @@ class CheckpointDirectory(Generic[Trained]):
         free_bytes = _bytes_for_copies(model) - _bytes_of(tensors)
         if free_bytes >= 0:
             tensors = _copies(tensors)
-        rows = tables.next_rows(self.figures.restores, max(free_bytes, 0)) if tables is not None else None
+        is_best, self._next_is_best = self._next_is_best, False
+        rows = None
+        if tables is not None:
+            rows = tables.next_rows(self.figures.restores, max(free_bytes, 0), is_best=is_best)
         values = json.loads(json.dumps(state))
         best, self._best_copy = self._best_copy, None
 
@@ -200,17 +219,31 @@ class CheckpointDirectory(Generic[Trained]):
             try:
                 if best is not None:
                     self._best = self._write_file(*best)
-                self._write_generation(values, tensors, rows)
+                self._write_generation(values, tensors, rows, is_best=is_best)
             finally:
                 if tables is not None:
                     tables.close()
 
+        self._is_unchanged = True
         if free_bytes >= 0:
             self._writer.start(job)
         else:
             job()
 
-    def _write_generation(self, state: dict[str, Any], tensors: dict[str, Tensor], rows: RowsToKeep | None) -> None:
+    def _keep_best_weights(self, model: Trained, step: int) -> None:
+        """All weights in a file of their own."""
+        name, weights = f"best-{step}-{self._number}.safetensors", dict(model.state_dict())
+        self._best_copy = None  # the old copy goes first: both together would raise the peak of the memory
+        self._best_parts = ()
+        if _bytes_of(weights) <= _bytes_for_copies(model):
+            self._best_copy = name, _copies(weights)
+        else:
+            self._writer.wait()
+            self._best = self._write_file(name, weights)
+
+    def _write_generation(
+        self, state: dict[str, Any], tensors: dict[str, Tensor], rows: RowsToKeep | None, *, is_best: bool
+    ) -> None:
         """Write all files, then the list of them, then remove what is too old."""
         started = time.perf_counter()
         number, parts = self._number + 1, self._parts
@@ -224,6 +257,8 @@ class CheckpointDirectory(Generic[Trained]):
         figures.full += rows is None or rows.content == "full"
         figures.bits = rows.bits if rows else FULL_PRECISION
         stored = self._write_file(f"state-{number:06d}.safetensors", tensors)
+        if is_best:
+            self._best, self._best_parts = stored, parts
         figures.write_seconds += time.perf_counter() - started
         generation = Generation(
             number=number,
@@ -233,12 +268,13 @@ class CheckpointDirectory(Generic[Trained]):
             parts=parts,
             history=tuple(self._tables.history) if self._tables else (),
             best=self._best,
+            best_parts=self._best_parts,
             figures=asdict(figures),
         )
         text = json.dumps(generation.to_dict(), indent=1)
         write_text(generation_path(self.directory, number), text)
         write_text(self.path, text)
-        self._number, self._parts = number, parts
+        self._number, self._parts, self._newest = number, parts, stored
         remove_older(self.directory, self.keeping.generations)
         figures.bytes_kept = max(figures.bytes_kept, kept_bytes(self.directory))
 
@@ -285,14 +321,17 @@ class CheckpointDirectory(Generic[Trained]):
 
     def _with_rows(self, model: Trained, generation: Generation) -> dict[str, Tensor]:
         """Lay the parts of a generation into the tables; returns these as the tensors that its other file lacks."""
-        tables = tables_of(model)
-        if tables is None:
-            raise CheckpointError(f"The checkpoint {self.path} is one of tables, which the model has not: start anew.")
-        changing = self._tables or ChangingTables(tables, next(model.parameters()).device, self.keeping)
+        changing = self._tables or ChangingTables(self._tables_in(model), next(model.parameters()).device, self.keeping)
         changing.put_back(self._read_pieces(generation.parts), generation.history)
         if self._tables is not None:
             self._parts = generation.parts
         return rows_of(model)
+
+    def _tables_in(self, model: Trained) -> EmbeddingTables:
+        tables = tables_of(model)
+        if tables is None:
+            raise CheckpointError(f"The checkpoint {self.path} is one of tables, which the model has not: start anew.")
+        return tables
 
     def _read_pieces(self, parts: Sequence[Part]) -> Iterator[tuple[Content, Piece]]:
         for part in parts:

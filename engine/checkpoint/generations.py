@@ -4,10 +4,11 @@
     checkpoint-{number}.json        the same, of each generation that is kept
     state-{number}.safetensors      layers, optimiser state, random state; the tables too where they are small
     rows-{number}-{part}.safetensors    rows of tables: all of them, or those touched since an earlier generation
-    best-{step}-{number}.safetensors    weights with the best validation so far
+    best-{step}-{number}.safetensors    weights with the best validation so far, where the tables are small
 
 A generation names the parts of its tables in the order in which they are laid one upon the other. Each part says by a
-hash which parts it belongs upon, so that none is ever laid upon another base.
+hash which parts it belongs upon, so that none is ever laid upon another base. The best weights are those of an earlier
+generation, whose files stay while they are the best.
 """
 
 import hashlib
@@ -65,7 +66,8 @@ class Generation:
         tensors: The file of the layers.
         parts: The tables; empty where they are in `tensors`.
         history: What the policy of the parts goes by (`engine.checkpoint.tables`).
-        best: The weights with the best validation so far.
+        best: The weights with the best validation so far; with `best_parts` the layers of the generation that had them.
+        best_parts: The tables of that generation, which stay while they are the best; empty where they are in `best`.
         figures: What the checkpoints have cost so far.
     """
 
@@ -77,6 +79,7 @@ class Generation:
     history: tuple[float, ...] = ()
     best: StoredFile | None = None
     figures: dict[str, Any] | None = None
+    best_parts: tuple[Part, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -101,6 +104,7 @@ class Generation:
                     "tensors": StoredFile(**values["tensors"]),
                     "parts": tuple(map(Part.from_dict, values.get("parts", ()))),
                     "best": StoredFile(**values["best"]) if values["best"] else None,
+                    "best_parts": tuple(map(Part.from_dict, values.get("best_parts", ()))),
                 }
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -108,9 +112,9 @@ class Generation:
 
     @property
     def files(self) -> tuple[StoredFile, ...]:
-        """All files that it consists of."""
-        rows = [file for part in self.parts for file in part.files]
-        return (self.tensors, *rows, *([self.best] if self.best else []))
+        """All files that it consists of, each once."""
+        rows = [file for part in (*self.parts, *self.best_parts) for file in part.files]
+        return tuple(dict.fromkeys((self.tensors, *rows, *([self.best] if self.best else []))))
 
     def check(self, directory: Path) -> None:
         """Compare all files with their checksums, and the parts with what they are laid upon.
@@ -118,12 +122,13 @@ class Generation:
         Raises:
             CheckpointError: One is missing or damaged, or belongs upon other parts.
         """
-        for number, part in enumerate(self.parts):
-            if part.upon != hash_of(self.parts[:number]):
-                raise CheckpointError(
-                    f"The rows in {directory / part.files[0].name} were saved upon another checkpoint than the one "
-                    "they are named with: start anew."
-                )
+        for parts in (self.parts, self.best_parts):
+            for number, part in enumerate(parts):
+                if part.upon != hash_of(parts[:number]):
+                    raise CheckpointError(
+                        f"The rows in {directory / part.files[0].name} were saved upon another checkpoint than the one "
+                        "they are named with: start anew."
+                    )
         for file in self.files:
             check_file(directory / file.name, file.sha256)
 

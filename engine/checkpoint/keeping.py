@@ -20,6 +20,7 @@ QUANTISED_FROM_BYTES = 1 << 30
 ALLOWED_RESTORES = {2: 1, 3: 3, 4: 20}
 MOST_RESTORES_BITS = 8
 FEWEST_BITS_OF_AUTO = 8
+FEWEST_BITS_OF_BEST = 8  # what the training ends with
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from engine.checkpoint.growth import Content, next_content
-from engine.checkpoint.keeping import Keeping
+from engine.checkpoint.keeping import FEWEST_BITS_OF_BEST, Keeping
 from engine.checkpoint.pieces import Piece, StoredRows, put_into
 from engine.checkpoint.snapshot import Snapshot
 from engine.checkpoint.touched import TouchedRows
@@ -66,27 +66,31 @@ class ChangingTables:
         """Bytes of the rows and of their optimiser's state that lie here."""
         return bytes_of(self._tables)
 
-    def next_rows(self, restores: int, copied_bytes: float) -> RowsToKeep:
+    def next_rows(self, restores: int, copied_bytes: float, *, is_best: bool = False) -> RowsToKeep:
         """What is kept next; from here on a new interval counts.
 
         Args:
             restores: How often the training was gone on with.
             copied_bytes: Most that copies of rows may take which steps change before they are written.
+            is_best: Whether they are the best weights so far, of which no row is kept in fewer than 8 bits.
         """
         touched = self._touched
         if not self._stored.is_empty:
             for table, rows in enumerate(touched.rows("since_last").split(self._tables.rows)):
                 self._stored.drop(table, rows.nonzero().view(-1))
         since_last, since_full = touched.share_since_last, touched.share_since_full
+        bits = self._keeping.bits_of(self.bytes, restores)
         content: Content = "full"
-        if self._has_base:
+        if self._has_base and not (is_best and bits < FEWEST_BITS_OF_BEST):
             content = next_content(self._keeping.policy, self.history, since_last, since_full)
         share = {"full": 1.0, "since_full": since_full, "since_last": since_last}[content]
         snapshot = Snapshot(self._tables, None if content == "full" else touched.rows(content), copied_bytes)
         self._snapshot = snapshot if self._tables.is_in_memory else None
         self._note(content, share)
         return RowsToKeep(
-            content=content, bits=self._keeping.bits_of(self.bytes, restores), pieces=self._pieces(snapshot)
+            content=content,
+            bits=max(bits, FEWEST_BITS_OF_BEST) if is_best else bits,
+            pieces=self._pieces(snapshot),
         )
 
     def close(self) -> None:

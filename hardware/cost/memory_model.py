@@ -13,6 +13,8 @@ CUDA_CONTEXT_BYTES = 512 * 2**20
 KERNEL_BYTES, HALF_KERNEL_BYTES = 20 * 2**20, 19 * 2**20
 # What the allocator of the processor keeps of freed tensors of a step, for each byte that is in use at its peak.
 HEAP_WASTE = 0.8
+# Tables from the first size on are read back from a checkpoint piece by piece, which takes the second at once.
+READ_IN_PIECES_FROM_BYTES, PIECES_BYTES = 2**20, 16 * 2**20
 
 
 def predict_memory_bytes(
@@ -45,8 +47,15 @@ def predict_memory_bytes(
     kernels = KERNEL_BYTES + HALF_KERNEL_BYTES * (placement.precision == "bf16")
     transient = step + batches
     at_work = (1 + HEAP_WASTE) * transient
-    at_end = workload.parameter_bytes * restores + transient
+    at_end = _read_back_bytes(workload) * restores + transient
     return math.ceil(process_bytes + kernels + state + workload.mapped_bytes + max(at_work, at_end))
+
+
+def _read_back_bytes(workload: Workload) -> int:
+    table_bytes = workload.parameter_bytes - workload.dense_parameter_bytes
+    if not workload.dense_parameter_bytes or table_bytes < READ_IN_PIECES_FROM_BYTES:
+        return workload.parameter_bytes
+    return workload.dense_parameter_bytes + min(table_bytes, PIECES_BYTES)
 
 
 def step_bytes(workload: Workload, placement: Placement, samples: int) -> float:

@@ -63,6 +63,15 @@ def test_in_full_precision_an_interrupted_training_ends_bitwise_the_same(
     assert again.checkpoints.written + again.checkpoints.skipped > 20
 
 
+def test_an_earlier_epoch_that_was_the_best_comes_back(dataset: Dataset, tmp_path: Path) -> None:
+    job = TrainingJob(dataset, SPEC, RATES, EXECUTION, Schedule(max_epochs=4, patience=4, seed=3))
+    expected = train(job)
+    assert expected.best_epoch < len(expected.history), "else nothing comes back"
+    kept = train(job, checkpointing=Checkpointing(tmp_path, steps=4, keeping=Keeping(bits=32, policy="consecutive")))
+    for left, right in zip(expected.model.state_dict().values(), kept.model.state_dict().values(), strict=True):
+        assert torch.equal(left, right)
+
+
 @pytest.mark.parametrize("change", [{"table_dims": (4, 8, 4, 8)}, {"table_shares": (0.5, 1.0, 0.25, 1.0)}])
 def test_tables_of_several_widths_and_shared_rows(dataset: Dataset, tmp_path: Path, change: dict[str, tuple]) -> None:
     job = TrainingJob(dataset, model_spec(**{**SPEC.to_dict(), **change}), RATES, EXECUTION, SCHEDULE)
@@ -150,6 +159,36 @@ def test_whatever_was_touched_comes_back(
             kept.follow(model)
             assert kept.read(model, optimizer)["step"] == number
             assert all(map(torch.equal, tables_of(model), expected))
+
+
+@pytest.mark.parametrize(
+    ("bits", "is_begun_before", "most_off"), [(32, False, 0.0), (32, True, 0.0), (8, False, 0.002), (2, False, 0.002)]
+)
+def test_the_best_weights_are_those_of_a_generation_whose_files_stay(
+    tmp_path: Path, bits: int, is_begun_before: bool, most_off: float
+) -> None:
+    keeping = Keeping(bits=bits, policy="auto" if bits < 32 else "consecutive", generations=1)  # type: ignore[arg-type]
+    model, optimizer = fresh(0)
+    kept = CheckpointDirectory(tmp_path, {}, keeping)
+    kept.follow(model)
+    for step in range(30):
+        touch(model, kept, [(step, step % 25)])
+        if step in (3, 7) and not is_begun_before:
+            kept.keep_best(model, step)
+        kept.write(model, optimizer, {"step": step})
+        if step in (3, 7) and is_begun_before:
+            kept.keep_best(model, step)
+        if step == 7:
+            expected = tables_of(model)
+    kept.finish()
+    assert not list(tmp_path.glob("best-*"))
+    model, optimizer = fresh(1)
+    kept = CheckpointDirectory(tmp_path, {}, keeping)
+    kept.follow(model)
+    assert kept.read(model, optimizer)["step"] == 29
+    kept.restore_best(model)
+    for found, wanted in zip(model.embeddings.tables, expected[:-1], strict=True):
+        assert float((found - wanted).abs().max()) <= most_off
 
 
 @pytest.mark.parametrize("bits", [2, 3, 4, 8])
