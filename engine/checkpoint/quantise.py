@@ -16,7 +16,8 @@ from torch import Tensor
 from shunter.errors import CheckpointError
 
 # The range is narrowed in steps of this share of it, at most down to this share. More steps and a narrower end were
-# tried on tables of trained models (`benchmarks/checkpoints.py`): they take longer and hardly lower the error.
+# tried on tables of trained models (`benchmarks/checkpoints.py`): they take longer and hardly lower the error. With 25
+# steps the search takes a third less, and 4 bits err by 3 to 8 % more.
 RANGE_STEPS = 40
 NARROWEST = {2: 0.4, 3: 0.4, 4: 0.6}
 # So few that torch works on them in the calling thread alone: the others are training meanwhile.
@@ -78,30 +79,45 @@ def _quantise(rows: Tensor, bits: int) -> tuple[Tensor, Tensor, Tensor]:
     low, high = rows.amin(1), rows.amax(1)
     scale, bias, codes, error = _code(rows, low, high, bits)
     if bits in NARROWEST:
-        scale, bias, codes = _narrowed(rows, low, high, bits, (scale, bias, codes, error))
+        narrow = _code(rows, *_narrowed(rows, low, high, bits), bits)
+        is_better = narrow[3] < error
+        scale, bias = torch.where(is_better, narrow[0], scale), torch.where(is_better, narrow[1], bias)
+        codes = torch.where(is_better[:, None], narrow[2], codes)
     return _pack(codes, bits), scale, bias
 
 
-def _narrowed(
-    rows: Tensor, low: Tensor, high: Tensor, bits: int, plain: tuple[Tensor, Tensor, Tensor, Tensor]
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Search greedily for a narrower range with a smaller squared error, from the whole range on."""
-    scale, bias, codes, least = (part.clone() for part in plain)
-    step = (high - low) / RANGE_STEPS
-    for _ in range(round(RANGE_STEPS * (1 - NARROWEST[bits]))):
-        from_left, from_right = (
-            _code(rows, low + step, high, bits),
-            _code(rows, low, high - step, bits),
-        )
-        is_left = from_left[3] <= from_right[3]
-        low, high = torch.where(is_left, low + step, low), torch.where(is_left, high, high - step)
-        error = torch.minimum(from_left[3], from_right[3])
-        is_better = error < least
-        least = torch.where(is_better, error, least)
-        for kept, left, right in zip((scale, bias, codes), from_left, from_right, strict=False):
-            place, side = (is_better, is_left) if kept.ndim == 1 else (is_better[:, None], is_left[:, None])
-            kept.copy_(torch.where(place, torch.where(side, left, right), kept))
-    return scale, bias, codes
+def _narrowed(rows: Tensor, low: Tensor, high: Tensor, bits: int) -> tuple[Tensor, Tensor]:
+    """Search greedily for the narrower range of each row with the smallest squared error; returns its two ends.
+
+    After as many steps the ranges of all rows are equally wide, as a share of the whole range of their row. So rows are
+    measured in that, and each step costs the same few operations on all of them: `places` are the numbers of the rows
+    in units of a code, counted from the left end of the range that gives up a step on the right.
+    """
+    span = high - low
+    shares = (rows - low[:, None]).div_(torch.where(span > 0, span, torch.ones_like(span))[:, None])
+    levels, (places, off) = (1 << bits) - 1, (torch.empty_like(rows), torch.empty_like(rows))
+    steps_left, best_left, best_steps = torch.zeros_like(low), torch.zeros_like(low), torch.zeros_like(low)
+    least = torch.full_like(low, torch.inf)
+
+    def error() -> Tensor:
+        torch.round(places, out=off).clamp_(0, levels).sub_(places)
+        return torch.linalg.vector_norm(off, dim=1)
+
+    for steps in range(1, round(RANGE_STEPS * (1 - NARROWEST[bits])) + 1):
+        codes_a_share = levels / (1 - steps / RANGE_STEPS)
+        codes_a_step = codes_a_share / RANGE_STEPS
+        torch.mul(shares, codes_a_share, out=places).sub_((steps_left * codes_a_step)[:, None])
+        from_right = error()
+        places.sub_(codes_a_step)
+        from_left = error()
+        steps_left += from_left <= from_right
+        found = torch.minimum(from_left, from_right).div_(codes_a_share)
+        is_better = found < least
+        least = torch.where(is_better, found, least)
+        best_left = torch.where(is_better, steps_left, best_left)
+        best_steps.masked_fill_(is_better, steps)
+    step = span / RANGE_STEPS
+    return low + best_left * step, high - (best_steps - best_left) * step
 
 
 def _code(rows: Tensor, low: Tensor, high: Tensor, bits: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

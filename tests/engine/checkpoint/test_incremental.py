@@ -171,6 +171,7 @@ def test_the_best_weights_are_those_of_a_generation_whose_files_stay(
     model, optimizer = fresh(0)
     kept = CheckpointDirectory(tmp_path, {}, keeping)
     kept.follow(model)
+    expected = tables_of(model)
     for step in range(30):
         touch(model, kept, [(step, step % 25)])
         if step in (3, 7) and not is_begun_before:
