@@ -255,7 +255,7 @@ class CheckpointDirectory(Generic[Trained]):
         figures = self.figures
         figures.written += 1
         figures.full += rows is None or rows.content == "full"
-        figures.bits = rows.bits if rows else FULL_PRECISION
+        figures.bits = self.keeping.bits_of(self._tables.bytes, figures.restores) if self._tables else FULL_PRECISION
         stored = self._write_file(f"state-{number:06d}.safetensors", tensors)
         if is_best:
             self._best, self._best_parts = stored, parts

@@ -77,7 +77,7 @@ class CheckpointFigures:
         full: Those of them that held all rows.
         skipped: Those that were due while the one before was still being written.
         restores: How often the training was gone on with from one.
-        bits: Bits of a number in the tables of the last one.
+        bits: Bits of a number in the tables of the last one; those with the best weights have 8 or more.
         bytes_written: Bytes of all files.
         bytes_kept: Most bytes that lay in the folder after one was written.
         stall_seconds: Time that training waited: for copies of what is written, also those that it makes of rows before
