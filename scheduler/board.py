@@ -21,6 +21,7 @@ class Board:
         waiting: Jobs that wait, in the order in which they came.
         running: Jobs that run.
         caps: Cap on the power of each machine, 0 for none, else one of its type's `power_caps`, from 1.
+        has_priorities: Whether any job may have another priority than the others; where none has, nobody sorts by it.
         paces: Share of its own speed that each machine computes at; less than 1 while something slows it down.
     """
 
@@ -35,6 +36,7 @@ class Board:
         self.caps = [0] * len(cluster.machines)
         self.paces = [1.0] * len(cluster.machines)
         self.changed_machines: set[int] = set()
+        self.has_priorities = False
         self._types = [machine.accelerator for machine in cluster.machines]
         self._away: set[int] = set()
         self._there = dict(cluster.count_of)

@@ -42,6 +42,8 @@ class OwnJob(Frozen):
         network_share: By how much a machine's width longer it takes across the network, as a share of that time.
         accelerators: How many it asks for, of one type.
         speedups: How much faster it is on other numbers of accelerators than on what it asks for, where it can run so.
+        weight: Its share where a policy divides the cluster.
+        priority: Jobs of a higher one go first where a policy keeps an order.
         start_seconds: From its first start until its first step; one figure, or one by accelerator type.
         checkpoint_seconds: What saving its state takes when it is stopped, likewise.
         restore_seconds: What taking it up again takes, likewise.
@@ -60,6 +62,7 @@ class OwnJob(Frozen):
     checkpoint_every_seconds: PositiveFloat = 600.0
     preemptible: bool = True
     weight: PositiveFloat = 1.0
+    priority: int = 0
     deadline_seconds: PositiveFloat | None = None
     memory_gib: NonNegativeFloat = 0.0
 

@@ -110,6 +110,7 @@ class Job:
         weight: Its share where a policy divides the cluster.
         deadline_seconds: From its arrival until when it should have ended; None if there is no hurry.
         memory_gib: What it needs on each of its accelerators; 0 if that is unknown.
+        priority: Jobs of a higher one go first under policies that keep an order; the others go by `weight`.
         costs_on: By `start_seconds`, `checkpoint_seconds` and `restore_seconds` what they are on which accelerator
             type, where they differ; the fields hold their means.
     """
@@ -126,6 +127,7 @@ class Job:
     weight: float = 1.0
     deadline_seconds: float | None = None
     memory_gib: float = 0.0
+    priority: int = 0
     costs_on: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def starts_in(self, accelerator: str) -> float:

@@ -41,6 +41,7 @@ class _Simulation:
     ) -> None:
         self._cluster, self._policy, self._on_progress = cluster, policy, on_progress
         self._board = Board(cluster)
+        self._board.has_priorities = len({job.priority for job in jobs}) > 1
         self._uplinks = Uplinks(cluster)
         self._events: list[tuple[float, int, int, object, int]] = []
         self._counter = 0

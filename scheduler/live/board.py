@@ -115,6 +115,8 @@ class Ground:
             board.waiting[state.name] = state
             board.start(state, placement)
         board.touched.clear()
+        waiting = list(waiting)
+        board.has_priorities = len({state.job.priority for state in (*waiting, *board.running.values())}) > 1
         for name in self._doubted:
             board.withhold(self.index(name))
         for state in waiting:

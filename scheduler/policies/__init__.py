@@ -8,6 +8,7 @@ from scheduler.policies import dally
 from scheduler.policies.fifo import Fifo, FifoSkip
 from scheduler.policies.gandiva import Gandiva
 from scheduler.policies.gavel import Gavel, GavelFifo
+from scheduler.policies.moving import Moving
 from scheduler.policies.pollux import Pollux
 from scheduler.policies.role import Policy
 from scheduler.policies.shares import max_min, max_min_heterogeneous, min_makespan
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 POLICIES: dict[str, Callable[[], Policy]] = {
     "fifo": Fifo,
     "fifo-skip": FifoSkip,
+    "fifo-move": lambda: Moving("fifo-move", FifoSkip()),
     "srtf": ShortestRemaining,
     "las": LeastAttained,
     "tiresias": Tiresias,

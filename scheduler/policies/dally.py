@@ -7,6 +7,7 @@ from scheduler.cluster import NETWORK, RACK, Placement
 from scheduler.job import JobState
 from scheduler.policies.dally_moves import Mover
 from scheduler.policies.dally_timers import NEVER_WAIT, WAIT_FOR_EVER, AutoTuner, FixedTimers, Timers, Tuner
+from scheduler.policies.role import by_priority
 
 
 class Delayed:
@@ -40,7 +41,8 @@ class Delayed:
 
     def _fill(self, board: Board) -> None:
         """Offer what is free to all that wait, the oldest first; one that was stopped keeps its age."""
-        for state in sorted(board.waiting.values(), key=lambda state: state.job.arrival_seconds):
+        oldest_first = sorted(board.waiting.values(), key=lambda state: state.job.arrival_seconds)
+        for state in by_priority(oldest_first, board):
             needed = state.job.accelerators
             types = [name for name in state.job.types(board.cluster) if board.free_of[name] >= needed]
             if not types:

@@ -1,7 +1,7 @@
 """First in, first out, with and without overtaking: the baselines that nobody should lose to."""
 
 from scheduler.board import Board
-from scheduler.policies.role import start_in_order
+from scheduler.policies.role import by_priority, start_in_order
 
 
 class Fifo:
@@ -13,7 +13,7 @@ class Fifo:
     def decide(self, board: Board) -> float | None:
         """See `Policy.decide`."""
         while board.waiting:
-            first = next(iter(board.waiting.values()))
+            first = next(iter(by_priority(board.waiting.values(), board)))
             start_in_order([first], board, skipping=False)
             if first.placement is None:
                 break
@@ -27,4 +27,4 @@ class FifoSkip:
 
     def decide(self, board: Board) -> float | None:
         """See `Policy.decide`."""
-        start_in_order(list(board.waiting.values()), board, skipping=True)
+        start_in_order(list(by_priority(board.waiting.values(), board)), board, skipping=True)

@@ -54,6 +54,11 @@ def fastest_place(state: JobState, board: Board, worst_level: int = NETWORK) -> 
     return best[1] if best else None
 
 
+def by_priority(states: Iterable[JobState], board: Board) -> Iterable[JobState]:
+    """The states, those of a higher priority first, else in the order given."""
+    return sorted(states, key=lambda state: -state.job.priority) if board.has_priorities else states
+
+
 def start_in_order(states: Iterable[JobState], board: Board, *, skipping: bool) -> None:
     """Start waiting jobs one after the other.
 
@@ -75,16 +80,16 @@ def start_in_order(states: Iterable[JobState], board: Board, *, skipping: bool) 
 def run_in_order(board: Board, urgency: Callable[[JobState], float]) -> None:
     """Let the most urgent of all jobs run that together fit, and stop the others; those that run keep their places.
 
-    A job that may not be stopped keeps what it holds, whatever its urgency.
+    Those of a higher priority are more urgent, whatever else. A job that may not be stopped keeps what it holds.
 
     Args:
         board: Where.
         urgency: What a job is sorted by, the least first; those that run come before those that wait.
     """
     if _fits_beside(board.waiting.values(), board):  # nobody has to give way, so nobody else is looked at
-        start_in_order(sorted(board.waiting.values(), key=urgency), board, skipping=True)
+        start_in_order(by_priority(sorted(board.waiting.values(), key=urgency), board), board, skipping=True)
         return
-    states = sorted([*board.running.values(), *board.waiting.values()], key=urgency)
+    states = list(by_priority(sorted([*board.running.values(), *board.waiting.values()], key=urgency), board))
     states.sort(key=lambda state: state.placement is None or state.job.preemptible)
     left = board.there()
     chosen: list[JobState] = []

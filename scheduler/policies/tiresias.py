@@ -3,6 +3,7 @@
 from scheduler.board import Board
 from scheduler.cluster import Placement
 from scheduler.job import JobState
+from scheduler.policies.role import by_priority
 
 DEMOTION_SERVICE_SECONDS = 57_600.0  # accelerator-seconds: 16 hours of one
 
@@ -30,8 +31,7 @@ class Tiresias:
             return
         left = board.there()
         granted: list[tuple[JobState, str]] = []
-        for name in (*self._first, *self._second):
-            state = jobs[name]
+        for state in by_priority([jobs[name] for name in (*self._first, *self._second)], board):
             held = self._held_type(state, board)
             types = state.job.types(board.cluster) if held is None else (held,)
             fitting = [one for one in types if left[one] >= state.job.accelerators]
