@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from scheduler.schedule import Schedule
 
-Steps = list[tuple[float, float]]
+Steps = Sequence[tuple[float, float]]
 """Moments, each with the value from then on."""
 
 
@@ -27,6 +27,16 @@ def utilisation_steps(schedule: Schedule) -> Steps:
     return _sum_up(changes)
 
 
+def useful_steps(schedule: Schedule) -> Steps:
+    """Share of all accelerators at work as if each job lay side by side and alone; of each job the mean of its life."""
+    shares = {one.job: min(one.ideal_seconds / one.run_seconds, 1.0) for one in schedule.outcomes if one.run_seconds}
+    changes = []
+    for span in schedule.spans:
+        share = shares.get(span.job, 0.0) * sum(count for _, count in span.placement) / schedule.cluster.count
+        changes += [(span.begin_seconds, share), (span.end_seconds, -share)]
+    return _sum_up(changes)
+
+
 def power_steps(schedule: Schedule) -> Steps:
     """Watts of all accelerators, at rest and busy."""
     cluster = schedule.cluster
@@ -40,7 +50,7 @@ def power_steps(schedule: Schedule) -> Steps:
 
 
 def _sum_up(changes: Sequence[tuple[float, float]]) -> Steps:
-    steps: Steps = []
+    steps: list[tuple[float, float]] = []
     total = 0.0
     for moment, change in sorted(changes):
         total += change

@@ -14,7 +14,24 @@ COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#b07aa1", "#9
 
 
 def gantt(schedule: Schedule) -> str:
-    """A row for each accelerator, a bar for each stretch of a job on it."""
+    """A row for each accelerator, a bar for each stretch of a job on it, as a figure of a page."""
+    body, height, left_out = _bars(schedule)
+    note = f'<p class="soft">{left_out:,} stretches are not drawn.</p>' if left_out else ""
+    return _figure("who runs on which accelerator", height, body, schedule) + note
+
+
+def gantt_picture(schedule: Schedule) -> str:
+    """The same as a picture that stands alone (SVG), on white."""
+    body, height, _ = _bars(schedule)
+    style = "text{font:11px sans-serif;fill:#444}text.on{font-size:9px;fill:#fff}"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:.0f} {height + BOTTOM:.0f}" width="{WIDTH:.0f}">'
+        f'<style>{style}</style><rect width="100%" height="100%" fill="#fff"/>{body}{_ticks(height, schedule)}</svg>'
+    )
+
+
+def _bars(schedule: Schedule) -> tuple[str, float, int]:
+    """The bars with their names, their height together, and how many stretches are left out."""
     lanes = assign_lanes(schedule)
     machines = schedule.cluster.machines
     total = sum(machine.count for machine in machines)
@@ -45,12 +62,7 @@ def gantt(schedule: Schedule) -> str:
         named.add((span, machine))
         if is_first and len(span.job) * LETTER < end - begin:
             labels.append(f'<text x="{begin + 3:.1f}" y="{top + ROW - 1.5:.1f}" class="on">{name}</text>')
-    left_out = len(lanes) - len(bars)
-    note = f'<p class="soft">{left_out:,} stretches are not drawn.</p>' if left_out else ""
-    return (
-        _svg("who runs on which accelerator", rows * ROW + drawn_machines * GAP, "".join(bars + labels), schedule)
-        + note
-    )
+    return "".join(bars + labels), rows * ROW + drawn_machines * GAP, len(lanes) - len(bars)
 
 
 def assign_lanes(schedule: Schedule) -> list[tuple[Span, int, int]]:
@@ -66,20 +78,25 @@ def assign_lanes(schedule: Schedule) -> list[tuple[Span, int, int]]:
     return found
 
 
-def steps_chart(title: str, steps: Steps, schedule: Schedule) -> str:
-    """A value over time."""
-    height = 90.0
+def steps_chart(title: str, steps: Steps, schedule: Schedule, part: Steps = ()) -> str:
+    """A value over time, and a part of it, darker."""
+    height, top = 90.0, max((value for _, value in steps), default=0.0) or 1.0
+    body = _area(steps, top, height, schedule, "#4e79a755") + (
+        _area(part, top, height, schedule, "#4e79a7") if part else ""
+    )
+    most = f"{top:,.0f}" if top >= 100 else f"{top:.3g}"
+    return _figure(f"{title}, at most {most}", height, f'{body}<text x="0" y="14">{most}</text>', schedule)
+
+
+def _area(steps: Steps, top: float, height: float, schedule: Schedule, colour: str) -> str:
     drawn = steps[:: max(len(steps) // MOST_STEPS, 1)]
-    top = max((value for _, value in steps), default=0.0) or 1.0
     points, level = [f"M{LEFT:.1f},{height:.1f}"], height
     for moment, value in drawn:
         x = _x(moment, schedule)
         points.append(f"L{x:.1f},{level:.1f}")
         level = height - value / top * (height - 14)
         points.append(f"L{x:.1f},{level:.1f}")
-    body = f'<path d="{"".join(points)}L{WIDTH:.1f},{height:.1f}Z" fill="#4e79a755" stroke="#4e79a7"/>'
-    most = f"{top:,.0f}" if top >= 100 else f"{top:.3g}"
-    return _svg(f"{title}, at most {most}", height, f'{body}<text x="0" y="14">{most}</text>', schedule)
+    return f'<path d="{"".join(points)}L{WIDTH:.1f},{height:.1f}Z" fill="{colour}" stroke="#4e79a7"/>'
 
 
 def hash_of(text: str) -> int:
@@ -92,7 +109,7 @@ def _x(moment: float, schedule: Schedule) -> float:
     return LEFT + (moment - schedule.begin_seconds) / length * (WIDTH - LEFT)
 
 
-def _svg(caption: str, height: float, body: str, schedule: Schedule) -> str:
+def _figure(caption: str, height: float, body: str, schedule: Schedule) -> str:
     return (
         f'<figure><figcaption class="soft">{escape(caption)}</figcaption>'
         f'<svg viewBox="0 0 {WIDTH:.0f} {height + BOTTOM:.0f}" role="img" aria-label="{escape(caption)}">{body}'

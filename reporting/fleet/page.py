@@ -6,7 +6,7 @@ from html import escape
 from reporting.fleet.drawing import gantt, steps_chart
 from scheduler.foretell import ForetoldTime, Source
 from scheduler.schedule import Schedule
-from scheduler.timeline import power_steps, queue_steps, utilisation_steps
+from scheduler.timeline import power_steps, queue_steps, useful_steps, utilisation_steps
 
 HOUR = 3600.0
 COLUMNS = (  # figure, title, divisor, digits
@@ -65,7 +65,12 @@ def fleet_page(
             f'<h2 id="{escape(schedule.policy)}">{escape(schedule.policy)}</h2>',
             gantt(schedule),
             steps_chart("jobs that wait", queue_steps(schedule), schedule),
-            steps_chart("share of the accelerators that is held", utilisation_steps(schedule), schedule),
+            steps_chart(
+                "share of the accelerators that is held, darker what that would be with tight placements",
+                utilisation_steps(schedule),
+                schedule,
+                useful_steps(schedule),
+            ),
         ]
         if schedule.cluster.has_watts:
             parts.append(steps_chart("power (W)", power_steps(schedule), schedule))

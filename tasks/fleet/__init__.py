@@ -1,5 +1,7 @@
 """Step `simulate`: what a policy would do with the jobs, kept as a run of its own."""
 
+import base64
+import re
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -7,6 +9,7 @@ from pathlib import Path
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from reporting.fleet.drawing import gantt_picture
 from reporting.fleet.page import fleet_page, markdown_table
 from scheduler.files import read_fleet
 from scheduler.foretell import Foreteller, ForetoldTime
@@ -32,6 +35,7 @@ __all__ = [
 ]
 
 PAGE = "fleet.html"
+MOST_PICTURE_BYTES = 500_000
 
 
 class Fleet:
@@ -108,4 +112,18 @@ def publish_fleet(
     if flow_run.id is not None:
         table, told = markdown_table(schedules, values), f"{source.capitalize()} schedules."
         create_markdown_artifact(table, key="fleet", description=told)
+        for schedule in schedules:
+            _show_gantt(schedule, source)
     return page
+
+
+def _show_gantt(schedule: Schedule, source: str) -> None:
+    """Show who ran where in Prefect: the picture itself is the address, for it lies nowhere else."""
+    from prefect.artifacts import create_image_artifact
+
+    picture = base64.b64encode(gantt_picture(schedule).encode()).decode()
+    if len(picture) > MOST_PICTURE_BYTES:
+        return  # Prefect's database is no place for it; the page has it
+    key = re.sub("[^a-z0-9]+", "-", f"fleet-gantt-{schedule.policy}".lower()).strip("-")
+    told = f"Who ran on which accelerator under {schedule.policy}, {source}."
+    create_image_artifact(f"data:image/svg+xml;base64,{picture}", key=key, description=told)

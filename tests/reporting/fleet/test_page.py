@@ -1,16 +1,18 @@
 """The page that compares schedules: every policy, every bar, no script, nothing from elsewhere."""
 
 import re
+from xml.etree.ElementTree import fromstring
 
 import pytest
 
-from reporting.fleet.drawing import assign_lanes, round_up
+from reporting.fleet.drawing import assign_lanes, gantt_picture, round_up
 from reporting.fleet.page import fleet_page, markdown_table
 from scheduler.cluster import AcceleratorType, Cluster, Machine
 from scheduler.job import Iterations, Job
 from scheduler.metrics import figures
 from scheduler.policies import make_policy
 from scheduler.simulator import simulate
+from scheduler.timeline import useful_steps, utilisation_steps
 
 CLUSTER = Cluster(
     machines=(Machine(name="<b>one", count=2), Machine(name="two", count=2)),
@@ -30,6 +32,24 @@ def test_page_shows_each_policy_and_runs_nothing() -> None:
     assert page.count("power (W)") == 2 * 2  # caption and label
     assert page.count("<title>job &lt;0&gt;</title>") == 2
     assert markdown_table(schedules, values).count("\n") == 3
+
+
+def test_the_picture_of_who_ran_where_stands_alone() -> None:
+    picture = fromstring(gantt_picture(simulate(JOBS, CLUSTER, make_policy("fifo"))))
+    assert picture.tag == "{http://www.w3.org/2000/svg}svg"
+    bars = [bar for bar in picture.iter() if bar.tag.endswith("rect") and len(bar)]
+    assert len(bars) == sum(job.accelerators for job in JOBS)
+
+
+def test_what_is_useful_is_what_is_held_but_for_the_network() -> None:
+    tight = simulate([JOBS[0]], CLUSTER, make_policy("fifo"))
+    assert useful_steps(tight) == utilisation_steps(tight) == [(0.0, 0.25), (100.0, 0.0)]
+    waits = Iterations(100, {"": 1.0}, {"": (0.0, 1.0, 1.0)})
+    jobs = [Job(name, 0.0, 2, waits) for name in ("first", "second", "spread")]  # over what these two leave
+    cluster = Cluster(machines=(Machine(name="one", count=3), Machine(name="two", count=3)))
+    apart = simulate(jobs, cluster, make_policy("fifo"))
+    assert utilisation_steps(apart)[0] == (0.0, pytest.approx(1.0))
+    assert useful_steps(apart)[0] == (0.0, pytest.approx((2 + 2 + 2 / 2) / 6))
 
 
 def test_no_two_jobs_are_drawn_on_one_accelerator() -> None:
