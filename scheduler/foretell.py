@@ -3,7 +3,8 @@
 A time is *measured* if this very training (data, model, settings, batch size) ran on as many accelerators of that type
 in a live fleet before: the median of those. Else it is *estimated* by the selector: the cost model's step at that
 placement, corrected by all past runs in MLflow, times the epochs that past runs of the data lead to expect. What
-starting and moving takes is the median of what past live fleets measured, by type, whatever they trained.
+starting and moving takes is the median of what past live fleets measured, by type, whatever they trained; where none
+was stopped yet, going on is taken to take what starting takes.
 """
 
 from collections.abc import Callable, Sequence
@@ -156,6 +157,8 @@ class Foreteller:
         for name in COSTS:
             if name not in own.model_fields_set and (known := self.past.seconds(name)):
                 costs[name] = known
+        if "restore_seconds" not in {*costs, *own.model_fields_set} and "start_seconds" in costs:
+            costs["restore_seconds"] = costs["start_seconds"]  # going on begins with a start
         return own.model_copy(update=costs)
 
     @cached_property

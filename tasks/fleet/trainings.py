@@ -20,6 +20,7 @@ from engine.job import Hooks
 from engine.trained_model import TrainedModel
 from hardware.devices.nodes import ClusterNode, alive_nodes, cluster_nodes
 from hardware.types import Placement
+from scheduler.foretell import is_processor
 from scheduler.live.role import (
     Event,
     Failed,
@@ -39,6 +40,7 @@ from tasks.train import train_to_the_end
 
 WATCH_SECONDS = 1.0  # between two looks at Ray's nodes
 CPU = "cpu"
+ACCELERATOR_TYPE = "accelerator_type:"  # Ray's own way to say what a node has
 
 
 @dataclass
@@ -262,8 +264,14 @@ def machines_of(nodes: Sequence[ClusterNode]) -> list[LiveMachine]:
         count = int(node.resources.get(resource, 0))
         if count:
             left = int(free.get(node.node_id, {}).get(resource, 0))
-            found.append(LiveMachine(node.name, gpu.model if gpu and resource == "GPU" else CPU, count, left))
+            found.append(LiveMachine(node.name, gpu.model if gpu and resource == "GPU" else kind_of(node), count, left))
     return found
+
+
+def kind_of(node: ClusterNode) -> str:
+    """Type of a node's cores: `cpu`, or as it was started with (`--resources '{"accelerator_type:cpu-old": 1}'`)."""
+    named = (name.removeprefix(ACCELERATOR_TYPE) for name in node.resources if name.startswith(ACCELERATOR_TYPE))
+    return next((name for name in named if is_processor(name)), CPU)
 
 
 def placement_on(node: ClusterNode, accelerators: int, batch_size: int) -> Placement:

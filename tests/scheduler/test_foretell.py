@@ -86,6 +86,11 @@ def test_what_starting_took_before_is_read_back_by_type_and_simulated(tracking_r
     for name, seconds in (("cpu-fast", 12.0), ("cpu-slow", 16.0)):
         cluster = Cluster(machines=(Machine(name="m", accelerator=name, count=1),))
         assert simulate([job], cluster, make_policy("fifo")).end_seconds == seconds
+    only_started = PastJobs([PastJob(training="x", accelerator="cpu", accelerators=1, start_seconds=2.0)])
+    (restored,) = Foreteller(lambda _: pytest.fail("stated"), past=only_started)(
+        [own(train_seconds={"cpu": 9})], ["cpu"]
+    )
+    assert restored.job().moves_in("cpu") == 2.0, "going on begins with a start"
     (stated,) = foretell([own(train_seconds={"cpu-slow": 10.0}, start_seconds=0.5)], ["cpu-slow"])
     assert stated.start_seconds == 0.5
 
