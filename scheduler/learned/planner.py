@@ -21,6 +21,8 @@ from scheduler.learned.promises import Promises, added_watts, is_over
 from scheduler.learned.view import (
     JOB_FEATURES,
     JOINT_FEATURES,
+    MOST_OLDEST,
+    MOST_WAITING,
     PLACEMENT_FEATURES,
     SERVER_FEATURES,
     Tables,
@@ -60,7 +62,23 @@ class Planner:
         self.promises = Promises()
 
     def decide(self, board: Board) -> float | None:
-        """Move jobs and set caps; returns when to be asked again."""
+        """Move jobs and set caps; returns when to be asked again.
+
+        A look takes in so many jobs at most (`MOST_WAITING`): of more, the others are looked at in turn while there is
+        room and some of each look are started, and whoever runs by then is left alone.
+        """
+        waited, most = len(board.waiting), MOST_WAITING + MOST_OLDEST
+        again, left_out = self._look(board, set()), waited > most
+        while left_out and any(board.free):
+            waited = len(board.waiting)
+            left_out = waited > most
+            again = self._look(board, set(board.running))
+            if len(board.waiting) >= waited:
+                break
+        return again
+
+    def _look(self, board: Board, settled: set[str]) -> float | None:
+        """Decide about the jobs of one look, but not about those that are settled."""
         self.promises.renew(board)
         begun = self.promises.begun(board)
         for name in begun:
@@ -68,6 +86,7 @@ class Planner:
                 self.promises.settle(board.running[name], board)
         begun = self.promises.begun(board)
         fixed = {state.name for state in board.running.values() if not state.job.preemptible} | set(begun)
+        fixed |= settled
         view = View(board, self._tables, fixed)
         looked_at = {state.name for state in view.jobs}
         kept = [state for state in board.running.values() if state.name not in looked_at and state.name not in begun]

@@ -7,7 +7,7 @@ from hypothesis import strategies as some
 
 from scheduler.board import Board
 from scheduler.cluster import AcceleratorType, Cluster, Machine, PowerCap, Slowdown
-from scheduler.job import Iterations, Job
+from scheduler.job import Iterations, Job, JobState
 from scheduler.learned.choosers import Voters
 from scheduler.learned.networks import draw_weights
 from scheduler.learned.objectives import watts
@@ -42,6 +42,22 @@ def test_it_keeps_the_contract_of_all_policies(case: tuple[Cluster, list[Job]], 
     schedule = simulate(jobs, cluster, random_policy(seed, joint=joint))
     check_schedule(schedule, jobs)
     assert simulate(jobs, cluster, random_policy(seed, joint=joint)) == schedule
+
+
+class First:
+    """Takes the first candidate, whatever it is."""
+
+    def choose(self, agent: str, candidates: np.ndarray) -> int:
+        return 0
+
+
+def test_of_more_jobs_than_one_look_takes_in_none_waits_for_a_free_accelerator() -> None:
+    machines = tuple(Machine(name=f"m{i}", accelerator=f"kind{i % 2}", count=10) for i in range(20))
+    board = Board(Cluster(machines=machines))
+    jobs = [Job(f"job{i}", 0.0, 1, Iterations(10.0 + i, {"": 1.0})) for i in range(220)]
+    board.waiting = {job.name: JobState(job) for job in jobs}
+    Learned(First(), "jct").decide(board)
+    assert (len(board.running), sum(board.free)) == (200, 0)
 
 
 @some.composite
