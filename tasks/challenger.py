@@ -21,7 +21,7 @@ from retraining.bootstrap import Judgement
 from retraining.champion import Champion, Origin, check_same_log, choose_origin, slowed, version_tags
 from retraining.nights import Night, Outcome, log_judgement, log_plan
 from retraining.plan import NightPlan
-from retraining.shared_rows import warm_start_from
+from retraining.warm_start import warm_start_from
 from shunter.errors import RequestError
 from shunter.requests import NightlyRequest, Promote
 from tasks.accelerators import hold

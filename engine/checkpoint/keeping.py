@@ -10,6 +10,12 @@ STORED_BITS: tuple[StoredBits, ...] = get_args(StoredBits)
 FULL_PRECISION = 32
 Bits = Literal["auto"] | StoredBits
 
+
+def stored_bits(asked: str) -> Bits:
+    """The bits that an option names: `auto`, or a number."""
+    return "auto" if asked == "auto" else next(bits for bits in STORED_BITS if str(bits) == asked)
+
+
 # Tables below this are written whole and in full precision each time: that takes a moment. Where they are larger, they
 # are written beside training, and only what has changed; and from the second size on `auto` writes it in few bits.
 INCREMENTAL_FROM_BYTES = 1 << 20

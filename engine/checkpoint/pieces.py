@@ -102,7 +102,7 @@ def encode(piece: Piece, bits: int, number: int) -> dict[str, Tensor]:
     """
     kept_bits = piece.stored_bits or bits
     key = f"{piece.key}.{kept_bits}.{number}"
-    tensors = {f"{key}.{name}": tensor for name, tensor in _name_rows(piece.rows).items()}
+    tensors = {f"{key}.{name}": tensor for name, tensor in name_rows(piece.rows).items()}
     if kept_bits == FULL_PRECISION:
         assert isinstance(piece.weight, Tensor), "a piece in full precision"
         return {**tensors, f"{key}.weight": piece.weight, f"{key}.adagrad_sum": piece.adagrad_sum}
@@ -130,7 +130,7 @@ def decode(tensors: Mapping[str, Tensor]) -> Iterator[Piece]:
                 table=int(table),
                 first_row=int(first_row),
                 first_column=int(first_column),
-                rows=_read_rows(group, len(sums)),
+                rows=read_rows(group, len(sums)),
                 weight=weight,
                 adagrad_sum=sums,
                 columns=int(columns),
@@ -219,7 +219,7 @@ def _quantised(group: Mapping[str, Tensor]) -> QuantisedRows:
     return QuantisedRows(codes=group["codes"], scale=group["scale"], bias=group["bias"])
 
 
-def _name_rows(rows: Tensor) -> dict[str, Tensor]:
+def name_rows(rows: Tensor) -> dict[str, Tensor]:
     """Ascending row numbers in the fewest bytes."""
     if not len(rows):
         return {"numbers": rows.int()}
@@ -233,7 +233,8 @@ def _name_rows(rows: Tensor) -> dict[str, Tensor]:
     return {"numbers": rows.int()}
 
 
-def _read_rows(group: Mapping[str, Tensor], count: int) -> Tensor:
+def read_rows(group: Mapping[str, Tensor], count: int) -> Tensor:
+    """The row numbers that `name_rows` named, int64 `[rows]`."""
     if "from" in group:
         return int(group["from"]) + torch.arange(count)
     if "bits" in group:

@@ -9,7 +9,7 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,22 +57,43 @@ def load_model(directory: Path, device: str | torch.device = "cpu") -> Model | E
         CheckpointError: A file is missing, damaged or does not belong to the other.
     """
     path, weights_path = directory / "model.json", directory / "model.safetensors"
-    description = read_json(path)
     with opened(weights_path) as file:
-        try:
-            features = Features.from_dict(description["features"])
-            specs = [model_spec(**member) for member in description["members"]]
-            check_size(file, weights_path, _named_bytes(specs, features))
-            members = [build_model(spec, features, device=device) for spec in specs]
-            weights, checksum = description["ensemble_weights"], description["sha256"]
-            combination = Combination.from_dict(description["combination"]) if "combination" in description else None
-        except (KeyError, TypeError, ValueError, AssertionError, RuntimeError, RequestError) as error:
-            raise CheckpointError(
-                f"The file {path} does not describe a model of this version ({error}): save the model again."
-            ) from error
-        model = members[0] if weights is None else Ensemble(members, weights, combination=combination)
+        model, checksum = build_described(path, device, lambda named_bytes: check_size(file, weights_path, named_bytes))
         load_weights(model, tensors_of(file, weights_path, checksum), weights_path)
     return model.eval()
+
+
+def build_described(
+    path: Path, device: str | torch.device = "cpu", check: Callable[[int], None] | None = None
+) -> tuple[Model | Ensemble, str]:
+    """Build the model of a description, whose weights are then to be loaded.
+
+    Args:
+        path: The description, `model.json`.
+        device: Where it shall lie.
+        check: Called with the bytes of its weights before memory is asked for.
+
+    Returns:
+        The model, and the sha256 of the file of its weights.
+
+    Raises:
+        CheckpointError: It describes no model of this version.
+    """
+    description = read_json(path)
+    try:
+        features = Features.from_dict(description["features"])
+        specs = [model_spec(**member) for member in description["members"]]
+        named_bytes = _named_bytes(specs, features)
+        if check is not None:
+            check(named_bytes)
+        members = [build_model(spec, features, device=device) for spec in specs]
+        weights, checksum = description["ensemble_weights"], description["sha256"]
+        combination = Combination.from_dict(description["combination"]) if "combination" in description else None
+    except (KeyError, TypeError, ValueError, AssertionError, RuntimeError, RequestError) as error:
+        raise CheckpointError(
+            f"The file {path} does not describe a model of this version ({error}): save the model again."
+        ) from error
+    return (members[0] if weights is None else Ensemble(members, weights, combination=combination)), checksum
 
 
 def _named_bytes(specs: list[ModelSpec], features: Features) -> int:

@@ -33,6 +33,16 @@ class SharedRows:
     now: np.ndarray
     former: np.ndarray
 
+    def of_tables(self, rows: int, former_rows: int) -> "SharedRows":
+        """The same of rows of tables, where ids may share them: the first id of a row brings its own.
+
+        Args:
+            rows: Rows of the table now.
+            former_rows: Rows of the former table.
+        """
+        now, first = np.unique(self.now % rows, return_index=True)
+        return SharedRows(now, self.former[first] % former_rows)
+
 
 @dataclass(frozen=True)
 class Taken:
@@ -109,13 +119,9 @@ class WarmStart:
             table, former_table = tables[name], former_tables[name]
             if table.shape[1] != former_table.shape[1]:
                 continue
-            shared = self.rows[name]
-            # Where ids share rows, the first id of a row brings its own.
-            rows, first = np.unique(shared.now % len(table), return_index=True)
-            _copy_rows(
-                table, torch.from_numpy(rows), former_table, torch.from_numpy(shared.former[first] % len(former_table))
-            )
-            taken += len(rows)
+            shared = self.rows[name].of_tables(len(table), len(former_table))
+            _copy_rows(table, torch.from_numpy(shared.now), former_table, torch.from_numpy(shared.former))
+            taken += len(shared.now)
         return taken
 
 

@@ -7,9 +7,13 @@ import typer
 
 from flows.command.terminal import one_sentence_errors, print_line, say
 from shunter.errors import RequestError
-from shunter.requests import DataFormat
+from shunter.requests import CheckpointBits, DataFormat
 
 MODEL = "Registered model: its name for the champion, NAME@ALIAS or NAME/VERSION; or the folder of an exported one."
+INCREMENT = (
+    "Folder of an increment, of `shunter export --since`, that is laid upon the model first, with --since upon that "
+    "earlier one; give several in their order."
+)
 
 
 def predict(
@@ -32,6 +36,7 @@ def predict(
     data_format: Annotated[
         DataFormat | None, typer.Option("--format", help="Format of the file; guessed from its name if omitted.")
     ] = None,
+    increment: Annotated[list[Path] | None, typer.Option(help=INCREMENT)] = None,
 ) -> None:
     """Score the rows of a file with a registered model, block by block, in their order."""
     with one_sentence_errors():
@@ -42,22 +47,59 @@ def predict(
 
             if keep:
                 raise RequestError("--keep has no effect with --top, which has columns of its own: leave it out.")
+            if increment:
+                raise RequestError("--increment has no effect with --top: models that rank are exported whole.")
             ranked = best_items_of_file(model, file, out, top, data_format=data_format)
             where = "." if out == "-" else f": {out}"
             say(f"The best items for {ranked.rows:,} users of {file}, ranked by {ranked.model}{where}")
             return
         kept = [name.strip() for name in keep.split(",")] if keep else []
-        scored = predict_file(model, file, out, keep=kept, data_format=data_format)
+        scored = predict_file(model, file, out, keep=kept, data_format=data_format, increments=increment or ())
         say(f"{scored.rows:,} rows of {file} scored by {scored.model}" + ("." if out == "-" else f": {out}"))
 
 
 def export(
     model: Annotated[str, typer.Argument(help=MODEL)],
     folder: Annotated[Path, typer.Argument(help="Folder to make.")],
+    *,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            help="Write only what has changed since this model, as an increment for whoever has it: the number of "
+            "another version, a model named as the first, or the folder of an exported one."
+        ),
+    ] = None,
+    increment: Annotated[list[Path] | None, typer.Option(help=INCREMENT)] = None,
+    bits: Annotated[
+        CheckpointBits,
+        typer.Option(
+            help="Bits of a number in the rows of an increment: 32 gives the new model bit by bit; 8, 4, 3 or 2 one "
+            "that is near it; auto is 32 while the tables take less than 1 GiB, and then 8."
+        ),
+    ] = CheckpointBits.FULL,
+    rows: Annotated[
+        Path | None,
+        typer.Option(
+            help="Rows that the new model and what comes of the increment score, to tell how far they differ."
+        ),
+    ] = None,
 ) -> None:
-    """Copy a registered model into a folder of safetensors and JSON, which one line of Python loads anywhere."""
+    """Copy a registered model, or what has changed since an earlier one, into a folder of safetensors and JSON."""
     with one_sentence_errors():
-        from tracking.registry.named import export_model
+        if since is None:
+            if bits is not CheckpointBits.FULL or rows is not None:
+                raise RequestError("--bits and --rows are of increments: name with --since what they go on from.")
+            from tracking.registry.named import export_model
 
-        title = export_model(model, folder)
-        print_line(f"{title} is in {folder}: mlflow.pyfunc.load_model({str(folder)!r}).predict(frame)")
+            title = export_model(model, folder, increment or ())
+            print_line(f"{title} is in {folder}: mlflow.pyfunc.load_model({str(folder)!r}).predict(frame)")
+            return
+        from engine.checkpoint.keeping import stored_bits
+        from flows.command.export import compare_scores, told
+        from tracking.registry.named import export_increment
+
+        done = export_increment(model, folder, since, increment or (), stored_bits(bits.value))
+        for line in told(done, folder):
+            print_line(line)
+        if rows is not None:
+            print_line(compare_scores(model, done.earlier, [*(increment or ()), folder], rows))

@@ -41,7 +41,13 @@ class Scored:
 
 
 def predict_file(
-    named: str, path: Path, out: str, *, keep: Sequence[str] = (), data_format: DataFormat | None = None
+    named: str,
+    path: Path,
+    out: str,
+    *,
+    keep: Sequence[str] = (),
+    data_format: DataFormat | None = None,
+    increments: Sequence[Path] = (),
 ) -> Scored:
     """Score the rows of a file, in their order.
 
@@ -52,13 +58,14 @@ def predict_file(
             standard output.
         keep: Columns of the file that are put before the scores.
         data_format: Format of the rows; None to guess it.
+        increments: Increments that are laid upon the model first.
 
     Raises:
         ShunterError: There is no such model, it is not what was signed, the rows cannot be read, or the scores
             cannot be written.
     """
     check_out(out)
-    with open_model(named) as model:
+    with open_model(named, increments) as model:
         scorer = model.scorer()
         if taken := sorted(set(keep) & set(scorer.outputs)):
             raise RequestError(f"--keep {taken[0]} has the name of a score: rename that column first.")

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import zipfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +18,7 @@ from ingestion.batch import Bag, Columns
 from ingestion.encoding import columns as read
 from ingestion.encoding.buckets import BucketIds
 from ingestion.encoding.columns import KeyKind
-from ingestion.encoding.vocabulary import HashedIds, IdMap, VocabularyIds
+from ingestion.encoding.vocabulary import HashedIds, IdMap, Keys, VocabularyIds
 from models.spec import CategoricalFeature, Features
 from shunter.errors import DataError
 
@@ -235,10 +235,7 @@ class Encoder:
         }
         (directory / "encoder.json").write_text(json.dumps(values, indent=1))
         own = [field.ids for field in self.categorical if field.table is None]
-        vocabularies = [ids.keys for ids in own if isinstance(ids, VocabularyIds)]
-        ends = np.cumsum([0, *map(len, vocabularies)])
-        keys = np.concatenate([np.empty(0, np.uint64), *vocabularies])
-        np.savez(directory / "vocabulary.npz", keys=keys, ends=ends)
+        write_vocabularies(directory, [ids.keys for ids in own if isinstance(ids, VocabularyIds)])
 
     @classmethod
     def load(cls, directory: str | Path) -> "Encoder":
@@ -278,6 +275,13 @@ class Encoder:
         if missing := [name for name in self.columns if name not in names]:
             raise DataError(f"The frame lacks the columns {', '.join(missing)}: give every column the model was fed.")
         return [*self.columns, *(name for name in self.optional_columns if name in names)]
+
+
+def write_vocabularies(directory: Path, vocabularies: Sequence[Keys]) -> None:
+    """Write the keys of the fields that have a vocabulary of their own, in their order, into `vocabulary.npz`."""
+    ends = np.cumsum([0, *map(len, vocabularies)])
+    keys = np.concatenate([np.empty(0, np.uint64), *vocabularies])
+    np.savez(directory / "vocabulary.npz", keys=keys, ends=ends)
 
 
 def _read_bags(series: pl.Series | None, field: CategoricalField, rows: int) -> Bag:

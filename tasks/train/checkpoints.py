@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from engine.checkpoint.growth import POLICIES
-from engine.checkpoint.keeping import STORED_BITS, Bits, Keeping
+from engine.checkpoint.keeping import Keeping, stored_bits
 from engine.job import Checkpointing, TrainingJob
 from models.embeddings.role import EmbeddingTables
 from planner.predict.observe import Expectation
-from shunter.requests import CheckpointBits, CheckpointRequest
+from shunter.requests import CheckpointRequest
 from tracking.convention import TRAINING_METRICS
 from tracking.history import TrackedRun, read_runs
 
@@ -30,7 +30,7 @@ def checkpointing_of(
         job: The training.
         expected: What it is expected to take; None where nobody can say.
     """
-    bits = _bits(request.checkpoint_bits)
+    bits = stored_bits(request.checkpoint_bits.value)
     hangs_on_restores = Keeping(bits=bits).hangs_on_restores(_table_bytes(job))
     return Checkpointing(
         directory,
@@ -43,10 +43,6 @@ def checkpointing_of(
             bytes_per_second=None if request.checkpoint_rate is None else request.checkpoint_rate * 2**20,
         ),
     )
-
-
-def _bits(asked: CheckpointBits) -> Bits:
-    return "auto" if asked is CheckpointBits.AUTO else next(bits for bits in STORED_BITS if str(bits) == asked.value)
 
 
 def expected_restores(

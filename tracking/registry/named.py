@@ -3,13 +3,15 @@
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine.checkpoint.keeping import FULL_PRECISION, Bits
 from shunter.errors import RequestError, TrackingError
+from tracking.registry.increments import Increment, LoadedModel, apply_increment, write_increment
 from tracking.registry.signing import MODEL_COPY, checked_copy, copy_beside
 from tracking.registry.trusted import DATA, DESCRIPTION, check_model_folder
 from tracking.registry.versions import CHAMPION, fetch, version_by_alias, version_by_number
@@ -21,6 +23,23 @@ if TYPE_CHECKING:
 
 NAMED = re.compile(r"(?P<name>[^/:@]+)(?:@(?P<alias>[^/:@]+)|/(?P<version>\d+))?")
 READ_ME = "README.txt"
+
+
+@dataclass(frozen=True)
+class ExportedIncrement:
+    """What was written.
+
+    Attributes:
+        earlier: The earlier model, as `open_model` takes it.
+        described: What the increment says of itself.
+        size: Bytes of it.
+        whole: Bytes of the whole new model.
+    """
+
+    earlier: str
+    described: Increment
+    size: int
+    whole: int
 
 
 @dataclass(frozen=True)
@@ -46,16 +65,22 @@ class NamedModel:
 
         return load_scorer(self.folder / DATA / "model", self.folder / DATA / "encoder")
 
+    def loaded(self) -> LoadedModel:
+        """The model in memory; raises as `scorer` does."""
+        return LoadedModel(self.title, self.folder, self.scorer())
+
 
 @contextmanager
-def open_model(named: str) -> Iterator[NamedModel]:
+def open_model(named: str, increments: Sequence[Path] = ()) -> Iterator[NamedModel]:
     """Find a model and look at it, for the length of the block.
 
     Args:
         named: `NAME` for the champion, `NAME@ALIAS`, `NAME/VERSION`, or a folder in MLflow's format.
+        increments: Folders of `shunter export --since` that are laid upon it, one after the other.
 
     Raises:
-        RequestError: There is no such model.
+        RequestError: There is no such model, or an increment is one since another.
+        CheckpointError: An increment is damaged.
         TrackingError: It could run code of its own, is not what was signed, or the store fails.
     """
     with tempfile.TemporaryDirectory(prefix=MODEL_COPY) as temporary:
@@ -66,15 +91,20 @@ def open_model(named: str) -> Iterator[NamedModel]:
         with tracking_errors():
             copy_beside(source, copy)
         check_model_folder(copy, title)
-        yield NamedModel(title, copy)
+        model = NamedModel(title, copy)
+        for number, increment in enumerate(increments):
+            new = apply_increment(model.loaded(), increment, Path(temporary, f"model-{number}"))
+            model = NamedModel(new.title, new.folder)
+        yield model
 
 
-def export_model(named: str, folder: Path) -> str:
+def export_model(named: str, folder: Path, increments: Sequence[Path] = ()) -> str:
     """Copy a model into a folder of its own, which MLflow and `open_model` load, after a look that it loads.
 
     Args:
         named: As `open_model` takes it.
         folder: Folder that is made.
+        increments: As `open_model` takes them.
 
     Returns:
         What the model is called.
@@ -83,20 +113,64 @@ def export_model(named: str, folder: Path) -> str:
         RequestError: There is no such model, or the folder is there already or cannot be written.
         TrackingError: As `open_model` says.
     """
+    with _made_whole(folder) as partial, open_model(named, increments) as model:
+        shutil.copytree(model.folder, partial)  # which follows the link to the weights
+        (partial / READ_ME).write_text(_read_me(model.title))
+        NamedModel(model.title, partial).scorer()  # the weights that were copied are those of the checksum
+        return model.title
+
+
+def export_increment(
+    named: str, folder: Path, since: str, increments: Sequence[Path] = (), bits: Bits = FULL_PRECISION
+) -> ExportedIncrement:
+    """Write what makes a model of an earlier one into a folder of its own.
+
+    Args:
+        named: The new model, as `open_model` takes it.
+        folder: Folder that is made.
+        since: The earlier model, as `open_model` takes it, or the number of another version of the same one.
+        increments: Increments that lie upon the earlier one already.
+        bits: Bits of a number of the rows; see `tracking.registry.increments.write_increment`.
+
+    Raises:
+        RequestError: There is no such model, one of them ranks items, or the folder cannot be made.
+        CheckpointError: A model or an increment is damaged.
+        TrackingError: As `open_model` says.
+    """
+    found = NAMED.fullmatch(named)
+    earlier = f"{found['name']}/{since}" if since.isdigit() and found is not None and not _local(since) else since
+    with (
+        _made_whole(folder) as partial,
+        open_model(named) as now,
+        open_model(earlier, increments) as before,
+    ):
+        partial.mkdir()
+        described = write_increment(now.loaded(), before.loaded(), partial, bits)
+        return ExportedIncrement(earlier, described, bytes_below(partial), bytes_below(now.folder))
+
+
+@contextmanager
+def _made_whole(folder: Path) -> Iterator[Path]:
+    """A folder beside the one that is wanted, which takes its place after the block.
+
+    Raises:
+        RequestError: The wanted one is there already, or nothing can be written there.
+    """
     if folder.exists():
         raise RequestError(f"{folder} is there already: name a new folder, or remove it first.")
     partial = folder.with_name(f"{folder.name}.partial")
     try:
-        with open_model(named) as model:
-            shutil.copytree(model.folder, partial)  # which follows the link to the weights
-            (partial / READ_ME).write_text(_read_me(model.title))
-            NamedModel(model.title, partial).scorer()  # the weights that were copied are those of the checksum
-            partial.rename(folder)
-            return model.title
+        yield partial
+        partial.rename(folder)
     except OSError as error:
         raise RequestError(f"{folder} cannot be written ({error.strerror}): name another folder.") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def bytes_below(folder: Path) -> int:
+    """Bytes of all files in a folder, and of those that links in it lead to."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def _read_me(title: str) -> str:

@@ -49,6 +49,11 @@ class Scorer:
         return self._encoder
 
     @property
+    def model(self) -> "Model | Ensemble":
+        """What scores."""
+        return self._model
+
+    @property
     def outputs(self) -> tuple[str, ...]:
         """Names of the scores of a row."""
         return self._model.features.tasks or ("probability",)

@@ -37,7 +37,7 @@ def sign_folder(data: Path) -> None:
     Raises:
         OSError: A file cannot be read or written.
     """
-    key, digest = _key(make=True), _digest({name: _sum(path) for name, path in _files(data).items()})
+    key, digest = _key(make=True), digest_of(data)
     values = {"key": _name_of(key), "digest": digest, "hmac": _code(key, digest)}
     (data / SIGNATURE).write_text(json.dumps(values, indent=1))
 
@@ -74,6 +74,18 @@ def checked_copy(data: Path, folder: Path, name: str, *, signed_since: float | N
     if digest not in _accepted():
         _check(name, digest, signature, key, is_former=signed_since is None or not key or signed_since < _key_time())
     return folder
+
+
+def digest_of(data: Path) -> str:
+    """A hash of all that a model consists of; its weights count by the checksum that its description names.
+
+    Args:
+        data: Data folder of the model.
+
+    Raises:
+        OSError: A file cannot be read.
+    """
+    return _digest({name: _sum(path) for name, path in _files(data).items()})
 
 
 def copy_beside(folder: Path, copy: Path) -> None:

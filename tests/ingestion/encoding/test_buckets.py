@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from ingestion.encoding.buckets import BucketIds, coarse, number_keys, numbers_of_keys, quantile_edges
 from ingestion.encoding.encoder import Encoder
+from ingestion.encoding.shared_rows import shared_rows
 from ingestion.encoding.vocabulary import count_keys
 from ingestion.names import value_names
 from ingestion.schema import Schema, read_schema
 from ingestion.sources.criteo import NUMERIC
 from ingestion.sources.open import open_source
-from retraining.shared_rows import shared_rows
 from shunter.errors import DataError
 from tests.ingestion.conftest import Ingest
 from tests.ingestion.encoding.test_encoder import assert_same_rows

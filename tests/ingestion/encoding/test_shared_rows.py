@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingestion.encoding.encoder import CategoricalField, Encoder
+from ingestion.encoding.shared_rows import shared_rows
 from ingestion.encoding.vocabulary import HashedIds, IdMap, VocabularyIds
-from retraining.shared_rows import shared_rows
 
 keys = st.lists(st.integers(1, 40), unique=True, max_size=12).map(lambda values: np.array(values, np.uint64))
 

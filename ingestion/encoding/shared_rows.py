@@ -2,12 +2,10 @@
 
 import numpy as np
 
-from engine.checkpoint.warm_start import SharedRows, WarmStart
-from engine.data.dataset import Dataset
+from engine.checkpoint.warm_start import SharedRows
 from ingestion.encoding.buckets import BucketIds
 from ingestion.encoding.encoder import CategoricalField, Encoder
 from ingestion.encoding.vocabulary import HashedIds, IdMap, VocabularyIds
-from tracking.registry.versions import ModelFiles
 
 
 def shared_rows(now: Encoder, former: Encoder) -> dict[str, SharedRows]:
@@ -49,13 +47,3 @@ def _shared(now: IdMap, former: IdMap) -> SharedRows:
     return SharedRows(
         np.concatenate([unknown, ids[known]]).astype(np.int64), np.concatenate([unknown, former_ids[known]])
     )
-
-
-def warm_start_from(files: ModelFiles, member: int, dataset: Dataset) -> WarmStart:
-    """Start from a model whose ids may stand for other values.
-
-    Raises:
-        DataError: An encoder cannot be read.
-    """
-    now, former = Encoder.load(dataset.directory / "encoder"), Encoder.load(files.encoder)
-    return WarmStart(files.model, shared_rows(now, former), member)

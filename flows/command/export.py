@@ -1,0 +1,65 @@
+"""What `shunter export --since` says: how small an increment is, and how near the new model is what comes of it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from engine.checkpoint.keeping import FULL_PRECISION
+from flows.command.predict import BLOCK_ROWS
+from ingestion.rows import read_rows
+from shunter.errors import RequestError
+from tracking.registry.named import ExportedIncrement, open_model
+
+
+def told(done: ExportedIncrement, folder: Path) -> list[str]:
+    """What an increment came to, a sentence a line.
+
+    Args:
+        done: What was written.
+        folder: Where.
+    """
+    described = done.described
+    return [
+        f"{described.title} since {described.since} is in {folder}: {done.size:,} bytes, {done.size / done.whole:.1%} "
+        f"of the {done.whole:,} of the whole model; {described.changed_rows:,} of {described.rows:,} rows.",
+        "Whoever has that model gets the new one bit by bit."
+        if described.bits == FULL_PRECISION
+        else f"Its rows are in {described.bits} bits: measured, they are off by {described.row_error:.2g} of their "
+        "size (root mean square).",
+    ]
+
+
+def compare_scores(exact: str, near: str, increments: Sequence[Path], rows: Path) -> str:
+    """How far the scores of what comes of increments are from those of the model that they are of, in one sentence.
+
+    Args:
+        exact: The model, as `tracking.registry.named.open_model` takes it.
+        near: The model that the increments are laid upon.
+        increments: The increments.
+        rows: Rows that both score.
+
+    Raises:
+        ShunterError: A model or an increment is not there or damaged, or the rows cannot be read.
+    """
+    with open_model(exact) as now, open_model(near, increments) as then:
+        scorers = now.scorer(), then.scorer()
+        encoder = scorers[0].encoder
+        count, distance, divergence, entropy = 0, 0.0, 0.0, 0.0
+        for block in read_rows(rows, encoder.columns, encoder.optional_columns, BLOCK_ROWS):
+            frame = block.to_pandas(use_pyarrow_extension_array=True)
+            one, other = (_clipped(scorer.predict(frame)) for scorer in scorers)
+            count += one.size
+            distance += float(np.abs(one - other).sum())
+            entropy -= float((one * np.log(one) + (1 - one) * np.log1p(-one)).sum())
+            divergence += float((one * np.log(one / other) + (1 - one) * (np.log1p(-one) - np.log1p(-other))).sum())
+    if not count:
+        raise RequestError(f"{rows} has no rows, so nothing was compared: give a file with rows.")
+    return (
+        f"Measured on {count:,} scores of {rows}: probabilities differ by {distance / count:.2g} on average; the log "
+        f"loss rises by {divergence / entropy:.2%} where the new model's probabilities are right (no label is read)."
+    )
+
+
+def _clipped(scores: object) -> np.ndarray:
+    return np.clip(np.asarray(scores, np.float64), 1e-12, 1 - 1e-12)
