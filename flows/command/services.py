@@ -22,6 +22,7 @@ PATIENCE_SECONDS = 120  # with a server that starts and does nothing: a slow mac
 ASK_SECONDS = 0.05  # between two questions whether a service answers
 PROGRESS_SECONDS = 0.5  # of processor time within that; a server that only waits needs less
 WORK_POOL = "shunter"
+JOBS = "MLFLOW_SERVER_ENABLE_JOB_EXECUTION"
 FLOW_RUN_SECONDS = 90 * 86_400  # after which Prefect forgets a run that is over; MLflow keeps what it came to
 
 
@@ -100,8 +101,13 @@ def mlflow_service(port: int) -> Service:
     return Service(
         name="MLflow",
         command=command,
-        # The address of the store may hold a password, which every user of the machine would see in a command.
-        environment={**environment, "MLFLOW_BACKEND_STORE_URI": tracking_uri()},
+        environment={
+            **environment,
+            # The address of the store may hold a password, which every user of the machine would see in a command.
+            "MLFLOW_BACKEND_STORE_URI": tracking_uri(),
+            # Its jobs judge texts and optimize prompts: eight processes that nothing here gives work to.
+            JOBS: os.environ.get(JOBS, "false"),
+        },
         port=port,
         health_path="/health",
         host=where.reached_at,

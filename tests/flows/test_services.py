@@ -1,17 +1,19 @@
 """The web interfaces really start, answer on loopback, show what was trained, and stop."""
 
 import json
+import shutil
 import socket
 import sys
 import urllib.error
 import urllib.request
+from pathlib import Path
 
+import psutil
 import pytest
 
 from flows.command.passwords import password_path
-from flows.command.services import Service, mlflow_service, prefect_service, running, serve, wait_until_ready
+from flows.command.services import JOBS, Service, mlflow_service, prefect_service, running, serve, wait_until_ready
 from shunter.errors import RequestError, ShunterError
-from shunter.settings import Settings
 
 
 def free_port() -> int:
@@ -29,9 +31,10 @@ def get(url: str, **headers: str) -> tuple[int, bytes]:
 
 
 @pytest.fixture
-def prefect_home(shunter_home, monkeypatch: pytest.MonkeyPatch) -> None:
+def prefect_home(shunter_home: Path, empty_prefect: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = shunter_home / "prefect"
     home.mkdir(parents=True)
+    shutil.copy(empty_prefect, home)
     monkeypatch.setenv("PREFECT_HOME", str(home))
     monkeypatch.setenv("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
 
@@ -82,8 +85,7 @@ def test_a_server_that_does_nothing_is_not_waited_for(impatience: None) -> None:
 
 
 @pytest.mark.slow
-def test_mlflow_answers_on_loopback_and_refuses_a_foreign_host() -> None:
-    Settings().tracking_root.mkdir(parents=True)
+def test_mlflow_answers_on_loopback_and_refuses_a_foreign_host(tracking_root: Path) -> None:
     service = mlflow_service(free_port())
     with running(service) as process:
         wait_until_ready(service, process)
@@ -91,7 +93,15 @@ def test_mlflow_answers_on_loopback_and_refuses_a_foreign_host() -> None:
         assert status == 200
         assert b"MLflow" in page
         assert get(service.url, Host="evil.example")[0] == 403
+        commands = [" ".join(one.cmdline()) for one in psutil.Process(process.pid).children(recursive=True)]
+        assert not [command for command in commands if "huey" in command or "job" in command], "it serves, and no more"
     assert process.poll() is not None
+
+
+def test_jobs_of_mlflow_run_where_the_user_wants_them(monkeypatch: pytest.MonkeyPatch, tracking_root: Path) -> None:
+    assert mlflow_service(5000).environment[JOBS] == "false"
+    monkeypatch.setenv(JOBS, "true")
+    assert mlflow_service(5000).environment[JOBS] == "true"
 
 
 @pytest.mark.slow
@@ -131,10 +141,11 @@ def test_prefect_answers_and_schedules_a_cron_deployment(prefect_home: None) -> 
 
 
 @pytest.mark.slow
-def test_command_ui_prints_both_addresses_and_stops_its_servers_when_told_to(prefect_home: None) -> None:
+def test_command_ui_prints_both_addresses_and_stops_its_servers_when_told_to(
+    prefect_home: None, tracking_root: Path
+) -> None:
     import signal
     import subprocess
-    from pathlib import Path
 
     ports = (free_port(), free_port())
     command = [Path(sys.executable).with_name("shunter"), "ui"]
