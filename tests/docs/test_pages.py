@@ -1,6 +1,7 @@
 """Every command in `docs/` is run, page by page, as a reader would: in an empty folder, one after another.
 
-The reader has run Shunter today, so the machine is known; pages that start no server use one that runs already.
+The reader has run Shunter today, so the machine is known; pages that start no server use one that runs already. The
+commands load their libraries once for all.
 
 A block of `sh` is run; a block of another language whose first line is a comment with a file's name is that file.
 """
@@ -10,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ import yaml
 
 from flows.command.services import WORK_POOL
 from shunter.settings import PROJECT_ROOT
+from tests.warm_commands import warm_commands
 
 PAGES = sorted((PROJECT_ROOT / "docs").glob("*.md"))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -30,9 +33,16 @@ def blocks_of(page: Path) -> list[tuple[str, str]]:
     return BLOCK.findall(page.read_text())
 
 
-def environment_of(home: Path) -> dict[str, str]:
+@pytest.fixture(scope="module")
+def shunter_program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Folder of a `shunter` that has its libraries loaded."""
+    with warm_commands(tmp_path_factory.mktemp("warm")) as folder:
+        yield folder
+
+
+def environment_of(home: Path, program: Path) -> dict[str, str]:
     """As a reader's shell would be with the environment activated, and a home of its own."""
-    paths = [str(Path(sys.executable).parent), os.environ["PATH"]]
+    paths = [str(program), str(Path(sys.executable).parent), os.environ["PATH"]]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "MLFLOW_"))}
     return {**kept, "PATH": os.pathsep.join(paths), "SHUNTER_HOME": str(home), "COLUMNS": "120"}
 
@@ -45,7 +55,9 @@ def test_five_pages_are_walkthroughs_and_six_are_reference() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", WALKTHROUGHS, ids=lambda page: page.stem)
-def test_every_command_of_a_page_runs(page: Path, tmp_path: Path, furnished_home: Path, prefect_server: str) -> None:
+def test_every_command_of_a_page_runs(
+    page: Path, tmp_path: Path, furnished_home: Path, prefect_server: str, shunter_program: Path
+) -> None:
     commands = []
     for language, text in blocks_of(page):
         name = FILE_NAME.match(text)
@@ -55,7 +67,7 @@ def test_every_command_of_a_page_runs(page: Path, tmp_path: Path, furnished_home
             (tmp_path / name[1]).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name[1]).write_text(text)
     assert commands
-    script, environment = "set -eo pipefail\n" + "\n".join(commands), environment_of(furnished_home)
+    script, environment = "set -eo pipefail\n" + "\n".join(commands), environment_of(furnished_home, shunter_program)
     if "shunter up" in script:
         script = "trap 'shunter down >/dev/null 2>&1 || true' EXIT\n" + script
     else:
