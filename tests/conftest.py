@@ -2,7 +2,11 @@
 
 import os
 import shutil
+import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -139,18 +143,58 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callab
 
 
 @pytest.fixture(scope="session")
-def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Address of a real Prefect server with a database of its own, started once for the tests that run flows."""
-    patch = pytest.MonkeyPatch()
-    patch.setenv("PREFECT_HOME", str(tmp_path_factory.mktemp("prefect")))
-    patch.setenv("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
-    patch.setenv("DO_NOT_TRACK", "1")
-    from prefect.settings import PREFECT_API_URL
-    from prefect.testing.utilities import prefect_test_harness
+def empty_prefect(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+    """Database of a Prefect server that has run nothing, made once: its migrations take seconds."""
 
-    with prefect_test_harness(server_startup_timeout=600):
-        yield str(PREFECT_API_URL.value())
-    patch.undo()
+    def make(folder: Path) -> None:
+        variables = {"PREFECT_HOME": str(folder), "PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1"}
+        upgrade = [sys.executable, "-m", "prefect", "server", "database", "upgrade", "--yes"]
+        subprocess.run(upgrade, env={**os.environ, **variables}, check=True, capture_output=True)
+        with closing(sqlite3.connect(folder / "prefect.db")) as database:
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # one file is the whole
+
+    return made_once("prefect-tables", make) / "prefect.db"
+
+
+@pytest.fixture(scope="session")
+def prefect_server(tmp_path_factory: pytest.TempPathFactory, empty_prefect: Path) -> Iterator[str]:
+    """Address of a real Prefect server with a database of its own, started once for the tests that run flows.
+
+    It is the temporary server of a command. Prefect's own harness would import the server into the tests too.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        home = tmp_path_factory.mktemp("prefect")
+        shutil.copy(empty_prefect, home)
+        patch.setenv("PREFECT_HOME", str(home))
+        patch.setenv("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+        patch.setenv("DO_NOT_TRACK", "1")
+        from flows.command import services, temporary_server
+
+        server = temporary_server.TemporaryServer(temporary_server._service(services.free_port()))
+        server.start()
+        from prefect import context
+        from prefect.settings import PREFECT_API_URL, temporary_settings
+
+        try:
+            services.wait_until_ready(server.service, server.process)
+            # As Prefect's harness does it: threads that began earlier are told too.
+            with (
+                temporary_settings({PREFECT_API_URL: server.api_url}),
+                context._temporary_global_settings_context(context.get_settings_context()),
+            ):
+                yield server.api_url
+                _hand_over_what_prefect_has_yet_to_send()
+        finally:
+            server.stop()
+
+
+def _hand_over_what_prefect_has_yet_to_send() -> None:
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogWorker
+
+    with suppress(RuntimeError):  # nothing was ever logged
+        APILogWorker.instance().drain()
+    EventsWorker.drain_all()
 
 
 @pytest.fixture(scope="session")
@@ -180,13 +224,15 @@ def kept_profiles(made_once: Callable[[str, Callable[[Path], None]], Path]) -> P
 
 
 @pytest.fixture(scope="session")
-def furnish(empty_database: Path, kept_profiles: Path) -> Callable[[Path], Path]:
-    """Puts into a home what its first run would make: MLflow's tables, and the profiles of this machine."""
+def furnish(empty_database: Path, empty_prefect: Path, kept_profiles: Path) -> Callable[[Path], Path]:
+    """Puts into a home what its first run would make: the tables of MLflow and Prefect, this machine's profiles."""
 
     def furnish_home(home: Path) -> Path:
         shutil.copytree(kept_profiles, home / "profiles")
         (home / "mlflow").mkdir(parents=True)
         shutil.copy(empty_database, home / "mlflow" / "mlflow.db")
+        (home / "prefect").mkdir()
+        shutil.copy(empty_prefect, home / "prefect" / "prefect.db")
         return home
 
     return furnish_home

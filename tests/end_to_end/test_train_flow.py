@@ -2,6 +2,7 @@
 
 import io
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -202,16 +203,17 @@ def status_of(url: str) -> int:
 
 
 def test_interrupted_command_says_so_and_the_next_one_resumes_where_the_home_is_now(
-    shunter_home: Path, monkeypatch: pytest.MonkeyPatch
+    shunter_home: Path, kept_profiles: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C as a terminal sends it: to every process of the group, the temporary server's included.
 
-    The home is bare: here the machine is measured as for a user, and the tables of MLflow and Prefect are made.
+    But for what is known of the machine the home is bare: the tables of MLflow and Prefect are made as for a user.
     """
+    shutil.copytree(kept_profiles, shunter_home / "profiles")
     monkeypatch.setenv("PREFECT_HOME", str(shunter_home / "prefect"))  # not the database of the tests' own server
     shunter = Path(sys.executable).with_name("shunter")
     command = [shunter, "train", "--data", "synthetic:6000", "--trials", "2", "--max-epochs", "2"]
-    command += ["--ensemble-size", "1"]
+    command += ["--ensemble-size", "1", "--baselines", "none"]
     former = signal.signal(
         signal.SIGINT, signal.SIG_DFL
     )  # what a shell starts with `&` ignores it, and so its children

@@ -1,9 +1,11 @@
 """Who can reach the servers: this machine alone, or others with a password."""
 
+import shutil
 import sys
 import urllib.error
 import urllib.request
 from base64 import b64encode
+from pathlib import Path
 
 import pytest
 
@@ -95,11 +97,10 @@ def test_password_of_the_store_is_in_no_command(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.slow
-def test_mlflow_with_basic_auth_answers_nobody_without_it(shunter_home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflow_with_basic_auth_answers_nobody_without_it(tracking_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHUNTER_MLFLOW_BASIC_AUTH", "true")
     monkeypatch.setenv("MLFLOW_FLASK_SERVER_SECRET_KEY", "long and random")
     monkeypatch.setenv("MLFLOW_AUTH_ADMIN_PASSWORD", "long and random too")
-    Settings().tracking_root.mkdir(parents=True)
     service = mlflow_service(free_port())
     search = f"{service.url}/api/2.0/mlflow/experiments/search?max_results=5"
     admin = b64encode(b"admin:long and random too").decode()
@@ -112,8 +113,11 @@ def test_mlflow_with_basic_auth_answers_nobody_without_it(shunter_home, monkeypa
 
 
 @pytest.mark.slow
-def test_prefect_with_a_password_answers_nobody_without_it(shunter_home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prefect_with_a_password_answers_nobody_without_it(
+    shunter_home: Path, empty_prefect: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (shunter_home / "prefect").mkdir(parents=True)
+    shutil.copy(empty_prefect, shunter_home / "prefect")
     monkeypatch.setenv("PREFECT_HOME", str(shunter_home / "prefect"))
     for name in ("PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_AUTH_STRING"):
         monkeypatch.setenv(name, PASSWORD)

@@ -35,10 +35,8 @@ PATIENCE_SECONDS = 600  # with what does not happen; nothing is said of how long
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    home = tmp_path_factory.mktemp("home")
-    (home / "prefect").mkdir()
-    (home / "mlflow").mkdir()
+def environment(tmp_path_factory: pytest.TempPathFactory, furnish: Callable[[Path], Path]) -> dict[str, str]:
+    home = furnish(tmp_path_factory.mktemp("home"))
     return {"SHUNTER_HOME": str(home), "PREFECT_HOME": str(home / "prefect")}
 
 
