@@ -83,8 +83,8 @@ class Recipe(ABC):
         """Train and register."""
 
     def publish(self, run_id: str, dataset: Dataset, request: TrainRequest) -> None:
-        """Describe the finished run."""
-        return
+        """Write the page of the finished run."""
+        report(run_id, dataset, request)
 
 
 class EnsembleRecipe(Recipe):
@@ -153,10 +153,6 @@ class EnsembleRecipe(Recipe):
         return Outcome(
             tuned=tuned, result=result, registered=registered, baselines=card.baselines, noise=noise, towers=towers
         )
-
-    def publish(self, run_id: str, dataset: Dataset, request: TrainRequest) -> None:
-        """Write the page of the run."""
-        report(run_id, dataset, request)
 
 
 class RankerRecipe(Recipe):

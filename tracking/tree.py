@@ -12,7 +12,11 @@ from tracking.store import open_store, tracking_errors, tracking_uri
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-CURVES = (*(QUALITY_METRICS[name] for name in ("ne", "logloss", "auc")), "quality.train.logloss", "energy.watts")
+CURVES = (
+    *(QUALITY_METRICS[name] for name in ("ne", "logloss", "auc")),
+    *("quality.ndcg20", "quality.recall20"),
+    *("quality.train.logloss", "quality.train.bpr_loss", "energy.watts"),
+)
 LARGEST_ARTIFACT_BYTES = 8 << 20
 Point = tuple[int, float]
 

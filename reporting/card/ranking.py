@@ -9,6 +9,7 @@ from models.graph import MODELS, Graph
 from models.graph.counting import count_graph_model
 from models.graph.fusion import FusionSpec
 from reporting.card.ranking_baselines import RankingBaseline
+from reporting.card.ranking_breakdown import RankingBreakdown, groups_table, lengths_table
 
 MIB = 2**20
 LIMITS = (
@@ -26,6 +27,7 @@ def ranking_card(
     dataset: Dataset,
     graph: Graph,
     figures: UserFigures,
+    breakdown: RankingBreakdown,
     *,
     baselines: Sequence[RankingBaseline] = (),
     reason: str = "",
@@ -37,6 +39,7 @@ def ranking_card(
         dataset: Data set it was trained on.
         graph: Graph that it learned from.
         figures: Figures of each user on the test part.
+        breakdown: The same ranking from all sides.
         baselines: What it was compared with.
         reason: Why it was kept.
     """
@@ -47,6 +50,10 @@ def ranking_card(
         "## Quality on the test part",
         _table(_quality(trained, figures)),
         *(["## Baselines", _baselines(baselines)] if baselines else []),
+        "## By length of the list",
+        lengths_table(breakdown),
+        "## For which items, for whom",
+        groups_table(breakdown),
         "## Architecture",
         _table([(name, str(value)) for name, value in trained.spec.to_dict().items()]),
         "How it scores an item for a user, the file of the family in `models/graph` says.",

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from engine.data.dataset import Dataset
-from engine.ranking.evaluation import UserFigures, evaluate_users, mean_interval
+from engine.ranking.breakdown import Breakdown, break_down
+from engine.ranking.evaluation import UserFigures, mean_interval
 from engine.ranking.interactions import read_interactions
 from engine.ranking.result import TrainedRanker
 from engine.ranking.storage import load_ranker
@@ -53,31 +54,32 @@ class RankingBaseline(Frozen):
         return f"The result is level with the {name}: it gains {by}."
 
 
-def figures_on_test(dataset: Dataset, trained: TrainedRanker) -> UserFigures:
-    """What a stored model ranks for each user of the test part, of what they saw in neither other part."""
+def breakdown_on_test(dataset: Dataset, trained: TrainedRanker) -> Breakdown:
+    """What a stored model ranks for each user of the test part, of what they saw in neither other part.
+
+    Raises:
+        CheckpointError: A file of the model is damaged.
+    """
     seen = read_interactions(dataset, "train").union(read_interactions(dataset, "validation"))
     ranker = load_ranker(trained.directory).ranker
-    return evaluate_users(ranker, read_interactions(dataset, "test"), seen, name="test")
+    return break_down(ranker, read_interactions(dataset, "test"), seen, name="test")
 
 
 def compare_rankings(
-    dataset: Dataset, baselines: Sequence[RankedBaseline], result: TrainedRanker, figures: UserFigures
+    baselines: Sequence[RankedBaseline], others: Sequence[UserFigures], result: TrainedRanker, figures: UserFigures
 ) -> tuple[RankingBaseline, ...]:
     """Set each baseline beside the result, user by user; nothing is chosen by it.
 
     Args:
-        dataset: The data that all were trained on.
         baselines: The baselines, and the model that was asked for.
+        others: What each of them ranks on the test part.
         result: The model of the run.
-        figures: What it ranks on the test part.
-
-    Raises:
-        CheckpointError: A file of a model is damaged.
+        figures: What it ranks there.
     """
     found = []
-    for baseline in baselines:
+    for baseline, of_baseline in zip(baselines, others, strict=True):
         model = baseline.model
-        gains = figures.ndcg20 - figures_on_test(dataset, model).ndcg20
+        gains = figures.ndcg20 - of_baseline.ndcg20
         low, high = mean_interval(gains)
         found.append(
             RankingBaseline(

@@ -12,6 +12,7 @@ from tracking.tree import RunTree
 MOST_GROUPS = 7  # the colours of the page; further accelerators share the last
 OTHERS = "others"
 Value = float | None
+IS_HIGHER_BETTER = ("quality.auc", "quality.ndcg20", "quality.recall20")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,10 +168,24 @@ def _placement_mark(row: Mapping[str, Any], groups: Sequence[str], units: Mappin
     )
 
 
+CLICKS = (
+    Axis(key="quality.ne", label="NE on validation (measured; lower is better)"),
+    Axis(key="quality.auc", label="AUC on validation (measured; higher is better)"),
+    Axis(key="quality.logloss", label="log loss on validation (nats; lower is better)"),
+)
+RANKINGS = (
+    Axis(key="quality.ndcg20", label="NDCG@20 on validation (measured; higher is better)"),
+    Axis(key="quality.recall20", label="recall@20 on validation (measured; higher is better)"),
+)
+
+
 def trained_chart(tree: RunTree) -> Chart | None:
     """Everything that was trained: measured quality on validation over the time and the energy that it took."""
     kinds = ("trial", "baseline", "member", "ensemble")
-    runs = [run for run in tree.of_kind(*kinds) if "quality.ne" in run.metrics]
+    y = next((axes for axes in (CLICKS, RANKINGS) if any(axes[0].key in run.metrics for run in tree.children)), None)
+    if y is None:
+        return None
+    runs = [run for run in tree.of_kind(*kinds) if y[0].key in run.metrics]
     if not runs:
         return None
     source = _energy_source(runs)
@@ -179,17 +194,13 @@ def trained_chart(tree: RunTree) -> Chart | None:
         Axis(key="energy.joules", label=f"energy of the training (J, {source})", log=True),
     ]
     x = [axis for axis in x if any(axis.key in run.metrics for run in runs)]
-    y = [
-        Axis(key="quality.ne", label="NE on validation (measured; lower is better)"),
-        Axis(key="quality.auc", label="AUC on validation (measured; higher is better)"),
-        Axis(key="quality.logloss", label="log loss on validation (nats; lower is better)"),
-    ]
     there = [kind for kind in kinds if any(run.kind == kind and _has_effort(run) for run in runs)]
     if not there:
         return None
     shown = [run for run in runs if run.kind in there]
-    selecting = f"quality.{tree.parent.params.get('request.select_by', 'ne')}"
-    sign = -1 if selecting == "quality.auc" else 1
+    asked = f"quality.{tree.parent.params.get('request.select_by', 'ne').replace('@', '')}"
+    selecting = asked if asked in {axis.key for axis in y} else y[0].key
+    sign = -1 if selecting in IS_HIGHER_BETTER else 1
     best = min((run for run in shown if _has_effort(run)), key=lambda run: sign * run.metrics.get(selecting, math.inf))
     points = [
         Mark(
@@ -224,7 +235,7 @@ def _trained_tip(run: TrackedRun) -> list[str]:
     metrics, params = run.metrics, run.params
     lines = [
         name_of(run),
-        f"NE {metrics['quality.ne']:.4f}, AUC {_short(metrics.get('quality.auc'))}",
+        _quality_words(metrics),
         f"{_short(metrics.get('time.train_seconds'))} s, {_short(metrics.get('energy.joules'))} J "
         f"({run.tags.get('energy.source', 'source unknown')})",
     ]
@@ -236,10 +247,17 @@ def _trained_tip(run: TrackedRun) -> list[str]:
     return [*lines, *chosen]
 
 
+def _quality_words(metrics: Mapping[str, float]) -> str:
+    if "quality.ne" in metrics:
+        return f"NE {metrics['quality.ne']:.4f}, AUC {_short(metrics.get('quality.auc'))}"
+    return f"NDCG@20 {metrics['quality.ndcg20']:.4f}, recall@20 {_short(metrics.get('quality.recall20'))}"
+
+
 def curves_chart(tree: RunTree) -> Chart | None:
     """The training curves of the members, and those of the trials in grey behind them."""
-    members = [run for run in tree.of_kind("member") if tree.curves[run.run_id].get("quality.ne")]
-    trials = [run for run in tree.of_kind("trial") if tree.curves[run.run_id].get("quality.ne")]
+    judged = [run for run in tree.children if {"quality.ne", "quality.ndcg20"} & tree.curves[run.run_id].keys()]
+    members = [run for run in judged if run.kind == "member"]
+    trials = [run for run in judged if run.kind == "trial"]
     if not members and not trials:
         return None
     shown = members[:MOST_GROUPS]
@@ -249,6 +267,9 @@ def curves_chart(tree: RunTree) -> Chart | None:
         Axis(key="quality.auc", label="AUC on validation"),
         Axis(key="quality.logloss", label="log loss on validation (nats)"),
         Axis(key="quality.train.logloss", label="log loss in training (nats, while the weights changed)"),
+        Axis(key="quality.ndcg20", label="NDCG@20 on validation"),
+        Axis(key="quality.recall20", label="recall@20 on validation"),
+        Axis(key="quality.train.bpr_loss", label="loss in training (while the weights changed)"),
     ]
     points: list[Mark] = []
     for series, run in enumerate([*trials, *shown]):
@@ -268,7 +289,8 @@ def _curve_marks(
         for epoch, value in curves.get(key, ()):
             by_epoch.setdefault(epoch, {}).setdefault(key, value)
     # The loss of training is written after each epoch and never with the result.
-    of_epochs = {epoch for epoch, _ in curves.get("quality.train.logloss", ())} or set(by_epoch)
+    losses = ("quality.train.logloss", "quality.train.bpr_loss")
+    of_epochs = {epoch for key in losses for epoch, _ in curves.get(key, ())} or set(by_epoch)
     best = run.metrics.get("training.best_epoch")
     return [
         Mark(

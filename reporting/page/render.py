@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from reporting.page.figures import Chart, curves_chart, placements_chart, power_chart, trained_chart
 from reporting.page.format import figure
+from reporting.page.ranking import lengths_chart
 from reporting.page.view import build_view, decision_rows
 from tracking.tree import RunTree
 
@@ -35,6 +36,7 @@ def render_page(tree: RunTree, stalls: str | None = None) -> str:
         "trained": trained_chart(tree),
         "curves": curves_chart(tree),
         "power": power_chart(tree),
+        "lengths": lengths_chart(tree),
     }
     script, style = (HERE / "page.js").read_text(), (HERE / "page.css").read_text()
     return (

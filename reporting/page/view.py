@@ -11,6 +11,7 @@ from reporting.page.features import FeatureSummary, ValueStatistics
 from reporting.page.figures import curves_chart, name_of, trained_chart
 from reporting.page.format import duration, energy, figure, moment
 from reporting.page.model_card import card_section
+from reporting.page.ranking import ranking_section
 from reporting.page.stalls import stall_section
 from reporting.page.time import checkpoint_lines, step_bars, wait_bars
 from tracking.convention import TOTAL_SECONDS, read_account
@@ -59,7 +60,7 @@ def build_view(tree: RunTree, stalls: str | None, *, to_html: Words) -> dict[str
         to_html: Function from Markdown to HTML.
     """
     run = tree.parent
-    features = tree.artifacts.get(FEATURES)
+    features, ranking = tree.artifacts.get(FEATURES), ranking_section(tree)
     view: dict[str, Any] = {
         "title": name_of(run),
         "kind": run.kind or "MLflow",
@@ -73,9 +74,10 @@ def build_view(tree: RunTree, stalls: str | None, *, to_html: Words) -> dict[str
         "comparison": _comparison(tree),
         "qualities": _qualities(tree),
         "promotion": _promotion(run),
-        "popularity": _popularity(run),
         "too_few": run.tags.get("search.too_few_positives"),
-        "baselines": _baselines(run),
+        "ranking": ranking,
+        "popularity": [] if ranking else _popularity(run),
+        "baselines": [] if ranking else _baselines(run),
         "ensemble": _ensemble(tree),
         "steps": step_bars(run),
         "waits": wait_bars(tree),
@@ -110,6 +112,10 @@ def _tiles(tree: RunTree) -> list[Tile]:
     if f"{prefix}.ne" in metrics:
         note = f"log loss {metrics[f'{prefix}.logloss']:.4f} nats" if f"{prefix}.logloss" in metrics else ""
         tiles.append(Tile(f"NE, {part}", f"{metrics[f'{prefix}.ne']:.4f}", note))
+    if "quality.test.ndcg20" in metrics:
+        recall = metrics.get("quality.test.recall20")
+        note = "" if recall is None else f"recall@20 {recall:.4f}"
+        tiles.append(Tile("NDCG@20, test", f"{metrics['quality.test.ndcg20']:.4f}", note))
     tiles += _times(metrics)
     energy = _energy(run)
     if energy:
@@ -357,6 +363,7 @@ def _contents(tree: RunTree, view: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("quality", "Quality against cost", trained_chart(tree)),
         ("curves", "Curves", curves_chart(tree)),
         ("results", "Results", view["qualities"]),
+        ("ranking", "Ranking", view["ranking"]),
         ("promotion", "Registered", view["promotion"]),
         ("baselines", "Baselines", view["baselines"] or view["popularity"]),
         ("ensemble", "Ensemble", view["ensemble"]),

@@ -12,10 +12,11 @@ from reporting.card.ranking import ranking_card
 from reporting.card.ranking_baselines import (
     RankedBaseline,
     RankingBaseline,
+    breakdown_on_test,
     compare_rankings,
-    figures_on_test,
     ranking_baseline_metrics,
 )
+from reporting.card.ranking_breakdown import SIDES, RankingSides, summarise_ranking
 from tracking.ranking import popularity_metrics, ranking_metrics
 from tracking.registry.card import log_texts
 from tracking.runs import open_run
@@ -43,12 +44,17 @@ def write_ranking_card(
         reason: Why it was kept, in one sentence.
         learned_validation: Whether the result has learned from the validation part too.
     """
-    figures = figures_on_test(dataset, result)
-    compared = compare_rankings(dataset, baselines, result, figures)
+    own, others = breakdown_on_test(dataset, result), [breakdown_on_test(dataset, one.model) for one in baselines]
+    compared = compare_rankings(baselines, [one.figures for one in others], result, own.figures)
+    sides = RankingSides(
+        result=summarise_ranking(result.spec.family, own),
+        baselines=tuple(summarise_ranking(one.name, other) for one, other in zip(compared, others, strict=True)),
+    )
     run = open_run(parent_run_id)
     run.log_metrics(
         {
             **popularity_metrics(result.popularity),
+            **sides.metrics(),
             **ranking_baseline_metrics(compared),
             **ranking_metrics(result.validation),
             **ranking_metrics(result.test, "test"),
@@ -56,6 +62,6 @@ def write_ranking_card(
     )
     run.set_tags({**{f"baseline.{one.name}.verdict": one.verdict for one in compared}, "ranking.reason": reason})
     graph = RankingData.of(dataset, learn_validation=learned_validation).graph
-    card = ranking_card(result, dataset, graph, figures, baselines=compared, reason=reason)
-    log_texts(parent_run_id, {CARD: card})
+    card = ranking_card(result, dataset, graph, own.figures, sides.result, baselines=compared, reason=reason)
+    log_texts(parent_run_id, {CARD: card, SIDES: sides.model_dump_json(indent=1)})
     return compared

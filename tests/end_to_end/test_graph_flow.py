@@ -35,6 +35,7 @@ def test_a_graph_model_goes_from_click_log_to_champion(
     from flows.command.summary import print_summary
     from flows.train import train
     from tracking.registry.models import load_champion
+    from tracking.tree import read_artifact
 
     summary = train(request_for(tmp_path, trials=2))
     assert summary.tuned is None
@@ -54,6 +55,10 @@ def test_a_graph_model_goes_from_click_log_to_champion(
     assert "itemknn     NDCG@20" in shown
     assert parent.data.metrics["baseline.ease.test.ndcg20"] > 0.4
     assert "baseline.ials.verdict" in parent.data.tags
+    assert parent.data.metrics["baseline.ease.test.coverage20"] > 0
+    page = read_artifact(summary.run_id, "report.html")
+    assert page is not None
+    assert 'id="ranking"' in page
     rows = pd.DataFrame({"who": [1, 1, 999], "what": [1, 2, 1], "genre": [1, 2, 1]})
     liked, other, of_stranger = load_champion().predict(rows)
     assert liked > other

@@ -16,7 +16,7 @@ from engine.ranking.result import TrainedRanker
 from engine.ranking.storage import load_ranker
 from hardware.types import Placement
 from models.graph.fusion import FusedRanker
-from reporting.card.ranking_baselines import compare_rankings, figures_on_test, ranking_baseline_metrics
+from reporting.card.ranking_baselines import breakdown_on_test, compare_rankings, ranking_baseline_metrics
 from shunter.requests import TrainRequest
 from tasks import fusion, rankers
 from tasks.fusion import fuse
@@ -141,7 +141,8 @@ def test_what_was_asked_for_is_learned_again_and_set_beside_a_baseline_that_is_a
     asked = best_again(run, try_settings(run), purpose, is_asked=True)
     assert trained == ["trial-0", "ranker-whole"]
     (ease,) = train_rankers(run)
-    rows = compare_rankings(dataset, [ease, asked], ease.model, figures_on_test(dataset, ease.model))
+    others = [breakdown_on_test(dataset, one.model).figures for one in (ease, asked)]
+    rows = compare_rankings([ease, asked], others, ease.model, others[0])
     assert [(one.name, one.is_asked) for one in rows] == [("ease", False), ("lightgcn", True)]
     assert "the model lightgcn that was asked for" in rows[1].verdict
 
@@ -186,7 +187,8 @@ def test_baselines_are_compared_user_by_user_on_the_same_test_part(
 ) -> None:
     baselines = train_rankers(run_of(dataset, tmp_path))
     result = baselines[-1].model
-    compared = compare_rankings(dataset, baselines, result, figures_on_test(dataset, result))
+    others = [breakdown_on_test(dataset, one.model).figures for one in baselines]
+    compared = compare_rankings(baselines, others, result, others[-1])
     by_name = {one.name: one for one in compared}
     assert by_name["ease"].is_result
     assert by_name["ease"].gain == 0.0

@@ -1,0 +1,174 @@
+"""What a ranking is like beside one figure: by length of its lists, for which items, for whom, and how bold it is.
+
+Of each user u the items C that they chose are looked for among the first k items L of those that they have not seen:
+
+    recall@k    = |C in L| / |C|
+    precision@k = |C in L| / k
+    hit rate@k  = 1 where any of C is in L, else 0
+    NDCG@k      as in `engine.ranking.evaluation` (Järvelin and Kekäläinen, "Cumulated gain-based evaluation of IR
+                  techniques", TOIS 2002, by relevance 0 or 1)
+
+each the mean over users. Of the first 20 of all these users together:
+
+    coverage@20 = known items that stand in any list / known items (catalogue coverage of Ge, Delgado-Battenfeld and
+                  Jannach, "Beyond accuracy: evaluating recommender systems by coverage and serendipity", RecSys 2010)
+    novelty@20  = mean over users of the mean over their list of log2(users / users who chose the item), in bits: the
+                  self-information of Zhou et al., "Solving the apparent diversity-accuracy dilemma of recommender
+                  systems", PNAS 2010. An item that nobody chose counts as one that one user chose.
+
+Groups of items: in the order of their interactions, the most first and equal ones by id, the *head* are those before
+which less than a fifth of all interactions lie, the *tail* those before which four fifths or more lie, and the *middle*
+the rest. Interactions are those that the rankings leave out as seen, so that the groups are the same for all models.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.ranking.evaluation import CUTOFF, USERS_AT_ONCE, UserFigures, first_items, judge
+from engine.ranking.interactions import UNKNOWN, Interactions
+from models.graph.ranker import Ranker
+from shunter.errors import DataError
+
+CUTOFFS = (1, 5, 10, 20, 50, 100)
+GROUPS = ("head", "middle", "tail")
+HEAD_SHARE, TAIL_SHARE = 0.2, 0.8  # of all interactions, counted from the most popular item on
+QUARTERS = (0.25, 0.5, 0.75)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Breakdown:
+    """A ranking, user by user and item by item.
+
+    Attributes:
+        figures: Quality at 20.
+        history: Items that each user has seen, int64 `[users]`.
+        recall: Recall of each user by length, float64 `[users, CUTOFFS]`.
+        ndcg: NDCG likewise.
+        precision: Precision likewise.
+        hit_rate: 1 where the list holds any item that the user chose, likewise.
+        novelty: Mean self-information of each user's first 20 in bits, float64 `[users]`; nan where nothing is left to
+            rank.
+        exposure: Lists of 20 that hold each item, int64 `[items]`.
+        group_of_item: Index in `GROUPS`, int64 `[items]`; that of the unknown item means nothing.
+        group_chosen: Items of each group that the user chose, int64 `[users, GROUPS]`.
+        group_hits: Those of them among the first 20, likewise.
+    """
+
+    figures: UserFigures
+    history: np.ndarray
+    recall: np.ndarray
+    ndcg: np.ndarray
+    precision: np.ndarray
+    hit_rate: np.ndarray
+    novelty: np.ndarray
+    exposure: np.ndarray
+    group_of_item: np.ndarray
+    group_chosen: np.ndarray
+    group_hits: np.ndarray
+
+    @property
+    def coverage(self) -> float:
+        """Share of the known items that any user is shown."""
+        return float((self.exposure[UNKNOWN + 1 :] > 0).mean())
+
+
+def break_down(ranker: Ranker, chosen: Interactions, seen: Interactions, *, name: str) -> Breakdown:
+    """Rank all items for every user who chose one, and look at the lists from all sides.
+
+    Args:
+        ranker: Scores.
+        chosen: Pairs to be found; those that are in `seen` do not count.
+        seen: Items that each user has seen already, which are not ranked.
+        name: Name of the part, for an error.
+
+    Raises:
+        DataError: Nobody whom training knew chose an item that it knew and that is new to them.
+    """
+    chosen = chosen.without(seen)
+    if not len(chosen):
+        raise DataError(f"The {name} part holds no positive of a user and an item known from training: give more rows.")
+    items = len(ranker.item_degrees)
+    counts = np.bincount(seen.items, minlength=items)
+    groups = groups_of_items(counts)
+    information = np.log2(max(1, len(np.unique(seen.users))) / np.maximum(counts, 1))
+    parts = list(_parts(ranker, chosen, seen, information, groups))
+    users = np.unique(chosen.users)
+    recall, ndcg, precision, hit_rate, novelty, hits, wanted = (
+        np.concatenate([part[position] for part in parts]) for position in range(7)
+    )
+    at = CUTOFFS.index(CUTOFF)
+    return Breakdown(
+        figures=UserFigures(users=users, recall20=recall[:, at], ndcg20=ndcg[:, at], left_out=chosen.left_out),
+        history=np.searchsorted(seen.users, users, side="right") - np.searchsorted(seen.users, users),
+        recall=recall,
+        ndcg=ndcg,
+        precision=precision,
+        hit_rate=hit_rate,
+        novelty=novelty,
+        exposure=np.sum([part[7] for part in parts], axis=0),
+        group_of_item=groups,
+        group_chosen=wanted,
+        group_hits=hits,
+    )
+
+
+def groups_of_items(counts: np.ndarray) -> np.ndarray:
+    """The group of each item, index in `GROUPS`, `[items]`.
+
+    Args:
+        counts: Interactions of each item, `[items]`; that of the unknown item is not looked at.
+    """
+    known = counts.copy()
+    known[UNKNOWN] = 0
+    order = np.lexsort((np.arange(len(known)), -known))
+    before = np.cumsum(known[order]) - known[order]
+    total = known.sum()
+    groups = np.empty(len(known), np.int64)
+    groups[order] = np.digitize(before, [HEAD_SHARE * total, TAIL_SHARE * total])
+    return groups
+
+
+def quarters_of_users(history: np.ndarray) -> np.ndarray:
+    """Quarters of the users by the length of their history, 0 the shortest to 3, `[users]`.
+
+    Users of equal length are in the same one, so that a quarter may be larger than another, or empty.
+    """
+    return np.searchsorted(np.quantile(history, QUARTERS, method="inverted_cdf"), history)
+
+
+def _parts(
+    ranker: Ranker, chosen: Interactions, seen: Interactions, information: np.ndarray, groups: np.ndarray
+) -> Iterator[tuple[np.ndarray, ...]]:
+    """The figures of some users at a time, in the order in which `break_down` puts them together."""
+    users, starts = np.unique(chosen.users, return_index=True)
+    ends = np.append(starts[1:], len(chosen))
+    for start in range(0, len(users), USERS_AT_ONCE):
+        part = slice(start, start + USERS_AT_ONCE)
+        items = [chosen.items[first:last] for first, last in zip(starts[part], ends[part], strict=True)]
+        top = first_items(ranker, users[part], seen, CUTOFFS[-1])
+        judged = [judge(top[:, :cutoff], items) for cutoff in CUTOFFS]
+        recall, ndcg = (np.stack(figures, axis=1) for figures in zip(*judged, strict=True))
+        found = recall * np.array([[len(one)] for one in items])
+        first = top[:, :CUTOFF]
+        shown = first != UNKNOWN
+        lengths = shown.sum(1)
+        with np.errstate(invalid="ignore"):
+            novelty = np.where(shown, information[first], 0.0).sum(1) / lengths
+        hits = [one[np.isin(one, row)] for row, one in zip(first, items, strict=True)]
+        yield (
+            recall,
+            ndcg,
+            found / np.array(CUTOFFS),
+            (found > 0).astype(float),
+            novelty,
+            _by_group(hits, groups),
+            _by_group(items, groups),
+            np.bincount(first[shown], minlength=len(groups)),
+        )
+
+
+def _by_group(items: list[np.ndarray], groups: np.ndarray) -> np.ndarray:
+    """How many of each user's items are in each group, int64 `[users, GROUPS]`."""
+    return np.stack([np.bincount(groups[one], minlength=len(GROUPS)) for one in items])

@@ -1,0 +1,95 @@
+"""What the report says of a graph model: its ranking from all sides, beside each baseline."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from reporting.card.ranking_breakdown import SIDES, RankingBreakdown, RankingSides
+from reporting.page.figures import MOST_GROUPS, Axis, Chart, Mark
+from tracking.history import TrackedRun
+from tracking.tree import RunTree
+
+FIGURES = (("ndcg", "NDCG"), ("recall", "recall"), ("precision", "precision"), ("hit_rate", "hit rate"))
+
+
+def read_sides(tree: RunTree) -> RankingSides | None:
+    """What the run keeps of its ranking; None of another model, or of a run from before it was kept."""
+    text = tree.artifacts.get(SIDES)
+    return RankingSides.model_validate_json(text) if text else None
+
+
+def ranking_section(tree: RunTree) -> dict[str, Any] | None:
+    """Everything that the template shows of it."""
+    sides = read_sides(tree)
+    if sides is None:
+        return None
+    names = [f"{sides.result.name}, the result", *(one.name for one in sides.baselines)]
+    models = (sides.result, *sides.baselines)
+    return {
+        "reason": tree.parent.tags.get("ranking.reason", ""),
+        "names": names,
+        "lengths": [one.model_dump() for one in sides.result.by_length],
+        "models": [
+            _model(tree.parent, name, one, is_result=one is sides.result)
+            for name, one in zip(names, models, strict=True)
+        ],
+        "verdicts": [tree.parent.tags.get(f"baseline.{one.name}.verdict", "") for one in sides.baselines],
+        "items": _beside([one.item_groups for one in models]),
+        "users": _beside([one.user_groups for one in models]),
+    }
+
+
+def lengths_chart(tree: RunTree) -> Chart | None:
+    """Quality over the length of the list, of the result and each baseline."""
+    sides = read_sides(tree)
+    if sides is None:
+        return None
+    models = (sides.result, *sides.baselines)[:MOST_GROUPS]
+    points = [
+        Mark(
+            group=group,
+            series=group,
+            values={"cutoff": float(one.cutoff), **{key: getattr(one, key) for key, _ in FIGURES}},
+            low={"ndcg": one.ndcg_low},
+            high={"ndcg": one.ndcg_high},
+            tip=[
+                f"{model.name}, first {one.cutoff}",
+                *(f"{title} {getattr(one, key):.4f}" for key, title in FIGURES),
+            ],
+            star=one.cutoff == 20 and group == 0,
+        )
+        for group, model in enumerate(models)
+        for one in model.by_length
+    ]
+    return Chart(
+        x=[Axis(key="cutoff", label="length of the list", log=True)],
+        y=[Axis(key=key, label=f"{title} (measured on test, mean over users)", zero=True) for key, title in FIGURES],
+        groups=[f"{sides.result.name}, the result", *(model.name for model in models[1:])],
+        points=points,
+        marks=["★ the figure by which models are compared", "line: interval of 95 %, of NDCG"],
+        connect=True,
+    )
+
+
+def _model(run: TrackedRun, name: str, model: RankingBreakdown, *, is_result: bool) -> dict[str, Any]:
+    """A line of the table of models; what the result gains on the others is a paired bootstrap over the same users."""
+    of = f"baseline.{model.name}"
+    twenty = next(one for one in model.by_length if one.cutoff == 20)
+    gain = {} if is_result else {key: run.metrics.get(f"{of}.{key}") for key in ("gain", "gain_low", "gain_high")}
+    return {
+        "name": name,
+        "is_result": is_result,
+        "ndcg20": twenty.ndcg,
+        "recall20": twenty.recall,
+        "coverage20": model.coverage20,
+        "novelty20_bits": model.novelty20_bits,
+        "gain": gain if gain.get("gain") is not None else None,
+        "seconds": None if is_result else run.metrics.get(f"{of}.train_seconds"),
+        "joules": None if is_result else run.metrics.get(f"{of}.joules"),
+    }
+
+
+def _beside(groups: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+    """The same group of each model in one line: what is of the group from the first, and the figures of all."""
+    return [
+        {**same[0].model_dump(), "of_models": [one.model_dump() for one in same]} for same in zip(*groups, strict=True)
+    ]
