@@ -1,8 +1,15 @@
 """Writing while training goes on: one job at a time in a thread of its own."""
 
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+
+WRITER = "checkpoint"  # name of the thread
+# How much others go before it: where training keeps all processors busy, a tenth of one is left to the writer.
+NICENESS = 10
 
 
 class BackgroundWriter:
@@ -24,7 +31,7 @@ class BackgroundWriter:
             Exception: What went wrong in the one before; the new one is not begun.
         """
         self.wait()
-        self._thread = threading.Thread(target=self._run, args=(job,), name="checkpoint", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(job,), name=WRITER, daemon=True)
         self._thread.start()
 
     def wait(self) -> None:
@@ -34,6 +41,8 @@ class BackgroundWriter:
             Exception: What went wrong in it.
         """
         if self._thread is not None:
+            if self._thread.native_id is not None and self._thread.is_alive():
+                _change_niceness(self._thread.native_id, -NICENESS)  # it is waited for now
             self._thread.join()
             self._thread = None
         self.check()
@@ -45,10 +54,18 @@ class BackgroundWriter:
             raise error
 
     def _run(self, job: Callable[[], None]) -> None:
+        _change_niceness(threading.get_native_id(), NICENESS)
         try:
             job()
         except BaseException as error:  # it is raised in the thread that trains
             self._error = error
+
+
+def _change_niceness(thread: int, by: int) -> None:
+    """Let one thread run after others, or again beside them, which not every user may; only Linux can."""
+    if sys.platform == "linux":
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + by)
 
 
 class Throttle:
