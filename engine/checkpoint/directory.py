@@ -10,7 +10,7 @@ rest is too large for a copy, it is written in the same way while training waits
 import json
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -33,7 +33,7 @@ from engine.checkpoint.generations import (
 )
 from engine.checkpoint.growth import Content
 from engine.checkpoint.keeping import BY_DEFAULT, FULL_PRECISION, CheckpointFigures, Keeping
-from engine.checkpoint.pieces import PIECE_BYTES, Piece, decode, encode, put_into
+from engine.checkpoint.pieces import Piece, decode, encode, filled, put_into
 from engine.checkpoint.storage import load_weights, read_tensors, write_tensors, write_text
 from engine.checkpoint.tables import ChangingTables, RowsToKeep, bytes_of
 from engine.checkpoint.training_tensors import collect, distribute, embedding_tables, rows_of, tables_of, weights_among
@@ -280,7 +280,7 @@ class CheckpointDirectory(Generic[Trained]):
 
     def _write_rows(self, rows: RowsToKeep, upon: Sequence[Part], number: int, step: int) -> Part:
         files, base = [], hash_of(upon)
-        for position, tensors in enumerate(_filled(self._encoded(rows, step))):
+        for position, tensors in enumerate(filled(self._encoded(rows, step))):
             name = f"rows-{number:06d}-{position:04d}.safetensors"
             files.append(self._write_file(name, tensors, {"upon": base}))
         return Part(content=rows.content, upon=base, files=tuple(files))
@@ -346,19 +346,6 @@ class CheckpointDirectory(Generic[Trained]):
             yield
         finally:
             self.figures.stall_seconds += time.perf_counter() - started
-
-
-def _filled(pieces: Iterable[dict[str, Tensor]]) -> Iterator[dict[str, Tensor]]:
-    """Pieces together in files of a bounded size; a part without rows is a file without any."""
-    file: dict[str, Tensor] = {}
-    size = 0
-    for piece in pieces:
-        file |= piece
-        size += sum(tensor.nbytes for tensor in piece.values())
-        if size >= PIECE_BYTES:
-            yield file
-            file, size = {}, 0
-    yield file
 
 
 def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

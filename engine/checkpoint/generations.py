@@ -123,12 +123,7 @@ class Generation:
             CheckpointError: One is missing or damaged, or belongs upon other parts.
         """
         for parts in (self.parts, self.best_parts):
-            for number, part in enumerate(parts):
-                if part.upon != hash_of(parts[:number]):
-                    raise CheckpointError(
-                        f"The rows in {directory / part.files[0].name} were saved upon another checkpoint than the one "
-                        "they are named with: start anew."
-                    )
+            check_upon(parts, directory)
         for file in self.files:
             check_file(directory / file.name, file.sha256)
 
@@ -139,6 +134,20 @@ def hash_of(parts: Sequence[Part]) -> str:
         return ""
     names = "".join(file.sha256 for part in parts for file in part.files)
     return hashlib.sha256(names.encode()).hexdigest()
+
+
+def check_upon(parts: Sequence[Part], directory: Path) -> None:
+    """Compare parts with what they are laid upon.
+
+    Raises:
+        CheckpointError: One belongs upon others.
+    """
+    for number, part in enumerate(parts):
+        if part.upon != hash_of(parts[:number]):
+            raise CheckpointError(
+                f"The rows in {directory / part.files[0].name} were saved upon another checkpoint than the one "
+                "they are named with: start anew."
+            )
 
 
 def generation_path(directory: Path, number: int) -> Path:

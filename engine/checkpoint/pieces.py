@@ -1,6 +1,6 @@
 """Pieces of embedding tables: made small and named for a file, and put back."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -109,6 +109,19 @@ def encode(piece: Piece, bits: int, number: int) -> dict[str, Tensor]:
     quantised = quantise_rows(piece.weight, bits) if isinstance(piece.weight, Tensor) else piece.weight
     tensors |= {f"{key}.{name}": tensor for name, tensor in vars(quantised).items()}
     return {**tensors, f"{key}.adagrad_sum": piece.adagrad_sum.to(torch.bfloat16)}
+
+
+def filled(pieces: Iterable[dict[str, Tensor]]) -> Iterator[dict[str, Tensor]]:
+    """Pieces together in files of a bounded size; a part without rows is a file without any."""
+    file: dict[str, Tensor] = {}
+    size = 0
+    for piece in pieces:
+        file |= piece
+        size += sum(tensor.nbytes for tensor in piece.values())
+        if size >= PIECE_BYTES:
+            yield file
+            file, size = {}, 0
+    yield file
 
 
 def decode(tensors: Mapping[str, Tensor]) -> Iterator[Piece]:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.checkpoint.growth import Content, next_content
+from engine.checkpoint.growth import Content
 from engine.checkpoint.keeping import FEWEST_BITS_OF_BEST, Keeping
 from engine.checkpoint.pieces import Piece, StoredRows, put_into
 from engine.checkpoint.snapshot import Snapshot
-from engine.checkpoint.touched import TouchedRows
+from engine.checkpoint.touched import Intervals, TouchedRows
 from models.embeddings.role import EmbeddingTables
 
 
@@ -37,23 +37,23 @@ class ChangingTables:
         tables: Live tables.
         device: Device of the batches.
         keeping: How they are kept.
-
-    Attributes:
-        history: Shares of all rows that were kept since all of them were; what the policy goes by.
     """
 
     def __init__(self, tables: EmbeddingTables, device: torch.device, keeping: Keeping) -> None:
         self._tables, self._keeping = tables, keeping
-        self._touched = TouchedRows(tables, device)
+        self._intervals = Intervals(TouchedRows(tables, device), keeping.policy)
         self._stored = StoredRows()
         self._snapshot: Snapshot | None = None
-        self.history: list[float] = []
-        self._has_base = False
+
+    @property
+    def history(self) -> list[float]:
+        """Shares of all rows that were kept since all of them were; what the policy goes by."""
+        return self._intervals.history
 
     def note(self, values: Tensor, offsets: Tensor) -> Tensor:
         """Note the rows of a batch, right before it is trained, and return them, numbered through all tables."""
         rows = self._tables.rows_of_batch(values, offsets)
-        self._touched.note(rows)
+        self._intervals.touched.note(rows)
         return rows
 
     def before_step(self, rows: Tensor) -> None:
@@ -74,19 +74,14 @@ class ChangingTables:
             copied_bytes: Most that copies of rows may take which steps change before they are written.
             is_best: Whether they are the best weights so far, of which no row is kept in fewer than 8 bits.
         """
-        touched = self._touched
         if not self._stored.is_empty:
-            for table, rows in enumerate(touched.rows("since_last").split(self._tables.rows)):
+            since_last = self._intervals.touched.rows("since_last")
+            for table, rows in enumerate(since_last.split(self._tables.rows)):
                 self._stored.drop(table, rows.nonzero().view(-1))
-        since_last, since_full = touched.share_since_last, touched.share_since_full
         bits = self._keeping.bits_of(self.bytes, restores)
-        content: Content = "full"
-        if self._has_base and not (is_best and bits < FEWEST_BITS_OF_BEST):
-            content = next_content(self._keeping.policy, self.history, since_last, since_full)
-        share = {"full": 1.0, "since_full": since_full, "since_last": since_last}[content]
-        snapshot = Snapshot(self._tables, None if content == "full" else touched.rows(content), copied_bytes)
+        content, rows = self._intervals.next(all_rows=is_best and bits < FEWEST_BITS_OF_BEST)
+        snapshot = Snapshot(self._tables, rows, copied_bytes)
         self._snapshot = snapshot if self._tables.is_in_memory else None
-        self._note(content, share)
         return RowsToKeep(
             content=content,
             bits=max(bits, FEWEST_BITS_OF_BEST) if is_best else bits,
@@ -113,18 +108,8 @@ class ChangingTables:
         for content, piece in pieces:
             put_into(shards, piece, self._stored)
             if content != "full":
-                self._touched.note_rows(piece.table, piece.rows + piece.first_row)
-        self._touched.begin_interval()
-        self.history, self._has_base = list(history), True
-
-    def _note(self, content: Content, share: float) -> None:
-        if content == "full":
-            self.history, self._has_base = [], True
-            self._touched.begin_full()
-            return
-        is_replaced = self._keeping.policy == "auto" and content == "since_full"
-        self.history = [*([] if is_replaced else self.history), share]
-        self._touched.begin_interval()
+                self._intervals.touched.note_rows(piece.table, piece.rows + piece.first_row)
+        self._intervals.go_on(history)
 
 
 def bytes_of(tables: EmbeddingTables) -> int:

@@ -4,11 +4,13 @@ Row-wise Adagrad changes the rows that a batch looks up and no others, so the lo
 from an earlier checkpoint. A row is noted whether or not its gradient is zero: too many are noted, never too few.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from engine.checkpoint.growth import Content, Policy, next_content
 from models.embeddings.role import EmbeddingTables
 
 
@@ -32,6 +34,10 @@ class TouchedRows:
             rows: int64, numbered through all tables; they may repeat.
         """
         self._since_last[rows] = True
+
+    def note_all(self, is_touched: Tensor) -> None:
+        """Note rows of all tables, bool of each."""
+        self._since_last |= is_touched.to(self._since_last.device)
 
     def note_rows(self, table: int, rows: Tensor) -> None:
         """Note rows of one table, int64 `[rows]`."""
@@ -63,3 +69,54 @@ class TouchedRows:
         """Everything has been kept."""
         self._since_full.zero_()
         self._since_last.zero_()
+
+
+class Intervals:
+    """Which rows each checkpoint holds: all of them, or those touched since the last full one or the last one.
+
+    Args:
+        touched: Notes them.
+        policy: How it is decided.
+
+    Attributes:
+        history: Shares of all rows that were kept since all of them were; what the policy goes by.
+    """
+
+    def __init__(self, touched: TouchedRows, policy: Policy) -> None:
+        self.touched = touched
+        self._policy: Policy = policy
+        self.history: list[float] = []
+        self._has_base = False
+
+    def next(self, *, all_rows: bool = False) -> tuple[Content, Tensor | None]:
+        """What is kept next, bool of all rows or None for all; from here on a new interval counts.
+
+        Args:
+            all_rows: Whether all rows are asked for.
+        """
+        touched = self.touched
+        since_last, since_full = touched.share_since_last, touched.share_since_full
+        content: Content = "full"
+        if self._has_base and not all_rows:
+            content = next_content(self._policy, self.history, since_last, since_full)
+        if content == "full":
+            self.history, self._has_base = [], True
+            touched.begin_full()
+            return content, None
+        rows = touched.rows(content)
+        is_replaced = self._policy == "auto" and content == "since_full"
+        self.history = [
+            *([] if is_replaced else self.history),
+            since_full if content == "since_full" else since_last,
+        ]
+        touched.begin_interval()
+        return content, rows
+
+    def go_on(self, history: Sequence[float]) -> None:
+        """Go on from a checkpoint whose rows since the full one have been noted.
+
+        Args:
+            history: As it was then.
+        """
+        self.touched.begin_interval()
+        self.history, self._has_base = list(history), True

@@ -7,14 +7,19 @@ rename, after every file is on the disk. What has not been renamed does not coun
         index.json                  state as numbers; of each file its checksum and the blocks of tables in it
         dense.safetensors           weights and optimiser state of the dense part
         process{rank}.safetensors   blocks of tables with their Adagrad sums, random state
+        rows{rank}-{part}.safetensors    instead of these blocks where tables are large: all rows, or the changed ones
     best-{step}/                    the same without state, for the weights with the best validation NE so far
 
-Blocks say where in their table they belong, so that any number of processes can read them, divided in any way.
+Blocks and rows say where in their table they belong, so that any number of processes can read them, divided in any way.
+The index of a checkpoint names the files of rows that it consists of, those of earlier ones too, in the order in which
+they are laid one upon the other; their folders stay as long.
 """
 
 import json
 import shutil
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +28,11 @@ from torch import Tensor
 from torch import distributed as dist
 
 from engine.checkpoint.directory import CheckpointDirectory
-from engine.checkpoint.keeping import BY_DEFAULT, Keeping
+from engine.checkpoint.generations import Part, StoredFile, check_upon, hash_of
+from engine.checkpoint.growth import Content
+from engine.checkpoint.keeping import BY_DEFAULT, FULL_PRECISION, Keeping
 from engine.checkpoint.optimizer_state import optimizer_tensors, restore_optimizer, state_tensors
+from engine.checkpoint.pieces import Piece, encode, filled
 from engine.checkpoint.random_state import random_tensors, restore_random
 from engine.checkpoint.storage import (
     check_file,
@@ -35,8 +43,11 @@ from engine.checkpoint.storage import (
     write_tensors,
     write_text,
 )
+from engine.checkpoint.tables import bytes_of
 from engine.parallel.blocks import Block, StoredBlocks, fill_shards
+from engine.parallel.rows import DividedRows, lay_into, pieces_of
 from engine.parallel.tower_model import HostRecommender
+from models.embeddings.sharded import ShardedEmbeddings
 from models.registry import Model
 from models.shampoo import Shampoo
 from shunter.errors import CheckpointError, TrainingError
@@ -58,6 +69,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         super().__init__(directory, identity, keeping)
         self.rank, self.processes = dist.get_rank(), dist.get_world_size()
         self._best_name: str | None = None
+        self._rows: DividedRows | None = None
 
     @property
     def best(self) -> Path:
@@ -92,7 +104,15 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         self._read_weights(model, index, self.best, with_sums=False)
 
     def follow(self, model: Model) -> None:
-        """Nothing has to be ready: all rows are kept each time."""
+        """Be ready to keep the rows that change, where the tables of all processes are large together."""
+        tables = model.embeddings
+        if isinstance(tables, ShardedEmbeddings) and self.keeping.is_incremental(sum(_from_all(bytes_of(tables)))):
+            self._rows = DividedRows(tables, next(model.parameters()).device, self.keeping.policy)
+
+    def note_rows(self, values: Tensor, offsets: Tensor) -> None:
+        """Note the rows of this process's part of a batch, right before it is trained."""
+        if self._rows is not None:
+            self._rows.note(values, offsets)
 
     def write(
         self, model: Model, optimizer: torch.optim.Optimizer, state: dict[str, Any], *, may_skip: bool = False
@@ -117,13 +137,24 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         own = self._own_blocks(model)
         dense = {**_dense_weights(model), **_full_state(optimizer)}
         self._check_finite({**own, **dense}, state["step"])
+        started = time.perf_counter()
+        rows = None
+        if self._rows is not None:
+            own, rows = {}, self._rows.next(self.rank)
         own |= random_tensors(next(model.parameters()).device)
         latest = latest_checkpoint(self.directory)
         name = f"checkpoint-{(_number(latest) + 1 if latest else 0):06d}"
         values = {"identity": self._identity, "state": state, "best": self._best_name}
-        self._write(name, own, dense, values)
+        parts = self._write(name, own, dense, values, rows)
+        if self._rows is not None:
+            self._rows.parts = parts
+        figures = self.figures
+        figures.written += 1
+        figures.full += rows is None or rows[0] == "full"
+        figures.write_seconds += time.perf_counter() - started
         if self.rank == 0:
-            _remove_all_but(self.directory, name, self._best_name)
+            _remove_all_but(self.directory, name, self._best_name, *_folders(parts))
+            figures.bytes_kept = max(figures.bytes_kept, _bytes_in(self.directory))
 
     def read(self, model: Model, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         """Put model, optimiser and random state back, and return the `state` that was written with them.
@@ -144,6 +175,9 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         if self._best_name is not None:  # a damaged file is better found now than when the training ends
             self._check_files(self._read_index(self.best), self.best)
         dense = self._read_weights(model, index, folder, with_sums=True)
+        if self._rows is not None and (parts := _parts_of(index)):
+            changed = (piece for part in parts[1:] for piece in pieces_of(self.directory, part))
+            self._rows.go_on(parts, changed, index["history"])
         whole = {"part": {"rank": 0, "ranks": 1}} if isinstance(optimizer, Shampoo) else {}
         restore_optimizer(optimizer, dense, **whole)
         if index["processes"] == self.processes:
@@ -177,8 +211,15 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
                 f"the last good checkpoint is kept."
             )
 
-    def _write(self, name: str, own: dict[str, Tensor], dense: dict[str, Tensor], values: dict[str, Any]) -> None:
-        """Write a folder with a part of each process, complete or not at all."""
+    def _write(
+        self,
+        name: str,
+        own: dict[str, Tensor],
+        dense: dict[str, Tensor],
+        values: dict[str, Any],
+        rows: tuple[Content, Iterator[Piece]] | None = None,
+    ) -> tuple[Part, ...]:
+        """Write a folder with a part of each process, complete or not at all; returns the parts of the tables."""
         partial, final = self.directory / f"{name}.partial", self.directory / name
         if self.rank == 0:
             shutil.rmtree(partial, ignore_errors=True)
@@ -189,12 +230,31 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         if self.rank == 0:
             files[DENSE] = {"sha256": write_tensors(partial / DENSE, dense), "keys": []}
         all_files = {name: file for part in _from_all(files) for name, file in part.items()}
+        parts = ()
+        if rows is not None and self._rows is not None:
+            content, pieces = rows
+            before = self._rows.parts
+            upon = {"full": (), "since_full": before[:1], "since_last": before}[content]
+            own_files = [
+                StoredFile(name=f"{name}/{file}", sha256=write_tensors(partial / file, tensors))
+                for file, tensors in self._row_files(pieces)
+            ]
+            of_all = tuple(file for part in _from_all(own_files) for file in part)
+            parts = (*upon, Part(content=content, upon=hash_of(upon), files=of_all))
+            values |= {"parts": [asdict(part) for part in parts], "history": self._rows.history}
         if self.rank == 0:
             index = {"format": FORMAT, "processes": self.processes, "files": all_files, **values}
             write_text(partial / INDEX, json.dumps(index, indent=1))
             partial.rename(final)
             sync_directory(self.directory)
         dist.barrier()
+        self.figures.bytes_written += _bytes_in(final)
+        return parts
+
+    def _row_files(self, pieces: Iterator[Piece]) -> Iterator[tuple[str, dict[str, Tensor]]]:
+        encoded = (encode(piece, FULL_PRECISION, number) for number, piece in enumerate(pieces))
+        for position, tensors in enumerate(filled(encoded)):
+            yield f"rows{self.rank}-{position:04d}.safetensors", tensors
 
     def _read_index(self, folder: Path) -> dict[str, Any]:
         index = read_json(folder / INDEX)
@@ -204,10 +264,13 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
 
     def _check_files(self, index: dict[str, Any], folder: Path) -> None:
         """Compare all files with their checksums, each process its part of them; all fail when one does."""
-        problem = None
+        problem, parts = None, _parts_of(index)
+        files = [(folder / name, file["sha256"]) for name, file in sorted(index["files"].items())]
+        files += [(self.directory / file.name, file.sha256) for part in parts for file in part.files]
         try:
-            for name in sorted(index["files"])[self.rank :: self.processes]:
-                check_file(folder / name, index["files"][name]["sha256"])
+            check_upon(parts, self.directory)
+            for path, checksum in files[self.rank :: self.processes]:
+                check_file(path, checksum)
         except CheckpointError as error:
             problem = str(error)
         problems = [message for message in _from_all(problem) if message]
@@ -220,7 +283,10 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         dense = read_tensors(folder / DENSE, index["files"][DENSE]["sha256"])
         layers = {key.removeprefix(LAYERS): value for key, value in dense.items() if key.startswith(LAYERS)}
         load_weights(model.layers, layers, folder / DENSE)
-        fill_shards(model.embeddings.shards(), StoredBlocks(folder, index["files"]), with_sums=with_sums)
+        if parts := _parts_of(index):
+            lay_into(list(model.embeddings.shards()), self.directory, parts)
+        else:
+            fill_shards(model.embeddings.shards(), StoredBlocks(folder, index["files"]), with_sums=with_sums)
         return dense
 
 
@@ -271,6 +337,19 @@ def _from_all(value: Any) -> Sequence[Any]:
     values: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(values, value)
     return values
+
+
+def _parts_of(index: dict[str, Any]) -> tuple[Part, ...]:
+    """The parts of the tables; none where they are blocks, as of small tables and of the best weights."""
+    return tuple(map(Part.from_dict, index.get("parts", ())))
+
+
+def _folders(parts: Sequence[Part]) -> set[str]:
+    return {file.name.partition("/")[0] for part in parts for file in part.files}
+
+
+def _bytes_in(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*.safetensors"))
 
 
 def _file_of(rank: int) -> str:

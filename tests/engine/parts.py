@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from engine.checkpoint.keeping import BY_DEFAULT, Keeping
 from engine.checkpoint.warm_start import WarmStart
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
@@ -21,9 +22,12 @@ def parts_of(
     checkpoint_directory: Path | None = None,
     checkpoint_seconds: float = 300.0,
     checkpoint_steps: int | None = None,
+    keeping: Keeping = BY_DEFAULT,
     **hooks: Any,
 ) -> tuple[ClickJob, Hooks, Checkpointing | None]:
     """The job, the hooks and the checkpointing of a training."""
     job = TrainingJob(dataset, spec, hyperparameters, execution, schedule, warm_start)
-    kept = Checkpointing(checkpoint_directory, checkpoint_seconds, checkpoint_steps) if checkpoint_directory else None
+    kept = None
+    if checkpoint_directory:
+        kept = Checkpointing(checkpoint_directory, checkpoint_seconds, checkpoint_steps, keeping)
     return job, Hooks(**hooks), kept

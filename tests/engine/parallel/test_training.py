@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from engine.checkpoint.keeping import Keeping
 from engine.config import Hyperparameters
 from engine.data.dataset import Dataset
 from engine.job import TrainingJob
@@ -36,6 +37,7 @@ pytest.importorskip("torchrec")
 CLOSE = 1e-5
 CLOSE_IN_BF16 = 2e-3
 STOPPED_AT = 13
+IN_PARTS = {"checkpoint_steps": 4, "keeping": Keeping(policy="consecutive")}
 COSINE = replace(RATES, learning_rate_schedule="cosine", warmup_epochs=0.5)
 
 
@@ -62,13 +64,15 @@ def cases(dataset: Dataset, folder: Path) -> dict[str, Any]:
     found["cosine"] = train_here(dataset, folder / "cosine", hyperparameters=COSINE)
     mixed = {"sharding": {"types": ("row_wise",), "precision": "bf16"}}
     found["repeated"] = [train_here(dataset, folder / f"repeated{n}", **mixed) for n in range(2)]
-    train_and_stop(dataset, folder / "resumed", STOPPED_AT, **mixed)
-    found["resumed"] = train_here(dataset, folder / "resumed", **mixed)
+    train_and_stop(dataset, folder / "resumed", STOPPED_AT, **mixed, **IN_PARTS)
+    found["resumed"] = train_here(dataset, folder / "resumed", **mixed, **IN_PARTS)
     shampoo = {"hyperparameters": Hyperparameters(dense_optimizer="shampoo", dense_learning_rate=5e-3)}
     found["shampoo"] = train_here(dataset, folder / "shampoo", **shampoo)
     train_and_stop(dataset, folder / "shampoo resumed", STOPPED_AT, **shampoo)
     found["shampoo resumed"] = train_here(dataset, folder / "shampoo resumed", **shampoo)
-    train_and_stop(dataset, folder / "handed on", STOPPED_AT, sharding={"types": ("row_wise",)})
+    in_rows = {"sharding": {"types": ("row_wise",)}}
+    train_and_stop(dataset, folder / "handed on", STOPPED_AT, **in_rows)
+    train_and_stop(dataset, folder / "handed on in parts", STOPPED_AT, **in_rows, **IN_PARTS)
     return found
 
 
@@ -128,12 +132,17 @@ def test_the_same_seed_gives_bitwise_the_same_model(group: list[Any], case: str)
             assert torch.equal(weight, second["layers"][name])
 
 
-@pytest.mark.parametrize("other", [(1, "table_wise"), (3, "row_wise")])
+@pytest.mark.parametrize(
+    "other",
+    [(1, "table_wise", "handed on"), (1, "table_wise", "handed on in parts"), (3, "row_wise", "handed on in parts")],
+)
 def test_another_number_of_processes_goes_on_to_the_same_result(
-    group: list[Any], alone: TrainResult, dataset: Dataset, tmp_path: Path, other: tuple[int, str]
+    group: list[Any], alone: TrainResult, dataset: Dataset, tmp_path: Path, other: tuple[int, str, str]
 ) -> None:
-    ranks, kind = other
-    shutil.copytree(group[0]["folder"] / "handed on", tmp_path / "checkpoint")
+    ranks, kind, left = other
+    shutil.copytree(group[0]["folder"] / left, tmp_path / "checkpoint")
+    is_in_parts = any("rows" in path.name for path in (tmp_path / "checkpoint").glob("*/*"))
+    assert is_in_parts == (left == "handed on in parts")
     go_on = partial(train_here, sharding={"types": (kind,)})
     results = run(ranks, tmp_path, go_on, dataset, tmp_path / "checkpoint")
     for rank in results:
