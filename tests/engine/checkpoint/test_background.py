@@ -1,0 +1,41 @@
+"""The thread that writes runs after those that train, and what goes wrong in it is told."""
+
+import os
+import sys
+import threading
+
+import pytest
+
+from engine.checkpoint.background import NICENESS, BackgroundWriter
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there a thread has a priority of its own")
+def test_the_writer_alone_gives_way() -> None:
+    own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    found: list[int] = []
+    is_seen, may_end = threading.Event(), threading.Event()
+
+    def job() -> None:
+        found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        is_seen.set()
+        may_end.wait()
+
+    writer = BackgroundWriter()
+    writer.start(job)
+    is_seen.wait()
+    may_end.set()
+    writer.wait()
+    assert found == [min(own + NICENESS, 19)]
+    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == own
+
+
+def test_what_went_wrong_is_raised_once() -> None:
+    def job() -> None:
+        raise OSError("the disk is full")
+
+    writer = BackgroundWriter()
+    writer.start(job)
+    with pytest.raises(OSError, match="the disk is full"):
+        writer.wait()
+    writer.wait()
+    assert not writer.is_busy
