@@ -6,6 +6,10 @@ Where the state of the candidate alone goes on, its attention has to find the id
 at random it looks at all of them alike, which hides their order, and for many epochs nothing is learned. So it begins
 with the newest: a number for each place and head is added to its scores, which falls with the distance as in ALiBi
 (Press et al., ICLR 2022), and is learned from there on.
+
+Of several layers the first alone adds something at first: what the others add has a share that begins at 0 and is
+learned, as in ReZero (Bachlechner et al., UAI 2021). Drawn at random they hide what the first has found: of three seeds
+with two layers one had learned no order in 12 epochs, and with the shares each has.
 """
 
 from dataclasses import dataclass
@@ -45,17 +49,21 @@ class BstSpec(ModelSpec):
 class TransformerLayer(nn.Module):
     """`x' = norm(x + attention(x)); norm(x' + W_2 leaky_relu(W_1 x'))` (equations 4 to 6), with dropout in both sums.
 
+    In a layer that is not the first, what either sum adds is multiplied by a learned share.
+
     The products are written out, and not left to torch's fused attention, so that what they cost can be counted.
 
     Args:
         dim: Width of the vectors.
         heads: Heads of the attention; divides it.
         dropout: Share of what is added that is dropped.
+        is_first: Whether it lies above the embeddings.
     """
 
-    def __init__(self, dim: int, heads: int, dropout: float) -> None:
+    def __init__(self, dim: int, heads: int, dropout: float, *, is_first: bool = True) -> None:
         super().__init__()
         self.heads = heads
+        self.shares = None if is_first else nn.Parameter(torch.zeros(2))
         self.project_in, self.project_out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
         self.feed_forward = nn.Sequential(nn.Linear(dim, 4 * dim), nn.LeakyReLU(), nn.Linear(4 * dim, dim))
         self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(2))
@@ -72,8 +80,10 @@ class TransformerLayer(nn.Module):
         Returns:
             `[batch, n, dim]` in float32.
         """
-        seen = self.norms[0](vectors + self.dropout(self._attend(vectors, is_hidden, nearness)).float())
-        return self.norms[1](seen + self.dropout(self.feed_forward(seen)).float())
+        attended = self.dropout(self._attend(vectors, is_hidden, nearness)).float()
+        seen = self.norms[0](vectors + (attended if self.shares is None else self.shares[0] * attended))
+        fed = self.dropout(self.feed_forward(seen)).float()
+        return self.norms[1](seen + (fed if self.shares is None else self.shares[1] * fed))
 
     def _attend(self, vectors: Tensor, is_hidden: Tensor, nearness: Tensor | None) -> Tensor:
         parts = self.project_in(vectors).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
@@ -109,11 +119,12 @@ class TransformerEncoder(nn.Module):
         self.places = nn.Parameter(0.1 * torch.randn(length + 1, dim))
         self.question = None if has_candidate else nn.Parameter(0.1 * torch.randn(dim))
         self.layers = nn.ModuleList(
-            TransformerLayer(dim, spec.attention_heads, spec.dropout) for _ in range(spec.transformer_layers)
+            TransformerLayer(dim, spec.attention_heads, spec.dropout, is_first=layer == 0)
+            for layer in range(spec.transformer_layers)
         )
         self.is_causal, self.gives_all = spec.transformer_causal, spec.transformer_output == "all"
         self.nearness = None if self.gives_all else nn.Parameter(_nearest_first(length, spec.attention_heads))
-        self.register_load_state_dict_pre_hook(_without_nearness)
+        self.register_load_state_dict_pre_hook(_as_before)
         self.width = dim * (length + 1 if self.gives_all else 1)
 
     def forward(self, vectors: Tensor, lengths: Tensor, candidate: Tensor | None) -> Tensor:
@@ -137,8 +148,10 @@ class TransformerEncoder(nn.Module):
         return (states * filled.unsqueeze(2)).flatten(1) if self.gives_all else states[:, 0]
 
 
-def _without_nearness(own: TransformerEncoder, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Models that were saved before there was a nearness are those of none."""
+def _as_before(own: TransformerEncoder, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Models that were saved before there was a nearness are those of none, and those before shares have all of it."""
+    for place in range(1, len(own.layers)):
+        state_dict.setdefault(f"{prefix}layers.{place}.shares", torch.ones(2))
     if own.nearness is not None:
         state_dict.setdefault(f"{prefix}nearness", torch.zeros_like(own.nearness))
 

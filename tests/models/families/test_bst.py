@@ -48,6 +48,8 @@ def test_states_are_those_of_torchs_encoder_whatever_pads_a_history(causal: bool
     torch.manual_seed(0)
     spec = BstSpec(embedding_dim=4, transformer_layers=2, transformer_causal=causal)
     own = TransformerEncoder(spec, 5, has_candidate=has_candidate).eval()
+    # As models of before there were shares, which had all of what further layers add.
+    own.load_state_dict({name: value for name, value in own.state_dict().items() if "shares" not in name})
     vectors, asked = torch.randn(4, 5, 4), torch.randn(4, 4)
     if own.question is not None:
         asked = own.question.detach().expand(4, -1)
@@ -57,6 +59,17 @@ def test_states_are_those_of_torchs_encoder_whatever_pads_a_history(causal: bool
         assert not states[length + 1 :].any()
     own.gives_all = False  # without a nearness, as models of before there was one
     assert torch.equal(own(vectors, LENGTHS, asked if has_candidate else None), found[:, 0])
+
+
+def test_a_further_layer_begins_as_if_it_added_nothing() -> None:
+    torch.manual_seed(0)
+    one, two = (
+        TransformerEncoder(BstSpec(embedding_dim=4, transformer_layers=n), 5, has_candidate=True) for n in (1, 2)
+    )
+    two.load_state_dict({**two.state_dict(), **one.state_dict()})
+    vectors, asked = torch.randn(4, 5, 4), torch.randn(4, 4)
+    expected = one.eval()(vectors, LENGTHS, asked)  # normalised, so that normalising them again changes next to nothing
+    torch.testing.assert_close(two.eval()(vectors, LENGTHS, asked), expected, rtol=1e-3, atol=1e-3)
 
 
 def test_the_newest_id_has_the_same_place_in_histories_of_any_length() -> None:
