@@ -9,6 +9,7 @@ from ingestion.batch import Source
 from ingestion.encoding.encoder import Encoder
 from ingestion.encoding.history import Histories
 from ingestion.encoding.split import GivenSplit, HashSplit, Splitter, TimeSplit
+from ingestion.encoding.vectors import write_vectors
 from ingestion.first_pass import Surveyor, survey
 from ingestion.progress import Watch
 from ingestion.second_pass import ENCODER_FOLDER, Target, encode_by, encode_here
@@ -62,6 +63,7 @@ def build(
         found.check(source.name, is_given=isinstance(splitter, GivenSplit), positives_suffice=positives_suffice)
         encoder, fields = _fit(source, found, spill, histories, watch)
         encoder.save(directory / ENCODER_FOLDER)
+        write_vectors(source.schema, encoder, directory)
         features = replace(encoder.features, tasks=source.schema.tasks)
         target = Target(directory, features, spill.is_weighted)
         if crew is None:

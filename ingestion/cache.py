@@ -15,6 +15,7 @@ from filelock import FileLock
 from engine.data.dataset import Dataset
 from ingestion.batch import Source
 from ingestion.build import build
+from ingestion.encoding.vectors import vector_files
 from ingestion.nodes import crew_of
 from ingestion.progress import OnProgress, ignore
 from ingestion.sources.guard import Budget, check_sizes, open_checked
@@ -132,6 +133,8 @@ def fingerprint_of(source: Source, seed: int, memo: Path) -> str:
         "seed": seed,
         "files": hash_files(source.paths, memo),
     }
+    if vectors := vector_files(source.schema):
+        parts["vectors"] = hash_files(vectors, memo)
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 

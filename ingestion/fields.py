@@ -39,6 +39,22 @@ class Categorical(Frozen):
     hash_size: int | None = Field(
         default=None, ge=1, description="Hash the values to this many ids and keep no vocabulary."
     )
+    vectors: str | None = Field(
+        default=None,
+        description="File of vectors, one for each value, which the embeddings begin with: .parquet, .csv or .npz.",
+        exclude_if=is_default,
+    )
+    freeze_vectors: bool = Field(
+        default=False, description="Whether these embeddings stay as they are given.", exclude_if=is_default
+    )
+
+    @model_validator(mode="after")
+    def _check_vectors(self) -> Self:
+        if self.vectors is not None and self.hash_size is not None:
+            raise ValueError(f"{self.column} has vectors, of which hash_size would give one id several")
+        if self.freeze_vectors and self.vectors is None:
+            raise ValueError(f"{self.column} has no vectors: name a file under `vectors`, or leave freeze_vectors out")
+        return self
 
 
 class SingleValued(Categorical):
@@ -59,8 +75,10 @@ class SingleValued(Categorical):
             if self.name is not None:
                 raise ValueError(f"{self.column} has the name of its column: only one with buckets takes another")
             return self
-        if self.min_count or self.max_ids or self.hash_size:
-            raise ValueError(f"{self.column} has buckets, which min_count, max_ids and hash_size do not apply to")
+        if self.min_count or self.max_ids or self.hash_size or self.vectors:
+            raise ValueError(
+                f"{self.column} has buckets, which vectors, min_count, max_ids and hash_size do not apply to"
+            )
         if isinstance(self.buckets, int):
             if not 2 <= self.buckets <= MOST_BUCKETS:
                 raise ValueError(f"{self.column} takes 2 to {MOST_BUCKETS:,} buckets, not {self.buckets}")
@@ -109,6 +127,8 @@ class Sequence(MultiValued):
             raise ValueError(f"{self.column} is built by {self.by} and needs `items`, the column it is built of")
         if self.positives_only and self.by is None:
             raise ValueError(f"{self.column} is read as it is: positives_only belongs to a sequence with `by`")
-        if self.items is not None and (self.min_count or self.max_ids or self.hash_size):
-            raise ValueError(f"{self.column} has the ids of {self.items}: set min_count, max_ids or hash_size there")
+        if self.items is not None and (self.min_count or self.max_ids or self.hash_size or self.vectors):
+            raise ValueError(
+                f"{self.column} has the ids of {self.items}: set min_count, max_ids, hash_size or vectors there"
+            )
         return self

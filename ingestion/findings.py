@@ -9,6 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from engine.data.dataset import Dataset
+from engine.data.given import given_vectors
 from engine.data.resolution import AUC_APART, auc_error
 
 LEAK_AUC = 0.97
@@ -76,6 +77,7 @@ def findings_of_dataset(dataset: Dataset) -> list[Finding]:
         elif field.kind == "categorical" and rows >= _FEWEST_ROWS and field.cardinality >= _UNIQUE_SHARE * rows:
             found.append(_unique(field.name))
     test = dataset.splits["test"]
+    found += [Finding("vectors", given.field, given.words) for given in given_vectors(dataset)]
     return [*found, *_too_few_positives(test.positives, test.rows)]
 
 

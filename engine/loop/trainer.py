@@ -14,6 +14,7 @@ from engine.checkpoint.lookahead import admitted, embedding_cache
 from engine.config import Hyperparameters, LearningRateSchedule
 from engine.data.batch import Batch
 from engine.data.pipeline import ReadAhead
+from engine.data.vectors import begin_with_given
 from engine.job import Checkpointing, ClickJob, Hooks
 from engine.loop.interrupt import deferred_interrupt
 from engine.loop.learning_rates import LearningRates
@@ -159,6 +160,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         model: Model = processes.build_model(
             job.spec, dataset.features, job.hyperparameters, execution, seed=schedule.seed, cache=cache
         ).train()
+        begin_with_given(model.embeddings, job.spec, dataset)
         self.device = torch.device(execution.device)
         losses = LossWatch(self.device, dataset.features.outputs)
         optimizer = build_dense_optimizer(model, job.hyperparameters)

@@ -5,7 +5,7 @@ A new kind is a file with a class of this role, and a line in `models.embeddings
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -86,6 +86,7 @@ class EmbeddingTables(nn.Module, ABC):
     adagrad_sum: Tensor
     is_frozen: bool = False
     is_in_memory: bool = True
+    _learning_bags: Constant | None = None
     l2: float = 0.0
     initial_bound: float | None = None
 
@@ -128,7 +129,17 @@ class EmbeddingTables(nn.Module, ABC):
         if self.l2 and pooled.requires_grad:
             decay = pooled.detach() * (self.l2 * self._rarity(values, offsets))
             pooled.register_hook(lambda gradient: gradient + decay)
+        if self._learning_bags is not None and pooled.requires_grad:
+            learns = self._learning_bags.on(pooled.device)
+            pooled.register_hook(
+                lambda gradient: gradient * learns.unsqueeze(1)
+            )  # a row without a gradient is updated by nothing
         return pooled
+
+    def freeze_tables(self, tables: Collection[int]) -> None:
+        """Let these tables learn nothing; called before training."""
+        learns = [int(table not in tables) for table in self.table_of]
+        self._learning_bags = Constant(learns) if tables else None
 
     def rows_of_batch(self, values: Tensor, offsets: Tensor) -> Tensor:
         """The rows that a batch looks up, numbered through all tables one below the other; they may repeat.

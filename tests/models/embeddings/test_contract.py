@@ -112,6 +112,19 @@ def check_frozen_tables_stay(make: Make) -> None:
     assert torch.equal(step(tables), frozen)
 
 
+def check_one_frozen_table_stays_while_the_others_learn(make: Make) -> None:
+    tables, free = initialised(make), initialised(make)
+    before = blocks(tables)
+    tables.freeze_tables({1})
+    step(tables)
+    step(free)
+    compared = zip(tables.shards(), blocks(tables), before, blocks(free), strict=True)
+    for shard, now, former, learned in compared:
+        expected = former if shard.table == 1 else learned
+        assert torch.equal(now[0], expected[0])
+        assert torch.equal(now[1], expected[1])
+
+
 def check_evaluation_reads_what_was_trained(make: Make) -> None:
     tables = initialised(make)
     step(tables)
@@ -143,6 +156,7 @@ CHECKS = (
     check_initial_weights,
     check_a_step_changes_touched_rows_alone_and_their_state,
     check_frozen_tables_stay,
+    check_one_frozen_table_stays_while_the_others_learn,
     check_evaluation_reads_what_was_trained,
 )
 

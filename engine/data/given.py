@@ -1,0 +1,63 @@
+"""Vectors that a data set brings for some ids of a table: what its rows begin with, instead of what is drawn."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from engine.data.dataset import Dataset
+
+FOLDER = "vectors"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenVectors:
+    """The vectors of one table.
+
+    Attributes:
+        field: Field that owns the table.
+        table: Number of the table.
+        width: Numbers of a vector.
+        is_frozen: Whether the table learns nothing.
+        given: Ids that have a vector.
+        ids: Ids of the table but for 0, which has none.
+        unused: Vectors of values that have no id.
+    """
+
+    field: str
+    table: int
+    width: int
+    is_frozen: bool
+    given: int
+    ids: int
+    unused: int
+
+    @property
+    def words(self) -> str:
+        """What is covered, in one sentence."""
+        share = self.given / max(self.ids, 1)
+        unused = f"; {self.unused:,} vectors are of values that training does not hold" if self.unused else ""
+        others = "stay as they are drawn" if self.is_frozen else "begin as usual"
+        known = f"{self.given:,} of {self.ids:,} ids of {self.field} ({share:.1%}) have a given vector"
+        return f"{known}, the others {others}{unused}."
+
+
+def save_given(folder: Path, given: GivenVectors, vectors: np.ndarray) -> None:
+    """Keep the vectors of a table.
+
+    Args:
+        folder: `FOLDER` of the data set; made where it is not there.
+        given: What they are.
+        vectors: float32 `[rows of the table, width]`, NaN for an id without one.
+    """
+    folder.mkdir(exist_ok=True)
+    np.save(folder / f"{given.table}.npy", vectors)
+    (folder / f"{given.table}.json").write_text(json.dumps(asdict(given)))
+
+
+def given_vectors(dataset: Dataset) -> list[GivenVectors]:
+    """What the data set brings, in the order of its tables."""
+    files = sorted((dataset.directory / FOLDER).glob("*.json"))
+    found = [GivenVectors(**json.loads(path.read_text())) for path in files]
+    return sorted(found, key=lambda one: one.table)

@@ -1,0 +1,60 @@
+"""Tables that begin with the vectors which a data set brings (`engine.data.given`), instead of what is drawn."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.data.dataset import Dataset
+from engine.data.given import FOLDER, given_vectors
+from models.embeddings.role import EmbeddingTables
+from models.registry import family_of
+from models.spec import ModelSpec
+
+
+@torch.no_grad()
+def begin_with_given(embeddings: EmbeddingTables, spec: ModelSpec, dataset: Dataset) -> None:
+    """Put the given vectors into the rows of initialised tables, whoever holds them; the others stay as drawn.
+
+    A vector wider than the table is projected onto the main directions of all of them (`projected`); a narrower one
+    takes the first numbers of the row. Families whose rows are weights and no vectors are left alone.
+
+    Args:
+        embeddings: Tables with their initial weights.
+        spec: The model that they are of.
+        dataset: Its data.
+    """
+    found = given_vectors(dataset)
+    if not found or not family_of(spec.family).has_hidden_layers:
+        return
+    shapes, frozen = spec.tables(dataset.features), set[int]()
+    for given in found:
+        vectors = torch.from_numpy(np.load(dataset.directory / FOLDER / f"{given.table}.npy"))
+        values = projected(vectors[: shapes[given.table].rows], shapes[given.table].width)
+        has_one = ~values[:, 0].isnan()
+        for shard in embeddings.shards():
+            if shard.table != given.table:
+                continue
+            rows = slice(shard.first_row, shard.first_row + len(shard.weight))
+            columns = values[rows, shard.first_column : shard.first_column + shard.weight.shape[1]]
+            chosen = has_one[rows].to(shard.weight.device)
+            shard.weight[:, : columns.shape[1]][chosen] = columns.to(shard.weight.device)[chosen]
+        if given.is_frozen:
+            frozen.add(given.table)
+    embeddings.freeze_tables(frozen)
+
+
+def projected(vectors: Tensor, width: int) -> Tensor:
+    """Vectors in at most `width` numbers, by the directions that keep most of their dot products (Eckart and Young).
+
+    Args:
+        vectors: `[rows, numbers]`; NaN for a row without one.
+        width: Numbers of a row of the table.
+    """
+    if vectors.shape[1] <= width:
+        return vectors
+    known = vectors[~vectors[:, 0].isnan()].double()
+    _, directions = torch.linalg.eigh(known.T @ known)  # ascending
+    main = directions[:, -width:].flip(1)
+    # A direction and its opposite are as good: the same on every machine.
+    signs = main.gather(0, main.abs().argmax(0, keepdim=True)).sign()
+    return (vectors.double() @ (main * signs)).float()

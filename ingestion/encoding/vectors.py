@@ -1,0 +1,128 @@
+"""Vectors that others have learned of a column's values: read, matched with its ids, and kept beside the arrays.
+
+Where a schema names a file of them, the rows of the column's table begin with them (`engine.data.vectors`).
+"""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from engine.data.given import FOLDER, GivenVectors, save_given
+from ingestion.encoding import columns as read
+from ingestion.encoding.encoder import CategoricalField, Encoder
+from ingestion.fields import Categorical
+from ingestion.schema import Schema
+from shunter.errors import DataError
+
+ENDINGS = (".parquet", ".csv", ".npz")
+
+
+def columns_with_vectors(schema: Schema) -> list[Categorical]:
+    """The columns for which the schema names a file."""
+    return [column for column in (*schema.categorical, *schema.bags) if column.vectors is not None]
+
+
+def vector_files(schema: Schema) -> tuple[Path, ...]:
+    """The files, each of which is there.
+
+    Raises:
+        DataError: One is not, or has an ending that is not read.
+    """
+    files: list[Path] = []
+    for column in columns_with_vectors(schema):
+        path = Path(column.vectors or "")
+        if path.suffix not in ENDINGS:
+            raise DataError(f"The vectors of {column.column} are in {path}: give a file in {', '.join(ENDINGS)}.")
+        if not path.is_file():
+            raise DataError(
+                f"There is no file {path} with the vectors of {column.column}: check `vectors` in the schema."
+            )
+        files.append(path)
+    return tuple(files)
+
+
+def write_vectors(schema: Schema, encoder: Encoder, directory: Path) -> None:
+    """Keep the vectors of each column that has some by its ids, in a data set's folder.
+
+    Raises:
+        DataError: A file cannot be used; the message says why.
+    """
+    owners = [field.name for field in encoder.features.categorical if field.table is None]
+    fields = {field.name: field for field in encoder.categorical}
+    for column in columns_with_vectors(schema):
+        path = Path(column.vectors or "")
+        vectors, known = _by_id(path, column.column, fields[column.column])
+        given = GivenVectors(
+            field=column.column,
+            table=owners.index(column.column),
+            width=vectors.shape[1],
+            is_frozen=column.freeze_vectors,
+            given=int((~np.isnan(vectors[:, 0])).sum()),
+            ids=len(vectors) - 1,
+            unused=known,
+        )
+        save_given(directory / FOLDER, given, vectors)
+
+
+def _by_id(path: Path, name: str, field: CategoricalField) -> tuple[NDArray[np.float32], int]:
+    """The vector of each id, NaN where there is none; and how many vectors are of values without an id."""
+    values, vectors = _read(path, name)
+    if not len(vectors) or not vectors.shape[1]:
+        raise DataError(f"{path} holds no vectors of {name}: give a row for each value.")
+    if not np.isfinite(vectors).all():
+        value = values[int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])]
+        raise DataError(f"The vector of {value!r} in {path} holds what is no finite number: mend it or leave it out.")
+    if values.n_unique() < len(values):
+        twice = values.filter(values.is_duplicated())[0]
+        raise DataError(f"{path} holds more than one vector of {twice!r}: leave one for each value of {name}.")
+    ids = field.ids.ids(read.keys(values, field.key_kind))
+    found = np.full((field.ids.rows, vectors.shape[1]), np.nan, np.float32)
+    found[ids[ids > 0]] = vectors[ids > 0]
+    if not (ids > 0).any():
+        raise DataError(
+            f"None of the {len(values):,} values in {path} is one of {name} in the training part: check that its ids "
+            "are those of the log."
+        )
+    return found, int((ids == 0).sum())
+
+
+def _read(path: Path, name: str) -> tuple[pl.Series, NDArray[np.float32]]:
+    """The values, and their vectors, `[values, width]`."""
+    try:
+        if path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as stored:
+                values, vectors = pl.Series(name, stored["ids"]), np.asarray(stored["vectors"], np.float32)
+        else:
+            frame = (
+                pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path, infer_schema_length=10_000)
+            )
+            if name not in frame.columns:
+                raise DataError(f"{path} has no column {name}, whose values its vectors are of: it has {_few(frame)}.")
+            values, vectors = frame[name], _numbers(frame.drop(name), path)
+    except (OSError, ValueError, KeyError, pl.exceptions.PolarsError) as error:
+        reason = " ".join(str(error).split())[:100]
+        raise DataError(
+            f"{path} cannot be read as vectors of {name} ({reason}): see `vectors` in docs/schema.md."
+        ) from error
+    if vectors.size and (vectors.ndim != 2 or len(vectors) != len(values)):
+        raise DataError(f"{path} holds {len(values):,} values of {name} and vectors of the shape {vectors.shape}.")
+    return values, vectors
+
+
+def _numbers(frame: pl.DataFrame, path: Path) -> NDArray[np.float32]:
+    """One column of lists, or a column for each number."""
+    if frame.width == 1 and isinstance(frame.dtypes[0], pl.List | pl.Array):
+        lists = frame.to_series().to_list()
+        widths = sorted({0 if one is None else len(one) for one in lists})
+        if len(widths) > 1:
+            raise DataError(f"The vectors in {path} differ in width, from {widths[0]} to {widths[-1]}: give one width.")
+        return np.array(lists, np.float32).reshape(len(lists), widths[0] if widths else 0)
+    if not frame.width:
+        return np.empty((0, 0), np.float32)
+    return frame.select(pl.all().cast(pl.Float32)).fill_null(float("nan")).to_numpy()
+
+
+def _few(frame: pl.DataFrame) -> str:
+    return ", ".join(frame.columns[:8])
