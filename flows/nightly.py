@@ -10,6 +10,8 @@ from prefect.runtime import flow_run
 from pydantic import BaseModel
 
 from engine.ensemble.result import EnsembleResult
+from engine.ranking.result import TrainedRanker
+from engine.ranking.storage import is_ranker
 from flows.train import train_on
 from ingestion.cache import forget
 from ingestion.sources.days import DayLog
@@ -17,7 +19,6 @@ from models.graph import GRAPH_FAMILIES
 from retraining.champion import open_champion, version_tags
 from retraining.nights import Night, judged, judged_later, log_night, log_plan, missing_days, nights_of
 from retraining.plan import NightPlan, yesterday
-from shunter.errors import RequestError
 from shunter.markdown import plain
 from shunter.requests import NightlyRequest, shown
 from shunter.settings import Settings
@@ -26,6 +27,7 @@ from tasks.events import announce
 from tasks.evidence import keeping_evidence
 from tasks.nightly import choose_days, ingest_days
 from tasks.notify import notify
+from tasks.ranker_challenger import challenge_ranker, check_night_of_rankers
 from tasks.run_state import StateFolder
 from tasks.spending import charged, spending
 from tasks.step_clock import StepClock
@@ -58,7 +60,7 @@ def nightly(request: Annotated[NightlyRequest, shown(NightlyRequest())] = Nightl
         request: Where the days are, how they are judged, and the limits of the training.
     """
     if request.model in GRAPH_FAMILIES:
-        raise RequestError(f"A graph model ({request.model}) cannot be retrained nightly: use another --model.")
+        check_night_of_rankers(request)
     newest = request.days.day or yesterday(datetime.now(UTC), request.days.zone)
     home = Settings().nights_directory / request.register_as
     with StateFolder(home / "state", "night", lock=home / "lock") as state:
@@ -109,7 +111,8 @@ def _night(request: NightlyRequest, plan: NightPlan, logs: Mapping[date, DayLog]
             night = _first_night(tonight)
         else:
             version = version_by_number(request.register_as, identity.champion)
-            night = challenge(tonight, open_champion(version, state.directory / "champion"))
+            champion = open_champion(version, state.directory / "champion")
+            night = (challenge_ranker if is_ranker(champion.files.model) else challenge)(tonight, champion)
         run = open_run(identity.run_id)
         energy = spent.total
         run.log_energy(energy)
@@ -149,13 +152,12 @@ def _first_night(tonight: Tonight) -> Night:
     open_run(run_id).log_params(data_params(dataset))
     files = ",".join(str(path) for log in days for path in log.source.paths)
     summary = train_on(request.first_training(files), dataset, StepClock())
-    assert isinstance(summary.result, EnsembleResult), "a graph model was refused before"
     open_run(run_id).set_tags({"nightly.training_run": summary.run_id})
     version = version_of_run(request.register_as, summary.run_id)
     assert version is not None, "a training that ends without an error has registered its model"
     reason = (
         f"There was no champion of {version.name!r}: version {version.version} was trained on {len(plan.training)} "
-        f"day(s) and has log loss {summary.result.test.logloss:.5f} on {plan.held_out}."
+        f"day(s) and has {quality_in_words(summary.result)} on {plan.held_out}."
     )
     refused = summary.registered.not_promoted
     if refused is not None:
@@ -165,6 +167,13 @@ def _first_night(tonight: Tonight) -> Night:
     if refused is not None:
         return tonight.ends("not promoted", reason, None, registered=version.version)
     return tonight.ends("first champion", reason, version.version, registered=version.version)
+
+
+def quality_in_words(result: EnsembleResult | TrainedRanker) -> str:
+    """The figure of the test part by which nights judge."""
+    if isinstance(result, TrainedRanker):
+        return f"NDCG@20 {result.test.ndcg20:.4f}"
+    return f"log loss {result.test.logloss:.5f}"
 
 
 def _publish(night: Night, model: str) -> None:

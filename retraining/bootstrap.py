@@ -48,6 +48,11 @@ class Judgement(Frozen):
         entropy = binary_entropy(base_rate)
         return self.champion_logloss / entropy if entropy else math.inf
 
+    def figures(self) -> dict[str, float]:
+        """What MLflow shows of it."""
+        names = ("champion_logloss", "challenger_logloss", "saving", "saving_low", "saving_high", "needed", "rows")
+        return {name: float(getattr(self, name)) for name in names}
+
     def explain(self) -> str:
         """Why, in one sentence."""
         relation = "more" if self.is_better else "not more"

@@ -8,6 +8,7 @@ from typing import Literal
 from retraining.bootstrap import Judgement
 from retraining.findings import Finding
 from retraining.plan import NightPlan
+from retraining.ranker_comparison import RankingJudgement
 from shunter.frozen import Frozen
 from tracking.history import TrackedRun, read_runs
 from tracking.profiles import log_pictures
@@ -35,7 +36,7 @@ class Night(Frozen):
     day: date
     reason: str
     findings: tuple[Finding, ...] = ()
-    judgement: Judgement | None = None
+    judgement: Judgement | RankingJudgement | None = None
     champion: int | None
     registered: int | None = None
     run_id: str
@@ -88,7 +89,7 @@ def log_plan(run_id: str, name: str, plan: NightPlan, learned: Sequence[date]) -
     log_config(run_id, "plan", plan)
 
 
-def log_judgement(run_id: str, name: str, judgement: Judgement, picture: Path) -> None:
+def log_judgement(run_id: str, name: str, judgement: Judgement | RankingJudgement, picture: Path) -> None:
     """Keep a comparison: figures, and the resampled savings as a picture.
 
     Args:
@@ -100,9 +101,8 @@ def log_judgement(run_id: str, name: str, judgement: Judgement, picture: Path) -
     Raises:
         TrackingError: The store fails.
     """
-    figures = ("champion_logloss", "challenger_logloss", "saving", "saving_low", "saving_high", "needed", "rows")
     prefix = "nightly" if name == "judgement" else f"nightly.{name}"
-    open_run(run_id).log_metrics({f"{prefix}.{figure}": getattr(judgement, figure) for figure in figures})
+    open_run(run_id).log_metrics({f"{prefix}.{figure}": value for figure, value in judgement.figures().items()})
     log_config(run_id, name, judgement)
     log_pictures(run_id, [picture])
 

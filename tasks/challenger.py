@@ -1,7 +1,8 @@
 """What one night does with a champion: train a challenger that goes on from it, judge both, promote the better one."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
 
@@ -11,6 +12,7 @@ from engine.execution import execution_of
 from engine.job import TrainingJob
 from engine.trained_model import TrainedModel
 from hardware.devices.power_limit import limited
+from hardware.types import HardwareProfile
 from ingestion.cache import forget
 from ingestion.sources.days import DayLog
 from planner.decide import Decision, Exploration
@@ -21,6 +23,7 @@ from retraining.bootstrap import Judgement
 from retraining.champion import Champion, Origin, check_same_log, choose_origin, slowed, version_tags
 from retraining.nights import Night, Outcome, log_judgement, log_plan
 from retraining.plan import NightPlan
+from retraining.ranker_comparison import RankingJudgement
 from retraining.warm_start import warm_start_from
 from shunter.errors import RequestError
 from shunter.requests import NightlyRequest, Promote
@@ -74,7 +77,7 @@ class Tonight:
         reason: str,
         champion: int | None,
         *,
-        judgement: Judgement | None = None,
+        judgement: Judgement | RankingJudgement | None = None,
         registered: int | None = None,
     ) -> Night:
         """How the night ended."""
@@ -97,18 +100,31 @@ def challenge(tonight: Tonight, champion: Champion) -> Night:
     days = [day for day in plan.training if request.days.relearn or day not in champion.learned]
     log_plan(tonight.run_id, request.register_as, plan, days)
     check_same_log(champion, tonight.logs[plan.held_out].schema, request.register_as)
-    if plan.held_out in champion.learned:
-        reason = f"Version {number} has learned {plan.held_out}, so it cannot be judged on that day and stays."
-        return tonight.ends("nothing new", reason, number)
-    if not days:
-        reason = f"Version {number} has learned every usable day before {plan.held_out}, so it stays."
+    if reason := why_nothing_new(plan, champion, days):
         night = tonight.ends("nothing new", reason, number)
-        return _learn_judged_day(tonight, champion, night) if request.challenger.learn_last_day else night
+        may_learn = request.challenger.learn_last_day and plan.held_out not in champion.learned
+        return _learn_judged_day(tonight, champion, night) if may_learn else night
     night, winner, dataset = _contest(tonight, champion, days)
     if request.challenger.learn_last_day:
         night = _learn_judged_day(tonight, winner, night)
     forget(dataset)
     return night
+
+
+def why_nothing_new(plan: NightPlan, champion: Champion, new: Sequence[date]) -> str | None:
+    """Why nothing is trained, in one sentence; None where there is something to learn and a day to judge it on.
+
+    Args:
+        plan: The days.
+        champion: The model in use.
+        new: Days that it has not learned yet.
+    """
+    number = champion.version.version
+    if plan.held_out in champion.learned:
+        return f"Version {number} has learned {plan.held_out}, so it cannot be judged on that day and stays."
+    if not new:
+        return f"Version {number} has learned every usable day before {plan.held_out}, so it stays."
+    return None
 
 
 def _contest(tonight: Tonight, champion: Champion, days: Sequence[date]) -> tuple[Night, Champion, Dataset]:
@@ -144,7 +160,7 @@ def _contest(tonight: Tonight, champion: Champion, days: Sequence[date]) -> tupl
     reason = (
         f"Version {registered.version} replaces version {champion.version.version}: {judgement.explain()}{overtaken}"
     )
-    version = _note(tonight, registered, tonight.run_id, reason)
+    version = note_version(tonight, registered, tonight.run_id, reason)
     night = tonight.ends("promoted", reason, registered.version, judgement=judgement, registered=registered.version)
     return night, Champion(version, files, frozenset(learned)), dataset
 
@@ -167,6 +183,11 @@ def _obstacle(
             f"Version {number} stays the champion: the challenger is better, but {doubt}; with --promote always it "
             "would take the place."
         )
+    return changed_meanwhile(tonight, number)
+
+
+def changed_meanwhile(tonight: Tonight, number: int) -> str | None:
+    """That another champion was chosen since the night began, in one sentence; None where none was."""
     now = champion_of(tonight.request.register_as)
     ours = version_of_run(tonight.request.register_as, tonight.run_id)
     if now is None or now.version not in {number, ours.version if ours else number}:
@@ -225,7 +246,7 @@ def _learn_judged_day(tonight: Tonight, winner: Champion, night: Night) -> Night
     reason = (
         f"{night.reason} Version {registered.version}, which has learned {day} too, replaces it: {judgement.explain()}"
     )
-    _note(tonight, registered, trained.run_id, reason)
+    note_version(tonight, registered, trained.run_id, reason)
     forget(dataset)
     figures = {"reason": reason, "champion": registered.version, "registered": registered.version}
     return night.model_copy(update={**figures, "outcome": "promoted"})
@@ -236,8 +257,6 @@ def _train(
 ) -> TrainedModel:
     """Train from `start` where the night's first training was placed; an interrupted training goes on."""
     request, state, run_id = tonight.request, tonight.state, tonight.run_id
-    decision = state.recall("decision", Decision)
-    profiles = profile_hardware()
     warm_start = warm_start_from(start, origin.member, dataset)
     known = sum(len(one.now) for one in warm_start.rows.values())
     if not known:
@@ -246,32 +265,45 @@ def _train(
             "another model with --register-as, and the first night trains it."
         )
     open_run(run_id).set_tags({f"nightly.{name}_origin": origin.explain(known, sum(dataset.features.table_rows))})
+    with placed(tonight, dataset, request.one_training()) as (decision, profile):
+        placement = decision.placement
+        return train_member(
+            TrainingJob(
+                dataset,
+                origin.spec,
+                slowed(origin.hyperparameters, request.challenger.learning_rate_share),
+                execution_of(placement),
+                Schedule(max_epochs=epochs, patience=PATIENCE, seed=request.seed),
+                warm_start=warm_start,
+            ),
+            placement,
+            state.directory / name,
+            name=name,
+            parent_run_id=run_id,
+            should_stop=ending_with(decision.exploration, tonight.should_stop),
+            expected=expect(dataset, origin.spec, placement, profile, decision.observations),
+        )
+
+
+@contextmanager
+def placed(tonight: Tonight, dataset: Dataset, request: NightlyRequest) -> Iterator[tuple[Decision, HardwareProfile]]:
+    """Hold the accelerator of the night's trainings for the length of the block: the one that its first was placed on.
+
+    Yields:
+        The decision, and the profile of the accelerator.
+    """
+    decision, profiles = tonight.state.recall("decision", Decision), profile_hardware()
     with hold(profiles, decision=decision) as held:
         if decision is None:
-            decision = select(dataset, request.one_training(), held.of(profiles))
-            state.remember("decision", decision)
+            decision = select(dataset, request, held.of(profiles))
+            tonight.state.remember("decision", decision)
         tonight.notes.decision = decision
         held.keep(decision.placement)
-        log_decision(run_id, decision)
+        log_decision(tonight.run_id, decision)
         placement = decision.placement
         profile = next(one for one in profiles if one.accelerator.name == placement.accelerator)
         with limited(placement.accelerator, placement.power_limit_watts):
-            return train_member(
-                TrainingJob(
-                    dataset,
-                    origin.spec,
-                    slowed(origin.hyperparameters, request.challenger.learning_rate_share),
-                    execution_of(placement),
-                    Schedule(max_epochs=epochs, patience=PATIENCE, seed=request.seed),
-                    warm_start=warm_start,
-                ),
-                placement,
-                state.directory / name,
-                name=name,
-                parent_run_id=run_id,
-                should_stop=ending_with(decision.exploration, tonight.should_stop),
-                expected=expect(dataset, origin.spec, placement, profile, decision.observations),
-            )
+            yield decision, profile
 
 
 def ending_with(exploration: Exploration | None, should_stop: ShouldStop) -> ShouldStop:
@@ -301,7 +333,7 @@ def _judge(
     return judgement
 
 
-def _note(tonight: Tonight, registered: RegisteredModel, run_id: str, reason: str) -> Version:
+def note_version(tonight: Tonight, registered: RegisteredModel, run_id: str, reason: str) -> Version:
     """Write on the version's page why it is there."""
     version = version_of_run(registered.name, run_id)
     assert version is not None, "it was registered a moment ago"

@@ -1,14 +1,16 @@
 """The ensemble of graph models: members are chosen on the validation part, and kept as they were learned again."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
-from engine.ranking.evaluation import ranked_on_test
+from engine.data.dataset import Dataset
+from engine.ranking.evaluation import RankingMetrics, ranked_on_test
 from engine.ranking.fusion import Fusion, choose_fusion
 from engine.ranking.interactions import read_interactions
 from engine.ranking.result import TrainedRanker
 from engine.ranking.storage import StoredRanker, load_ranker, save_ranker
 from hardware.types import EnergyReading
-from models.graph.fusion import FusedRanker, FusionSpec
+from models.graph.fusion import By, FusedRanker, FusionSpec
 from reporting.card.ranking_baselines import RankedBaseline
 from tasks.rankers import WHOLE
 from tasks.run_context import RunContext
@@ -35,18 +37,36 @@ def fuse(run: RunContext, contestants: Sequence[RankedBaseline]) -> tuple[Traine
     found = choose_fusion(rankers, validation, seen, most=most, select_by=select_by)
     if found is None:
         return None
-    fused = _fused(run, found, [by_name[name] for name in found.members])
+    members = [by_name[name] for name in found.members]
+    folder = run.directory / "rankers" / NAME
+    fused = fused_of(run.dataset, folder, found.by, members, found.validation, seed=run.request.seed)
     if run.run_id:
         open_run(run.run_id).log_metrics(fusion_metrics(found))
     return fused, found
 
 
-def _fused(run: RunContext, fusion: Fusion, members: Sequence[RankedBaseline]) -> TrainedRanker:
-    """Stored and scored on the test part, as any other; seconds and joules are of all trainings of its members."""
+def fused_of(
+    dataset: Dataset,
+    directory: Path,
+    by: By,
+    members: Sequence[RankedBaseline],
+    validation: RankingMetrics,
+    *,
+    seed: int,
+) -> TrainedRanker:
+    """Several as one, stored and scored on the test part, as any other.
+
+    Args:
+        dataset: Data of all members.
+        directory: Folder for its files.
+        by: What is added up.
+        members: The members; seconds and joules are of all their trainings.
+        validation: Quality together on the validation part.
+        seed: Seed of the intervals on the test part.
+    """
     stored = [load_ranker(one.model.directory) for one in members]
-    spec = FusionSpec(members="+".join(fusion.members), by=fusion.by)
-    directory = run.directory / "rankers" / NAME
-    ranker = FusedRanker([one.ranker for one in stored], fusion.by)
+    spec = FusionSpec(members="+".join(one.model.spec.family for one in members), by=by)
+    ranker = FusedRanker([one.ranker for one in stored], by)
     first = stored[0]
     save_ranker(
         StoredRanker(ranker=ranker, spec=spec, features=first.features, user=first.user, item=first.item), directory
@@ -57,12 +77,12 @@ def _fused(run: RunContext, fusion: Fusion, members: Sequence[RankedBaseline]) -
             "directory": directory,
             "name": f"{NAME}{WHOLE}" if all(one.model.name.endswith(WHOLE) for one in members) else NAME,
             "spec": spec,
-            "validation": fusion.validation,
+            "validation": validation,
             "parameters": sum(one.model.parameters for one in members),
             "train_seconds": sum(one.train_seconds for one in members),
             "energy": _energy(members),
             "run_id": None,
-            **ranked_on_test(run.dataset, load_ranker(directory).ranker, seed=run.request.seed),
+            **ranked_on_test(dataset, load_ranker(directory).ranker, seed=seed),
         }
     )
     fused.save()

@@ -18,6 +18,7 @@ from engine.ranking.solver import check_solvable
 from models.graph import GRAPH_FAMILIES, SOLVED, graph_spec
 from reporting.card.figures import BaselineFigures
 from reporting.card.ranking_baselines import RankedBaseline, RankingBaseline
+from retraining.ranker_champion import ranker_tags
 from search.job import SearchJob
 from search.noise import Noise, noise_of
 from search.result import TuneResult
@@ -193,10 +194,12 @@ class RankerRecipe(Recipe):
             note_trainings(run.notes, [*tried.trained, *([asked.model] if asked.model is not tried.best else [])])
             run.check_exploration(run.notes.stopped_because)
         best = best_of([asked.model, *(baseline.model for baseline in baselines)])
-        reason = _why_kept(best, tried, baselines)
+        reason, tags = _why_kept(best, tried, baselines), ranker_tags([best])
         with clock.step("ensemble"):
             if together := fuse(run, [asked, *baselines]):
                 best, reason = together[0], _why_fused(*together)
+                by_family = {one.model.spec.family: one.model for one in (asked, *baselines)}
+                tags = ranker_tags([by_family[name] for name in together[1].members], together[1].by)
         with clock.step("card"):
             compared = write_ranking_card(
                 run.run_id,
@@ -207,7 +210,7 @@ class RankerRecipe(Recipe):
                 learned_validation=best.name.endswith(WHOLE),
             )
         with clock.step("register"):
-            registered = register_ranker(request, run.dataset, best, run.run_id)
+            registered = register_ranker(request, run.dataset, best, run.run_id, tags=tags)
         tell_outcome(best, registered, run.run_id, compared)
         return Outcome(
             tuned=None,

@@ -11,7 +11,7 @@ Items of equal score are ranked by their id, so that a constant score cannot pro
 """
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -79,12 +79,25 @@ class UserFigures:
         )
 
 
-def evaluate_ranking(ranker: Ranker, chosen: Interactions, seen: Interactions, *, name: str) -> RankingMetrics:
+class ScoresItems(Protocol):
+    """Whatever ranks: a `Ranker`, or what stands for one."""
+
+    @property
+    def device(self) -> torch.device:
+        """Device where it takes ids and gives scores."""
+        ...
+
+    def all_scores(self, users: Tensor) -> Tensor:
+        """Scores of all items for some users, `[users]` to `[users, items]`; what is minus infinity is not ranked."""
+        ...
+
+
+def evaluate_ranking(ranker: ScoresItems, chosen: Interactions, seen: Interactions, *, name: str) -> RankingMetrics:
     """Rank all items for every user who chose one; `evaluate_users` says how."""
     return evaluate_users(ranker, chosen, seen, name=name).mean()
 
 
-def evaluate_users(ranker: Ranker, chosen: Interactions, seen: Interactions, *, name: str) -> UserFigures:
+def evaluate_users(ranker: ScoresItems, chosen: Interactions, seen: Interactions, *, name: str) -> UserFigures:
     """Rank all items for every user who chose one.
 
     Args:
@@ -146,7 +159,7 @@ def mean_interval(values: np.ndarray, *, seed: int = 0) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def first_items(ranker: Ranker, users: np.ndarray, seen: Interactions, count: int) -> np.ndarray:
+def first_items(ranker: ScoresItems, users: np.ndarray, seen: Interactions, count: int) -> np.ndarray:
     """The best items for each user among those not seen: int64 `[users, count]`, the best first.
 
     Where fewer are left, the rest of the row is `UNKNOWN`, which is never ranked.

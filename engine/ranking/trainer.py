@@ -27,6 +27,7 @@ from engine.ranking.config import RankingHyperparameters, RankingReport, Ranking
 from engine.ranking.evaluation import RankingMetrics, evaluate_ranking
 from engine.ranking.interactions import Interactions, read_graph, read_interactions
 from engine.ranking.triples import Drawing, TripleBatches, Triples
+from engine.ranking.warm_start import take_vectors
 from models.graph import Graph, GraphModel, GraphSpec, Ranker, VectorRanker, build_graph_model
 from shunter.errors import RequestError
 
@@ -149,6 +150,8 @@ class _Run(TrainingRun[GraphModel, _State, RankingMetrics, RankingReport]):
         self.data, self.hyperparameters = data, hyperparameters
         self.device = torch.device(execution.device)
         model = build_graph_model(job.spec, data.graph, seed=schedule.seed, device=self.device).train()
+        if job.warm_start is not None:
+            take_vectors(model, job.warm_start)
         optimizer = build_optimizer(model, hyperparameters)
         super().__init__(model, optimizer, schedule, LossWatch(self.device), _State(), hooks=hooks)
         self.batches = TripleBatches(
@@ -265,6 +268,7 @@ def _identity(job: GraphJob) -> dict[str, Any]:
     return {
         **({"parts": "training and validation"} if job.dataset.learns_validation else {}),
         "data fingerprint": job.dataset.fingerprint,
+        **({} if job.warm_start is None else {"warm start": job.warm_start.identity}),
         **({"selected by": "recall@20"} if job.schedule.select_by == "recall@20" else {}),
         "architecture": job.spec.to_dict(),
         "hyperparameters": job.hyperparameters.to_dict(),

@@ -67,15 +67,16 @@ class FusedRanker(Ranker):
 
     def shape(self) -> dict[str, Any]:
         """What is added up, and the kind and shape of each member."""
-        return {"by": self.by, "members": [{"kind": one.kind, **one.shape()} for one in self._rankers]}
+        return {"by": self.by, "members": [{"kind": one.kind, **one.shape()} for one in self.rankers]}
 
     def known_scores(self, users: Tensor) -> Tensor:
         """By what each member says."""
-        added = [self._comparable(one.all_scores(users)[:, UNKNOWN + 1 :]) for one in self._rankers]
+        added = [self._comparable(one.all_scores(users)[:, UNKNOWN + 1 :]) for one in self.rankers]
         return nn.functional.pad(torch.stack(added).sum(0), (UNKNOWN + 1, 0))
 
     @property
-    def _rankers(self) -> list[Ranker]:
+    def rankers(self) -> list[Ranker]:
+        """The members."""
         return [one for one in self.members if isinstance(one, Ranker)]
 
     def _comparable(self, scores: Tensor) -> Tensor:

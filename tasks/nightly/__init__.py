@@ -15,12 +15,13 @@ from retraining import days
 from retraining.bootstrap import Judgement
 from retraining.comparison import compare
 from retraining.plan import NightPlan
+from retraining.ranker_comparison import RankingJudgement, compare_rankers
 from shunter.requests import NightlyRequest
 from shunter.settings import Settings
 from tasks.ingest_progress import ingest_progress
 from tracking.registry.versions import ModelFiles
 
-__all__ = ["choose_days", "ingest_days", "judge_challenger"]
+__all__ = ["choose_days", "ingest_days", "judge_challenger", "judge_rankers"]
 
 
 @task(name="choose days", cache_policy=NO_CACHE)
@@ -66,5 +67,15 @@ def judge_challenger(
 ) -> Judgement:
     """Score the same rows with both, compare them, and draw the comparison."""
     judgement = compare(request, log, champion, challenger, picture, only_kept_back=only_kept_back)
+    get_run_logger().info(judgement.explain())
+    return judgement
+
+
+@task(name="judge", cache_policy=NO_CACHE)
+def judge_rankers(
+    request: NightlyRequest, dataset: Dataset, champion: ModelFiles, challenger: Path, picture: Path
+) -> RankingJudgement:
+    """Rank the judged day for the same users with both, compare them, and draw the comparison."""
+    judgement = compare_rankers(request, dataset, champion, challenger, picture)
     get_run_logger().info(judgement.explain())
     return judgement

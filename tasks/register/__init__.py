@@ -12,13 +12,21 @@ from engine.ranking.result import TrainedRanker
 from reporting.card.figures import TaskQuality
 from shunter.requests import TrainRequest
 from tasks.events import announce
-from tasks.register.promotion import doubt_of, why_not_promoted, why_ranker_not_promoted
+from tasks.register.promotion import doubt_of, doubt_of_ranker, why_not_promoted, why_ranker_not_promoted
 from tasks.register.quality import check_quality, misses
 from tracking.convention import quality_metrics
 from tracking.ranking import ranking_metrics
 from tracking.registry import RegisteredModel, register_model
 
-__all__ = ["doubt_of", "misses", "register", "register_ranker", "register_result", "why_not_promoted"]
+__all__ = [
+    "doubt_of",
+    "doubt_of_ranker",
+    "misses",
+    "register",
+    "register_ranker",
+    "register_result",
+    "why_not_promoted",
+]
 
 REGISTER_SECONDS = 3600  # after which a store that answers now and then, and never well, fails the step
 
@@ -61,14 +69,21 @@ def register_result(
     return _announced(registered, obstacle, because=result.reason)
 
 
-def register_ranker(request: TrainRequest, dataset: Dataset, trained: TrainedRanker, run_id: str) -> RegisteredModel:
+def register_ranker(
+    request: TrainRequest,
+    dataset: Dataset,
+    trained: TrainedRanker,
+    run_id: str,
+    *,
+    tags: Mapping[str, str] | None = None,
+) -> RegisteredModel:
     """Register a graph model; promote it if it beats the order by popularity."""
     metrics = {**ranking_metrics(trained.validation), **ranking_metrics(trained.test, "test")}
     figures = {name: float(value) for name, value in metrics.items()}
     obstacle = why_ranker_not_promoted(request.promote, trained.gain)
     because = f"NDCG@20 {trained.test.ndcg20:.4f} on the test part."
     registered = register(
-        run_id, dataset, trained.directory, request.register_as, metrics=figures, not_promoted=obstacle
+        run_id, dataset, trained.directory, request.register_as, metrics=figures, tags=tags, not_promoted=obstacle
     )
     return _announced(registered, obstacle, because=because)
 

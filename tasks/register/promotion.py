@@ -23,15 +23,7 @@ def why_ranker_not_promoted(promote: Promote, gain: tuple[float, float] | None) 
         promote: What was asked for.
         gain: Interval of 95 % of its NDCG@20 on the test part less that of the order by popularity.
     """
-    doubt = None
-    if gain is None:
-        doubt = "it was not compared with the order by popularity"
-    elif gain[0] <= 0:
-        doubt = (
-            f"its NDCG@20 on the test part less that of the order by popularity lies between {gain[0]:.4f} and "
-            f"{gain[1]:.4f} with 95 % confidence, so that it may be no better"
-        )
-    return _refusal(promote, doubt)
+    return _refusal(promote, doubt_of_ranker(gain))
 
 
 def _refusal(promote: Promote, doubt: str | None) -> str | None:
@@ -40,6 +32,22 @@ def _refusal(promote: Promote, doubt: str | None) -> str | None:
     return (
         f"Not promoted: {doubt}; give more data, promote whatever comes of it with --promote always, or this version "
         "with `shunter rollback --to VERSION`."
+    )
+
+
+def doubt_of_ranker(gain: tuple[float, float] | None) -> str | None:
+    """Why a graph model may be no better than the order by popularity; None where it is, with 95 % confidence.
+
+    Args:
+        gain: Interval of 95 % of its NDCG@20 on the test part less that of the order by popularity.
+    """
+    if gain is None:
+        return "it was not compared with the order by popularity"
+    if gain[0] > 0:
+        return None
+    return (
+        f"its NDCG@20 on the test part less that of the order by popularity lies between {gain[0]:.4f} and "
+        f"{gain[1]:.4f} with 95 % confidence, so that it may be no better"
     )
 
 

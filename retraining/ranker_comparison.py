@@ -1,0 +1,187 @@
+"""Champion against challenger on one day, where both rank: NDCG@20 of the users that both know, user by user."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engine.checkpoint.warm_start import SharedRows
+from engine.data.dataset import Dataset
+from engine.ranking.evaluation import evaluate_users
+from engine.ranking.interactions import Interactions, read_interactions
+from engine.ranking.storage import load_ranker
+from ingestion.encoding.encoder import Encoder
+from ingestion.encoding.shared_rows import shared_rows
+from models.graph.ranker import Ranker
+from retraining.bootstrap import resampled_savings
+from retraining.picture import draw_gains
+from shunter.errors import DataError
+from shunter.frozen import Frozen
+from shunter.requests import NightlyRequest
+from tracking.registry.versions import ModelFiles
+
+FIGURES = (
+    "champion_ndcg20",
+    "challenger_ndcg20",
+    "popularity_ndcg20",
+    "gain",
+    "gain_low",
+    "gain_high",
+    "needed",
+    "users",
+)
+
+
+class RankingJudgement(Frozen):
+    """Champion and challenger before the same users.
+
+    Attributes:
+        kind: Tells it from a judgement by log loss, where it is read back.
+        users: Users that both know and who chose something on the day.
+        champion_ndcg20: Mean over them of the champion's NDCG@20.
+        challenger_ndcg20: That of the challenger.
+        popularity_ndcg20: That of the items by their popularity on the days before.
+        gain: Difference of the first two; positive where the challenger is better.
+        gain_low: Bound that the gain exceeds with the probability asked for.
+        gain_high: Bound that the gain stays below with the probability asked for, judged by itself.
+        needed: Gain that must be exceeded: margin times the champion's NDCG@20.
+        confidence: Probability asked for.
+        is_better: Whether `gain_low` exceeds `needed`.
+    """
+
+    kind: Literal["ranking"] = "ranking"
+    users: int
+    champion_ndcg20: float
+    challenger_ndcg20: float
+    popularity_ndcg20: float
+    gain: float
+    gain_low: float
+    gain_high: float
+    needed: float
+    confidence: float
+    is_better: bool
+
+    def explain(self) -> str:
+        """Why, in one sentence."""
+        relation = "more" if self.is_better else "not more"
+        return (
+            f"Of {self.users:,} users that both know the challenger has NDCG@20 {self.challenger_ndcg20:.4f} against "
+            f"{self.champion_ndcg20:.4f} of the champion; with probability {self.confidence:.0%} it gains more than "
+            f"{self.gain_low:.4f}, {relation} than the {self.needed:.4f} asked for."
+        )
+
+    def figures(self) -> dict[str, float]:
+        """What MLflow shows of it."""
+        return {name: float(getattr(self, name)) for name in FIGURES}
+
+
+def compare_rankers(
+    request: NightlyRequest, dataset: Dataset, champion: ModelFiles, challenger: Path, picture: Path
+) -> RankingJudgement:
+    """Rank the test part, which is the judged day, with both models and judge.
+
+    Both rank for the same users: those of whom each has learned something. What these have seen on the days before is
+    ranked by neither. An item that the champion does not know is not in its lists, and is missed where it was chosen.
+
+    Args:
+        request: Margin, confidence and seed.
+        dataset: The challenger's data, whose test part is the day.
+        champion: The model in use.
+        challenger: Folder of the model that would take its place.
+        picture: Path of the picture of the comparison.
+
+    Raises:
+        DataError: No user that both know chose anything on the day.
+        CheckpointError: A model is damaged.
+    """
+    before, now = load_ranker(champion.model), load_ranker(challenger)
+    shared = shared_rows(Encoder.load(dataset.directory / "encoder"), Encoder.load(champion.encoder))
+    counts = len(now.ranker.user_degrees), len(now.ranker.item_degrees)
+    translated = _Translated(before.ranker, shared[now.user], shared[now.item], *counts)
+    seen = read_interactions(dataset, "train").union(read_interactions(dataset, "validation"))
+    chosen = _of_users(read_interactions(dataset, "test"), translated.known & (now.ranker.user_degrees > 0).numpy())
+    if not len(chosen.without(seen)):
+        raise DataError(
+            "No user that champion and challenger both know chose anything new on the judged day: give more days with "
+            "--train-days, or name another day with --day."
+        )
+    rankers = (translated, now.ranker, now.ranker.by_popularity())
+    old, new, popular = (evaluate_users(one, chosen, seen, name="test").ndcg20 for one in rankers)
+    gains = resampled_savings(new, old, request.seed)
+    confidence = request.promotion.promotion_confidence
+    low, high = np.quantile(gains, [1 - confidence, confidence], method="nearest")
+    needed = request.promotion.margin * float(old.mean())
+    judgement = RankingJudgement(
+        users=len(old),
+        champion_ndcg20=float(old.mean()),
+        challenger_ndcg20=float(new.mean()),
+        popularity_ndcg20=float(popular.mean()),
+        gain=float((new - old).mean()),
+        gain_low=float(low),
+        gain_high=float(high),
+        needed=needed,
+        confidence=confidence,
+        is_better=bool(low > needed),
+    )
+    draw_gains(
+        gains,
+        picture,
+        low=float(low),
+        needed=needed,
+        confidence=confidence,
+        title=f"{'Promoted' if judgement.is_better else 'Not promoted'}, judged on {len(old):,} users",
+        label="NDCG@20 gained by the challenger, in thousandths",
+    )
+    return judgement
+
+
+@dataclass(frozen=True, eq=False)
+class _Translated:
+    """A ranker that is asked in the ids of another encoder; it never ranks an item that it does not know.
+
+    Attributes:
+        ranker: The ranker, in its own ids.
+        users: Which users are the same.
+        items: Which items are the same.
+        user_count: Ids of users in the other encoder.
+        item_count: Ids of items there.
+    """
+
+    ranker: Ranker
+    users: SharedRows
+    items: SharedRows
+    user_count: int
+    item_count: int
+
+    @property
+    def device(self) -> torch.device:
+        """Device where it lies."""
+        return self.ranker.device
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Whether it has learned anything of each user, in the other's ids, `[users]`."""
+        learned = (self.ranker.user_degrees > 0).cpu().numpy()
+        found = np.zeros(self.user_count, bool)
+        found[self.users.now] = learned[self.users.former]
+        return found
+
+    def all_scores(self, users: Tensor) -> Tensor:
+        """Scores of all items for some known users, `[users]` to `[users, items]`, in the other's ids."""
+        former = torch.zeros(self.user_count, dtype=torch.int64)
+        former[torch.from_numpy(self.users.now)] = torch.from_numpy(self.users.former)
+        own = self.ranker.all_scores(former[users.cpu()].to(self.device))
+        scores = torch.full((len(users), self.item_count), -torch.inf, device=self.device)
+        known = torch.from_numpy(self.items.former > 0)
+        scores[:, torch.from_numpy(self.items.now)[known]] = own[:, torch.from_numpy(self.items.former)[known]]
+        return scores
+
+
+def _of_users(chosen: Interactions, is_known: NDArray[np.bool_]) -> Interactions:
+    """What these users chose."""
+    kept = is_known[chosen.users]
+    return Interactions(users=chosen.users[kept], items=chosen.items[kept], left_out=chosen.left_out)

@@ -1,0 +1,191 @@
+"""What one night does with a champion that ranks: its members learn the newest days, and the judged day decides.
+
+A graph is what a graph model remembers: a challenger learns from all usable days before the judged one and not only
+from those that are new. Members that are learned step by step begin at the vectors by which the champion ranks; new
+users and items begin at random ones, in tables that grew. Members that are solved are solved again.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from engine.checkpoint.warm_start import SharedRows
+from engine.config import Schedule
+from engine.data.dataset import Dataset
+from engine.execution import execution_of
+from engine.job import TrainingJob
+from engine.ranking.interactions import sides
+from engine.ranking.result import TrainedRanker
+from ingestion.cache import forget
+from models.graph import SOLVED
+from planner.predict.observe import expect
+from reporting.card.ranking_baselines import RankedBaseline
+from retraining.champion import Champion, check_same_log, version_tags
+from retraining.nights import Night, log_judgement, log_plan
+from retraining.ranker_champion import RankerOrigin, RankerOrigins, origins_of, tags_again
+from retraining.ranker_comparison import RankingJudgement
+from retraining.warm_start import warm_start_from
+from shunter.errors import RequestError
+from shunter.requests import NightlyRequest, Promote
+from tasks.challenger import Tonight, changed_meanwhile, ending_with, note_version, placed, why_nothing_new
+from tasks.evidence import note_trainings
+from tasks.fusion import fused_of
+from tasks.nightly import ingest_days, judge_rankers
+from tasks.register import doubt_of_ranker, register
+from tasks.train import train_member
+from tracking.convention import data_params
+from tracking.evidence import data_key
+from tracking.ranking import ranking_metrics
+from tracking.runs import open_run
+
+
+def check_night_of_rankers(request: NightlyRequest) -> None:
+    """Refuse what no night of a graph model can do.
+
+    Raises:
+        RequestError: The request asks for it.
+    """
+    if request.challenger.learn_last_day:
+        raise RequestError(
+            "A graph model learns the judged day in the night after, for nothing would be left to judge that on: leave "
+            "out --learn-last-day."
+        )
+    if request.limits.min_auc is not None:
+        raise RequestError("A graph model ranks instead of giving a probability: leave out --min-auc.")
+
+
+def challenge_ranker(tonight: Tonight, champion: Champion) -> Night:
+    """Train a challenger with the champion's members, and let the held-out day decide by NDCG@20.
+
+    Raises:
+        RequestError: The request asks for what a graph model cannot do, or the champion is of other data or does not
+            say what it was learned with.
+        DataError: Nobody that both models know chose anything on the judged day.
+    """
+    request, plan, number = tonight.request, tonight.plan, champion.version.version
+    check_night_of_rankers(request)
+    log_plan(tonight.run_id, request.register_as, plan, plan.training)
+    check_same_log(champion, tonight.logs[plan.held_out].schema, request.register_as)
+    new = [day for day in plan.training if request.days.relearn or day not in champion.learned]
+    if reason := why_nothing_new(plan, champion, new):
+        return tonight.ends("nothing new", reason, number)
+    origins = origins_of(champion.version)
+    logs = [tonight.logs[day] for day in (*plan.training, plan.held_out)]
+    dataset = ingest_days(request, logs, held_out=plan.held_out, base=champion.files)
+    params = data_params(dataset)
+    open_run(tonight.run_id).log_params(params)
+    tonight.notes.data = data_key(params)
+    challenger = _train(tonight, dataset, champion, origins)
+    judgement = _judge(tonight, dataset, champion, challenger)
+    obstacle = _obstacle(tonight, number, judgement, challenger)
+    if obstacle is not None:
+        forget(dataset)
+        return tonight.ends("kept", obstacle, number, judgement=judgement)
+    registered = register(
+        tonight.run_id,
+        dataset,
+        challenger.directory,
+        request.register_as,
+        metrics={name: float(value) for name, value in ranking_metrics(challenger.test, "test").items()},
+        tags={**version_tags(sorted({*champion.learned, *plan.training}), None), **tags_again(origins)},
+    )
+    overtaken = "" if judgement.is_better else " The champion ranks no better than the items' popularity any more."
+    reason = f"Version {registered.version} replaces version {number}: {judgement.explain()}{overtaken}"
+    note_version(tonight, registered, tonight.run_id, reason)
+    forget(dataset)
+    return tonight.ends("promoted", reason, registered.version, judgement=judgement, registered=registered.version)
+
+
+def _train(tonight: Tonight, dataset: Dataset, champion: Champion, origins: RankerOrigins) -> TrainedRanker:
+    """Every member, placed together, and what they make together; an interrupted training goes on."""
+    placing = tonight.request.one_training().model_copy(update={"model": _slowest(origins.members).spec.family})
+    shared = warm_start_from(champion.files, 0, dataset)
+    known = sum(len(shared.rows[name].now) - 1 for name in sides(dataset) if name in shared.rows)
+    if not known:
+        raise RequestError(
+            f"The champion of {tonight.request.register_as!r} knows not one user or item of these days, so it is of "
+            "other data: name another model with --register-as, and the first night trains it."
+        )
+    trained = []
+    with placed(tonight, dataset, placing) as (decision, profile):
+        stops = ending_with(decision.exploration, tonight.should_stop)
+        for origin in origins.members:
+            is_solved = origin.spec.family in SOLVED
+            rates, epochs = origin.hyperparameters, origin.epochs
+            if not is_solved:
+                challenger = tonight.request.challenger
+                rates = replace(rates, learning_rate=rates.learning_rate * challenger.learning_rate_share)
+                epochs = challenger.nightly_epochs
+            placement = decision.placement.model_copy(
+                update={"batch_size": decision.placement.batch_size * rates.batch_scale}
+            )
+            trained.append(
+                train_member(
+                    TrainingJob(
+                        dataset,
+                        origin.spec,
+                        rates,
+                        execution_of(placement),
+                        Schedule(max_epochs=epochs, patience=epochs, seed=tonight.request.seed),
+                        warm_start=None if is_solved else warm_start_from(champion.files, origin.member, dataset),
+                        learn_validation=True,
+                    ),
+                    placement,
+                    tonight.state.directory / "rankers" / f"challenger-{origin.member}",
+                    name=f"challenger-{origin.member}",
+                    parent_run_id=tonight.run_id,
+                    should_stop=stops,
+                    expected=None
+                    if is_solved
+                    else expect(dataset, origin.spec, placement, profile, decision.observations),
+                )
+            )
+    note_trainings(tonight.notes, trained)
+    open_run(tonight.run_id).set_tags({"nightly.challenger_origin": _origin_in_words(origins, shared.rows, dataset)})
+    if origins.by is None:
+        return trained[0]
+    members = [
+        RankedBaseline(model=one, chosen=one, tried=1, train_seconds=one.train_seconds, joules=one.energy.joules)
+        for one in trained
+    ]
+    folder = tonight.state.directory / "rankers" / "challenger"
+    return fused_of(dataset, folder, origins.by, members, trained[0].validation, seed=tonight.request.seed)
+
+
+def _slowest(members: Sequence[RankerOrigin]) -> RankerOrigin:
+    """The member that a placement is chosen for: one that is learned step by step, where there is any."""
+    return next((one for one in members if one.spec.family not in SOLVED), members[0])
+
+
+def _origin_in_words(origins: RankerOrigins, rows: Mapping[str, SharedRows], dataset: Dataset) -> str:
+    """What the challenger takes over, in one sentence."""
+    sizes = {field.name: field.rows - 1 for field in dataset.features.categorical}
+    names = [name for name in sides(dataset) if name in rows]
+    known = [f"{len(rows[name].now) - 1:,} of {sizes[name]:,} values of {name}" for name in names]
+    learned = [one.spec.family for one in origins.members if one.spec.family not in SOLVED]
+    how = f"{' and '.join(learned)} begins at the champion's vectors" if learned else "all of it is solved anew"
+    return f"The champion knows {' and '.join(known)}; {how}."
+
+
+def _judge(tonight: Tonight, dataset: Dataset, champion: Champion, challenger: TrainedRanker) -> RankingJudgement:
+    """Compare on the judged day, once: an interrupted night keeps its judgement."""
+    judgement = tonight.state.recall("judgement", RankingJudgement)
+    if judgement is None:
+        picture = tonight.state.directory / "judgement.png"
+        judgement = judge_rankers(tonight.request, dataset, champion.files, challenger.directory, picture)
+        log_judgement(tonight.run_id, "judgement", judgement, picture)
+        tonight.state.remember("judgement", judgement)
+    return judgement
+
+
+def _obstacle(tonight: Tonight, number: int, judgement: RankingJudgement, challenger: TrainedRanker) -> str | None:
+    """Why the challenger does not take the champion's place, in one sentence; None where it does."""
+    doubt = doubt_of_ranker(challenger.gain)
+    is_overtaken = judgement.gain > 0 and judgement.champion_ndcg20 <= judgement.popularity_ndcg20 and doubt is None
+    if not judgement.is_better and not is_overtaken:
+        return f"Version {number} stays the champion: {judgement.explain()}"
+    if doubt is not None and tonight.request.promotion.promote != Promote.ALWAYS:
+        return (
+            f"Version {number} stays the champion: the challenger is better, but {doubt}; with --promote always it "
+            "would take the place."
+        )
+    return changed_meanwhile(tonight, number)
