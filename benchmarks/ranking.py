@@ -2,9 +2,9 @@
 
 The data are Movielens1M_m1 as in `benchmarks.graph`. The product's own flow trains, with its defaults: it cuts a
 validation part from the training part, chooses by it alone, learns the best setting of each family again from both,
-and scores the test part at the end.
+and scores the test part at the end. Further families follow in the same way, one setting each, without baselines.
 
-    python -m benchmarks.ranking [--quick] [--trials 1] [--seed 0]
+    python -m benchmarks.ranking [--quick] [--trials 1] [--seed 0] [--families xsimgcl,simplex,ultragcn,twotower]
 """
 
 import argparse
@@ -21,17 +21,25 @@ from benchmarks import report
 from benchmarks.graph import read_part
 
 MODEL = "lightgcn"
+FURTHER = "xsimgcl,simplex,ultragcn,twotower"
 QUICK_USERS = 300
 
 
 def main() -> None:
-    """Train once, print and publish."""
+    """Train the model with its baselines, then each further family; print and publish."""
     arguments = report.parse_arguments(__doc__, _add_options)
     began = time.monotonic()
     with TemporaryDirectory() as folder:
         os.environ["SHUNTER_HOME"] = f"{folder}/home"
-        summary = trained(Path(folder), arguments)
-    headline = headline_of(summary, (time.monotonic() - began) / 60)
+        files = write_files(Path(folder), quick=arguments.quick)
+        summary = trained(files, arguments)
+        headline = headline_of(summary, (time.monotonic() - began) / 60)
+        alone = {}
+        for family in filter(None, arguments.families.split(",")):
+            began = time.monotonic()
+            alone[family] = trained(files, arguments, model=family, baselines="none", ensemble_size=1)
+            headline[f"ml1m_{family}_ndcg20"] = round(alone[family].result.test.ndcg20, 4)
+            headline[f"ml1m_{family}_minutes"] = round((time.monotonic() - began) / 60, 1)
     rows = [(name, f"{value:.4f}") for name, value in headline.items()]
     report.table("Movielens1M_m1, the product's defaults", ("figure", "value"), rows)
     details = {
@@ -40,6 +48,10 @@ def main() -> None:
         "baselines": [one.model_dump(mode="json") for one in summary.baselines],
         "seconds": summary.step_seconds,
         "placement": summary.decision.placement.label,
+        "alone": {
+            family: {"learned_with": one.result.hyperparameters.to_dict(), **one.result.spec.to_dict()}
+            for family, one in alone.items()
+        },
     }
     report.publish("ranking", headline, details, seeds=[arguments.seed], quick=arguments.quick)
 
@@ -47,18 +59,25 @@ def main() -> None:
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trials", type=int, default=1, help=f"settings of {MODEL} to try")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--families", default=FURTHER, help="families that follow, with commas between them")
 
 
-def trained(folder: Path, arguments: argparse.Namespace) -> Any:
-    """The summary of the flow."""
+def trained(files: dict[str, str], arguments: argparse.Namespace, **options: Any) -> Any:
+    """The summary of the flow.
+
+    Args:
+        files: Options that name the data.
+        arguments: The benchmark's own options.
+        options: Options of the request beside these.
+    """
     from flows.command.environment import prepare_environment
     from flows.command.start import start
     from shunter.requests import TrainRequest
 
-    files = write_files(folder, quick=arguments.quick)
     prepare_environment(debug=False)
     size = {"max_epochs": 2} if arguments.quick else {}
-    request = TrainRequest(**files, model=MODEL, trials=arguments.trials, seed=arguments.seed, **size)
+    common = {"model": MODEL, "trials": arguments.trials, "seed": arguments.seed}
+    request = TrainRequest(**{**common, **files, **size, **options})
     return start("flows.train:train", request)
 
 

@@ -90,5 +90,8 @@ def test_only_a_process_of_one_run_counts_what_came_before(monkeypatch: pytest.M
     with process_of_one_run():
         assert seconds_before_run() > 0.0
     assert seconds_before_run() == 0.0
+    age = process_age_seconds()
+    with process_of_one_run():
+        assert seconds_before_run() <= process_age_seconds() - age + 1  # not what the run before has taken
     monkeypatch.setitem(os.environ, WORKER_RUN, "0f0f")
     assert seconds_before_run() > 0.0
