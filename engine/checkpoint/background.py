@@ -18,20 +18,26 @@ class BackgroundWriter:
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
+        self._gives_way = False
 
     @property
     def is_busy(self) -> bool:
         """Whether a job is at work."""
         return self._thread is not None and self._thread.is_alive()
 
-    def start(self, job: Callable[[], None]) -> None:
+    def start(self, job: Callable[[], None], *, gives_way: bool = False) -> None:
         """Hand over a job; waits for the one before.
+
+        Args:
+            job: What is done.
+            gives_way: Whether it is so long that others who train here go before it, until it is waited for.
 
         Raises:
             Exception: What went wrong in the one before; the new one is not begun.
         """
         self.wait()
-        self._thread = threading.Thread(target=self._run, args=(job,), name=WRITER, daemon=True)
+        self._gives_way = gives_way
+        self._thread = threading.Thread(target=self._run, args=(job, gives_way), name=WRITER, daemon=True)
         self._thread.start()
 
     def wait(self) -> None:
@@ -41,7 +47,7 @@ class BackgroundWriter:
             Exception: What went wrong in it.
         """
         if self._thread is not None:
-            if self._thread.native_id is not None and self._thread.is_alive():
+            if self._gives_way and self._thread.native_id is not None and self._thread.is_alive():
                 _change_niceness(self._thread.native_id, -NICENESS)  # it is waited for now
             self._thread.join()
             self._thread = None
@@ -53,8 +59,9 @@ class BackgroundWriter:
             error, self._error = self._error, None
             raise error
 
-    def _run(self, job: Callable[[], None]) -> None:
-        _change_niceness(threading.get_native_id(), NICENESS)
+    def _run(self, job: Callable[[], None], gives_way: bool) -> None:
+        if gives_way:
+            _change_niceness(threading.get_native_id(), NICENESS)
         try:
             job()
         except BaseException as error:  # it is raised in the thread that trains

@@ -50,6 +50,8 @@ VALUES_CHECKED_AT_ONCE = 1 << 14
 COPIED_BYTES = 16 << 20
 COPIED_SHARE_OF_TABLES = 0.25
 COPIED_SHARE_OF_FREE_MEMORY = 0.5
+# From here on writing takes seconds, in which training goes before it; what is short is better done at once.
+LONG_FROM_BYTES = 64 << 20
 
 
 class CheckpointDirectory(Generic[Trained]):
@@ -226,7 +228,7 @@ class CheckpointDirectory(Generic[Trained]):
 
         self._is_unchanged = True
         if free_bytes >= 0:
-            self._writer.start(job)
+            self._writer.start(job, gives_way=tables is not None and tables.bytes >= LONG_FROM_BYTES)
         else:
             job()
 

@@ -10,7 +10,8 @@ from engine.checkpoint.background import NICENESS, BackgroundWriter
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only there a thread has a priority of its own")
-def test_the_writer_alone_gives_way() -> None:
+@pytest.mark.parametrize("gives_way", [False, True])
+def test_the_writer_alone_gives_way(gives_way: bool) -> None:
     own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
     found: list[int] = []
     is_seen, may_end = threading.Event(), threading.Event()
@@ -21,11 +22,11 @@ def test_the_writer_alone_gives_way() -> None:
         may_end.wait()
 
     writer = BackgroundWriter()
-    writer.start(job)
+    writer.start(job, gives_way=gives_way)
     is_seen.wait()
     may_end.set()
     writer.wait()
-    assert found == [min(own + NICENESS, 19)]
+    assert found == [min(own + NICENESS * gives_way, 19)]
     assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == own
 
 
