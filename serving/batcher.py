@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 
 from serving.errors import BusyError
 from serving.metrics import Metrics
@@ -21,11 +22,11 @@ class Scored:
     """The answer to one request.
 
     Attributes:
-        scores: `[rows]` or `[rows, outputs]`.
+        scores: `[rows]` or `[rows, outputs]`; best items where they were wanted.
         model: What scored it.
     """
 
-    scores: np.ndarray
+    scores: np.ndarray | pl.DataFrame
     model: ServedModel
 
 

@@ -3,15 +3,20 @@
 import logging
 import re
 import threading
+from dataclasses import replace
 from pathlib import Path
 
+from ingestion.rows import read_rows
 from serving.metrics import Metrics
 from serving.served import ServedModel
 from serving.table import Table
-from shunter.errors import ShunterError
+from shunter.errors import RequestError, ShunterError
+from tracking.registry.best_items import Seen, pairs_of
 from tracking.registry.named import NAMED, open_model
+from tracking.registry.ranking_serving import RankingScorer
 from tracking.registry.versions import CHAMPION, version_by_alias
 
+BLOCK_ROWS = 65_536
 _log = logging.getLogger(__name__)
 
 
@@ -24,17 +29,18 @@ class Keeper:
     Args:
         named: As `tracking.registry.named.open_model` takes it.
         metrics: Where takeovers are counted.
+        items: As `load` takes it.
 
     Raises:
         ShunterError: There is no such model, or it is not what was signed.
     """
 
-    def __init__(self, named: str, metrics: Metrics) -> None:
-        self._named, self._metrics = named, metrics
+    def __init__(self, named: str, metrics: Metrics, items: Path | None = None) -> None:
+        self._named, self._metrics, self._items = named, metrics, items
         self._refused: str | None = None
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
-        self._take(load(named))
+        self._take(load(named, items))
 
     def current(self) -> ServedModel:
         """The model that answers now."""
@@ -63,7 +69,7 @@ class Keeper:
             title = f"{version.name}/{version.version}"
             if title in (self._current.title, self._refused):
                 return False
-            found = load(title)
+            found = load(title, self._items)
         except Exception as error:
             self._tell(title, error)
             return False
@@ -100,8 +106,12 @@ class Keeper:
 FOLDER = "exported"
 
 
-def load(named: str) -> ServedModel:
+def load(named: str, items: Path | None = None) -> ServedModel:
     """Load a model, and let it score a row once, so that the first request is not the slowest.
+
+    Args:
+        named: As `tracking.registry.named.open_model` takes it.
+        items: Of a model that ranks, a log whose items are ranked for a user, but those that it has beside the user.
 
     Raises:
         ShunterError: There is no such model, it is not what was signed, or it cannot score.
@@ -113,7 +123,20 @@ def load(named: str) -> ServedModel:
             model = ServedModel(registered["name"], registered["version"], found.title, scorer)
         else:
             model = ServedModel(Path(found.title).resolve().name, FOLDER, found.title, scorer)
+        if items is not None:
+            model = replace(model, items=_seen_in(model, items))
         (scores,) = model.score([Table(1, {name: [None] for name in model.columns})])
         if isinstance(scores, Exception):
             raise scores
         return model
+
+
+def _seen_in(model: ServedModel, path: Path) -> Seen:
+    if not isinstance(model.scorer, RankingScorer):
+        raise RequestError(
+            f"--items {path} has no effect on {model.title}, which ranks no items: leave it out, or serve a model that "
+            "does, such as one of --model ease."
+        )
+    encoder = model.scorer.encoder
+    blocks = read_rows(path, encoder.columns, encoder.optional_columns, BLOCK_ROWS)
+    return Seen.of(pairs_of(model.scorer, block) for block in blocks)

@@ -11,13 +11,14 @@ import polars as pl
 from serving.errors import RefusedError
 from serving.table import Table
 from shunter.errors import DataError
+from tracking.registry.best_items import NOTHING, Seen, best_items, pairs_of, users_of
+from tracking.registry.ranking_serving import RankingScorer
 from tracking.registry.serving import ROWS_AT_ONCE
 
 if TYPE_CHECKING:
-    from tracking.registry.ranking_serving import RankingScorer
     from tracking.registry.serving import Scorer
 
-Outcome = np.ndarray | Exception
+Outcome = np.ndarray | pl.DataFrame | Exception
 
 
 @dataclass(frozen=True)
@@ -29,12 +30,14 @@ class ServedModel:
         version: Its version, as text.
         title: What messages call it.
         scorer: What scores its rows.
+        items: Of a model that ranks, what its best items are chosen from, beside those of the request.
     """
 
     name: str
     version: str
     title: str
     scorer: "Scorer | RankingScorer"
+    items: Seen = NOTHING
     columns: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -55,12 +58,15 @@ class ServedModel:
         round a row's sums otherwise where it has other rows beside it, and a score must not depend on who else asks.
 
         Returns:
-            For each table its scores, `[rows]` or `[rows, outputs]`, or why it has none.
+            For each table its scores, `[rows]` or `[rows, outputs]`, its best items, or why it has none.
         """
         outcomes: list[Outcome | None] = [None] * len(tables)
         alike: dict[tuple[tuple[str, pl.DataType], ...], list[tuple[int, dict[str, pl.Series]]]] = {}
         for place, table in enumerate(tables):
             try:
+                if table.top is not None:
+                    outcomes[place] = self._best_items(table, table.top)
+                    continue
                 read = self._read(table)
             except (RefusedError, DataError) as error:
                 outcomes[place] = error
@@ -92,6 +98,24 @@ class ServedModel:
             if name not in several and series.dtype.is_nested():
                 raise RefusedError(f"The column {name} holds lists: give one number, text or null in each row.")
         return found
+
+    def _best_items(self, table: Table, top: int) -> pl.DataFrame:
+        """The best items for each user of a table, but those that stand beside the user, there or in `items`.
+
+        Raises:
+            DataError: The column of the user is missing.
+            RefusedError: The model does not rank.
+        """
+        scorer = self.scorer
+        if not isinstance(scorer, RankingScorer):
+            raise RefusedError(f"`top` needs a model that ranks items, and {self.title} scores rows: leave it out.")
+        if scorer.user not in table.columns:
+            raise DataError(f"The request lacks the column {scorer.user} of {self.title}: name the users.")
+        missing = dict.fromkeys(self.columns - table.columns.keys(), [None] * table.rows)
+        rows = pl.DataFrame(list(self._read(Table(table.rows, {**table.columns, **missing})).values()))
+        asked = pairs_of(scorer, rows)
+        seen = self.items.beside(asked.filter(pl.col("item").is_not_null()))
+        return pl.concat(best_items(scorer, users_of(asked), seen, top))
 
     def _score_alike(
         self,

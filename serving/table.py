@@ -27,10 +27,12 @@ class Table:
     Attributes:
         rows: How many.
         columns: Values by the names of the columns, as JSON has them or as a column that was read; None is missing.
+        top: Instead of scores, so many best items for each user of the rows; None for scores.
     """
 
     rows: int
     columns: Mapping[str, Column]
+    top: int | None = None
 
     def series(self, name: str) -> pl.Series:
         """A column with the type that its values have; values of several types become texts.

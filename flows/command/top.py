@@ -1,19 +1,14 @@
 """The best items for each user of a file: what a model that ranks is for."""
 
-from collections.abc import Iterator
 from pathlib import Path
-
-import numpy as np
-import polars as pl
 
 from flows.command.predict import BLOCK_ROWS, Scored, check_out, writer
 from ingestion.rows import read_rows
 from shunter.errors import RequestError
 from shunter.requests import DataFormat
+from tracking.registry.best_items import Seen, best_items, pairs_of, users_of
 from tracking.registry.named import open_model
 from tracking.registry.ranking_serving import RankingScorer
-
-USERS_AT_ONCE = 256  # whose scores of all items lie in memory together
 
 
 def best_items_of_file(named: str, path: Path, out: str, top: int, *, data_format: DataFormat | None = None) -> Scored:
@@ -45,44 +40,9 @@ def best_items_of_file(named: str, path: Path, out: str, top: int, *, data_forma
             raise RequestError(f"The column {taken.pop()} has the name of a result of --top: rename it in the log.")
         columns, optional = scorer.encoder.columns, scorer.encoder.optional_columns
         blocks = read_rows(path, columns, optional, BLOCK_ROWS, data_format)
-        seen = pl.concat([_pairs(scorer, block) for block in blocks] or [_NO_PAIRS]).unique(maintain_order=True)
+        seen = Seen.of(pairs_of(scorer, block) for block in blocks)
+        users = users_of(seen.pairs)
         with writer(out) as write:
-            for ranked in _ranked(scorer, seen, top):
-                write(ranked)
-        return Scored(model.title, seen["user"].n_unique())
-
-
-_NO_PAIRS = pl.DataFrame(schema={"user": pl.String, "item": pl.String, "user_id": pl.Int64, "item_id": pl.Int64})
-
-
-def _pairs(scorer: RankingScorer, block: pl.DataFrame) -> pl.DataFrame:
-    """Users and items of a block as they stand there, and their ids; the id 0 is what training did not know."""
-    users, items = scorer.ids(block.to_pandas(use_pyarrow_extension_array=True))
-    named = block.select(user=pl.col(scorer.user).cast(pl.String), item=pl.col(scorer.item).cast(pl.String))
-    return named.with_columns(user_id=pl.Series(users), item_id=pl.Series(items)).unique(maintain_order=True)
-
-
-def _ranked(scorer: RankingScorer, seen: pl.DataFrame, top: int) -> Iterator[pl.DataFrame]:
-    """The rows of the result, some users at a time."""
-    items = seen.filter(pl.col("item_id") != 0).select("item", "item_id").unique("item", maintain_order=True)
-    users = seen.select("user", "user_id").unique("user", maintain_order=True)
-    places = items.select("item", place=pl.int_range(pl.len()))
-    schema = {scorer.user: pl.String, "rank": pl.Int64, scorer.item: pl.String, "score": pl.Float64}
-    if not len(users):
-        yield pl.DataFrame(schema=schema)
-    for some in users.iter_slices(USERS_AT_ONCE):
-        scores = scorer.scores(some["user_id"].to_numpy(), items["item_id"].to_numpy())
-        known = seen.join(some.select("user", row=pl.int_range(pl.len())), on="user").join(places, on="item")
-        scores[known["row"].to_numpy(), known["place"].to_numpy()] = -np.inf
-        best = np.argsort(-scores, axis=1, kind="stable")[:, :top]
-        found = np.take_along_axis(scores, best, axis=1)
-        row, rank = np.nonzero(found > -np.inf)
-        yield pl.DataFrame(
-            {
-                scorer.user: some["user"].gather(row),
-                "rank": rank.astype(np.int64) + 1,
-                scorer.item: items["item"].gather(best[row, rank]),
-                "score": found[row, rank],
-            },
-            schema=schema,
-        )
+            for some in best_items(scorer, users, seen, top):
+                write(some)
+        return Scored(model.title, users.height)

@@ -51,6 +51,18 @@ def expect(found: Any, kind: type[list] | type[dict] | type[str], name: str) -> 
     return found
 
 
+def top_of(parameters: Any, name: str) -> int | None:
+    """How many best items are wanted for each user; None where scores are. Other parameters have no effect.
+
+    Raises:
+        RefusedError: It is no number of items.
+    """
+    top = expect({} if parameters is None else parameters, dict, name).get("top")
+    if top is not None and (type(top) is not int or top < 1):
+        raise RefusedError(f"`top` is {str(top)[:60]}: give a whole number of items, at least 1.")
+    return top
+
+
 def same_length(columns: dict[str, Any], what: str) -> int:
     """Length that all columns have.
 

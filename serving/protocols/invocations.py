@@ -5,13 +5,14 @@ does not know are passed over, as MLflow does; what it lacks is refused.
 """
 
 import io
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from serving.errors import MediaTypeError, RefusedError, TooLargeRequestError
-from serving.protocols.body import expect, read_object, same_length, scores_by_name, unique, written
+from serving.protocols.body import expect, read_object, same_length, scores_by_name, top_of, unique, written
 from serving.table import Table, columns_of_records, columns_of_rows
 from shunter.errors import first_line
 
@@ -37,7 +38,8 @@ def read_table(body: bytes, content_type: str, max_rows: int) -> Table:
         raise MediaTypeError(f"The content type has {rest.strip()[:60]!r}: leave it out, or send charset=utf-8.")
     match kind.strip().lower():
         case "application/json":
-            table = _of_json(read_object(body))
+            values = read_object(body)
+            table = replace(_of_json(values), top=top_of(values.get("params"), "params"))
         case "text/csv":
             table = _of_frame(_csv(body))
         case "application/vnd.apache.parquet":
@@ -61,8 +63,10 @@ def within(table: Table, max_rows: int) -> Table:
     return table
 
 
-def answer(scores: np.ndarray, outputs: tuple[str, ...]) -> bytes:
-    """What MLflow answers: a number for each row, or an object of them for several outputs."""
+def answer(scores: np.ndarray | pl.DataFrame, outputs: tuple[str, ...]) -> bytes:
+    """What MLflow answers: a number for each row, or an object of them for several outputs, or for each best item."""
+    if isinstance(scores, pl.DataFrame):
+        return written({"predictions": scores.to_dicts()})
     if scores.ndim == 1:
         return written({"predictions": scores})
     named = {name: column.tolist() for name, column in scores_by_name(scores, outputs).items()}

@@ -9,9 +9,10 @@ from math import prod
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from serving.errors import RefusedError
-from serving.protocols.body import expect, read_object, same_length, scores_by_name, unique, written
+from serving.protocols.body import expect, read_object, same_length, scores_by_name, top_of, unique, written
 from serving.protocols.invocations import within
 from serving.table import Table
 
@@ -43,21 +44,29 @@ def read_table(body: bytes, max_rows: int, known: frozenset[str]) -> tuple[Table
     if strange := [name for name in names if name not in known]:
         raise RefusedError(f"The model has no input {strange[0][:60]!r}: give {', '.join(sorted(known))}.")
     columns = {name: _values(name, one) for name, one in zip(names, inputs, strict=True)}
-    return within(Table(same_length(columns, "inputs"), columns), max_rows), values
+    top = top_of(values.get("parameters"), "parameters")
+    return within(Table(same_length(columns, "inputs"), columns, top), max_rows), values
 
 
-def answer(scores: np.ndarray, outputs: tuple[str, ...], asked: dict[str, Any], model: str, version: str) -> bytes:
-    """The outputs that were asked for, or all.
+def answer(
+    scores: np.ndarray | pl.DataFrame, outputs: tuple[str, ...], asked: dict[str, Any], model: str, version: str
+) -> bytes:
+    """The outputs that were asked for, or all; of best items their columns.
 
     Raises:
         RefusedError: One that was asked for is none of the model's.
     """
-    columns = scores_by_name(scores, outputs)
+    if isinstance(scores, pl.DataFrame):
+        outputs = tuple(scores.columns)
+        columns = {name: scores[name].to_list() for name in outputs}
+    else:
+        columns = scores_by_name(scores, outputs)
     wanted = [expect(one, dict, "outputs").get("name") for one in expect(asked.get("outputs") or [], list, "outputs")]
     if strange := [name for name in wanted if name not in columns]:
         raise RefusedError(f"The model has no output {str(strange[0])[:60]!r}: ask for {', '.join(outputs)}.")
     found = [
-        {"name": name, "shape": [len(scores)], "datatype": "FP64", "data": columns[name]} for name in wanted or outputs
+        {"name": name, "shape": [len(scores)], "datatype": _datatype(columns[name]), "data": columns[name]}
+        for name in wanted or outputs
     ]
     identity = {"id": asked["id"]} if isinstance(asked.get("id"), str) else {}
     return written({"model_name": model, "model_version": version, **identity, "outputs": found})
@@ -72,6 +81,12 @@ def described(model: str, version: str, kinds: Mapping[str, str], outputs: tuple
         "inputs": [{"name": name, "datatype": kind, "shape": [-1]} for name, kind in kinds.items()],
         "outputs": [{"name": name, "datatype": "FP64", "shape": [-1]} for name in outputs],
     }
+
+
+def _datatype(values: np.ndarray | list[Any]) -> str:
+    """The datatype of an output: texts and whole numbers are those of best items."""
+    kinds = {str: "BYTES", int: "INT64"}
+    return "FP64" if isinstance(values, np.ndarray) or not values else kinds.get(type(values[0]), "FP64")
 
 
 def _values(name: str, given: dict[str, Any]) -> list[Any]:

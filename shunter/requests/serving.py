@@ -1,5 +1,6 @@
 """What a user asks of `shunter serve`: one model for the command line and Python."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
@@ -40,6 +41,11 @@ class ServeRequest(Request, frozen=True):
         default="shunter",
         description="Registered model: its name for the champion, NAME@ALIAS or NAME/VERSION; or the folder of an "
         "exported one.",
+    )
+    items: Path | None = Field(
+        default=None,
+        description="Of a model that ranks: log whose items are ranked for a user whom a request names, but those that "
+        "stand beside the user there; a request gets them with the parameter top.",
     )
     port: int = Field(default=8080, ge=0, le=65_535, description="Port to listen on; 0 takes a free one.")
     follow_seconds: float = Field(

@@ -59,7 +59,7 @@ def test_they_are_those_of_highest_score_among_what_the_user_has_not_seen(
     log: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(top_module, "BLOCK_ROWS", 64)
-    monkeypatch.setattr(top_module, "USERS_AT_ONCE", 4)
+    monkeypatch.setattr("tracking.registry.best_items.USERS_AT_ONCE", 4)
     few = pd.concat([log.head(40), pd.DataFrame({"click": [0], "user": ["never seen"], "item": [7]})])
     few.to_parquet(tmp_path / "few.parquet")
     told = best_items_of_file("shop", tmp_path / "few.parquet", str(tmp_path / "best.parquet"), 5)

@@ -86,31 +86,32 @@ def home(kept_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def serving(home: Path) -> Serving:
-    """Serves a model on a port of its own, in a thread, for the length of a block."""
-
-    @contextmanager
-    def running(model: str = "shop", token: str | None = None, **options: Any) -> Iterator[ScoreServer]:
-        request = ServeRequest(model=model, port=0, **options)
-        server = ScoreServer(request, "127.0.0.1", {"127.0.0.1", "localhost"}, token)
-        ready = threading.Event()
-        failed: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                server.run(ready.set)
-            except BaseException as error:
-                failed.append(error)
-                ready.set()
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        ready.wait()
-        try:
-            if failed:
-                raise failed[0]
-            yield server
-        finally:
-            server.stop()
-            thread.join()
-
+    """Serves a model of the home, as `running` does."""
     return running
+
+
+@contextmanager
+def running(model: str = "shop", token: str | None = None, **options: Any) -> Iterator[ScoreServer]:
+    """Serves a model on a port of its own, in a thread, for the length of a block."""
+    request = ServeRequest(model=model, port=0, **options)
+    server = ScoreServer(request, "127.0.0.1", {"127.0.0.1", "localhost"}, token)
+    ready = threading.Event()
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            server.run(ready.set)
+        except BaseException as error:
+            failed.append(error)
+            ready.set()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    ready.wait()
+    try:
+        if failed:
+            raise failed[0]
+        yield server
+    finally:
+        server.stop()
+        thread.join()

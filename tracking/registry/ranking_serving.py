@@ -68,7 +68,7 @@ class RankingScorer:
         Raises:
             DataError: a column is missing.
         """
-        return self._ids(self._encoder.encode(frame))
+        return self.ids_of(self._encoder.encode(frame))
 
     def scores(self, users: np.ndarray, items: np.ndarray) -> np.ndarray:
         """Score of each of some items for each of some users, by their ids, float64 `[users, items]`."""
@@ -79,9 +79,10 @@ class RankingScorer:
 
     def scores_of(self, rows: "EncodedRows") -> np.ndarray:
         """Scores of at most `ROWS_AT_ONCE` rows that its encoder has encoded, float64 `[rows]`."""
-        users, items = map(torch.from_numpy, self._ids(rows))
+        users, items = map(torch.from_numpy, self.ids_of(rows))
         return self._ranker(users, items).double().numpy()
 
-    def _ids(self, rows: "EncodedRows") -> tuple[np.ndarray, np.ndarray]:
+    def ids_of(self, rows: "EncodedRows") -> tuple[np.ndarray, np.ndarray]:
+        """The same of rows that its encoder has encoded."""
         ids = rows.categorical.astype(np.int64)
         return ids[:, self._user], ids[:, self._item]
