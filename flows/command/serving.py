@@ -1,5 +1,6 @@
 """The command that puts a model behind HTTP."""
 
+import os
 from typing import Any
 
 from flows.command.options import requested, with_options
@@ -12,6 +13,8 @@ def serve(**options: Any) -> None:
     """Answer requests for scores over HTTP, on loopback, with a registered or exported model, until Ctrl-C."""
     with one_sentence_errors("Stopped."):
         request = requested(ServeRequest, options)
+        # Read when torch is loaded: threads that wait by spinning would take the processor from those that score.
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
         from flows.command.exposure import LOOPBACK, exposure, serving_token
         from serving.server import ScoreServer
 
