@@ -9,11 +9,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.config import Schedule
 from engine.data.dataset import Dataset
 from engine.data.given import FOLDER, GivenVectors, save_given
 from engine.data.vectors import begin_with_given, projected
+from engine.job import TrainingJob
+from engine.loop.trainer import train
 from models.registry import build_model, model_spec
 from models.spec import CategoricalFeature, Features
+from tests.engine.loop.test_sequence import EXECUTION, ITEMS, RATES, write_sessions
 
 FEATURES = Features(
     dense=(), categorical=(CategoricalFeature(name="user", rows=5), CategoricalFeature(name="item", rows=7))
@@ -67,6 +71,20 @@ def test_weights_that_are_no_vectors_are_left_alone(tmp_path: Path) -> None:
     model, untouched = (build_model(spec, FEATURES, seed=1) for _ in range(2))
     begin_with_given(model.embeddings, spec, dataset_with(tmp_path, some_vectors(4)))
     assert torch.equal(model.embeddings.weight, untouched.embeddings.weight)
+
+
+def test_a_frozen_table_comes_out_of_training_as_it_was_given(tmp_path: Path) -> None:
+    dataset = write_sessions(tmp_path, 900)
+    vectors = np.random.default_rng(0).normal(0, 0.1, (ITEMS, 12)).astype(np.float32)
+    vectors[0] = np.nan
+    found = GivenVectors(field="item", table=0, width=12, is_frozen=True, given=20, ids=20, unused=0)
+    save_given(tmp_path / FOLDER, found, vectors)
+    spec = model_spec("dnn", embedding_dim=8, top_widths=(8,))
+    job = TrainingJob(dataset, spec, replace(RATES, embedding_l2=1e-3), EXECUTION, Schedule(max_epochs=1, seed=0))
+
+    (items,) = train(job).model.embeddings.tables
+
+    assert torch.equal(items[1:], projected(torch.from_numpy(vectors), 8)[1:])
 
 
 @given(st.integers(1, 6), st.integers(0, 1_000))
