@@ -236,6 +236,7 @@ class Driver:
         one = self.jobs[event.job]
         if isinstance(event, Granted):
             one.begin(self.now)
+            self._saved_at = -inf  # a driver that is killed now has begun it
             share = f" at {one.saved_share:.0%}" if one.saved_share else ""
             self._around.say(f"{one.name} {'goes on' if one.stretches else 'begins'}{share} on {one.machine}.")
             return False
