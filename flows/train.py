@@ -170,7 +170,9 @@ def _train_held(job: _Job) -> TrainSummary:
     here = [] if job.cluster else job.profiles  # Ray keeps trainings off each other's nodes
     together, chosen = trainings_together(job.request, job.profiles), job.state.recall("decision", Decision)
     foreseen = None if job.cluster else partial(estimate, job.dataset, job.request, job.profiles)
-    with hold(here, together=together, decision=chosen, estimate=foreseen) as held:
+    with hold(
+        here, together=together, decision=chosen, estimate=foreseen, priority=job.request.training.priority
+    ) as held:
         return _train_tracked(job if job.cluster else replace(job, profiles=held.of(job.profiles)), held)
 
 

@@ -54,7 +54,9 @@ def tune_only(request: Annotated[TrainRequest, shown(TrainRequest())] = TrainReq
     with RunState(request, dataset, profiles[0].host, purpose="tune") as state:
         together, chosen = trainings_together(request, profiles), state.recall("decision", Decision)
         foreseen = partial(estimate, dataset, request, profiles)
-        with hold(profiles, together=together, decision=chosen, estimate=foreseen) as held:
+        with hold(
+            profiles, together=together, decision=chosen, estimate=foreseen, priority=request.training.priority
+        ) as held:
             result = _tune_tracked(request, dataset, held.of(profiles), state, held)
         state.finish()
     return result

@@ -5,7 +5,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 
 import psutil
@@ -14,6 +14,7 @@ from rich.console import Console
 
 from hardware.leases import CPU, Lease, leases_of_others, looking, slots, take_free, write_lease
 from hardware.types import HardwareProfile, Placement
+from hardware.waiting_line import first_in_line, in_line
 from shunter.requests import TrainRequest
 
 POLL_SECONDS = 1.0
@@ -154,7 +155,7 @@ class Reservation:
     def take_if_free(self, groups: Sequence[Sequence[str]], holder: str) -> str | None:
         """As `take`; returns in words by whom one is used."""
         missing = self.take(groups, holder)
-        return None if missing is None else _description_of_use(missing)
+        return None if missing is None else _description_of_use(missing, leases_of_others(missing))
 
     def release(self) -> None:
         """Give back everything."""
@@ -226,10 +227,12 @@ def reserve(
     patience_seconds: float | None = None,
     tell: Tell | None = None,
     accept: Accept | None = None,
+    priority: int = 0,
 ) -> Iterator[Reservation]:
     """Hold one accelerator of each group for the length of the block; waits for what others use, and says so.
 
-    Nothing is held while it waits, so that two that want the same two never wait for each other.
+    Nothing is held while it waits, so that two that want the same two never wait for each other. Who waits with a
+    higher priority for something of that goes first; among equals it is whoever asks when it is free.
 
     Args:
         groups: Names as in `Accelerator.name`; within a group any will do.
@@ -238,14 +241,54 @@ def reserve(
             takes.
         tell: Told each sentence about the wait; if omitted, `say`.
         accept: Asked whether what is free will do where not all is; None insists on all.
+        priority: Over others that wait.
     """
     tell = tell or say
     reservation = Reservation()
+    with ExitStack() as line:
+        _wait(
+            reservation,
+            groups,
+            line,
+            holder=holder,
+            patience_seconds=patience_seconds,
+            tell=tell,
+            accept=accept,
+            priority=priority,
+        )
+    try:
+        yield reservation
+    finally:
+        reservation.release()
+
+
+def _wait(
+    reservation: Reservation,
+    groups: Sequence[Sequence[str]],
+    line: ExitStack,
+    *,
+    holder: str,
+    patience_seconds: float | None,
+    tell: Tell,
+    accept: Accept | None,
+    priority: int,
+) -> None:
+    """Until the reservation holds what `reserve` asks for; in the waiting line from the first time that it cannot."""
+    names = [name for group in groups for name in group]
     waiting_for = None
     started = time.monotonic()
-    while (missing := reservation.take(groups, holder)) is not None:
-        words = _description_of_use(missing)
-        if accept is not None and reservation.take_what_is_free(groups, holder):
+    while True:
+        ahead = first_in_line(priority, names)
+        if ahead is None:
+            missing = reservation.take(groups, holder)
+            if missing is None:
+                break
+            others = leases_of_others(missing)
+            # Without others it has been given up since: there is nothing new to tell.
+            words = waiting_for if waiting_for and not others else _description_of_use(missing, others)
+        else:
+            words = f"{ahead.description} comes first"
+        if ahead is None and accept is not None and reservation.take_what_is_free(groups, holder):
             if accept(reservation):
                 tell(f"{words}: going on beside it with {_description_of(reservation)}.")
                 waiting_for = None
@@ -255,16 +298,14 @@ def reserve(
             tell(f"{words}: going on beside it, which disturbs both.")
             waiting_for = None
             break
+        if waiting_for is None:
+            line.enter_context(in_line(holder, priority, names))
         if words != waiting_for:
             waiting_for = words
             tell(f"{words}: waiting for it.")
         time.sleep(POLL_SECONDS)
     if waiting_for:
         tell(f"Going on with {', '.join(reservation.names)}.")
-    try:
-        yield reservation
-    finally:
-        reservation.release()
 
 
 def wanted(
@@ -314,8 +355,7 @@ def _description_of(reservation: Reservation) -> str:
     return ", ".join(f"{name} ({reservation.cores} cores)" if name == CPU else name for name in reservation.names)
 
 
-def _description_of_use(name: str) -> str:
-    others = leases_of_others(name)
+def _description_of_use(name: str, others: Sequence[Lease]) -> str:
     return f"{name} is used by {' and '.join(lease.description for lease in others) or 'another process'}"
 
 

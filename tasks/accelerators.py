@@ -30,6 +30,7 @@ def hold(
     together: int = 1,
     decision: Decision | None = None,
     estimate: Estimate | None = None,
+    priority: int = 0,
 ) -> Iterator[Reservation]:
     """Hold what a flow may train on for the length of the block; waits for what others use, unless it need not.
 
@@ -38,6 +39,7 @@ def hold(
         together: Number of processes or trials that train at the same time.
         decision: Decision of an interrupted attempt; then what its placement uses is enough.
         estimate: Tells whether what is free will do while others use the rest; None waits for all.
+        priority: Over other flows that wait.
     """
     chosen = decision.placement if decision and profiles else None
     groups = wanted(profiles, processes=together, chosen=chosen)
@@ -46,7 +48,7 @@ def hold(
         accept = partial(_is_held, placement=chosen)
     elif together == 1 and estimate is not None:
         accept = _accepting(cache(estimate))
-    with reserve(*groups, holder=holder(), tell=tell, accept=accept) as held:
+    with reserve(*groups, holder=holder(), tell=tell, accept=accept, priority=priority) as held:
         yield held
 
 

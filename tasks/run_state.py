@@ -20,7 +20,7 @@ State = TypeVar("State", bound=BaseModel)
 
 FINISHED = ".finished"  # how the name of a folder ends that is being removed
 DATA = "dataset"  # file with the name of the folder in the cache that the run reads
-FREE_TO_CHANGE = "processes"  # any number of them can go on with an interrupted run
+FREE_TO_CHANGE = {"processes", "priority"}  # an interrupted run goes on with any
 KEY_ORDER = (
     *("data", "format", "schema_file", "max_bad_share", "model", "towers", "objective", "limits", "price_per_hour"),
     *("billing", "trials", "search_minutes", "search_kwh", "max_epochs", "ensemble_size", "seed", "explore", "cluster"),
@@ -147,7 +147,7 @@ class RunState(StateFolder):
 def _key_text(request: TrainRequest) -> str:
     """The request as the key of its folder has it, in the order of the first version: what that left goes on, too."""
     asked = request.flat()
-    names = [*KEY_ORDER, *sorted(asked.keys() - {*KEY_ORDER, FREE_TO_CHANGE})]
+    names = [*KEY_ORDER, *sorted(asked.keys() - {*KEY_ORDER, *FREE_TO_CHANGE})]
     kept = {name: asked[name] for name in names if not (name in LATER and asked[name] == LATER[name])}
     kept["explore"] = asked["explore"] == Explore.FREE  # a switch in the first version
     kept["max_epochs"] = request.longest_epochs  # a number in the first version

@@ -10,7 +10,7 @@ from shunter.errors import RequestError
 from shunter.requests import TrainRequest
 
 SETTLED = {"source", "architecture", "training", "placement", "seed", "register_as", "promote"}  # what a job can ask
-LEFT_OUT = {"baselines", "processes", "fixed_threads"}
+LEFT_OUT = {"baselines", "processes", "fixed_threads", "priority"}
 
 
 def read_fleet_jobs(path: Path) -> list[tuple[OwnJob, TrainRequest]]:

@@ -91,6 +91,12 @@ class TrainingEffort(Effort, frozen=True, title="Advanced: training"):
         ge=1,
         description="Processes that train each member of the ensemble together; an interrupted run may change it.",
     )
+    priority: int = Field(
+        default=0,
+        ge=-100,
+        le=100,
+        description="Over other trainings that wait for accelerators of this machine: a higher one goes first.",
+    )
     fixed_threads: bool = Field(
         default=False,
         description="Keep the threads that were chosen, whatever the steps take: repetitions are then bitwise equal.",

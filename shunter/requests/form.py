@@ -34,6 +34,7 @@ TITLES = {
     "cold_start": "Ignore past searches",
     "parallel_trials": "Trials at a time",
     "max_epochs": "Max epochs",
+    "priority": "Priority (-100 to 100)",
     "fixed_threads": "Keep the threads",
     "select_by": "Best model by",
     "ensemble_size": "Max models",

@@ -13,6 +13,7 @@ import pytest
 from hardware.leases import all_leases
 from hardware.reservation import Reservation, cores_held_here, held_here, reserve, trainings_together, wanted, watching
 from hardware.types import HardwareProfile, Placement
+from hardware.waiting_line import first_in_line
 from shunter.requests import TrainRequest
 from tests.hardware.profiles import make_profile
 
@@ -46,6 +47,45 @@ def held_elsewhere(*names: str) -> "Iterator[subprocess.Popen[str]]":
 def devices(monkeypatch: pytest.MonkeyPatch) -> None:
     """The names of GPUs stand for themselves, since there may be none to ask."""
     monkeypatch.setattr("hardware.leases._identity", lambda name: name.replace(":", "-"))
+
+
+def test_who_waits_with_a_higher_priority_goes_first(devices: None) -> None:
+    order: list[str] = []
+    waits = {name: threading.Event() for name in ("usual", "urgent")}
+
+    def train(name: str, priority: int) -> None:
+        def tell(sentence: str) -> None:
+            if "waiting" in sentence:
+                waits[name].set()
+
+        with reserve(["cuda:7"], holder=name, tell=tell, priority=priority):
+            order.append(name)
+
+    with held_elsewhere("cuda:7"):
+        threads = [threading.Thread(target=train, args=one) for one in (("usual", 0), ("urgent", 2))]
+        for thread, name in zip(threads, waits, strict=True):
+            thread.start()
+            assert waits[name].wait(30)
+        waiter = first_in_line(1, ["cuda:7", "cpu"])
+        assert waiter is not None
+        assert (waiter.name, waiter.priority) == ("urgent", 2)
+        assert first_in_line(1, ["cpu"]) is None
+        assert first_in_line(2, ["cuda:7"]) is None
+    for thread in threads:
+        thread.join(30)
+    assert order == ["urgent", "usual"]
+    assert first_in_line(-100, ["cuda:7"]) is None
+
+
+def test_a_killed_waiter_holds_up_nobody(devices: None) -> None:
+    code = "from hardware.waiting_line import in_line\nwith in_line('x', 9, ['cpu']): print('in', flush=True); input()"
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "in\n"
+        assert first_in_line(0, ["cpu"]) is not None
+        process.kill()
+    assert first_in_line(0, ["cpu"]) is None
 
 
 def gpu_profiles(*models: str) -> list[HardwareProfile]:
