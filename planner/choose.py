@@ -37,7 +37,7 @@ from planner.predict.too_large import remembered, with_memory
 from planner.predict.watts import observed_watts, power_notes, with_learned_watts
 from planner.rank.ranking import rank
 from planner.rank.totals import Terms
-from shunter.requests import ALL_OFFERS, LOCAL_OFFERS, JobRequest, NightlyRequest
+from shunter.requests import ALL_OFFERS, LOCAL_OFFERS, CheckpointRequest, JobRequest, NightlyRequest, TrainRequest
 from tracking.convention import data_params
 
 PROBE_SECONDS = 15.0
@@ -233,20 +233,28 @@ class _Job:
         return with_quality(working, past.history, min_auc, data=past.data, family=past.family)
 
     def notes(self) -> list[str]:
-        """Said where tuning will choose the family too."""
+        """What checkpoints add, and that tuning will choose the family too."""
+        lost = self.history.interruptions.notes(_checkpoint_seconds(self.request))
         if self.request.model == self.family:
-            return []
+            return lost
         return [
+            *lost,
             f"Tuning chooses among {', '.join(AUTO_FAMILIES)}: placements are judged by {self.family}, which asks most "
-            "of them, so that another family needs less than is said here."
+            "of them, so that another family needs less than is said here.",
         ]
 
 
 def _terms(dataset: Dataset, request: JobRequest, past: PastJob, machines: Sequence[str]) -> Terms:
-    pricing, job = request.pricing, job_size(dataset, request)
+    lost_share = past.history.interruptions.lost_share(_checkpoint_seconds(request))
+    pricing, job = request.pricing, job_size(dataset, request).model_copy(update={"lost_share": lost_share})
     grid = None if pricing.grid is None else Grid.read(pricing.grid)
     calibration = past.history.calibration(data=past.data, family=past.family, machines=machines)
     return Terms.of(request.limits, request.objective, job, pricing.billing, grid=grid, calibration=calibration)
+
+
+def _checkpoint_seconds(request: JobRequest) -> float:
+    asked = request.checkpoints if isinstance(request, TrainRequest) else CheckpointRequest()
+    return 60 * asked.checkpoint_minutes
 
 
 def _predicted(job: _Job, offered: _Offered, in_training: InTraining) -> list[Candidate]:

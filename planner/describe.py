@@ -37,6 +37,7 @@ class JobSize(Frozen):
         evaluation_share: Cost of a validation, as a share of an epoch.
         tuning_seconds: Time of the search, where its own time ends it and not a number of trials.
         tuning_joules: Energy of the search, where its own energy ends it.
+        lost_share: What checkpoints and interruptions are expected to add, as a share of an epoch.
     """
 
     tuning_epochs: float
@@ -44,11 +45,12 @@ class JobSize(Frozen):
     evaluation_share: float
     tuning_seconds: float | None = None
     tuning_joules: float | None = None
+    lost_share: float = 0.0
 
     @property
     def epochs(self) -> float:
-        """Passes over the training part, each validation counted as the part of a pass that it costs."""
-        return (self.tuning_epochs + self.final_epochs) * (1 + self.evaluation_share)
+        """Passes over the training part; validations, checkpoints and what is done again count as parts of passes."""
+        return (self.tuning_epochs + self.final_epochs) * (1 + self.evaluation_share + self.lost_share)
 
 
 def describe(

@@ -24,6 +24,7 @@ from retraining.champion import Champion, Origin, check_same_log, choose_origin,
 from retraining.nights import Night, Outcome, log_judgement, log_plan
 from retraining.plan import NightPlan
 from retraining.ranker_comparison import RankingJudgement
+from retraining.shipping import keep_increment
 from retraining.warm_start import warm_start_from
 from shunter.errors import RequestError
 from shunter.requests import NightlyRequest, Promote
@@ -161,6 +162,7 @@ def _contest(tonight: Tonight, champion: Champion, days: Sequence[date]) -> tupl
         f"Version {registered.version} replaces version {champion.version.version}: {judgement.explain()}{overtaken}"
     )
     version = note_version(tonight, registered, tonight.run_id, reason)
+    keep_increment(tonight.run_id, registered.name, registered.version, since=champion.version.version)
     night = tonight.ends("promoted", reason, registered.version, judgement=judgement, registered=registered.version)
     return night, Champion(version, files, frozenset(learned)), dataset
 
@@ -247,6 +249,7 @@ def _learn_judged_day(tonight: Tonight, winner: Champion, night: Night) -> Night
         f"{night.reason} Version {registered.version}, which has learned {day} too, replaces it: {judgement.explain()}"
     )
     note_version(tonight, registered, trained.run_id, reason)
+    keep_increment(trained.run_id, registered.name, registered.version, since=winner.version.version)
     forget(dataset)
     figures = {"reason": reason, "champion": registered.version, "registered": registered.version}
     return night.model_copy(update={**figures, "outcome": "promoted"})

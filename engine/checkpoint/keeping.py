@@ -55,7 +55,10 @@ class Keeping:
         return is_asked_for or table_bytes >= INCREMENTAL_FROM_BYTES
 
     def hangs_on_restores(self, table_bytes: int) -> bool:
-        """Whether the bits are chosen by the number of restores."""
+        """Whether the number of restores decides about the bits: not while `auto` takes as many for any number."""
+        return FEWEST_BITS_OF_AUTO < MOST_RESTORES_BITS and self._is_chosen(table_bytes)
+
+    def _is_chosen(self, table_bytes: int) -> bool:
         return self.bits == "auto" and table_bytes >= QUANTISED_FROM_BYTES
 
     def bits_of(self, table_bytes: int, restores: int) -> int:
@@ -65,7 +68,7 @@ class Keeping:
             table_bytes: Bytes of all tables and their optimiser's state.
             restores: How often the training was gone on with from a checkpoint.
         """
-        if not self.hangs_on_restores(table_bytes):
+        if not self._is_chosen(table_bytes):
             return FULL_PRECISION if self.bits == "auto" else self.bits
         needed = max(self.expected_restores, restores)
         bits = next((bits for bits, allowed in ALLOWED_RESTORES.items() if needed <= allowed), MOST_RESTORES_BITS)

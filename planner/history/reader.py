@@ -9,6 +9,7 @@ from hardware.cost.residual import Residual, StepObservation
 from planner.calibration import Calibration, Ratios
 from planner.history.epochs import PLAN, EpochCount, estimate_epochs
 from planner.history.gaussian_process import Posterior
+from planner.history.interruptions import NONE_SEEN, Interruptions
 from planner.history.machines import Drift, inspect_machines
 from planner.history.quality import QualityOutlook, quality_outlook, success_chances
 from planner.history.runs import Exclusion, PastRun, admit, admit_step, is_under_way
@@ -45,6 +46,7 @@ class History:
         unread: Reason why nothing could be read, when the store did not answer.
         job_kind: Kind of the runs whose work and quality are those of the job in question: a night, which goes on from
             a champion, needs another share of its plan than a whole training.
+        interruptions: What checkpoints and interruptions took of all trainings, whatever they trained.
     """
 
     runs: tuple[PastRun, ...] = ()
@@ -54,6 +56,7 @@ class History:
     unread: str = ""
     compiled_steps: tuple[StepObservation, ...] = ()
     job_kind: EvidenceKind = "train"
+    interruptions: Interruptions = NONE_SEEN
 
     @classmethod
     def of(cls, tracked: Sequence[TrackedRun], now: float) -> "History":
@@ -76,7 +79,14 @@ class History:
                 steps += [] if reason else [(run.run_id, step)]
         compiled = sorted((step for _, step in steps if step.compiled), key=lambda step: step.measured_at)
         steady, drifts, outliers = inspect_machines([pair for pair in steps if not pair[1].compiled])
-        return cls(tuple(runs), (*excluded, *outliers), steady, drifts, compiled_steps=tuple(compiled))
+        return cls(
+            tuple(runs),
+            (*excluded, *outliers),
+            steady,
+            drifts,
+            compiled_steps=tuple(compiled),
+            interruptions=Interruptions.of([run for run in tracked if run.kind == "member"]),
+        )
 
     @property
     def unlimited_steps(self) -> tuple[StepObservation, ...]:

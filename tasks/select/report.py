@@ -60,7 +60,7 @@ def as_markdown(decision: Decision) -> str:
         calibration_text(decision),
         "",
         f"The job is {decision.job.epochs:.3g} epochs, an upper estimate: {_tuning(decision.job)} and "
-        f"{decision.job.final_epochs:g} of final training, validation added.",
+        f"{decision.job.final_epochs:g} of final training, validation and checkpoints added.",
     ]
     excluded = [row for row in decision.table if row.excluded_by]
     if excluded:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from mlflow import MlflowClient
 
 from engine.checkpoint.storage import save_model
 from engine.checkpoint.warm_start import WarmStart, tables_by_name
@@ -17,12 +18,14 @@ from ingestion.encoding.encoder import Encoder
 from ingestion.encoding.shared_rows import shared_rows
 from ingestion.request import ingest_request
 from models.registry import build_model, model_spec
+from retraining.shipping import keep_increment
 from shunter.errors import CheckpointError, RequestError, TrackingError
 from shunter.requests import CheckpointBits, TrainRequest
 from tracking.registry.increments import apply_increment
 from tracking.registry.models import register_model
 from tracking.registry.named import bytes_below, export_increment, export_model, open_model
-from tracking.runs import start_run_tree
+from tracking.runs import start_run, start_run_tree
+from tracking.store import tracking_uri
 
 ROWS = 1200
 SCHEMA = {"label": "click", "numeric": ["price"], "categorical": ["user", "item"]}
@@ -160,3 +163,21 @@ def test_the_commands(folder: Path, rows: Path, capsys: pytest.CaptureFixture[st
     with pytest.raises(SystemExit):
         export("shop/2", folder / "again", bits=CheckpointBits.FOUR)
     assert "name with --since what they go on from" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_night_keeps_what_changed_beside_the_whole_version(folder: Path, rows: Path) -> None:
+    run_id = start_run("night", "nightly")
+    keep_increment(run_id, "shop", 2, since=1)
+    client = MlflowClient(tracking_uri())
+    run = client.get_run(run_id)
+    assert run.data.tags["increment.since"] == "shop/1"
+    assert 0 < run.data.metrics["increment.ratio"] < 1
+    assert 0 < run.data.metrics["increment.changed_rows"] < 0.6
+    kept = Path(client.download_artifacts(run_id, "increment", str(folder)))
+    assert bytes_below(kept) == run.data.metrics["increment.bytes"]
+    assert scores("shop/1", rows, (kept,)) == scores("shop/2", rows)
+
+
+def test_a_night_does_not_fail_by_its_increment(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    keep_increment(start_run("night", "nightly"), "shop", 2, since=9)
+    assert "Version 2 is not kept as an increment too: There is no version 9 of 'shop'" in caplog.text
