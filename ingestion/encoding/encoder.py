@@ -23,6 +23,7 @@ from models.spec import CategoricalFeature, Features
 from shunter.errors import DataError
 
 FORMAT_VERSION = 1
+FEW_ROWS = 1_024  # up to which distinct values are not looked for before they are hashed
 
 
 @dataclass(frozen=True)
@@ -178,8 +179,16 @@ class Encoder:
             numeric[index] = values
         single = [field for field in self.categorical if not field.multi_valued]
         keys = np.empty((len(single), rows), np.uint64)
-        for index, field in enumerate(single):
-            keys[index] = read.keys(table[field.column or field.name], field.key_kind)
+        rest = list(range(len(single)))
+        if rows <= FEW_ROWS:
+            texts = [place for place in rest if _is_text(single[place], table)]
+            for index, found in zip(
+                texts, read.text_keys_of([_column_of(single[i], table) for i in texts]), strict=True
+            ):
+                keys[index] = found
+            rest = [place for place in rest if place not in texts]
+        for index in rest:
+            keys[index] = read.keys(_column_of(single[index], table), single[index].key_kind)
         bags = [_read_bags(table.get(field.name), field, rows) for field in self.categorical if field.multi_valued]
         return self.encode_columns(Columns(numeric, keys, bags))
 
@@ -282,6 +291,14 @@ def write_vocabularies(directory: Path, vocabularies: Sequence[Keys]) -> None:
     ends = np.cumsum([0, *map(len, vocabularies)])
     keys = np.concatenate([np.empty(0, np.uint64), *vocabularies])
     np.savez(directory / "vocabulary.npz", keys=keys, ends=ends)
+
+
+def _column_of(field: CategoricalField, table: Mapping[str, pl.Series]) -> pl.Series:
+    return table[field.column or field.name]
+
+
+def _is_text(field: CategoricalField, table: Mapping[str, pl.Series]) -> bool:
+    return field.key_kind == "text" and _column_of(field, table).dtype == pl.String
 
 
 def _read_bags(series: pl.Series | None, field: CategoricalField, rows: int) -> Bag:
