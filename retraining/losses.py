@@ -35,20 +35,43 @@ def losses_of(
         CheckpointError: The model is damaged.
         DataError: The encoder or the day cannot be read.
     """
+    labels, logits, _ = scores_of(files, log, keep, member)
+    return log_losses(labels, logits)
+
+
+def scores_of(
+    files: ModelFiles, log: DayLog, keep: Keep | None = None, member: int | None = None, *, unit: str | None = None
+) -> tuple[NDArray[np.floating], NDArray[np.floating], NDArray[np.uint64] | None]:
+    """Labels and predicted log odds of each row of a day, of several labels the main one; see `losses_of`.
+
+    Args:
+        files: Files of the model.
+        log: Log of the day.
+        keep: Which rows of a batch count; None is all.
+        member: Number of the only member of an ensemble to score; None is the whole ensemble.
+        unit: Column whose values tell apart who is independent, such as users.
+
+    Returns:
+        Labels and log odds, each `[rows]`, and the key of each row's unit; None where the day has no such column.
+    """
     encoder = Encoder.load(files.encoder)
     model = load_model(files.model)
     if member is not None and isinstance(model, Ensemble):
         model = model.models[member]
     scorer = Scorer(encoder, model)
-    losses = []
+    columns = [field.column for field in log.schema.categorical]
+    labels, logits, units = [], [], []
     for batch in log.batches():
         rows = encoder.encode_columns(arrange_for(encoder, batch.columns, log.schema))
-        labels = batch.labels
-        if keep is not None:
-            kept = keep(batch)
-            rows, labels = rows.select(kept), labels[kept]
-        if len(labels):
-            logits = scorer.logits(rows)
-            # Of several labels the first is the main one.
-            losses.append(log_losses(labels.reshape(len(labels), -1)[:, 0], logits.reshape(len(labels), -1)[:, 0]))
-    return np.concatenate(losses) if losses else np.empty(0)
+        kept = np.ones(len(batch.labels), dtype=bool) if keep is None else keep(batch)
+        if not kept.any():
+            continue
+        rows = rows if kept.all() else rows.select(kept)
+        if unit in columns:
+            units.append(batch.columns.keys[columns.index(unit), kept])
+        count = int(kept.sum())
+        labels.append(batch.labels[kept].reshape(count, -1)[:, 0])
+        logits.append(scorer.logits(rows).reshape(count, -1)[:, 0])
+    if not labels:
+        return np.empty(0), np.empty(0), None
+    return np.concatenate(labels), np.concatenate(logits), np.concatenate(units) if units else None

@@ -18,17 +18,20 @@ from ingestion.sources.days import DayLog
 from planner.decide import Decision, Exploration
 from planner.history.record import FlowNotes
 from planner.predict.observe import expect
+from reporting.card.promise import PREFIX
 from reporting.card.quality import quality_of_files
 from retraining.bootstrap import Judgement
 from retraining.champion import Champion, Origin, check_same_log, choose_origin, slowed, version_tags
 from retraining.nights import Night, Outcome, log_judgement, log_plan
 from retraining.plan import NightPlan
+from retraining.promise import DayCheck, carried, check_day
 from retraining.ranker_comparison import RankingJudgement
 from retraining.shipping import keep_increment
 from retraining.warm_start import warm_start_from
 from shunter.errors import RequestError
 from shunter.requests import NightlyRequest, Promote
 from tasks.accelerators import hold
+from tasks.events import announce
 from tasks.evidence import note_trainings
 from tasks.nightly import ingest_days, judge_challenger
 from tasks.profile import profile_hardware
@@ -105,11 +108,28 @@ def challenge(tonight: Tonight, champion: Champion) -> Night:
         night = tonight.ends("nothing new", reason, number)
         may_learn = request.challenger.learn_last_day and plan.held_out not in champion.learned
         return _learn_judged_day(tonight, champion, night) if may_learn else night
+    check = _check_promise(tonight, champion)
     night, winner, dataset = _contest(tonight, champion, days)
     if request.challenger.learn_last_day:
         night = _learn_judged_day(tonight, winner, night)
     forget(dataset)
-    return night
+    return night if check is None else night.model_copy(update={"findings": (*night.findings, check.finding)})
+
+
+def _check_promise(tonight: Tonight, champion: Champion) -> DayCheck | None:
+    """Hold the champion's promise against the day, once: what it comes to is on the version and in an event."""
+    check = tonight.state.recall("promise", DayCheck)
+    if check is None:
+        day, request = tonight.plan.held_out, tonight.request
+        check = check_day(champion.version, champion.files, tonight.logs[day], day, seed=request.seed)
+        if check is None:
+            return None
+        tag_version(champion.version, {f"{PREFIX}last_check": check.words})
+        open_run(tonight.run_id).log_metrics(check.metrics)
+        tonight.state.remember("promise", check)
+        if check.is_broken:
+            announce("promise-broken", request.register_as, check.version, check.words)
+    return check
 
 
 def why_nothing_new(plan: NightPlan, champion: Champion, new: Sequence[date]) -> str | None:
@@ -155,7 +175,7 @@ def _contest(tonight: Tonight, champion: Champion, days: Sequence[date]) -> tupl
         trained.directory,
         tonight.request.register_as,
         metrics=_figures(trained, judgement),
-        tags=version_tags(learned, origin.hyperparameters),
+        tags={**carried(champion.version.tags), **version_tags(learned, origin.hyperparameters)},
     )
     overtaken = "" if judgement.is_better else " The champion was no better than the base rate of the day any more."
     reason = (
@@ -243,7 +263,10 @@ def _learn_judged_day(tonight: Tonight, winner: Champion, night: Night) -> Night
         trained.directory,
         tonight.request.register_as,
         metrics=_figures(trained, judgement),
-        tags=version_tags(sorted({*winner.learned, day}), origin.hyperparameters),
+        tags={
+            **carried(winner.version.tags),
+            **version_tags(sorted({*winner.learned, day}), origin.hyperparameters),
+        },
     )
     reason = (
         f"{night.reason} Version {registered.version}, which has learned {day} too, replaces it: {judgement.explain()}"

@@ -1,8 +1,8 @@
-"""Events in Prefect about registered models, which automations can follow: promoted, refused, put back."""
+"""Events in Prefect about registered models, for automations: promoted, refused, put back, below its promise."""
 
 from typing import Literal
 
-Happening = Literal["promoted", "not-promoted", "rolled-back"]
+Happening = Literal["promoted", "not-promoted", "rolled-back", "promise-broken"]
 
 
 def announce(happening: Happening, model: str, version: int | None, reason: str) -> None:

@@ -9,6 +9,7 @@ import torch
 
 from engine.data.dataset import Dataset
 from engine.ensemble.result import EnsembleResult
+from engine.execution import execution_of
 from engine.fixed import check_fixed, read_fixed
 from engine.metrics import FIGURES
 from engine.ranking.fusion import Fusion
@@ -17,6 +18,7 @@ from engine.ranking.result import TrainedRanker
 from engine.ranking.solver import check_solvable
 from models.graph import GRAPH_FAMILIES, SOLVED, graph_spec
 from reporting.card.figures import BaselineFigures
+from reporting.card.promise import measure_promise
 from reporting.card.ranking_baselines import RankedBaseline, RankingBaseline
 from retraining.ranker_champion import ranker_tags
 from search.job import SearchJob
@@ -137,6 +139,7 @@ class EnsembleRecipe(Recipe):
         with clock.step("card"):
             compared = [*baselines, *rivals]
             towers = _towers_cost(run, tuned, noise)
+            promise = measure_promise(run.request, run.dataset, result, execution_of(placement))
             card = write_card(
                 run.run_id,
                 run.dataset,
@@ -146,9 +149,10 @@ class EnsembleRecipe(Recipe):
                 baselines=compared,
                 seed=seed,
                 notes=[towers] if towers else [],
+                promise=promise,
             )
         with clock.step("register"):
-            registered = register_result(run.request, run.dataset, result, run.run_id, card.quality)
+            registered = register_result(run.request, run.dataset, result, run.run_id, card.quality, promise=promise)
             describe_version(card, registered)
         tell_outcome(result, registered, run.run_id, card.baselines)
         return Outcome(
@@ -174,6 +178,7 @@ class RankerRecipe(Recipe):
             "--processes": request.training.processes > 1,
             "--cluster": request.nodes.cluster is not None,
             "--min-auc": request.limits.min_auc is not None,
+            "--min-auc-confidence": request.promise.min_auc_confidence is not None,
         }
         for option, is_asked in asked.items():
             if is_asked:

@@ -44,6 +44,8 @@ LATER: dict[str, Any] = {
     "checkpoint_policy": "auto",
     "keep_checkpoints": 2,
     "checkpoint_rate": None,
+    "min_auc_confidence": None,
+    "max_ne": None,
 }
 
 

@@ -41,6 +41,7 @@ def gather(
     baselines: tuple[BaselineFigures, ...] = (),
     seed: int = 0,
     notes: Sequence[str] = (),
+    promise: str = "",
 ) -> ModelCard:
     """Everything about the result of a training.
 
@@ -55,6 +56,7 @@ def gather(
         baselines: Baselines beside it.
         seed: Seed of the bootstrap.
         notes: Sentences beside what there is to look out for.
+        promise: What quality is promised, in one sentence; empty where none is.
 
     Raises:
         CheckpointError: A file of the result is damaged.
@@ -79,6 +81,7 @@ def gather(
         uses=uses(dataset, data),
         limits=(*limits(data, quality, field), *notes),
         baselines=baselines,
+        promise=promise,
     )
 
 

@@ -191,6 +191,7 @@ class ModelCard(Frozen):
         uses: Uses of the model, as far as the data says.
         limits: Uses it is not for, and points to look out for.
         baselines: Baselines on the same test part.
+        promise: What quality is promised, in one sentence; empty where none is.
     """
 
     run_id: str
@@ -206,6 +207,7 @@ class ModelCard(Frozen):
     uses: tuple[str, ...]
     limits: tuple[str, ...]
     baselines: tuple[BaselineFigures, ...] = ()
+    promise: str = ""
 
     @property
     def chosen(self) -> tuple[MemberFacts, ...]:

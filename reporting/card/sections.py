@@ -33,6 +33,7 @@ def sections(card: ModelCard) -> list[Section]:
     return [
         Section("In short", _summary(card)),
         Section("Quality on the test part", _quality(card)),
+        *([Section("Guaranteed quality", _promise(card))] if card.promise else []),
         *([Section("Baselines", _baselines(card))] if card.baselines else []),
         Section("Architecture", _architecture(card)),
         Section("Demand", [_demand(card)]),
@@ -79,6 +80,14 @@ def _quality(card: ModelCard) -> list[Part]:
             Picture(calibration_file(quality), _calibration_svg(quality), f"Calibration {quality.task}".strip()),
         ]
     return parts
+
+
+def _promise(card: ModelCard) -> list[Part]:
+    how = (
+        "On the test part, which has fitted and chosen nothing: the bound of a bootstrap, that of the AUC checked by "
+        "DeLong's variance. `shunter nightly` checks it again on each new day."
+    )
+    return [Paragraph(card.promise), Paragraph(how)]
 
 
 def _baselines(card: ModelCard) -> list[Part]:

@@ -24,6 +24,7 @@ from shunter.requests.objective import Objective, Weights
 from shunter.requests.placement import Explore, PlacementRequest
 from shunter.requests.pricing import Billing, Pricing
 from shunter.requests.profile import ProfileRequest, StallRequest
+from shunter.requests.promise import PromiseRequest
 from shunter.requests.search import (
     SearchBudget,
     SearchCost,
@@ -67,6 +68,7 @@ __all__ = [
     "PlacementRequest",
     "Pricing",
     "ProfileRequest",
+    "PromiseRequest",
     "Promote",
     "Request",
     "SearchBudget",

@@ -27,6 +27,8 @@ TITLES = {
     "max_watts": "Max power (W)",
     "max_memory_gib": "Max memory (GiB)",
     "min_auc_probability": "Probability of the min AUC (0 to 1)",
+    "min_auc_confidence": "Confidence of the guarantee (0.5 to 1)",
+    "max_ne": "Max NE",
     "confidence": "Confidence of the limits (0.5 to 1)",
     "trials": "Trials (settings to try)",
     "search_minutes": "Max search time (minutes)",

@@ -18,6 +18,7 @@ from shunter.requests.effort import (
     parse_baselines,
 )
 from shunter.requests.job import JobRequest, RegisteredName
+from shunter.requests.promise import PromiseRequest
 from shunter.requests.search import SearchRequest, SearchSpaceName
 from shunter.requests.source import PartsRequest
 
@@ -45,6 +46,7 @@ class TrainRequest(JobRequest, frozen=True):
     checkpoints: CheckpointRequest = Field(
         default=CheckpointRequest(), description="How the state of an unfinished training is kept."
     )
+    promise: PromiseRequest = Field(default=PromiseRequest(), description="What quality a registered model keeps.")
     nodes: ClusterRequest = Field(default=ClusterRequest(), description="Who trains instead of this machine.")
     register_as: RegisteredName = Field(default="shunter", description="Name of the registered model in MLflow.")
 
@@ -78,6 +80,18 @@ class TrainRequest(JobRequest, frozen=True):
         if chosen is not SelectBy.NE and (chosen in RANKING_FIGURES) != ranks:
             use = "ndcg@20 or recall@20" if ranks else "ne, auc or logloss"
             raise ValueError(f"--select-by {chosen.value} cannot judge --model {self.model}: use {use}")
+        return self
+
+    @model_validator(mode="after")
+    def _check_promise(self) -> Self:
+        promise = self.promise
+        if promise.min_auc_confidence is not None and self.limits.min_auc is None and promise.max_ne is None:
+            raise ValueError(
+                f"--min-auc-confidence {promise.min_auc_confidence:g} has nothing to hold for: add --min-auc or "
+                "--max-ne"
+            )
+        if promise.max_ne is not None and self.model in GRAPH_MODELS:
+            raise ValueError(f"--max-ne cannot judge --model {self.model}, which gives no probability: leave it out")
         return self
 
     @model_validator(mode="after")

@@ -13,6 +13,7 @@ from hardware.types import Placement
 from reporting.card.baselines import Rival, TrainedBaseline, baseline_metrics, compare_baselines
 from reporting.card.facts import gather
 from reporting.card.figures import ModelCard
+from reporting.card.promise import Promise
 from reporting.card.quality import gauc_metrics
 from tasks.card.publish import CARD_MARKDOWN, CARD_PAGE, describe_version, publish_card
 from tasks.card.ranking import CARD, write_ranking_card
@@ -40,6 +41,7 @@ def write_card(
     baselines: Sequence[TrainedBaseline | Rival] = (),
     seed: int = 0,
     notes: Sequence[str] = (),
+    promise: Promise | None = None,
 ) -> ModelCard:
     """Make the card of the result and keep it with the run; `describe_version` links it from the registry.
 
@@ -50,7 +52,20 @@ def write_card(
     run = open_run(parent_run_id)
     run.log_metrics(baseline_metrics(compared, result.test))
     run.set_tags({f"baseline.{one.name}.verdict": one.verdict for one in compared})
-    card = gather(parent_run_id, dataset, members, result, execution, baselines=compared, seed=seed, notes=notes)
+    if promise is not None:
+        run.log_metrics(promise.metrics)
+    words = "" if promise is None else promise.words
+    card = gather(
+        parent_run_id,
+        dataset,
+        members,
+        result,
+        execution,
+        baselines=compared,
+        seed=seed,
+        notes=notes,
+        promise=words,
+    )
     run.log_metrics(gauc_metrics(card.quality))
     publish_card(card)
     return card

@@ -10,10 +10,11 @@ from engine.data.dataset import Dataset
 from engine.ensemble.result import EnsembleResult
 from engine.ranking.result import TrainedRanker
 from reporting.card.figures import TaskQuality
+from reporting.card.promise import Promise
 from shunter.requests import TrainRequest
 from tasks.events import announce
 from tasks.register.promotion import doubt_of, doubt_of_ranker, why_not_promoted, why_ranker_not_promoted
-from tasks.register.quality import check_quality, misses
+from tasks.register.quality import check_entropy, check_promise, check_quality, misses
 from tracking.convention import quality_metrics
 from tracking.ranking import ranking_metrics
 from tracking.registry import RegisteredModel, register_model
@@ -52,19 +53,33 @@ def register(
 
 
 def register_result(
-    request: TrainRequest, dataset: Dataset, result: EnsembleResult, run_id: str, quality: Sequence[TaskQuality]
+    request: TrainRequest,
+    dataset: Dataset,
+    result: EnsembleResult,
+    run_id: str,
+    quality: Sequence[TaskQuality],
+    *,
+    promise: Promise | None = None,
 ) -> RegisteredModel:
     """Register the model, unless it misses the user's quality limit; promote it if it beats the base rate.
 
     Raises:
-        QualityMissedError: the AUC on validation is below `min_auc`.
+        QualityMissedError: AUC or NE on validation miss their limits, or their bounds on the test part do.
     """
     check_quality(request.limits, result.validation.auc)
+    check_entropy(request.promise.max_ne, result.validation)
+    check_promise(promise, result.validation.auc)
     metrics = {**quality_metrics(result.validation), **quality_metrics(result.test, "test")}
     figures = {name: float(value) for name, value in metrics.items()}
     obstacle = why_not_promoted(request.promote, quality)
     registered = register(
-        run_id, dataset, result.directory, request.register_as, metrics=figures, not_promoted=obstacle
+        run_id,
+        dataset,
+        result.directory,
+        request.register_as,
+        metrics=figures,
+        tags=None if promise is None else promise.tags,
+        not_promoted=obstacle,
     )
     return _announced(registered, obstacle, because=result.reason)
 

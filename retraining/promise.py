@@ -1,0 +1,94 @@
+"""Whether a version keeps the quality that it was registered with, on a day that it has not learned."""
+
+from collections.abc import Mapping
+from datetime import date
+
+from engine.ensemble.guarantee import Bounds, bounds
+from ingestion.sources.days import DayLog
+from reporting.card.promise import PREFIX, promised
+from retraining.findings import Finding
+from retraining.losses import scores_of
+from shunter.frozen import Frozen
+from tracking.registry.versions import ModelFiles, Version
+
+CARRIED = ("min_auc", "max_ne", "confidence", "unit")
+
+
+class DayCheck(Frozen):
+    """A promise, held against one day.
+
+    Attributes:
+        version: Version in use.
+        day: The day.
+        is_broken: Whether the day contradicts it with the confidence that it was given with: the other bound misses.
+        is_sure: Whether the day confirms it with that confidence.
+        words: The check in one sentence.
+        bounds: Bounds on the day.
+    """
+
+    version: int
+    day: date
+    is_broken: bool
+    is_sure: bool
+    words: str
+    bounds: Bounds
+
+    @property
+    def finding(self) -> Finding:
+        """What the night has to say of it."""
+        return Finding(day=self.day, kind="promise", words=self.words)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Figures for the run of the night."""
+        names = ("auc", "auc_low", "auc_high", "ne", "ne_low", "ne_high", "rows", "units")
+        figures = {f"nightly.{PREFIX}{name}": float(getattr(self.bounds, name)) for name in names}
+        return {**figures, f"nightly.{PREFIX}is_broken": float(self.is_broken)}
+
+
+def carried(tags: Mapping[str, str]) -> dict[str, str]:
+    """What the next champion promises too: the limits of the one that it replaces."""
+    names = [f"{PREFIX}{name}" for name in CARRIED]
+    return {name: tags[name] for name in names if name in tags} if promised(tags) else {}
+
+
+def check_day(version: Version, files: ModelFiles, log: DayLog, day: date, *, seed: int = 0) -> DayCheck | None:
+    """Hold the promise of a version against a day; None where it promises nothing or the day has no row.
+
+    Args:
+        version: Version in use.
+        files: Its files.
+        log: Log of the day, which it has not learned.
+        day: The day.
+        seed: Seed of the bootstrap.
+
+    Raises:
+        CheckpointError: The model is damaged.
+        DataError: The encoder or the day cannot be read.
+    """
+    asked = promised(version.tags)
+    if asked is None:
+        return None
+    labels, logits, groups = scores_of(files, log, unit=version.tags.get(f"{PREFIX}unit"))
+    if not len(labels):
+        return None
+    min_auc, max_ne, confidence = asked
+    found = bounds(labels, logits, confidence=confidence, groups=groups, seed=seed)
+    is_broken = (min_auc is not None and found.auc_high < min_auc) or (max_ne is not None and found.ne_low > max_ne)
+    is_sure = (min_auc is None or found.auc_low >= min_auc) and (max_ne is None or found.ne_high <= max_ne)
+    asks = []
+    if min_auc is not None:
+        asks.append(f"AUC {found.auc:.4f} ({found.auc_low:.4f} to {found.auc_high:.4f}), promised {min_auc:g}")
+    if max_ne is not None:
+        asks.append(f"NE {found.ne:.4f} ({found.ne_low:.4f} to {found.ne_high:.4f}), promised {max_ne:g}")
+    how = "breaks its promise" if is_broken else "keeps its promise" if is_sure else "may keep its promise"
+    advice = "; put the version before it back with `shunter rollback`" if is_broken else ""
+    return DayCheck(
+        version=version.version,
+        day=day,
+        is_broken=is_broken,
+        is_sure=is_sure,
+        words=f"Version {version.version} {how} on {day}: {'; '.join(asks)}, each bound with confidence "
+        f"{confidence:g}{advice}.",
+        bounds=found,
+    )

@@ -1,0 +1,71 @@
+"""A promise: kept or missed, told in words, and read back from the tags of a version."""
+
+import math
+
+import numpy as np
+import pytest
+
+from engine.ensemble.guarantee import bounds
+from engine.metrics import compute_metrics
+from reporting.card.promise import Promise, promised
+from shunter.errors import QualityMissedError
+from shunter.requests import TrainRequest
+from tasks.register.quality import check_entropy, check_promise
+
+RANDOM = np.random.default_rng(0)
+SCORES = 2 * RANDOM.normal(size=500)
+LABELS = (RANDOM.random(500) < 1 / (1 + np.exp(-SCORES))).astype(np.float32)
+FOUND = bounds(LABELS, SCORES, confidence=0.9)
+
+
+def promise(min_auc: float | None = None, max_ne: float | None = None) -> Promise:
+    return Promise(min_auc=min_auc, max_ne=max_ne, confidence=0.9, unit="rows", bounds=FOUND)
+
+
+def test_a_kept_promise_is_on_the_version() -> None:
+    kept = promise(FOUND.auc_low, FOUND.ne_high)
+    check_promise(kept, 0.9)
+    check_promise(None, 0.9)
+    assert promised(kept.tags) == (FOUND.auc_low, FOUND.ne_high, 0.9)
+    assert f"at least {FOUND.auc_low:.4f}" in kept.words
+    assert "500 rows" in kept.words
+    assert kept.metrics["promise.auc_low"] == FOUND.auc_low
+
+
+def test_a_missed_promise_is_refused_with_what_it_lacks() -> None:
+    """What was measured keeps the limit; only its bound does not."""
+    asked = (FOUND.auc + FOUND.auc_low) / 2
+    with pytest.raises(QualityMissedError, match=f"misses --min-auc {asked:g} by {asked - FOUND.auc_low:.4f}"):
+        check_promise(promise(asked), 0.9)
+    with pytest.raises(QualityMissedError, match="misses --max-ne"):
+        check_promise(promise(max_ne=FOUND.ne), 0.9)
+
+
+def test_without_a_bound_nothing_is_promised() -> None:
+    few = Promise(
+        min_auc=0.5, max_ne=None, confidence=0.9, unit="rows", bounds=bounds(LABELS[:5], SCORES[:5], confidence=0.9)
+    )
+    assert math.isnan(few.bounds.auc_low)
+    with pytest.raises(QualityMissedError, match="too small"):
+        check_promise(few, 0.9)
+
+
+@pytest.mark.parametrize("tags", [{}, {"promise.min_auc": "0.8"}, {"promise.confidence": "high"}])
+def test_a_version_may_promise_nothing(tags: dict[str, str]) -> None:
+    assert promised(tags) is None
+
+
+def test_an_entropy_above_its_limit_is_refused() -> None:
+    quality = compute_metrics(LABELS, SCORES)
+    check_entropy(None, quality)
+    check_entropy(quality.ne, quality)
+    with pytest.raises(QualityMissedError, match=r"above --max-ne 0\.1"):
+        check_entropy(0.1, quality)
+
+
+def test_a_confidence_needs_a_limit() -> None:
+    with pytest.raises(ValueError, match="nothing to hold for"):
+        TrainRequest(min_auc_confidence=0.95)
+    with pytest.raises(ValueError, match="gives no probability"):
+        TrainRequest(model="lightgcn", max_ne=0.9)
+    assert TrainRequest(limits={"min_auc": 0.8}, min_auc_confidence=0.95).promise.min_auc_confidence == 0.95
