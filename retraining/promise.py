@@ -5,10 +5,10 @@ from datetime import date
 
 from engine.ensemble.guarantee import Bounds, bounds
 from ingestion.sources.days import DayLog
-from reporting.card.promise import PREFIX, promised
 from retraining.findings import Finding
 from retraining.losses import scores_of
 from shunter.frozen import Frozen
+from tracking.promise import PREFIX, promised
 from tracking.registry.versions import ModelFiles, Version
 
 CARRIED = ("min_auc", "max_ne", "confidence", "unit")

@@ -18,7 +18,6 @@ from ingestion.sources.days import DayLog
 from planner.decide import Decision, Exploration
 from planner.history.record import FlowNotes
 from planner.predict.observe import expect
-from reporting.card.promise import PREFIX
 from reporting.card.quality import quality_of_files
 from retraining.bootstrap import Judgement
 from retraining.champion import Champion, Origin, check_same_log, choose_origin, slowed, version_tags
@@ -41,6 +40,7 @@ from tasks.select import log_decision, select
 from tasks.train import train_member
 from tracking.convention import data_params, quality_metrics
 from tracking.evidence import data_key
+from tracking.promise import PREFIX
 from tracking.registry.models import RegisteredModel
 from tracking.registry.versions import ModelFiles, Version, champion_of, tag_version, version_of_run
 from tracking.runs import open_run

@@ -1,7 +1,6 @@
 """The quality that a version promises: measured with bounds on the test part, and kept or missed."""
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 
@@ -13,9 +12,9 @@ from engine.ensemble.scored import score_test
 from reporting.card.quality import user_field, user_groups
 from shunter.frozen import Frozen
 from shunter.requests import TrainRequest
+from tracking.promise import PREFIX
 
 ROWS = "rows"
-PREFIX = "promise."  # of tags and metrics
 
 
 class Promise(Frozen):
@@ -129,12 +128,3 @@ def measure_promise(
         unit=field or ROWS,
         bounds=found,
     )
-
-
-def promised(tags: Mapping[str, str]) -> tuple[float | None, float | None, float] | None:
-    """Lowest AUC, highest NE and confidence that the tags of a version promise; None where they promise nothing."""
-    try:
-        asked = {name: float(tags[f"{PREFIX}{name}"]) for name in ("min_auc", "max_ne") if f"{PREFIX}{name}" in tags}
-        return asked.get("min_auc"), asked.get("max_ne"), float(tags[f"{PREFIX}confidence"])
-    except (KeyError, ValueError):
-        return None

@@ -7,10 +7,11 @@ import pytest
 
 from engine.ensemble.guarantee import bounds
 from engine.metrics import compute_metrics
-from reporting.card.promise import Promise, promised
+from reporting.card.promise import Promise
 from shunter.errors import QualityMissedError
 from shunter.requests import TrainRequest
 from tasks.register.quality import check_entropy, check_promise
+from tracking.promise import promised
 
 RANDOM = np.random.default_rng(0)
 SCORES = 2 * RANDOM.normal(size=500)
