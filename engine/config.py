@@ -33,6 +33,8 @@ class Hyperparameters:
         learning_rate_schedule: what both learning rates do over the training: `plateau` multiplies them by
             `plateau_factor` after each epoch that brought no better validation, `cosine` lowers them along half a
             cosine to 0 at the end of `Schedule.max_epochs`.
+        cycles: cosines within the training, each of which begins at the full rates again (Loshchilov and Hutter,
+            "SGDR", ICLR 2017); with several, the weights at the end of each are kept beside the checkpoint.
         plateau_factor: share of both learning rates that is left after an epoch without a better validation, with the
             schedule `plateau`.
         warmup_epochs: passes over the training part, such as 0.5, in which both rates first rise from 0 in a line.
@@ -48,6 +50,7 @@ class Hyperparameters:
     learning_rate_schedule: LearningRateSchedule = field(default="constant", metadata=OPTIONAL)
     plateau_factor: float = field(default=0.1, metadata=OPTIONAL)
     warmup_epochs: float = field(default=0.0, metadata=OPTIONAL)
+    cycles: int = field(default=1, metadata=OPTIONAL)
 
     @property
     def has_constant_rates(self) -> bool:

@@ -19,7 +19,7 @@ from models.graph.counting import count_graph_model
 from models.registry import model_spec
 from models.spec import ModelSpec
 from shunter.frozen import Frozen
-from shunter.requests import JobRequest, NightlyRequest, SelectRequest, TrainRequest
+from shunter.requests import EnsembleOf, JobRequest, NightlyRequest, SelectRequest, TrainRequest
 
 # Hyperband's reduction factor in the tuning step: one in three settings goes on to three times the epochs.
 REDUCTION_FACTOR = 3
@@ -183,6 +183,8 @@ def _search_joules(request: JobRequest) -> float | None:
 
 def members_to_train(request: JobRequest) -> int:
     """Members of the ensemble that no trial is expected to have trained to the end."""
+    if request.ensemble.ensemble_of is EnsembleOf.SNAPSHOTS:
+        return 1
     members, search = request.ensemble.ensemble_size, request.search
     on_cluster = isinstance(request, TrainRequest | SelectRequest) and request.nodes.cluster is not None
     by_many = isinstance(request, TrainRequest) and request.training.processes > 1

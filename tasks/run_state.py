@@ -44,6 +44,7 @@ LATER: dict[str, Any] = {
     "checkpoint_policy": "auto",
     "keep_checkpoints": 2,
     "checkpoint_rate": None,
+    "ensemble_of": "members",
     "min_auc_confidence": None,
     "max_ne": None,
 }

@@ -38,7 +38,7 @@ class LearningRates:
     ) -> None:
         self._hyperparameters, self._optimizer, self._tables = hyperparameters, optimizer, tables
         self._warmup_steps = round(hyperparameters.warmup_epochs * epoch_steps)
-        self._total_steps = epoch_steps * max_epochs
+        self._cycle_steps = epoch_steps * max_epochs / hyperparameters.cycles
         self._applied = 1.0
 
     def share(self, step: int, plateaus: int) -> float:
@@ -52,7 +52,8 @@ class LearningRates:
         if kind == "plateau":
             share = max(self._hyperparameters.plateau_factor**plateaus, LOWEST_SHARE)
         elif kind == "cosine":
-            share = (1 + math.cos(math.pi * step / self._total_steps)) / 2
+            within = step % self._cycle_steps if self._hyperparameters.cycles > 1 else step
+            share = (1 + math.cos(math.pi * within / self._cycle_steps)) / 2
         return share * min(1.0, (step + 1) / self._warmup_steps) if self._warmup_steps else share
 
     def of(self, step: int, plateaus: int) -> dict[str, float]:

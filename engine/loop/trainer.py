@@ -11,6 +11,7 @@ import torch
 
 from engine.checkpoint.directory import CheckpointDirectory
 from engine.checkpoint.lookahead import admitted, embedding_cache
+from engine.checkpoint.storage import save_model
 from engine.config import Hyperparameters, LearningRateSchedule
 from engine.data.batch import Batch
 from engine.data.pipeline import ReadAhead
@@ -21,6 +22,7 @@ from engine.loop.learning_rates import LearningRates
 from engine.loop.loss import task_weights
 from engine.loop.loss_watch import LossWatch
 from engine.loop.processes import OneProcess
+from engine.loop.snapshots import snapshot_folder
 from engine.loop.step import applied, build_dense_optimizer, peak_memory_bytes, prefetch, reset_peak_memory, seeded
 from engine.loop.step_clock import StepSeconds, step_clock
 from engine.loop.training_run import RunState, TrainingRun
@@ -62,6 +64,7 @@ def train(
         KeyboardInterrupt: Ctrl-C; the state after the current step has been saved.
     """
     _check(job)
+    _check_cycles(job, processes)
     _check_checks(job, processes)
     processes = processes or OneProcess()
     checkpoint = None
@@ -120,6 +123,22 @@ def _check_rates(rates: Hyperparameters) -> None:
         raise RequestError(f"The warmup_epochs {rates.warmup_epochs:g} are no passes over the data: give 0 or more.")
 
 
+def _check_cycles(job: ClickJob, processes: OneProcess | None) -> None:
+    rates, epochs = job.hyperparameters, job.schedule.max_epochs
+    if rates.cycles == 1:
+        return
+    if rates.learning_rate_schedule != "cosine" or not 1 <= rates.cycles <= epochs or epochs % rates.cycles:
+        raise RequestError(
+            f"The cycles {rates.cycles} part a training of {epochs} epochs along cosines: give a number that divides "
+            "the epochs, and learning_rate_schedule=cosine."
+        )
+    if processes is not None or job.execution.embedding_cache_rows is not None:
+        raise RequestError(
+            "Snapshots of a training whose tables lie with several processes or in a file are not kept: leave out its "
+            "cycles."
+        )
+
+
 def _check_checks(job: ClickJob, processes: OneProcess | None) -> None:
     execution, schedule = job.execution, job.schedule
     if not schedule.checks:
@@ -176,6 +195,8 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
             epoch_steps=len(self.loader),
             max_epochs=schedule.max_epochs,
         )
+        cycles = job.hyperparameters.cycles
+        self.epochs_of_cycle = schedule.max_epochs // cycles if cycles > 1 else None
         self.rates_vary = not job.hyperparameters.has_constant_rates
         self.check_steps = {round(passes * len(self.loader)) for passes in schedule.checks}
         self.state.compile_seconds = (self._compile() or 0.0) if execution.compiled else 0.0
@@ -265,6 +286,13 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
     def _follow(self, taken: StepSeconds) -> None:
         if self.hooks.adapt:
             _use_threads(self.hooks.adapt(taken.wait + taken.compute))
+
+    def _close_epoch(self) -> None:
+        """Keep the weights first where a cycle ends: a checkpoint that says it is over finds them there."""
+        done, of_cycle = self.state.epoch + 1, self.epochs_of_cycle
+        if of_cycle is not None and self.checkpoint is not None and done % of_cycle == 0:
+            save_model(self.model, snapshot_folder(self.checkpoint.directory, done))
+        super()._close_epoch()
 
     def _begin_epoch(self) -> None:
         super()._begin_epoch()

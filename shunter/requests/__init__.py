@@ -6,6 +6,7 @@ from shunter.requests.cluster import ClusterRequest
 from shunter.requests.effort import (
     TREES,
     Effort,
+    EnsembleOf,
     EnsembleRequest,
     SelectBy,
     TrainingEffort,
@@ -53,6 +54,7 @@ __all__ = [
     "DataRequest",
     "DriftLimits",
     "Effort",
+    "EnsembleOf",
     "EnsembleRequest",
     "Explore",
     "FleetLearnRequest",

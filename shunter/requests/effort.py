@@ -121,7 +121,20 @@ class TrainingEffort(Effort, frozen=True, title="Advanced: training"):
     )
 
 
+class EnsembleOf(StrEnum):
+    """What the members of an ensemble are."""
+
+    MEMBERS = "members"
+    SNAPSHOTS = "snapshots"
+
+
 class EnsembleRequest(Group, frozen=True, title="Ensemble"):
     """The models that are combined."""
+
+    ensemble_of: EnsembleOf = Field(
+        default=EnsembleOf.MEMBERS,
+        description="What is combined: members (trainings of the best settings), or snapshots (the weights at the ends "
+        "of the cycles of one training along cosines, for the price of that training).",
+    )
 
     ensemble_size: int = Field(default=3, ge=1, description="Most models in the ensemble; 1 switches it off.")

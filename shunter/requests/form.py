@@ -39,6 +39,7 @@ TITLES = {
     "priority": "Priority (-100 to 100)",
     "fixed_threads": "Keep the threads",
     "select_by": "Best model by",
+    "ensemble_of": "Combine",
     "ensemble_size": "Max models",
     "checkpoint_minutes": "Time between checkpoints (minutes)",
     "checkpoint_bits": "Bits of a number in checkpoints",

@@ -13,6 +13,7 @@ from shunter.requests.effort import (
     RANKING_BASELINES,
     RANKING_FIGURES,
     TREES,
+    EnsembleOf,
     SelectBy,
     TrainingEffort,
     parse_baselines,
@@ -92,6 +93,18 @@ class TrainRequest(JobRequest, frozen=True):
             )
         if promise.max_ne is not None and self.model in GRAPH_MODELS:
             raise ValueError(f"--max-ne cannot judge --model {self.model}, which gives no probability: leave it out")
+        return self
+
+    @model_validator(mode="after")
+    def _check_snapshots(self) -> Self:
+        if self.ensemble.ensemble_of is not EnsembleOf.SNAPSHOTS:
+            return self
+        if self.model in GRAPH_MODELS:
+            raise ValueError(f"--ensemble-of snapshots needs a model of clicks, not --model {self.model}: leave it out")
+        if self.nodes.cluster is not None or self.training.processes > 1:
+            raise ValueError(
+                "--ensemble-of snapshots works in one process on this machine: leave out --cluster and --processes"
+            )
         return self
 
     @model_validator(mode="after")

@@ -1,14 +1,17 @@
 """The members of the ensemble: the best settings, trained to the end."""
 
 import math
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from engine.config import Schedule
 from engine.execution import execution_of
 from engine.executors.adaptation import Adaptation
 from engine.fixed import read_fixed
-from engine.job import TrainingJob
-from engine.trained_model import TrainedModel
+from engine.job import ClickJob, TrainingJob
+from engine.loop.snapshots import snapshots_of
+from engine.trained_model import TrainedModel, read_finished
 from hardware.devices.discovery import usable_cores
 from hardware.reservation import cores_held_here
 from hardware.types import Placement
@@ -18,6 +21,7 @@ from planner.predict.observe import Expectation, expect
 from planner.redecide import alternatives, redecide
 from search.result import Setting, TuneResult
 from search.study.kept import kept_model
+from shunter.requests import EnsembleOf
 from tasks.run_context import RunContext
 from tasks.train import adopt_trial, train_member
 
@@ -31,6 +35,8 @@ def train_members(run: RunContext, tuned: TuneResult) -> list[TrainedModel]:
     trainings that such trials spare, of those that the job was planned with, go to further seeds of the best setting:
     of all these the ensemble takes what is best together.
     """
+    if run.request.ensemble.ensemble_of is EnsembleOf.SNAPSHOTS:
+        return _train_snapshots(run, tuned)
     size, settings = run.request.ensemble.ensemble_size, tuned.winners
     members: list[TrainedModel] = []
     for position in range(size):
@@ -49,12 +55,41 @@ def train_members(run: RunContext, tuned: TuneResult) -> list[TrainedModel]:
     return members
 
 
+def _train_snapshots(run: RunContext, tuned: TuneResult) -> list[TrainedModel]:
+    """The best setting trained once along several cosines: its snapshots, its best epoch, and what the search has left.
+
+    The training is as long as that of its trial, so that all of them cost what one member does.
+    """
+    setting, size = tuned.winners[0], run.request.ensemble.ensemble_size
+    job, placement, expected = _planned(run, setting, 0)
+    found = _adopted(run, setting, job, run.directory / "members" / "0", "member-0")
+    epochs = len(found.history) if found else run.request.longest_epochs
+    cycles = min(size, epochs)
+    if cycles < 2:
+        return [found or _trained(run, job, placement, expected, run.directory / "members" / "0", name="member-0")]
+    length = epochs // cycles * cycles
+    along = replace(
+        job,
+        hyperparameters=replace(job.hyperparameters, learning_rate_schedule="cosine", cycles=cycles),
+        schedule=replace(job.schedule, max_epochs=length, patience=length),
+    )
+    once = _trained(run, along, placement, expected, run.directory / "members" / "cycles", name="cycles")
+    return [*([found] if found else []), once, *snapshots_of(once)]
+
+
 def _member(run: RunContext, setting: Setting, turn: int, folder: str, name: str) -> TrainedModel:
     """A setting trained from the seed of a turn, or the trial that has done so already."""
+    job, placement, expected = _planned(run, setting, turn)
+    directory = run.directory / "members" / folder
+    adopted = _adopted(run, setting, job, directory, name) if turn == 0 else read_finished(TrainedModel, directory, job)
+    return adopted or _trained(run, job, placement, expected, directory, name=name)
+
+
+def _planned(run: RunContext, setting: Setting, turn: int) -> tuple[ClickJob, Placement, Expectation]:
+    """The training of a setting from the seed of a turn, where it runs, and what it is expected to take."""
     request, dataset = run.request, run.dataset
     placement = run.decision.placement.model_copy(update={"processes": request.training.processes})
     profile = next(profile for profile in run.profiles if profile.accelerator.name == placement.accelerator)
-    fixed_threads = request.training.fixed_threads or run.cluster is not None
     expected = expect(dataset, setting.spec, placement, profile, run.decision.observations)
     schedule = Schedule(
         max_epochs=request.longest_epochs,
@@ -63,10 +98,19 @@ def _member(run: RunContext, setting: Setting, turn: int, folder: str, name: str
         select_by=request.training.select_by.value,
     )
     job = TrainingJob(dataset, setting.spec, setting.hyperparameters, execution_of(placement), schedule)
-    directory = run.directory / "members" / folder
-    kept = kept_model(run.search_directory, setting.trial_number) if turn == 0 else None
-    adopted = adopt_trial(kept, job, directory, name=name, parent_run_id=run.run_id)
-    return adopted or train_member(
+    return job, placement, expected
+
+
+def _adopted(run: RunContext, setting: Setting, job: ClickJob, directory: Path, name: str) -> TrainedModel | None:
+    kept = kept_model(run.search_directory, setting.trial_number)
+    return adopt_trial(kept, job, directory, name=name, parent_run_id=run.run_id)
+
+
+def _trained(
+    run: RunContext, job: ClickJob, placement: Placement, expected: Expectation, directory: Path, *, name: str
+) -> TrainedModel:
+    fixed_threads = run.request.training.fixed_threads or run.cluster is not None
+    return train_member(
         job,
         placement,
         directory,
@@ -76,7 +120,7 @@ def _member(run: RunContext, setting: Setting, turn: int, folder: str, name: str
         adaptation=None if fixed_threads else _adaptation(expected, placement, run.decision),
         place=run.cluster,
         expected=expected,
-        checkpoints=request.checkpoints,
+        checkpoints=run.request.checkpoints,
     )
 
 

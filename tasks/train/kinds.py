@@ -11,6 +11,7 @@ from engine.data.dataset import Dataset
 from engine.executors.compilation import choose_compilation
 from engine.executors.role import Executor
 from engine.job import ClickJob, TrainingJob
+from engine.loop.snapshots import take_snapshots
 from engine.loop.step import applied
 from engine.ranking.config import RankingHyperparameters, RankingReport
 from engine.ranking.evaluation import ranked_on_test
@@ -26,6 +27,8 @@ from tasks.train.progress import TrainingProgress
 from tracking.convention import Values, epoch_metrics, model_params, quality_metrics, schedule_params
 from tracking.ranking import graph_params, ranking_epoch_metrics, ranking_metrics
 from tracking.runs import Run
+
+CHECKPOINT = "checkpoint"  # folder of an unfinished training, in that of its model
 
 
 class Kind(ABC):
@@ -104,6 +107,7 @@ class ClickKind(Kind):
     def save(self, result: TrainResult, directory: Path) -> dict[str, Any]:
         """Write the weights."""
         save_model(result.model, directory)
+        take_snapshots(directory / CHECKPOINT, directory)
         return {}
 
     def quality(self, trained: TrainedModel) -> list[tuple[Values, int | None]]:

@@ -19,7 +19,7 @@ from planner.predict.observe import Expectation
 from shunter.regularly import regularly
 from shunter.requests import CheckpointRequest
 from tasks.train.checkpoints import checkpointing_of
-from tasks.train.kinds import Kind, kind_of
+from tasks.train.kinds import CHECKPOINT, Kind, kind_of
 from tasks.train.lesson import Lesson
 from tasks.train.progress import TrainingProgress, training_progress
 from tracking.convention import RunKind, placement_params, training_metrics
@@ -75,7 +75,7 @@ def train_to_the_end(
         return finished
     kind.load()
     directory.mkdir(parents=True, exist_ok=True)
-    folder, energy_path = directory / "checkpoint", directory / "energy.json"
+    folder, energy_path = directory / CHECKPOINT, directory / "energy.json"
     executor = (place or ThisMachine()).executor(placement, folder)
     with (
         _tracked(parent_run_id, name, run_kind) as run,

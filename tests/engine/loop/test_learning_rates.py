@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -170,3 +171,19 @@ def test_compiled_the_rates_change_without_compiling_again(dataset: Dataset, opt
 def test_what_is_no_schedule_is_refused(dataset: Dataset, changes: dict[str, object], words: str) -> None:
     with pytest.raises(RequestError, match=words):
         trained(dataset, replace(CONSTANT, **changes))  # type: ignore[arg-type]
+
+
+@given(cycles=st.integers(1, 5), step=st.integers(0, 499))
+def test_each_cycle_is_a_whole_cosine(cycles: int, step: int) -> None:
+    """All begin at the full rates and fall to nothing, and between it is the same cosine each time."""
+    rates = replace(CONSTANT, learning_rate_schedule="cosine", cycles=cycles)
+    share = _without_model(rates).share(step, 0)
+    of_cycle = 500 / cycles
+    assert share == pytest.approx((1 + math.cos(math.pi * (step % of_cycle) / of_cycle)) / 2)
+    if cycles > 1:
+        assert _without_model(rates).share(math.ceil(of_cycle), 0) > 0.99
+
+
+def _without_model(rates: Hyperparameters) -> LearningRates:
+    nothing: Any = None
+    return LearningRates(rates, nothing, nothing, epoch_steps=100, max_epochs=5)
