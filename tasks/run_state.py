@@ -45,6 +45,7 @@ LATER: dict[str, Any] = {
     "keep_checkpoints": 2,
     "checkpoint_rate": None,
     "ensemble_of": "members",
+    "max_predict_milliseconds": None,
     "min_auc_confidence": None,
     "max_ne": None,
 }

@@ -56,6 +56,17 @@ class Verdict:
             return combine(self.weights, logits) * self.scale
         return Entrant(weights=self.weights, combination=self.combination).combine(logits)
 
+    def among(self, allowed: Sequence[int], members: int) -> "Verdict":
+        """The same among more members, of which only some were judged: the others have no weight."""
+        weights = np.zeros((members, *self.weights.shape[1:]))
+        weights[list(allowed)] = self.weights
+        combination = self.combination
+        if combination is not None and combination.references:
+            of = dict(zip(allowed, combination.references, strict=True))
+            every = tuple(of.get(index, combination.references[0]) for index in range(members))
+            combination = replace(combination, references=every)
+        return replace(self, weights=weights, best_single=allowed[self.best_single], combination=combination)
+
 
 def judge(
     labels: np.ndarray,

@@ -138,3 +138,9 @@ class EnsembleRequest(Group, frozen=True, title="Ensemble"):
     )
 
     ensemble_size: int = Field(default=3, ge=1, description="Most models in the ensemble; 1 switches it off.")
+    max_predict_milliseconds: float | None = Field(
+        default=None,
+        gt=0,
+        description="Longest prediction of one row by what is registered, in milliseconds as they are measured of each "
+        "member: slower ones are left out, and no more are combined than keep it together.",
+    )

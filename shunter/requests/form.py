@@ -41,6 +41,7 @@ TITLES = {
     "select_by": "Best model by",
     "ensemble_of": "Combine",
     "ensemble_size": "Max models",
+    "max_predict_milliseconds": "Max time of a prediction (milliseconds)",
     "checkpoint_minutes": "Time between checkpoints (minutes)",
     "checkpoint_bits": "Bits of a number in checkpoints",
     "checkpoint_policy": "What a checkpoint holds",

@@ -96,6 +96,12 @@ class TrainRequest(JobRequest, frozen=True):
         return self
 
     @model_validator(mode="after")
+    def _check_predictions(self) -> Self:
+        if self.ensemble.max_predict_milliseconds is not None and self.model in GRAPH_MODELS:
+            raise ValueError(f"--max-predict-milliseconds does not judge --model {self.model}: leave it out")
+        return self
+
+    @model_validator(mode="after")
     def _check_snapshots(self) -> Self:
         if self.ensemble.ensemble_of is not EnsembleOf.SNAPSHOTS:
             return self

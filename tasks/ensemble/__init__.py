@@ -28,8 +28,17 @@ def build_ensemble(
     seed: int = 0,
     select_by: SelectBy = "ne",
     most: int | None = None,
+    max_milliseconds: float | None = None,
 ) -> EnsembleResult:
     """Combine the members, keep the ensemble if it beats the best single, and score the result on the test part."""
     return combine_members(
-        dataset, members, placement, directory, parent_run_id=parent_run_id, seed=seed, select_by=select_by, most=most
+        dataset,
+        members,
+        placement,
+        directory,
+        parent_run_id=parent_run_id,
+        seed=seed,
+        select_by=select_by,
+        most=most,
+        max_milliseconds=max_milliseconds,
     )

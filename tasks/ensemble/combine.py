@@ -12,6 +12,7 @@ from engine.data.dataset import Dataset
 from engine.ensemble.race import PRESENT
 from engine.ensemble.result import EnsembleResult, Member, read_finished
 from engine.ensemble.scored import score_test
+from engine.ensemble.serving_cost import affordable, serving_cost
 from engine.ensemble.verdict import Verdict, judge
 from engine.ensemble.words import words_of
 from engine.execution import execution_of
@@ -37,6 +38,7 @@ def combine_members(
     seed: int = 0,
     select_by: SelectBy = "ne",
     most: int | None = None,
+    max_milliseconds: float | None = None,
 ) -> EnsembleResult:
     """Combine members into an ensemble, keep it if it beats the best single, and score the result on the test part.
 
@@ -52,8 +54,10 @@ def combine_members(
         seed: Seed of the halves.
         select_by: Figure that decides between ensemble and single.
         most: Models in the ensemble at most; None sets no bound.
+        max_milliseconds: Milliseconds of a prediction of one row at most; None measures none.
 
     Raises:
+        InfeasibleError: No member predicts so fast.
         CheckpointError: A member's files are damaged.
         DataError: An array cannot be read.
         TrackingError: The store fails.
@@ -64,6 +68,9 @@ def combine_members(
     result = read_finished(directory, dataset.fingerprint, names)
     if result is None:
         with child_run(parent_run_id, "ensemble", "ensemble") as run:
+            allowed: Sequence[int] = range(len(members))
+            if max_milliseconds is not None:
+                allowed, most = _within(run, dataset, members, execution_of(placement), most, max_milliseconds)
             result = _combine(
                 dataset,
                 members,
@@ -73,12 +80,33 @@ def combine_members(
                 run_id=run.run_id,
                 select_by=select_by,
                 most=most,
+                allowed=allowed,
             )
             result.save()
             _log_details(run, result, placement, members)
             _log_quality(run, result)
     _log_quality(open_run(parent_run_id), result)
     return result
+
+
+def _within(  # noqa: PLR0917
+    run: Run,
+    dataset: Dataset,
+    members: Sequence[TrainedModel],
+    execution: Execution,
+    most: int | None,
+    limit: float,
+) -> tuple[list[int], int]:
+    """Numbers of the members that predict fast enough, and how many of them do together; what each costs is logged."""
+    costs = [serving_cost(load_model(one.directory, execution.device), dataset, execution) for one in members]
+    run.log_metrics(
+        {
+            f"serving.{figure}.{member.name}": getattr(cost, figure)
+            for member, cost in zip(members, costs, strict=True)
+            for figure in ("milliseconds", "weight_bytes")
+        }
+    )
+    return affordable([cost.milliseconds for cost in costs], most, limit)
 
 
 def _combine(
@@ -91,13 +119,16 @@ def _combine(
     run_id: str,
     select_by: SelectBy,
     most: int | None,
+    allowed: Sequence[int],
 ) -> EnsembleResult:
     execution = execution_of(placement)
     tasks = dataset.features.tasks
     evaluations = _score_validation(dataset, members, execution)
     labels, row_weights = evaluations[0].labels, evaluations[0].weights
     logits = np.stack([evaluation.logits for evaluation in evaluations])
-    verdict = judge(labels, logits, seed, row_weights=row_weights, tasks=tasks, select_by=select_by, most=most)
+    own = logits[list(allowed)]
+    verdict = judge(labels, own, seed, row_weights=row_weights, tasks=tasks, select_by=select_by, most=most)
+    verdict = verdict.among(allowed, len(members))
     _save_result(members, verdict, directory)
     names = [member.name for member in members]
     return EnsembleResult(

@@ -12,6 +12,7 @@ from engine.checkpoint.storage import load_model, save_model
 from engine.config import Hyperparameters, Schedule
 from engine.data.dataset import Dataset
 from engine.ensemble.result import EnsembleResult
+from engine.ensemble.serving_cost import ServingCost
 from engine.execution import execution_of
 from engine.job import TrainingJob
 from engine.loop.evaluation import evaluate
@@ -150,3 +151,21 @@ def test_figures_go_to_the_child_and_the_parent(
     assert child.info.status == "FINISHED"
     assert child.data.tags["mlflow.parentRunId"] == parent
     assert child.data.metrics["ensemble.weight.member-0"] == result.members[0].weight
+
+
+def test_a_limit_of_a_prediction_leaves_no_more_than_keep_it(
+    dataset: Dataset, members: list[TrainedModel], parent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The times are given here, for what a machine takes is not for a test: two of three keep the limit together."""
+    given = iter([9.0, 1.0, 1.1])
+    monkeypatch.setattr(
+        "tasks.ensemble.combine.serving_cost", lambda *_: ServingCost(milliseconds=next(given), weight_bytes=100)
+    )
+    result = combine_members(
+        dataset, members, PLACEMENT, tmp_path / "final", parent_run_id=parent, max_milliseconds=2.5
+    )
+    assert not result.members[0].is_used
+    assert len(result.members) == 3
+    assert result.test == evaluate(load_model(tmp_path / "final"), dataset, "test", execution_of(PLACEMENT)).metrics
+    logged = MlflowClient(tracking_uri()).get_run(result.run_id).data.metrics
+    assert logged["serving.milliseconds.member-0"] == 9.0
