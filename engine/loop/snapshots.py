@@ -4,10 +4,7 @@ Huang et al., "Snapshot Ensembles: Train 1, Get M for Free", ICLR 2017.
 """
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
-
-from engine.trained_model import TrainedModel
 
 FOLDER = "snapshots"
 
@@ -22,36 +19,3 @@ def take_snapshots(checkpoint: Path, directory: Path) -> None:
     if (checkpoint / FOLDER).exists():
         shutil.rmtree(directory / FOLDER, ignore_errors=True)  # of an attempt that was killed here
         shutil.move(checkpoint / FOLDER, directory / FOLDER)
-
-
-def snapshots_of(trained: TrainedModel) -> Iterator[TrainedModel]:
-    """The snapshots of a finished training in their order, each as a model of its own.
-
-    What each took is the part of the training up to it: its time and samples as they were measured; its energy is in
-    proportion to the time.
-    """
-    for report in trained.history:
-        folder = snapshot_folder(trained.directory, report.epoch)
-        if not folder.exists():
-            continue
-        share = report.train_seconds / trained.train_seconds if trained.train_seconds else 1.0
-        energy = trained.energy
-        part = {
-            "joules": None if energy.joules is None else energy.joules * share,
-            "seconds": energy.seconds * share,
-            "source": f"{energy.source}; in proportion to the time",
-        }
-        yield trained.model_copy(
-            update={
-                "directory": folder,
-                "name": f"snapshot-{report.epoch}",
-                "validation": report.validation,
-                "history": tuple(one for one in trained.history if one.epoch <= report.epoch),
-                "best_epoch": report.epoch,
-                "samples_seen": report.samples_seen,
-                "train_seconds": report.train_seconds,
-                "wait_seconds": report.wait_seconds,
-                "compute_seconds": report.compute_seconds,
-                "energy": energy.model_copy(update=part),
-            }
-        )

@@ -6,11 +6,11 @@ from functools import partial
 from pathlib import Path
 
 from engine.config import Schedule
+from engine.ensemble.snapshots import snapshots_of
 from engine.execution import execution_of
 from engine.executors.adaptation import Adaptation
 from engine.fixed import read_fixed
 from engine.job import ClickJob, TrainingJob
-from engine.loop.snapshots import snapshots_of
 from engine.trained_model import TrainedModel, read_finished
 from hardware.devices.discovery import usable_cores
 from hardware.reservation import cores_held_here

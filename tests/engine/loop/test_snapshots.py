@@ -9,10 +9,11 @@ import torch
 from engine.checkpoint.storage import load_model
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
+from engine.ensemble.snapshots import snapshots_of
 from engine.execution import execution_of
 from engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
 from engine.loop.evaluation import evaluate
-from engine.loop.snapshots import snapshot_folder, snapshots_of
+from engine.loop.snapshots import snapshot_folder
 from engine.loop.trainer import train
 from hardware.types import Placement
 from models.registry import model_spec
