@@ -19,10 +19,11 @@ import numpy as np
 import torch
 
 from benchmarks.report import parse_arguments, publish, table
-from engine.checkpoint.lookahead import admitted, embedding_cache
+from engine.checkpoint.lookahead import admitted
 from engine.config import Execution, Hyperparameters
 from engine.data.batch import Batch, make_batch
 from engine.loop.step import applied, build_dense_optimizer, prefetch, train_step
+from models.embeddings.request import EmbeddingCache
 from models.embeddings.role import EmbeddingTables
 from models.embeddings.slots import Admission
 from models.embeddings.tiered import TieredEmbeddings
@@ -66,9 +67,11 @@ def draw_batches(features: Features, count: int, samples: int) -> list[Batch]:
 
 def train(features: Features, batches: list[Batch], variant: Variant) -> tuple[dict[str, Any], Model]:
     """Train on the batches once; figures of the steps after the warm-up."""
-    execution = Execution(threads=1, batch_size=SAMPLES, embedding_cache_rows=variant.cache_rows)
+    execution = Execution(threads=1, batch_size=SAMPLES)
+    rows, window = variant.cache_rows, execution.prefetch_depth + 2
+    cache = None if rows is None else EmbeddingCache(rows=rows, window_batches=window)
     with applied(execution) as device:
-        model = build_model(SPEC, features, seed=SEED, device=device, cache=embedding_cache(execution)).train()
+        model = build_model(SPEC, features, seed=SEED, device=device, cache=cache).train()
         if variant.rows_per_second is not None:
             _slow_down(model.embeddings, variant.rows_per_second)
         optimizer = build_dense_optimizer(model, RATES)

@@ -84,8 +84,9 @@ class Execution:
         compiled: trains the dense part compiled, where a compiler works; equal within rounding, not bit by bit.
         batch_size: samples a step.
         prefetch_depth: batches held ready ahead of the step.
-        embedding_cache_rows: keeps the embedding tables in a file, and as many of their rows in memory; None keeps
-            all in memory. The result is bitwise the same.
+        embedding_memory_bytes: memory for the embedding tables with their optimiser's state: larger ones lie in a file,
+            of which the rows in work and those used last are in memory; None keeps all in memory. The result is bitwise
+            the same.
     """
 
     device: str = "cpu"
@@ -95,7 +96,12 @@ class Execution:
     compiled: bool = False
     batch_size: int = 512
     prefetch_depth: int = 2
-    embedding_cache_rows: int | None = None
+    embedding_memory_bytes: int | None = None
+
+    @property
+    def maps_tables(self) -> bool:
+        """Whether finished models are scored with their tables in the file, for they may not fit into memory."""
+        return self.embedding_memory_bytes is not None
 
 
 @dataclass(frozen=True, kw_only=True)

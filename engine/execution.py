@@ -12,4 +12,5 @@ def execution_of(placement: Placement) -> Execution:
         precision=placement.precision,
         batch_size=placement.batch_size,
         prefetch_depth=placement.prefetch_depth,
+        embedding_memory_bytes=placement.embedding_memory_bytes,
     )

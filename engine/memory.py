@@ -11,12 +11,17 @@ import torch
 from engine.config import Execution
 from hardware.devices.cgroup import memory_limit_bytes
 from models.embeddings.fbgemm_kernel import choose_kernel
+from models.embeddings.role import EmbeddingTables
 from models.embeddings.slots import BYTES_A_ROW, BYTES_A_SLOT
+from models.registry import may_lie_in_file
 from models.spec import Features, ModelSpec
 from shunter.errors import RequestError, TooLargeError
 
 FLOAT_BYTES = 4
 COMPILER_BYTES = 40 << 20  # that importing torch's compiler adds to a process which holds the rest of torch
+TABLES_NEED_ONE_PROCESS = (
+    "Embedding tables in a file are trained by one process: leave out --embedding-memory, or use one process."
+)
 # Torch's allocator on the CPU, the kernel and C++ say it in the text of their errors only.
 OUT_OF_MEMORY_SIGNS = ("can't allocate memory", "not enough memory", "Cannot allocate memory", "bad_alloc")
 
@@ -42,25 +47,23 @@ def check_tables_fit(
     Args:
         spec: width of a row.
         features: rows of each table.
-        execution: the device, and the rows that a cache keeps in memory, which needs book-keeping for all rows.
+        execution: the device, and the memory that the tables may take where larger ones lie in a file.
         available_bytes: memory left; None measures it.
 
     Raises:
         TooLargeError: the rows and their optimiser state take more; the message names the largest field.
-        RequestError: a cache of the rows takes more.
+        RequestError: the memory that the tables may take is more, or too little for a cache.
     """
     if available_bytes is None:
         available_bytes = available_memory_bytes(torch.device(execution.device))
     tables = spec.tables(features)
     table_bytes = [table.rows * (table.width + 1) * FLOAT_BYTES for table in tables]
-    cached = execution.embedding_cache_rows
-    if cached is not None:
-        rows, row_bytes = sum(features.table_rows), (spec.embedding_dim + 1) * FLOAT_BYTES
-        needed = min(cached, rows) * (row_bytes + BYTES_A_SLOT) + rows * BYTES_A_ROW
-        if needed > available_bytes:
+    asked = execution.embedding_memory_bytes
+    if asked is not None and cached_rows(spec, features, asked) is not None:
+        if asked > available_bytes:
             raise RequestError(
-                f"The embedding cache of {cached:,} out of {rows:,} rows takes {needed:,} bytes, but "
-                f"{available_bytes:,} are left on {execution.device}: lower embedding_cache_rows."
+                f"The embedding tables may take {asked:,} bytes, but {available_bytes:,} are left on "
+                f"{execution.device}: lower --embedding-memory."
             )
     elif sum(table_bytes) > available_bytes:
         owners = [field.name for field in features.categorical if field.table is None]
@@ -68,8 +71,42 @@ def check_tables_fit(
         raise TooLargeError(
             f"The embedding tables take {sum(table_bytes):,} bytes, {most:,} of them for the {rows:,} rows of the "
             f"field {owner!r}, but {available_bytes:,} are left on {execution.device}: lower that field's rows or "
-            f"embedding_dim, or set embedding_cache_rows to keep the tables in a file."
+            f"embedding_dim, or keep the tables in a file with --embedding-memory."
         )
+
+
+def cached_rows(spec: ModelSpec, features: Features, memory_bytes: int) -> int | None:
+    """Rows that lie in memory at a time when the tables, with all that keeps book of them, may take so many bytes.
+
+    Args:
+        spec: Width of a row.
+        features: Rows of each table.
+        memory_bytes: What the tables may take.
+
+    Returns:
+        None where all tables fit, so that they need no file.
+
+    Raises:
+        RequestError: The tables do not fit, and cannot lie in a file or have no room for one row beside the
+            book-keeping.
+    """
+    size = EmbeddingTables.count_bytes(spec.tables(features))
+    if size.weights + size.optimizer <= memory_bytes:
+        return None
+    if not may_lie_in_file(spec):
+        why = "of several widths or shared rows" if spec.has_mixed_tables else f"of {spec.family}, read id by id,"
+        raise RequestError(
+            f"The embedding tables {why} take {size.weights + size.optimizer:,} bytes and can lie in memory alone: "
+            f"raise --embedding-memory, or take a model of tables of one width."
+        )
+    rows, row_bytes = sum(features.table_rows), (spec.embedding_dim + 1) * FLOAT_BYTES
+    cached = (memory_bytes - rows * BYTES_A_ROW) // (row_bytes + BYTES_A_SLOT)
+    if cached < 1:
+        raise RequestError(
+            f"The book of {rows:,} embedding rows in a file takes {rows * BYTES_A_ROW:,} bytes, which leaves no row of "
+            f"the {memory_bytes:,} that they may take: raise --embedding-memory."
+        )
+    return cached
 
 
 def process_bytes() -> int:

@@ -213,6 +213,11 @@ class Placement(Frozen):
     power_limit_watts: float | None = Field(
         default=None, gt=0, description="Power limit of a GPU while it trains; None leaves it as it is."
     )
+    embedding_memory_bytes: int | None = Field(
+        default=None,
+        gt=0,
+        description="Memory for the embedding tables, of which larger ones lie in a file; None keeps all in memory.",
+    )
 
     @property
     def device(self) -> str:
@@ -226,10 +231,14 @@ class Placement(Frozen):
 
     @property
     def label(self) -> str:
-        """Short text for tables: `cpu x2 fp32 b512`, `p2` for two processes, `250W` for a power limit."""
+        """Short text for tables: `cpu x2 fp32 b512`, `p2` for two processes, `250W` for a power limit.
+
+        Tables in a file say how much of them lies in memory: `e64MiB`.
+        """
         processes = f" p{self.processes}" if self.processes > 1 else ""
         watts = "" if self.power_limit_watts is None else f" {self.power_limit_watts:g}W"
-        return f"{self.accelerator} x{self.threads} {self.precision} b{self.batch_size}{processes}{watts}"
+        tables = "" if self.embedding_memory_bytes is None else f" e{self.embedding_memory_bytes / 2**20:g}MiB"
+        return f"{self.accelerator} x{self.threads} {self.precision} b{self.batch_size}{processes}{watts}{tables}"
 
     def __hash__(self) -> int:
         """Measurements are kept by placement; spelled out, since type checkers do not see the one pydantic makes."""
@@ -284,6 +293,9 @@ class Workload(Frozen):
     operators_per_step: int = Field(description="Operators dispatched in one training step.")
     train_samples: int = Field(description="Samples of one epoch.")
     dense_parameter_bytes: int = Field(default=0, description="Of `parameter_bytes`, those of the dense layers.")
+    table_bytes: int = Field(
+        default=0, description="Of parameters and optimiser's state, those of tables whose rows may lie in a file."
+    )
     tables: int = Field(default=0, description="Embedding bags of a sample, mostly one a table; 0: unknown.")
     matmuls: tuple[Matmul, ...] = Field(default=(), description="The matrix products of a step.")
     dense: dict[Precision, DenseDemand] = Field(default={}, description="The rest of the dense part, by precision.")

@@ -10,7 +10,7 @@ import torch
 from models.counts import AXES, FLOAT_BYTES, BatchAxis, LayerCount, MatmulCount, ModelCounts, PrecisionCounts
 from models.embeddings.role import EmbeddingTables
 from models.kept_traces import kept_trace
-from models.registry import bag_tables, build_layers, check_spec, layer_inputs
+from models.registry import bag_tables, build_layers, check_spec, layer_inputs, may_lie_in_file
 from models.spec import Features, ModelSpec
 from models.trace import Operator, Phase, StepTrace, trace_step
 
@@ -61,6 +61,7 @@ def count_model(
         matmuls=matmuls,
         fp32=_precision_counts(full, dense_optimizer),
         bf16=_precision_counts(half, dense_optimizer),
+        table_bytes=tables.weights + tables.optimizer if may_lie_in_file(spec) else 0,
     )
 
 

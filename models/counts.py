@@ -104,6 +104,7 @@ class ModelCounts:
         matmuls: The products of a step.
         fp32: Counts that depend on the precision, in full precision.
         bf16: Counts that depend on the precision, under bfloat16 autocast.
+        table_bytes: Of weights and optimiser's state, those of tables whose rows may lie in a file; 0 where none may.
     """
 
     matmul_flops_per_sample: float
@@ -118,6 +119,7 @@ class ModelCounts:
     matmuls: tuple[MatmulCount, ...]
     fp32: PrecisionCounts
     bf16: PrecisionCounts
+    table_bytes: int = 0
 
     @property
     def activation_bytes_per_sample(self) -> float:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from models.embeddings.kinds import build_tables
 from models.embeddings.learning import EmbeddingLearning
+from models.embeddings.mapped import MappedEmbeddings
 from models.embeddings.request import EmbeddingCache, Kernel, TableRequest
 from models.embeddings.role import EmbeddingTables
 from models.families.autoint import AUTOINT
@@ -100,6 +101,11 @@ def reads_positions(name: str) -> bool:
     return name in FAMILIES and FAMILIES[name].reads_positions
 
 
+def may_lie_in_file(spec: ModelSpec) -> bool:
+    """Whether the embedding tables of a model may lie in a file, with some rows in memory."""
+    return not spec.has_mixed_tables and not reads_positions(spec.family)
+
+
 def build_layers(spec: ModelSpec, features: Features) -> nn.Module:
     """Build the layers above the tables, with weights as torch draws them; see `Family.layers`.
 
@@ -142,8 +148,8 @@ def build_model(
     device = torch.device(device)
     if cache is not None and reads_positions(spec.family):
         raise RequestError(
-            f"The option embedding_cache_rows does not work for a model of family {spec.family!r}, which looks up "
-            "positions of histories: leave it out."
+            f"The embedding tables of a model of family {spec.family!r}, which looks up positions of histories, cannot "
+            "lie in a file: leave out --embedding-memory."
         )
     wanted = TableRequest(
         shapes=spec.tables(features),
@@ -158,6 +164,22 @@ def build_model(
     embeddings = build_tables(wanted)
     embeddings.l2, embeddings.initial_bound = embedding_learning.l2, embedding_learning.initial_bound
     return assemble_model(spec, features, embeddings, seed=seed, device=device)
+
+
+def build_mapped_model(spec: ModelSpec, features: Features) -> Model:
+    """Build a model for scoring, whose tables get their memory by `load_state_dict(..., assign=True)`.
+
+    Raises:
+        RequestError: The family is not known, or its tables cannot lie in a file.
+    """
+    check_spec(spec, features)
+    if not may_lie_in_file(spec):
+        raise RequestError(
+            f"The embedding tables of this model of family {spec.family!r} cannot be read where they lie in a file: "
+            "load it into memory."
+        )
+    tables = MappedEmbeddings(spec.tables(features), spec.embedding_dim, bag_tables(spec, features))
+    return assemble_model(spec, features, tables, seed=0, device="cpu")
 
 
 def assemble_model(

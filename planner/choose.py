@@ -20,6 +20,7 @@ from models.graph import SOLVED, GraphSpec
 from models.names import AUTO_FAMILIES, representative
 from models.spec import ModelSpec
 from planner.assessment import Candidate
+from planner.candidates.embedding_memory import embedding_memory_notes, memory_for_tables
 from planner.candidates.offers import Offer, catalogue_offers, check_limits, local_offers, priced
 from planner.candidates.placements import Sizes, everywhere, sizes_of_kinds
 from planner.decide import Decision, NoFeasiblePlacementError, decide
@@ -38,6 +39,7 @@ from planner.predict.watts import observed_watts, power_notes, with_learned_watt
 from planner.rank.ranking import rank
 from planner.rank.totals import Terms
 from shunter.requests import ALL_OFFERS, LOCAL_OFFERS, CheckpointRequest, JobRequest, NightlyRequest, TrainRequest
+from shunter.requests.search import SearchSpaceName
 from tracking.convention import data_params
 
 PROBE_SECONDS = 15.0
@@ -103,7 +105,9 @@ def choose(
         probes.measure_further(FURTHER_SIZES)
     probes.measure_power_limits(power_limits)
     elsewhere, mentioned = _elsewhere(job, offered, probes)
-    notes = [*job.notes(), *offered.notes(), *in_training.notes()]
+    was_asked = request.placement.embedding_memory is not None
+    of_tables = embedding_memory_notes(job.workload, probes.candidates(), was_asked=was_asked)
+    notes = [*job.notes(), *offered.notes(), *in_training.notes(), *of_tables]
 
     def decided() -> Decision:
         observations = probe_observations(probes.newly_found(), job.workload, profiles)
@@ -261,7 +265,21 @@ def _predicted(job: _Job, offered: _Offered, in_training: InTraining) -> list[Ca
     """What each placement here is expected to take, set right by the newest observations."""
     newest = job.history.unlimited_steps[-MOST_OBSERVATIONS:]
     residual = Residual.fit(in_training.as_probed(newest))
-    return predicted_candidates(job.workload, offered.here, residual, job.batch_sizes, job.searched)
+    predict = partial(predicted_candidates, job.workload, offered.here, residual, job.batch_sizes, job.searched)
+    asked = job.request.placement.embedding_memory_bytes
+    found = predict(embedding_memory_bytes=asked)
+    if asked is None and _tables_may_lie_in_file(job.request):
+        memory = memory_for_tables(job.workload, found, job.request.limits.max_memory_gib)
+        if memory is not None:
+            return predict(embedding_memory_bytes=memory)
+    return found
+
+
+def _tables_may_lie_in_file(request: JobRequest) -> bool:
+    """Whether what is asked for can be trained so: in one process, with tables of one width."""
+    if not isinstance(request, TrainRequest):
+        return True
+    return request.training.processes == 1 and request.search.space != SearchSpaceName.ARCHITECTURE
 
 
 def _elsewhere(job: _Job, offered: _Offered, probes: Probes) -> tuple[list[Candidate], list[str]]:

@@ -48,6 +48,7 @@ LATER: dict[str, Any] = {
     "max_predict_milliseconds": None,
     "min_auc_confidence": None,
     "max_ne": None,
+    "embedding_memory": None,
 }
 
 

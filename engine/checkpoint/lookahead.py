@@ -6,25 +6,34 @@ from pathlib import Path
 
 from engine.config import Execution
 from engine.data.batch import Batch
+from engine.memory import cached_rows
 from models.embeddings.request import EmbeddingCache
 from models.registry import Model
+from models.spec import Features, ModelSpec
 
 
-def embedding_cache(execution: Execution, directory: Path | None = None) -> EmbeddingCache | None:
-    """The cache that `execution` asks for.
+def embedding_cache(
+    execution: Execution, spec: ModelSpec, features: Features, directory: Path | None = None
+) -> EmbeddingCache | None:
+    """The cache that the tables of a model need in the memory that `execution` gives them; None where they fit.
 
     When the background reader works on a batch, `prefetch_depth` batches at most wait before it and the step may be
     busy with one more: the reader's queue is bounded, and the step is done with a batch when it takes the next.
 
     Args:
-        execution: size of the cache and depth of the prefetch.
+        execution: memory of the tables and depth of the prefetch.
+        spec: Width of a row.
+        features: Rows of each table.
         directory: Folder of the file; None is the system's folder for temporary files.
+
+    Raises:
+        RequestError: The tables do not fit, and no cache of them either.
     """
-    if execution.embedding_cache_rows is None:
+    memory_bytes = execution.embedding_memory_bytes
+    rows = None if memory_bytes is None else cached_rows(spec, features, memory_bytes)
+    if rows is None:
         return None
-    return EmbeddingCache(
-        rows=execution.embedding_cache_rows, window_batches=execution.prefetch_depth + 2, directory=directory
-    )
+    return EmbeddingCache(rows=rows, window_batches=execution.prefetch_depth + 2, directory=directory)
 
 
 def admitted(batches: Iterator[Batch], model: Model) -> Iterator[Batch]:

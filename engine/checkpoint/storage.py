@@ -10,6 +10,7 @@ import io
 import json
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from models.combination import Combination
 from models.counting import count_parameter_bytes
 from models.ensemble import Ensemble
-from models.registry import Model, build_model, model_spec
+from models.registry import Model, build_mapped_model, build_model, may_lie_in_file, model_spec
 from models.spec import Features, ModelSpec
 from shunter.errors import CheckpointError, RequestError
 from shunter.files import open_regular, path_of
@@ -50,21 +51,32 @@ def save_model(model: Model | Ensemble, directory: Path) -> None:
     write_text(directory / "model.json", json.dumps(description, indent=1))
 
 
-def load_model(directory: Path, device: str | torch.device = "cpu") -> Model | Ensemble:
+def load_model(directory: Path, device: str | torch.device = "cpu", *, is_mapped: bool = False) -> Model | Ensemble:
     """Read what `save_model` wrote; the model comes in evaluation mode.
+
+    Args:
+        directory: Folder of the model.
+        device: Where it shall lie.
+        is_mapped: Whether embedding tables stay in the file where they can, of which memory then holds what is looked
+            up and can be spared; for scoring alone. The scores are the same bit by bit.
 
     Raises:
         CheckpointError: A file is missing, damaged or does not belong to the other.
     """
     path, weights_path = directory / "model.json", directory / "model.safetensors"
     with opened(weights_path) as file:
-        model, checksum = build_described(path, device, lambda named_bytes: check_size(file, weights_path, named_bytes))
-        load_weights(model, tensors_of(file, weights_path, checksum), weights_path)
+        check = partial(check_size, file, weights_path)
+        model, checksum = build_described(path, device, check, is_mapped=is_mapped)
+        load_weights(model, tensors_of(file, weights_path, checksum), weights_path, assigned=is_mapped)
     return model.eval()
 
 
 def build_described(
-    path: Path, device: str | torch.device = "cpu", check: Callable[[int], None] | None = None
+    path: Path,
+    device: str | torch.device = "cpu",
+    check: Callable[[int], None] | None = None,
+    *,
+    is_mapped: bool = False,
 ) -> tuple[Model | Ensemble, str]:
     """Build the model of a description, whose weights are then to be loaded.
 
@@ -72,6 +84,7 @@ def build_described(
         path: The description, `model.json`.
         device: Where it shall lie.
         check: Called with the bytes of its weights before memory is asked for.
+        is_mapped: Whether tables that may lie in a file have no memory until their weights are assigned.
 
     Returns:
         The model, and the sha256 of the file of its weights.
@@ -86,7 +99,12 @@ def build_described(
         named_bytes = _named_bytes(specs, features)
         if check is not None:
             check(named_bytes)
-        members = [build_model(spec, features, device=device) for spec in specs]
+        members = [
+            build_mapped_model(spec, features)
+            if is_mapped and may_lie_in_file(spec)
+            else build_model(spec, features, device=device)
+            for spec in specs
+        ]
         weights, checksum = description["ensemble_weights"], description["sha256"]
         combination = Combination.from_dict(description["combination"]) if "combination" in description else None
     except (KeyError, TypeError, ValueError, AssertionError, RuntimeError, RequestError) as error:
@@ -117,14 +135,20 @@ def check_size(file: io.BufferedReader, path: Path, named_bytes: int) -> None:
         )
 
 
-def load_weights(model: nn.Module, tensors: dict[str, Tensor], source: Path) -> None:
+def load_weights(model: nn.Module, tensors: dict[str, Tensor], source: Path, *, assigned: bool = False) -> None:
     """Copy weights into a model, in place.
+
+    Args:
+        model: The model.
+        tensors: Its weights by name.
+        source: Where they are from.
+        assigned: Whether the model takes the tensors themselves instead of a copy.
 
     Raises:
         CheckpointError: Names or shapes are those of another model.
     """
     try:
-        model.load_state_dict(tensors)
+        model.load_state_dict(tensors, assign=assigned)
     except RuntimeError as error:
         reason = " ".join(str(error).split())
         raise CheckpointError(f"The weights in {source} are those of another model ({reason}).") from error

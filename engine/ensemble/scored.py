@@ -30,7 +30,9 @@ def score_test(directory: Path, dataset: Dataset, execution: Execution) -> Evalu
     with contextlib.suppress(OSError, ValueError):  # not there, or cut short
         logits = np.load(kept)
         return scored_as(dataset, BatchLoader(dataset, "test", execution.batch_size).targets(), logits)
-    evaluation = evaluate(load_model(directory, execution.device), dataset, "test", execution)
+    evaluation = evaluate(
+        load_model(directory, execution.device, is_mapped=execution.maps_tables), dataset, "test", execution
+    )
     with contextlib.suppress(OSError):  # without room on the disk it is scored again
         part = kept.with_suffix(".part")
         with part.open("wb") as file:

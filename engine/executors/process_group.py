@@ -15,6 +15,7 @@ from engine.executors.follow import GRACE_SECONDS, Followed, LostError
 from engine.executors.messages import Done, Message, Order, Task, receive, send
 from engine.executors.role import Executor, Reading
 from engine.job import Checkpointing, ClickJob, Hooks
+from engine.memory import TABLES_NEED_ONE_PROCESS
 from engine.parallel.checkpoint import gather_weights
 from engine.parallel.plan import Sharding
 from engine.private_files import write_private
@@ -157,8 +158,8 @@ def _keep_log(group: Group, directory: Path) -> None:
 def _check(execution: Execution, processes: int) -> None:
     if processes < 1:
         raise RequestError(f"A training takes at least one process, not {processes}: raise it.")
-    if execution.embedding_cache_rows is not None:
-        raise RequestError("The option embedding_cache_rows works in one process: leave it out or use one process.")
+    if execution.embedding_memory_bytes is not None:
+        raise RequestError(TABLES_NEED_ONE_PROCESS)
     if execution.device.startswith("cuda") and processes > torch.cuda.device_count():
         raise HardwareError(
             f"{processes} processes want a CUDA device each, and torch sees {torch.cuda.device_count()}: use fewer."

@@ -1,10 +1,14 @@
 """Training: epochs over the data with early stopping, and a state that can be resumed from any step."""
 
+import contextlib
 import math
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 import torch
@@ -12,7 +16,7 @@ import torch
 from engine.checkpoint.directory import CheckpointDirectory
 from engine.checkpoint.lookahead import admitted, embedding_cache
 from engine.checkpoint.storage import save_model
-from engine.config import Hyperparameters, LearningRateSchedule
+from engine.config import Hyperparameters, LearningRateSchedule, Schedule
 from engine.data.batch import Batch
 from engine.data.pipeline import ReadAhead
 from engine.data.vectors import begin_with_given
@@ -51,12 +55,13 @@ def train(
     Args:
         job: The training.
         hooks: Functions that are called while it goes on.
-        checkpointing: Where the state is saved; None keeps it in memory only.
+        checkpointing: Where the state is saved; None keeps it in memory only, or where the tables lie in a file until
+            the end of the training in a folder beside the data.
         processes: The processes that share this training, each of which calls this function; None is this one alone.
 
     Raises:
         RequestError: the model cannot be built or does not fit into memory, the batch is larger than the data, no
-            epoch is asked for, or the embedding cache is too small or has no checkpoint directory.
+            epoch is asked for, or the embedding cache is too small.
         DataError: an array cannot be read, or the validation part holds one class only.
         TrainingError: the loss is not a number any more; the last good checkpoint is kept.
         CheckpointError: the checkpoint is damaged or belongs to another training.
@@ -64,20 +69,35 @@ def train(
         KeyboardInterrupt: Ctrl-C; the state after the current step has been saved.
     """
     _check(job)
-    _check_cycles(job, processes)
-    _check_checks(job, processes)
-    processes = processes or OneProcess()
+    _check_checks(job.schedule, processes)
+    cache = embedding_cache(job.execution, job.spec, job.dataset.features)
+    _check_cycles(job, processes, cache)
+    with contextlib.ExitStack() as until_the_end:
+        if cache is not None:  # neither the tables nor the best of them may lie in memory
+            if checkpointing is None:
+                folder = TemporaryDirectory(prefix="training-", dir=_writable(job.dataset.directory))
+                checkpointing = Checkpointing(Path(until_the_end.enter_context(folder)), seconds=math.inf)
+            cache = replace(cache, directory=checkpointing.directory)
+        return _train(job, hooks, checkpointing, processes or OneProcess(), cache)
+
+
+def _writable(directory: Path) -> Path | None:
+    """The folder if it can be written to; None, which is the system's for temporary files, if not."""
+    return directory if os.access(directory, os.W_OK) else None
+
+
+def _train(
+    job: ClickJob,
+    hooks: Hooks,
+    checkpointing: Checkpointing | None,
+    processes: OneProcess,
+    cache: EmbeddingCache | None,
+) -> TrainResult:
     checkpoint = None
     if checkpointing is not None:
         checkpoint = processes.checkpoint(checkpointing.directory, _identity(job), checkpointing.keeping)
-    elif job.execution.embedding_cache_rows is not None:
-        raise RequestError(
-            "The option embedding_cache_rows needs a checkpoint_directory, for neither the tables nor the best of "
-            "them may lie in memory: name one."
-        )
     with applied(job.execution) as device, seeded(processes.random_seed(job.schedule.seed), device):
         reset_peak_memory(device)
-        cache = embedding_cache(job.execution, checkpointing.directory if checkpointing else None)
         run = _Run(job, hooks, processes=processes, cache=cache)
         if job.warm_start is not None:
             job.warm_start.apply(run.model)
@@ -123,7 +143,7 @@ def _check_rates(rates: Hyperparameters) -> None:
         raise RequestError(f"The warmup_epochs {rates.warmup_epochs:g} are no passes over the data: give 0 or more.")
 
 
-def _check_cycles(job: ClickJob, processes: OneProcess | None) -> None:
+def _check_cycles(job: ClickJob, processes: OneProcess | None, cache: EmbeddingCache | None) -> None:
     rates, epochs = job.hyperparameters, job.schedule.max_epochs
     if rates.cycles == 1:
         return
@@ -132,23 +152,22 @@ def _check_cycles(job: ClickJob, processes: OneProcess | None) -> None:
             f"The cycles {rates.cycles} part a training of {epochs} epochs along cosines: give a number that divides "
             "the epochs, and learning_rate_schedule=cosine."
         )
-    if processes is not None or job.execution.embedding_cache_rows is not None:
+    if processes is not None or cache is not None:
         raise RequestError(
             "Snapshots of a training whose tables lie with several processes or in a file are not kept: leave out its "
             "cycles."
         )
 
 
-def _check_checks(job: ClickJob, processes: OneProcess | None) -> None:
-    execution, schedule = job.execution, job.schedule
+def _check_checks(schedule: Schedule, processes: OneProcess | None) -> None:
     if not schedule.checks:
         return
     if any(not passes > 0 for passes in schedule.checks):
         raise RequestError(f"The checks {schedule.checks} of a schedule are passes over the data: give positive ones.")
-    if processes is not None or execution.embedding_cache_rows is not None:
+    if processes is not None:
         raise RequestError(
-            "A model whose tables lie with several processes or in a file is validated between epochs only: leave out "
-            "the checks of its schedule."
+            "A model whose tables lie with several processes is validated between epochs only: leave out the checks of "
+            "its schedule."
         )
 
 

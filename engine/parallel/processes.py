@@ -20,6 +20,7 @@ from engine.loop.evaluation import SMALLEST_BATCH, scored_as
 from engine.loop.loss import mean_losses, weighted_sum
 from engine.loop.processes import OneProcess
 from engine.loop.step import applied, autocast, prefetch
+from engine.memory import TABLES_NEED_ONE_PROCESS
 from engine.parallel.checkpoint import ShardedCheckpoint
 from engine.parallel.loader import BatchShare, ShareLoader
 from engine.parallel.plan import Sharding, make_plan
@@ -75,7 +76,7 @@ class ManyProcesses(OneProcess):
             InfeasibleError: no plan fits into memory.
         """
         if cache is not None:
-            raise RequestError("The option embedding_cache_rows works in one process: leave it out or use one process.")
+            raise RequestError(TABLES_NEED_ONE_PROCESS)
         check_spec(spec, features)
         device = torch.device(execution.device)
         per_host = self._sharding.processes_per_node or int(os.environ.get("LOCAL_WORLD_SIZE", self.count))

@@ -19,6 +19,7 @@ from hardware.meters.meter import measure_energy
 from hardware.types import Placement
 from models.graph import GraphSpec
 from models.spec import ModelSpec
+from shunter.errors import TooLargeError
 from shunter.frozen import Frozen
 
 log = logging.getLogger(__name__)
@@ -57,8 +58,8 @@ def measure(dataset: Dataset, spec: ModelSpec | GraphSpec, placement: Placement,
             measure_energy(placement.accelerator) as meter,
         ):
             timing = _time(dataset, spec, placement, steps)
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
+    except (MemoryError, RuntimeError, TooLargeError) as error:
+        if not (isinstance(error, TooLargeError) or is_out_of_memory(error)):
             raise
         log.warning("%s runs out of memory.", placement.label)
         return None

@@ -65,7 +65,7 @@ def time_steps(
             seed=seed,
             embedding_learning=hyperparameters.embedding_learning,
             device=device,
-            cache=embedding_cache(execution),
+            cache=embedding_cache(execution, spec, dataset.features, dataset.directory),
         ).train()
         return time_model(model, dataset, hyperparameters, execution, steps=steps, warmup_steps=warmup_steps, seed=seed)
 

@@ -38,6 +38,7 @@ def workload_of(
         dense={"fp32": _dense_demand(counts.fp32), "bf16": _dense_demand(counts.bf16)},
         access_curve=tuple(access_curve),
         mapped_bytes=mapped_bytes,
+        table_bytes=counts.table_bytes,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import distributed as dist
 
-from engine.checkpoint.lookahead import admitted, embedding_cache
+from engine.checkpoint.lookahead import admitted
 from engine.config import Execution
 from engine.data.batch import Batch
 from engine.loop.step import applied, build_dense_optimizer, prefetch, train_step
@@ -20,6 +20,7 @@ from engine.stalls.batches import StallBatches, largest_window_rows
 from engine.stalls.linked import Wire
 from engine.stalls.plan import CommunicationMeasurement, StallPlan, Traffic
 from hardware.probes.timing import synchronize
+from models.embeddings.request import EmbeddingCache
 from models.embeddings.sharded import ShardedEmbeddings
 from models.registry import Model, build_model, reads_positions
 from models.spec import ModelSpec
@@ -128,8 +129,7 @@ class StallRuns:
                 return self._timed(self._alone, steps=min(FEWER_STEPS, self._plan.steps))
         assert self._slow is not None
         model, step = self._slow
-        execution = self._slow_execution()
-        with prefetch(admitted(cycle(self._resident), model), execution) as batches:
+        with prefetch(admitted(cycle(self._resident), model), self._execution) as batches:
             return self._timed(step, batches, warmup=islice(batches, self._plan.warmup_steps))
 
     def _timed(
@@ -210,18 +210,15 @@ class StallRuns:
         return model.train()
 
     def _slow_model(self) -> tuple[Model, Step]:
+        assert self.slow_tier_rows is not None
         model = build_model(
             self._plan.spec,
             self._plan.dataset.features,
             embedding_learning=self._plan.hyperparameters.embedding_learning,
             device=self._device,
-            cache=embedding_cache(self._slow_execution()),
+            cache=EmbeddingCache(rows=self.slow_tier_rows[0], window_batches=self._execution.prefetch_depth + 2),
         ).train()
         return model, self._step_alone(model)
-
-    def _slow_execution(self) -> Execution:
-        assert self.slow_tier_rows is not None
-        return replace(self._execution, embedding_cache_rows=self.slow_tier_rows[0])
 
     def _check_memory(self) -> None:
         """Refuse tables of which every process cannot have a copy beside the divided ones."""

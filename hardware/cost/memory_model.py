@@ -40,6 +40,9 @@ def predict_memory_bytes(
     """
     samples = math.ceil(placement.batch_size / placement.processes)
     state = workload.parameter_bytes + workload.optimizer_bytes
+    if lies_in_file(workload, placement):
+        assert placement.embedding_memory_bytes is not None, "without a limit all tables lie in memory"
+        state += placement.embedding_memory_bytes - workload.table_bytes
     batches = (placement.prefetch_depth + 1) * workload.input_bytes_per_sample * samples
     step = step_bytes(workload, placement, samples)
     if profile.accelerator.kind == "cuda":
@@ -56,6 +59,12 @@ def _read_back_bytes(workload: Workload) -> int:
     if not workload.dense_parameter_bytes or table_bytes < READ_IN_PIECES_FROM_BYTES:
         return workload.parameter_bytes
     return workload.dense_parameter_bytes + min(table_bytes, PIECES_BYTES)
+
+
+def lies_in_file(workload: Workload, placement: Placement) -> bool:
+    """Whether the embedding tables are larger than the memory that the placement gives them."""
+    asked = placement.embedding_memory_bytes
+    return asked is not None and workload.table_bytes > asked
 
 
 def step_bytes(workload: Workload, placement: Placement, samples: int) -> float:

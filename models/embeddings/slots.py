@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shunter.errors import RequestError
+from shunter.errors import TooLargeError
 
 NOWHERE = -1
 # What the book-keeping itself takes: a place for each row, and for each slot its row, last use and entries by use.
@@ -76,7 +76,7 @@ class SlotMap:
             rows: The batch's rows, each once.
 
         Raises:
-            RequestError: The rows of the window are more than there are slots.
+            TooLargeError: The rows of the window are more than there are slots.
         """
         slots = self._slot_of_row[rows]
         missing = np.flatnonzero(slots == NOWHERE)
@@ -109,7 +109,7 @@ class SlotMap:
         missing = count
         while missing:
             if not self._used or self._used[0][0] > self._batch - self.window_batches:
-                raise RequestError(self._too_small(count))
+                raise TooLargeError(self._too_small(count))
             batch, entries = self._used.popleft()
             slots = entries[self._last_use[entries] == batch]
             self._entries -= len(entries)
@@ -133,5 +133,5 @@ class SlotMap:
         needed = np.count_nonzero(self._last_use > self._batch - self.window_batches) + arriving
         return (
             f"The embedding cache of {self.slots} rows cannot hold the {needed} rows of {self.window_batches} batches "
-            f"in work: raise embedding_cache_rows to at least that, or lower batch_size or prefetch_depth."
+            f"in work: raise --embedding-memory, or lower the batch size."
         )

@@ -30,12 +30,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from models.embeddings.mapped import sum_of_rows
 from models.embeddings.pooled import build_embeddings
 from models.embeddings.request import EmbeddingCache, Kernel, TableRequest
 from models.embeddings.role import EmbeddingTables
 from models.embeddings.shards import Shard
 from models.embeddings.slots import Admission, SlotMap
 from shunter.errors import HardwareError, RequestError
+
+# Rows after which the pages of the files are given back: 64 MiB at most, for Linux maps 64 KiB around what is read, of
+# the weights and of the sums.
+MOST_TOUCHED_ROWS = 512
 
 
 @dataclass(kw_only=True)
@@ -102,14 +107,17 @@ class TieredEmbeddings(EmbeddingTables):
     ) -> None:
         super().__init__(rows, dim, learning_rate, table_of)
         if cache.rows < 1:
-            raise RequestError(f"The value {cache.rows} of embedding_cache_rows is no size: use at least 1, or None.")
+            raise RequestError(f"A cache of {cache.rows} embedding rows is no cache: use at least 1.")
         if device.type != "cpu":
             raise RequestError(
-                f"The option embedding_cache_rows works on the device cpu and not on {device}: leave it out there."
+                f"Embedding tables in a file are trained on the device cpu and not on {device}: leave out "
+                f"--embedding-memory there."
             )
         total, slots = sum(rows), min(cache.rows, sum(rows))
-        self.register_buffer("weight", _map_file(total * dim, cache.directory).view(total, dim))
-        self.register_buffer("adagrad_sum", _map_file(total, cache.directory), persistent=False)
+        self._files = tuple(_MappedFile(floats, cache.directory) for floats in (total * dim, total))
+        self._touched_rows = 0
+        self.register_buffer("weight", self._files[0].tensor.view(total, dim))
+        self.register_buffer("adagrad_sum", self._files[1].tensor, persistent=False)
         # Slot 0 stays empty, for the plain torch kernel adds zeros to row 0 while other slots are being filled.
         # Not part of the module tree: what is saved are the tables, not the cache.
         self._kernel = (build_embeddings((slots + 1,), dim, learning_rate=learning_rate, device=device, kernel=kernel),)
@@ -134,7 +142,7 @@ class TieredEmbeddings(EmbeddingTables):
         """
         if wanted.cache is not None and wanted.is_mixed:
             raise RequestError(
-                "The option embedding_cache_rows needs tables of one width with a row for each id: leave it out, or "
+                "Embedding tables in a file are of one width with a row for each id: leave out --embedding-memory, or "
                 "table_dims and table_shares."
             )
         return wanted.cache is not None
@@ -206,9 +214,8 @@ class TieredEmbeddings(EmbeddingTables):
         else:
             self.flush()
             rows = torch.from_numpy(self._rows_of(values, offsets))
-            pooled = nn.functional.embedding_bag(
-                rows, self.weight, offsets.long(), mode="sum", include_last_offset=True
-            )
+            pooled = sum_of_rows(self.weight, rows, offsets)
+            self._note_touched(len(rows))
         return pooled.view(len(self.table_of), -1, self.dim).transpose(0, 1).flatten(1)
 
     def set_learning_rate(self, rate: float) -> None:
@@ -248,6 +255,7 @@ class TieredEmbeddings(EmbeddingTables):
     def initialise(self, generator: torch.Generator) -> None:
         """Draw the tables as every kind does, into the file."""
         super().initialise(generator)
+        self._leave_pages()
         self.forget_rows()
 
     def forget_rows(self) -> None:
@@ -269,10 +277,23 @@ class TieredEmbeddings(EmbeddingTables):
         rows, slots = as_index["arriving"], as_index["arriving_slots"]
         self._fast_weight.index_copy_(0, slots, self.weight.index_select(0, rows))
         self._fast_sum.index_copy_(0, slots, self.adagrad_sum.index_select(0, rows))
+        self._note_touched(len(rows))
 
     def _write_back(self, rows: Tensor, slots: Tensor) -> None:
         self.weight.index_copy_(0, rows, self._fast_weight.index_select(0, slots))
         self.adagrad_sum.index_copy_(0, rows, self._fast_sum.index_select(0, slots))
+        self._note_touched(len(rows))
+
+    def _note_touched(self, rows: int) -> None:
+        """Give the pages of the files back now and then: they count as this process's memory while they are mapped."""
+        self._touched_rows += rows
+        if self._touched_rows >= MOST_TOUCHED_ROWS:
+            self._leave_pages()
+
+    def _leave_pages(self) -> None:
+        for file in self._files:
+            file.leave_pages()
+        self._touched_rows = 0
 
 
 def _flush_first(module: nn.Module, *_: Any) -> None:
@@ -285,13 +306,32 @@ def _forget_rows(module: nn.Module, *_: Any) -> None:
     module.forget_rows()
 
 
-def _map_file(floats: int, directory: Path | None) -> Tensor:
-    """Map a new file of zeros without a name.
+class _MappedFile:
+    """A new file of zeros without a name, mapped.
+
+    Args:
+        floats: How many numbers it holds.
+        directory: Its folder; None is the system's for temporary files.
+
+    Attributes:
+        tensor: `[floats]` float32, in the file.
 
     Raises:
         HardwareError: The folder cannot be written to or has no room.
     """
-    size = 4 * floats
+
+    def __init__(self, floats: int, directory: Path | None) -> None:
+        self._mapped = _map_file(4 * floats, directory)
+        self.tensor = torch.frombuffer(self._mapped, dtype=torch.float32)
+
+    def leave_pages(self) -> None:
+        """Let the system have the pages: what was written is in its cache of the file, from where it is read again."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def _map_file(size: int, directory: Path | None) -> mmap.mmap:
+    """Map a new file of zeros without a name, of `size` bytes."""
     folder = directory or Path(tempfile.gettempdir())
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
@@ -307,4 +347,4 @@ def _map_file(floats: int, directory: Path | None) -> Tensor:
     # Rows are small and far apart, so that reading ahead of a page would only displace what memory holds of the file.
     if hasattr(mmap, "MADV_RANDOM"):
         mapped.madvise(mmap.MADV_RANDOM)
-    return torch.frombuffer(mapped, dtype=torch.float32)
+    return mapped

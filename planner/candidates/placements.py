@@ -14,7 +14,12 @@ LARGEST_GRAPH_BATCH = 32_768
 STEPS_PER_EPOCH, GRAPH_STEPS_PER_EPOCH = 100, 25
 
 
-def placements(workload: Workload, profiles: Sequence[HardwareProfile], sizes: Sizes | None = None) -> list[Placement]:
+def placements(
+    workload: Workload,
+    profiles: Sequence[HardwareProfile],
+    sizes: Sizes | None = None,
+    embedding_memory_bytes: int | None = None,
+) -> list[Placement]:
     """All candidates on the profiled accelerators; whether they fit into memory and limits is decided later.
 
     Of the server's other knobs, depth and readers of the prefetch follow the measured times while training
@@ -25,10 +30,19 @@ def placements(workload: Workload, profiles: Sequence[HardwareProfile], sizes: S
         workload: Demand of the training.
         profiles: Profiles of the accelerators.
         sizes: Batch sizes; if None, those that suit the number of samples.
+        embedding_memory_bytes: Memory for the embedding tables on a processor, where the rest of larger ones lies in a
+            file; None keeps all in memory.
     """
     sizes = sizes or sizes_of_kinds(workload.train_samples, ())
+    in_file = embedding_memory_bytes is not None and workload.table_bytes > embedding_memory_bytes
     return [
-        Placement(accelerator=profile.accelerator.name, threads=threads, precision=precision, batch_size=batch_size)
+        Placement(
+            accelerator=profile.accelerator.name,
+            threads=threads,
+            precision=precision,
+            batch_size=batch_size,
+            embedding_memory_bytes=embedding_memory_bytes if in_file and profile.accelerator.kind == "cpu" else None,
+        )
         for profile in profiles
         for threads in thread_counts(profile)
         for precision in precisions(profile)

@@ -25,6 +25,8 @@ def predicted_candidates(
     residual: Residual | None = None,
     sizes: Sizes | None = None,
     searched: Sequence[Workload] = (),
+    *,
+    embedding_memory_bytes: int | None = None,
 ) -> list[Candidate]:
     """Every placement with the cost model's prediction, corrected by what past runs teach.
 
@@ -34,13 +36,14 @@ def predicted_candidates(
         residual: Errors of the cost model; if None, nothing is known of them.
         sizes: Batch sizes; if None, those that suit the number of samples.
         searched: Demand of architectures that the search tries; none where it is that of the workload.
+        embedding_memory_bytes: Memory for the embedding tables; see `planner.candidates.placements.placements`.
     """
     held_bytes = process_bytes()
     found: list[tuple[Offer, Placement]] = []
     predictions: list[tuple[Placement, Prediction, str]] = []
     for offer in offers:
         model = CostModel(offer.profile)
-        for placement in offer_placements(workload, offer, sizes):
+        for placement in offer_placements(workload, offer, sizes, embedding_memory_bytes):
             found.append((offer, placement))
             prediction = model.predict(workload, placement, held_bytes if offer.is_here else 0)
             predictions.append((placement, prediction, offer.profile.accelerator.model))
@@ -111,9 +114,11 @@ def absent_candidates(
     ]
 
 
-def offer_placements(workload: Workload, offer: Offer, sizes: Sizes | None = None) -> list[Placement]:
+def offer_placements(
+    workload: Workload, offer: Offer, sizes: Sizes | None = None, embedding_memory_bytes: int | None = None
+) -> list[Placement]:
     """All candidates on one accelerator; of one that is not here, on all its cores, and on several of them together."""
-    found = placements(workload, [offer.profile], sizes)
+    found = placements(workload, [offer.profile], sizes, embedding_memory_bytes)
     if offer.is_here:
         return found
     most_threads = max(placement.threads for placement in found)

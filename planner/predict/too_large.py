@@ -1,8 +1,10 @@
 """Placements for which the memory did not suffice: found by a probe or a failed run, and not tried again."""
 
+import math
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from hardware.types import Placement
 from planner.assessment import Candidate
 from planner.history.runs import PastRun
 from tracking.evidence import TooLarge
@@ -32,6 +34,7 @@ def _is_refuted(known: TooLarge, run: PastRun) -> bool:
     assert run.placement is not None, "asked of runs that were placed"
     placement, other = run.placement, known.placement
     same = (placement.accelerator, placement.precision) == (other.accelerator, other.precision)
+    same &= _table_room(placement) >= _table_room(other)
     return same and placement.batch_size >= other.batch_size and placement.processes <= other.processes
 
 
@@ -57,4 +60,10 @@ def _asks_as_much(candidate: Candidate, known: TooLarge) -> bool:
         and placement.precision == other.precision
         and placement.batch_size >= other.batch_size
         and placement.processes <= other.processes
+        and _table_room(placement) >= _table_room(other)
     )
+
+
+def _table_room(placement: Placement) -> float:
+    """What the embedding tables may take of the memory."""
+    return math.inf if placement.embedding_memory_bytes is None else placement.embedding_memory_bytes

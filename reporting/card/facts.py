@@ -142,7 +142,7 @@ def _members(members: Sequence[TrainedModel], result: EnsembleResult, dataset: D
 
 
 def _member(member: TrainedModel, weight: float, dataset: Dataset) -> MemberFacts:
-    model = load_model(member.directory)
+    model = load_model(member.directory, is_mapped=True)  # only looked at
     assert not isinstance(model, Ensemble), f"{member.directory} holds an ensemble, expected a single model"
     architecture = _architecture(model, dataset) if weight > 0 else None
     counts = _counts(member.spec, dataset, member.hyperparameters.dense_optimizer)

@@ -79,7 +79,9 @@ def quality_of_files(directory: Path, dataset: Dataset, execution: Execution, *,
         CheckpointError: A file of the model is damaged.
         DataError: An array cannot be read.
     """
-    evaluation = evaluate(load_model(directory, execution.device), dataset, "test", execution)
+    evaluation = evaluate(
+        load_model(directory, execution.device, is_mapped=execution.maps_tables), dataset, "test", execution
+    )
     field = user_field(dataset)
     return judge_quality(evaluation, dataset, None if field is None else user_groups(dataset, field), seed=seed)
 

@@ -159,7 +159,7 @@ def _build(context: SearchContext, schedule: SupernetSchedule) -> SupernetTraini
 
 def _execution(context: SearchContext) -> Execution:
     """As a trial runs; on the processor where its device is another machine's."""
-    execution = replace(context.execution, compiled=False, embedding_cache_rows=None)
+    execution = replace(context.execution, compiled=False, embedding_memory_bytes=None)
     if execution.device != "cpu" and not torch.cuda.is_available():
         return replace(execution, device="cpu", precision="fp32")
     return execution

@@ -52,6 +52,7 @@ TITLES = {
     "grid": "Carbon intensity (g CO2e per kWh, or file)",
     "batch_sizes": "Batch sizes (samples)",
     "explore": "Try other batch sizes",
+    "embedding_memory": "Memory of the embedding tables (such as 2GiB)",
     "cluster": "Ray cluster",
     "seed": ADVANCED + "seed",
     "offers": "Accelerators to compare",

@@ -108,6 +108,14 @@ class JobRequest(Request, frozen=True):
             raise ValueError("--objective carbon requires the carbon intensity of the electricity: add --grid")
         return self
 
+    @model_validator(mode="after")
+    def _check_embedding_memory(self) -> Self:
+        if self.placement.embedding_memory is not None and self.model in GRAPH_MODELS:
+            raise ValueError(
+                f"--embedding-memory is for models of clicks: --model {self.model} keeps all in memory, leave it out"
+            )
+        return self
+
     def _only_local(self) -> bool:
         """Whether this machine alone can be chosen."""
         return True

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, field_validator
 
 from shunter.requests.groups import Group
+from shunter.requests.sizes import checked_bytes, parse_bytes
 
 
 class Explore(StrEnum):
@@ -47,11 +48,23 @@ class PlacementRequest(Group, frozen=True, title="Advanced: placement"):
         "what the runs have taken; or free, without the bound on all explorations together.",
     )
 
+    embedding_memory: Annotated[str | None, AfterValidator(checked_bytes)] = Field(
+        default=None,
+        description="Memory for the embedding tables while they are trained on a processor, such as 512MiB or 2GiB: of "
+        "larger tables the rest lies in a file of this machine, and the result is the same bit by bit; if omitted, as "
+        "much as they need, or what there is where they need more.",
+    )
+
     @field_validator("explore", mode="before")
     @classmethod
     def _of_former_requests(cls, value: Any) -> Any:
         """Former requests had a switch, which was off unless asked for."""
         return {True: Explore.FREE, False: Explore.NEVER}.get(value, value) if isinstance(value, bool) else value
+
+    @property
+    def embedding_memory_bytes(self) -> int | None:
+        """The memory for the embedding tables that is asked for; None leaves it to the choice."""
+        return None if self.embedding_memory is None else parse_bytes(self.embedding_memory)
 
     @property
     def sizes(self) -> tuple[int, ...] | None:

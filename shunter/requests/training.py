@@ -63,6 +63,11 @@ class TrainRequest(JobRequest, frozen=True):
             raise ValueError(
                 f"an architecture is searched for --model dlrm only, not {self.model}: leave one of them out"
             )
+        if self.search.space == SearchSpaceName.ARCHITECTURE and self.placement.embedding_memory is not None:
+            raise ValueError(
+                "--search-space architecture tries tables of several widths, which lie in memory alone: leave it out, "
+                "or --embedding-memory"
+            )
         return self
 
     @model_validator(mode="after")
@@ -115,6 +120,11 @@ class TrainRequest(JobRequest, frozen=True):
 
     @model_validator(mode="after")
     def _check_processes(self) -> Self:
+        if self.placement.embedding_memory is not None and self.training.processes > 1:
+            raise ValueError(
+                f"--embedding-memory works in one process, which keeps the tables in a file: leave it out, or "
+                f"--processes {self.training.processes}"
+            )
         if self.nodes.cluster is not None and self.training.processes > 1:
             raise ValueError(
                 f"--processes {self.training.processes} works on this machine only, leave it out with --cluster "

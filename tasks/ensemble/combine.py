@@ -98,7 +98,9 @@ def _within(  # noqa: PLR0917
     limit: float,
 ) -> tuple[list[int], int]:
     """Numbers of the members that predict fast enough, and how many of them do together; what each costs is logged."""
-    costs = [serving_cost(load_model(one.directory, execution.device), dataset, execution) for one in members]
+    is_mapped = execution.maps_tables
+    models = (load_model(one.directory, execution.device, is_mapped=is_mapped) for one in members)
+    costs = [serving_cost(model, dataset, execution) for model in models]
     run.log_metrics(
         {
             f"serving.{figure}.{member.name}": getattr(cost, figure)
@@ -129,7 +131,7 @@ def _combine(
     own = logits[list(allowed)]
     verdict = judge(labels, own, seed, row_weights=row_weights, tasks=tasks, select_by=select_by, most=most)
     verdict = verdict.among(allowed, len(members))
-    _save_result(members, verdict, directory)
+    _save_result(members, verdict, directory, is_mapped=execution.maps_tables)
     names = [member.name for member in members]
     return EnsembleResult(
         directory=directory,
@@ -163,20 +165,26 @@ def _member(member: TrainedModel, weights: np.ndarray, tasks: Sequence[str]) -> 
 def _score_validation(dataset: Dataset, members: Sequence[TrainedModel], execution: Execution) -> list[Evaluation]:
     """What each member predicts, with one in memory at a time."""
     return [
-        evaluate(load_model(member.directory, execution.device), dataset, "validation", execution) for member in members
+        evaluate(
+            load_model(member.directory, execution.device, is_mapped=execution.maps_tables),
+            dataset,
+            "validation",
+            execution,
+        )
+        for member in members
     ]
 
 
-def _save_result(members: Sequence[TrainedModel], verdict: Verdict, directory: Path) -> None:
+def _save_result(members: Sequence[TrainedModel], verdict: Verdict, directory: Path, *, is_mapped: bool) -> None:
     if verdict.is_ensemble:
         chosen = verdict.chosen
-        models = [_single(members[index].directory) for index in chosen]
+        models = [_single(members[index].directory, is_mapped=is_mapped) for index in chosen]
         save_model(
             Ensemble(models, verdict.weights[chosen].tolist(), verdict.scale.tolist(), _combination(verdict)), directory
         )
         return
-    single, shares = _single(members[verdict.best_single].directory), verdict.weights[[verdict.best_single]]
-    combination = _combination(verdict)
+    single = _single(members[verdict.best_single].directory, is_mapped=is_mapped)
+    shares, combination = verdict.weights[[verdict.best_single]], _combination(verdict)
     is_changed = (verdict.scale != 1).any() or combination is not None
     ensemble = Ensemble([single], shares.tolist(), verdict.scale.tolist(), combination) if is_changed else single
     save_model(ensemble, directory)
@@ -190,8 +198,8 @@ def _combination(verdict: Verdict) -> Combination | None:
     return replace(found, references=tuple(found.references[index] for index in verdict.chosen))
 
 
-def _single(directory: Path) -> Model:
-    model = load_model(directory)
+def _single(directory: Path, *, is_mapped: bool) -> Model:
+    model = load_model(directory, is_mapped=is_mapped)
     assert not isinstance(model, Ensemble), f"{directory} holds an ensemble, expected a single model"
     return model
 

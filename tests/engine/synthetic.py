@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from engine.data.dataset import SPLITS, Dataset, FieldStatistics, SplitStatistics
+from models.embeddings.slots import BYTES_A_ROW, BYTES_A_SLOT
 from models.spec import CategoricalFeature, Features
 
 
@@ -85,3 +86,8 @@ def _write_split(
     labels = (random.random(rows) < 1 / (1 + np.exp(-(logits - np.median(logits))))).astype(np.float32)
     np.save(prefix.with_name(f"{prefix.name}.label.npy"), labels)
     return labels
+
+
+def memory_of_rows(rows: int, dim: int, dataset: Dataset) -> int:
+    """Bytes with which so many rows of the tables of a data set lie in memory, and the others in a file."""
+    return sum(dataset.features.table_rows) * BYTES_A_ROW + rows * ((dim + 1) * 4 + BYTES_A_SLOT)

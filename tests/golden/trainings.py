@@ -32,7 +32,7 @@ from models.spec import ModelSpec
 from tests.engine.loop.test_sequence import write_sessions
 from tests.engine.ranking.data import ranking_data
 from tests.engine.several_labels import with_tasks, with_weights
-from tests.engine.synthetic import write_dataset
+from tests.engine.synthetic import memory_of_rows, write_dataset
 
 FILE = "engine.json"
 ROWS = 1_200
@@ -148,7 +148,8 @@ def of_interrupted(folder: Path) -> dict[str, Any]:
 def of_embedding_cache(folder: Path) -> dict[str, Any]:
     """A training whose tables lie in a file."""
     dataset = clicks(folder)
-    job = TrainingJob(dataset, SPEC, RATES, replace(EXECUTION, embedding_cache_rows=180), SCHEDULE)
+    execution = replace(EXECUTION, embedding_memory_bytes=memory_of_rows(180, SPEC.embedding_dim, dataset))
+    job = TrainingJob(dataset, SPEC, RATES, execution, SCHEDULE)
     return outcome(train(job, checkpointing=Checkpointing(folder / "checkpoint")), dataset)
 
 

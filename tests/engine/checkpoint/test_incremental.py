@@ -19,7 +19,7 @@ from engine.results import TrainResult
 from models.registry import Model, build_model, model_spec
 from models.spec import CategoricalFeature, Features
 from shunter.errors import CheckpointError, TrainingError
-from tests.engine.synthetic import write_dataset
+from tests.engine.synthetic import memory_of_rows, write_dataset
 
 SPEC = model_spec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,), dropout=0.3)
 EXECUTION = Execution(threads=1, batch_size=64)
@@ -82,7 +82,9 @@ def test_tables_of_several_widths_and_shared_rows(dataset: Dataset, tmp_path: Pa
 
 
 def test_tables_in_a_file(dataset: Dataset, undisturbed: TrainResult, tmp_path: Path) -> None:
-    execution = Execution(threads=1, batch_size=64, embedding_cache_rows=900)
+    execution = Execution(
+        threads=1, batch_size=64, embedding_memory_bytes=memory_of_rows(900, SPEC.embedding_dim, dataset)
+    )
     job = TrainingJob(dataset, SPEC, RATES, execution, SCHEDULE)
     again = interrupted_at([20, 47], job, Checkpointing(tmp_path, steps=4, keeping=Keeping(policy="consecutive")))
     for left, right in zip(undisturbed.model.state_dict().values(), again.model.state_dict().values(), strict=True):

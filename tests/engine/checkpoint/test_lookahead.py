@@ -15,19 +15,30 @@ from engine.data.dataset import Dataset
 from engine.job import Checkpointing, Hooks, TrainingJob
 from engine.loop.evaluation import evaluate
 from engine.loop.trainer import train
-from engine.memory import available_memory_bytes, check_tables_fit
+from engine.memory import available_memory_bytes, cached_rows, check_tables_fit
 from engine.probes.steps import time_steps
-from engine.results import TrainResult
+from engine.results import EpochReport, TrainResult
+from models.embeddings.mapped import MappedEmbeddings
 from models.embeddings.tiered import TieredEmbeddings
+from models.ensemble import Ensemble
+from models.recommender import Recommender
 from models.registry import model_spec
-from models.spec import CategoricalFeature, Features
+from models.spec import CategoricalFeature, Features, ModelSpec
 from shunter.errors import RequestError
 from tests.engine.synthetic import write_dataset
 
 SPEC = model_spec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,), dropout=0.3)
 IN_MEMORY = Execution(threads=1, batch_size=32)
-# Of 1,806 rows; four batches in work use up to about 300 of them.
-CACHED = replace(IN_MEMORY, embedding_cache_rows=400)
+# Of each of the 1,806 rows the cache knows where it is in 4 bytes; one in memory takes 36, and 28 of book-keeping.
+ROWS = 1_806
+
+
+def in_file(rows: int) -> Execution:
+    """With memory for so many rows of the tables, which lie in a file."""
+    return replace(IN_MEMORY, embedding_memory_bytes=4 * ROWS + (36 + 28) * rows)
+
+
+CACHED = in_file(400)  # four batches in work use up to about 300 rows
 SCHEDULE = Schedule(max_epochs=3, patience=3, seed=3)
 RATES = Hyperparameters(dense_learning_rate=5e-3, embedding_learning_rate=0.1)
 
@@ -124,7 +135,7 @@ def test_interrupted_the_tables_are_written_anew_with_or_without_a_cache(
     dataset: Dataset, in_memory: TrainResult, tmp_path: Path
 ) -> None:
     """Each part is trained in another way, so a checkpoint must hold neither too much nor too little."""
-    ways = [CACHED, IN_MEMORY, CACHED, replace(CACHED, embedding_cache_rows=5_000), IN_MEMORY, CACHED]
+    ways = [CACHED, IN_MEMORY, CACHED, replace(CACHED, embedding_memory_bytes=36 * ROWS), IN_MEMORY, CACHED]
     for stop, execution in zip((7, 31, 66, 67, 130, 190), ways, strict=True):
         with pytest.raises(KeyboardInterrupt):
             train_cached(dataset, tmp_path, execution, interrupt_at(stop))
@@ -150,7 +161,9 @@ def test_the_tables_never_lie_in_memory(dataset: Dataset, tmp_path: Path) -> Non
     features = replace(dataset.features, categorical=(replace(first, rows=3_000_000), *others))
     table_bytes = 3_000_000 * (8 + 1) * 4
     with most_private_memory() as taken:
-        train_cached(replace(dataset, features=features), tmp_path)
+        # A place for each row, and room for 400.
+        execution = replace(CACHED, embedding_memory_bytes=4 * sum(features.table_rows) + 64 * 400)
+        train_cached(replace(dataset, features=features), tmp_path, execution)
     assert 0 < taken[0] < table_bytes / 2
 
 
@@ -159,14 +172,43 @@ def test_a_probe_measures_with_the_cache(dataset: Dataset) -> None:
 
 
 def test_a_cache_smaller_than_the_batches_in_work_is_refused_with_the_sizes(dataset: Dataset, tmp_path: Path) -> None:
-    expected = r"cache of 100 rows cannot hold the \d+ rows of 4 batches in work: raise embedding_cache_rows"
+    expected = r"cache of 100 rows cannot hold the \d+ rows of 4 batches in work: raise --embedding-memory"
     with pytest.raises(RequestError, match=expected):
-        train_cached(dataset, tmp_path, replace(CACHED, embedding_cache_rows=100))
+        train_cached(dataset, tmp_path, in_file(100))
 
 
-def test_a_cache_without_a_place_for_checkpoints_is_refused(dataset: Dataset) -> None:
-    with pytest.raises(RequestError, match="embedding_cache_rows needs a checkpoint_directory"):
-        train(TrainingJob(dataset, SPEC, RATES, CACHED, SCHEDULE))
+def test_without_a_place_for_checkpoints_they_lie_beside_the_data_until_the_end(
+    dataset: Dataset, in_memory: TrainResult
+) -> None:
+    before = sorted(dataset.directory.iterdir())
+    found: list[str] = []
+    hooks = Hooks(on_epoch=lambda _: found.extend(path.name for path in dataset.directory.glob("training-*")))
+    assert_same(train(TrainingJob(dataset, SPEC, RATES, CACHED, SCHEDULE), hooks), in_memory)
+    assert found
+    assert sorted(dataset.directory.iterdir()) == before
+
+
+def test_a_check_within_an_epoch_disturbs_nothing(dataset: Dataset, in_memory: TrainResult, tmp_path: Path) -> None:
+    reports: list[EpochReport] = []
+    schedule = replace(SCHEDULE, checks=(0.3, 1.5))
+    job = TrainingJob(dataset, SPEC, RATES, CACHED, schedule)
+    assert_same(train(job, Hooks(on_epoch=reports.append), Checkpointing(tmp_path, steps=5)), in_memory)
+    assert [report.is_check for report in reports] == [True, False, True, False, False]
+    alone = train(replace(job, execution=IN_MEMORY), Hooks(on_epoch=(others := []).append))
+    assert alone.best_epoch == in_memory.best_epoch
+    assert [report.validation for report in reports] == [report.validation for report in others]
+
+
+def test_a_finished_model_scores_where_it_lies(dataset: Dataset, in_memory: TrainResult, tmp_path: Path) -> None:
+    save_model(in_memory.model, tmp_path)
+    expected = evaluate(in_memory.model, dataset, "test", IN_MEMORY)
+    mapped = load_model(tmp_path, is_mapped=True)
+    assert isinstance(mapped, Recommender)
+    assert isinstance(mapped.embeddings, MappedEmbeddings)
+    assert (evaluate(mapped, dataset, "test", CACHED).logits == expected.logits).all()
+    save_model(Ensemble([mapped], [1.0]), tmp_path / "again")
+    again = load_model(tmp_path / "again", is_mapped=True)
+    assert (evaluate(again, dataset, "test", CACHED).logits == expected.logits).all()
 
 
 # 1,500 rows of (8 + 1) floats of 4 bytes are 54,000 bytes.
@@ -177,18 +219,37 @@ FEATURES = Features(
 
 def test_tables_larger_than_memory_are_refused_with_the_field_and_the_option() -> None:
     check_tables_fit(SPEC, FEATURES, IN_MEMORY, available_bytes=54_000)
-    expected = r"take 54,000 bytes, 36,000 of them for the 1,000 rows of the field 'user', but 53,999 .*embedding_cache"
+    expected = r"take 54,000 bytes, 36,000 of them for the 1,000 rows of the field 'user', but 53,999 .*--embedding-mem"
     with pytest.raises(RequestError, match=expected):
         check_tables_fit(SPEC, FEATURES, IN_MEMORY, available_bytes=53_999)
 
 
-def test_of_tables_in_a_file_the_cache_must_fit() -> None:
+def test_of_tables_in_a_file_their_memory_must_fit() -> None:
     """A cached row takes 28 bytes of book-keeping beside its 36, and any row 4."""
-    cached = replace(IN_MEMORY, embedding_cache_rows=100)
+    cached = replace(IN_MEMORY, embedding_memory_bytes=12_400)
+    assert cached_rows(SPEC, FEATURES, 12_400) == 100
     check_tables_fit(SPEC, FEATURES, cached, available_bytes=12_400)
-    check_tables_fit(SPEC, FEATURES, replace(cached, embedding_cache_rows=9_999), available_bytes=102_000)
-    with pytest.raises(RequestError, match=r"12,400 bytes, but 12,399 are left on cpu: lower embedding_cache_rows"):
+    with pytest.raises(RequestError, match=r"12,400 bytes, but 12,399 are left on cpu: lower --embedding-memory"):
         check_tables_fit(SPEC, FEATURES, cached, available_bytes=12_399)
+
+
+def test_tables_that_fit_need_no_file() -> None:
+    assert cached_rows(SPEC, FEATURES, 54_000) is None
+    assert cached_rows(SPEC, FEATURES, 53_999) == (53_999 - 6_000) // 64
+    check_tables_fit(SPEC, FEATURES, replace(IN_MEMORY, embedding_memory_bytes=99_000), available_bytes=54_000)
+
+
+@pytest.mark.parametrize(
+    ("spec", "memory_bytes", "message"),
+    [
+        (SPEC, 6_063, "takes 6,000 bytes, which leaves no row of the 6,063"),
+        (model_spec(embedding_dim=8, table_dims=(4, 8)), 20_000, "of several widths or shared rows take 46,000 bytes"),
+        (model_spec("din", embedding_dim=8), 20_000, "of din, read id by id, take 54,000 bytes"),
+    ],
+)
+def test_tables_that_cannot_lie_in_a_file_are_refused(spec: ModelSpec, memory_bytes: int, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        cached_rows(spec, FEATURES, memory_bytes)
 
 
 def test_training_and_probe_refuse_tables_larger_than_this_machine(dataset: Dataset) -> None:

@@ -126,7 +126,7 @@ def test_memory_is_asked_for_the_rows_and_widths_there_are(dataset: Dataset) -> 
         check_tables_fit(SPEC, dataset.features, EXECUTION, available_bytes=needed - 1)
 
 
-def test_a_cache_of_rows_is_refused(dataset: Dataset, tmp_path: Path) -> None:
-    cached = replace(EXECUTION, embedding_cache_rows=100)
-    with pytest.raises(RequestError, match="embedding_cache_rows needs tables of one width"):
+def test_a_file_is_refused(dataset: Dataset, tmp_path: Path) -> None:
+    cached = replace(EXECUTION, embedding_memory_bytes=100)
+    with pytest.raises(RequestError, match="of several widths or shared rows take"):
         train(TrainingJob(dataset, SPEC, RATES, cached, SCHEDULE), checkpointing=Checkpointing(tmp_path))

@@ -19,7 +19,7 @@ from hardware.types import Placement
 from models.registry import model_spec
 from shunter.errors import RequestError
 from tasks.train import train_to_the_end
-from tests.engine.synthetic import write_dataset
+from tests.engine.synthetic import memory_of_rows, write_dataset
 
 RATES = Hyperparameters(
     dense_learning_rate=0.02, embedding_learning_rate=0.3, learning_rate_schedule="cosine", cycles=2
@@ -77,5 +77,6 @@ def test_cycles_that_part_no_training_are_refused(job: ClickJob, cycles: int, sc
 
 
 def test_tables_in_a_file_have_no_snapshots(job: ClickJob) -> None:
+    memory = memory_of_rows(10, job.spec.embedding_dim, job.dataset)
     with pytest.raises(RequestError, match="Snapshots"):
-        train(replace(job, execution=Execution(batch_size=64, embedding_cache_rows=10)))
+        train(replace(job, execution=Execution(batch_size=64, embedding_memory_bytes=memory)))

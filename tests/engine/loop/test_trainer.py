@@ -163,10 +163,7 @@ def test_a_check_may_end_the_training(dataset: Dataset) -> None:
         train_on(dataset, schedule=Schedule(max_epochs=2, checks=(0.5,)), on_epoch=stop)
 
 
-def test_checks_are_refused_where_they_would_disturb(dataset: Dataset, tmp_path: Path) -> None:
-    cached = Execution(threads=1, batch_size=64, embedding_cache_rows=1_000)
-    with pytest.raises(RequestError, match="between epochs only"):
-        train_on(dataset, execution=cached, schedule=Schedule(checks=(0.5,)), checkpoint_directory=tmp_path)
+def test_a_check_without_a_length_is_refused(dataset: Dataset) -> None:
     with pytest.raises(RequestError, match="give positive ones"):
         train_on(dataset, schedule=Schedule(checks=(-0.5,)))
 

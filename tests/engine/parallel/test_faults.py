@@ -226,7 +226,7 @@ def test_a_process_that_fails_unexpectedly_is_named_with_its_last_words(tmp_path
     ("changes", "kind", "words"),
     [
         ({"processes": 0}, RequestError, "at least one process"),
-        ({"processes": 2, "execution": Execution(embedding_cache_rows=10)}, RequestError, "embedding_cache_rows"),
+        ({"processes": 2, "execution": Execution(embedding_memory_bytes=10)}, RequestError, "embedding-memory"),
         ({"processes": 64, "execution": Execution(device="cuda")}, HardwareError, "64 processes want a CUDA device"),
     ],
 )

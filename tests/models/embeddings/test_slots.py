@@ -40,7 +40,7 @@ def test_every_admission_is_what_the_rule_says(batches: list[list[int]], slots: 
     held: dict[int, int] = {}  # row -> slot
     for number, rows in enumerate(batches):
         if len({row for batch in batches[max(number - window + 1, 0) : number + 1] for row in batch}) > slots:
-            with pytest.raises(RequestError, match="embedding_cache_rows"):
+            with pytest.raises(RequestError, match="--embedding-memory"):
                 found.admit(np.array(rows, dtype=np.int64))
             return
         admission = found.admit(np.array(rows, dtype=np.int64))

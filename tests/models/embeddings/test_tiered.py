@@ -251,8 +251,10 @@ def test_a_full_disk_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.Monk
         build([9], "torch", EmbeddingCache(rows=1, window_batches=1, directory=tmp_path))
 
 
-@pytest.mark.parametrize(("slots", "device"), [(0, "cpu"), (-3, "cpu"), (5, "meta")])
-def test_a_cache_that_cannot_be_is_refused(slots: int, device: str) -> None:
+@pytest.mark.parametrize(
+    ("slots", "device", "message"), [(0, "cpu", "no cache"), (-3, "cpu", "no cache"), (5, "meta", "not on meta")]
+)
+def test_a_cache_that_cannot_be_is_refused(slots: int, device: str, message: str) -> None:
     cache = EmbeddingCache(rows=slots, window_batches=1)
-    with pytest.raises(RequestError, match="embedding_cache_rows"):
+    with pytest.raises(RequestError, match=message):
         TieredEmbeddings([9], DIM, learning_rate=0.1, device=torch.device(device), cache=cache)

@@ -1,0 +1,69 @@
+"""Embedding tables that are larger than the memory there is: how much of them lies there, and the rest in a file."""
+
+from collections.abc import Sequence
+
+from hardware.cost.memory_model import lies_in_file
+from hardware.types import Workload
+from planner.assessment import Candidate
+
+# Of what the rest of the training leaves of the memory. Not all of it: a prediction may be wrong by a third, and the
+# more the page cache has, the fewer rows are read from the disk.
+SHARE_OF_TABLES = 0.5
+GIB, MIB = 2**30, 2**20
+
+
+def memory_for_tables(
+    workload: Workload, candidates: Sequence[Candidate], max_memory_gib: float | None = None
+) -> int | None:
+    """What the embedding tables may take where no placement on a processor has room for all of them.
+
+    Args:
+        workload: Demand of the training.
+        candidates: Placements with all tables in memory, and what they are predicted to take.
+        max_memory_gib: Most memory that the user permits.
+
+    Returns:
+        Bytes; None where they fit somewhere, where no processor is among the candidates, where the tables of this model
+        cannot lie in a file, and where even that would not help.
+    """
+    here = [one for one in candidates if one.is_here and one.placement.device == "cpu" and not one.placement.node]
+    if not here or not workload.table_bytes:
+        return None
+    limit = min(one.accelerator_memory_bytes for one in here)
+    if max_memory_gib is not None:
+        limit = min(limit, int(max_memory_gib * GIB))
+    least = min(one.prediction.memory_bytes for one in here)
+    if least <= limit:
+        return None
+    others = max(least - workload.table_bytes, 0)
+    memory = int(SHARE_OF_TABLES * (limit - others)) // MIB * MIB
+    return memory if memory > 2 * _book_bytes(workload) else None
+
+
+def _book_bytes(workload: Workload) -> float:
+    """What the cache needs for each row of the tables, in memory or not: as much as one of its numbers."""
+    numbers = workload.lookup_bytes_per_sample / max(workload.lookups_per_sample, 1) / 4
+    return workload.table_bytes / (numbers + 1)
+
+
+def embedding_memory_notes(workload: Workload, candidates: Sequence[Candidate], *, was_asked: bool) -> list[str]:
+    """A sentence for people, where tables lie in a file.
+
+    Args:
+        workload: Demand of the training.
+        candidates: What was chosen among.
+        was_asked: Whether the user said how much memory the tables may take.
+    """
+    memory = next((one.placement.embedding_memory_bytes for one in candidates if _is_in_file(workload, one)), None)
+    if memory is None:
+        return []
+    why = "as asked" if was_asked else "for the memory does not hold them"
+    return [
+        f"The embedding tables take {workload.table_bytes / MIB:,.3g} MiB with their optimiser's state: on the "
+        f"processor {memory / MIB:,.3g} MiB of memory hold the rows in use and the rest lies in a file, {why} "
+        "(--embedding-memory); estimates of the time know nothing of the disk, measured steps do."
+    ]
+
+
+def _is_in_file(workload: Workload, candidate: Candidate) -> bool:
+    return lies_in_file(workload, candidate.placement)

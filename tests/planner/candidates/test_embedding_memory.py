@@ -1,0 +1,97 @@
+"""How much of tables larger than memory lies there, and that a choice for them is made and trained."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.config import Hyperparameters, Schedule
+from engine.data.dataset import Dataset
+from engine.execution import execution_of
+from engine.job import TrainingJob
+from engine.loop.trainer import train
+from engine.memory import process_bytes
+from hardware.cost.memory_model import predict_memory_bytes
+from models.embeddings.tiered import TieredEmbeddings
+from models.registry import model_spec
+from planner.candidates.embedding_memory import MIB, embedding_memory_notes, memory_for_tables
+from planner.candidates.offers import local_offers
+from planner.candidates.placements import placements
+from planner.choose import choose
+from planner.decide import NoFeasiblePlacementError
+from planner.describe import describe
+from planner.predict.predicted import predicted_candidates
+from shunter.requests import TrainRequest
+from tests.engine.synthetic import write_dataset
+from tests.hardware.profiles import make_profile, make_workload
+
+TABLES = 800 * MIB
+WORKLOAD = make_workload(
+    parameter_bytes=TABLES * 16 // 17, optimizer_bytes=TABLES // 17, table_bytes=TABLES, dense_parameter_bytes=10**6
+)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return write_dataset(tmp_path_factory.mktemp("data"), rows=6_400, ids=200_000)
+
+
+@given(st.integers(600, 6_000), st.one_of(st.none(), st.floats(0.5, 6)))
+def test_what_is_chosen_fits_and_nothing_is_chosen_where_all_fit(memory_mib: int, max_memory_gib: float | None) -> None:
+    profile = make_profile(cores=2, memory_bytes=memory_mib * MIB)
+    candidates = predicted_candidates(WORKLOAD, local_offers([profile], None))
+    limit = min(memory_mib * MIB, (max_memory_gib or 99) * 2**30)
+    chosen = memory_for_tables(WORKLOAD, candidates, max_memory_gib)
+    if min(one.prediction.memory_bytes for one in candidates) <= limit:
+        assert chosen is None
+    elif chosen is not None:
+        assert chosen < TABLES
+        found = placements(WORKLOAD, [profile], embedding_memory_bytes=chosen)
+        assert all(placement.embedding_memory_bytes == chosen for placement in found)
+        held = process_bytes()
+        assert min(predict_memory_bytes(WORKLOAD, placement, profile, held) for placement in found) <= 1.01 * limit
+
+
+def test_tables_that_fit_and_accelerators_get_none() -> None:
+    assert {one.embedding_memory_bytes for one in placements(WORKLOAD, [make_profile()], None, TABLES)} == {None}
+    gpu = placements(WORKLOAD, [make_profile(name="cuda:0")], None, TABLES // 2)
+    assert {one.embedding_memory_bytes for one in gpu} == {None}
+
+
+def test_models_whose_tables_cannot_lie_in_a_file_get_none() -> None:
+    small = make_profile(cores=2, memory_bytes=400 * MIB)
+    workload = WORKLOAD.model_copy(update={"table_bytes": 0})
+    assert memory_for_tables(workload, predicted_candidates(workload, local_offers([small], None))) is None
+
+
+def test_the_demand_counts_tables_that_may_lie_in_a_file(dataset: Dataset) -> None:
+    rows = sum(dataset.features.table_rows)
+    assert describe(dataset, model_spec(embedding_dim=16)).table_bytes == rows * 17 * 4
+    assert describe(dataset, model_spec(embedding_dim=16, table_shares=(0.5, 1, 1, 1))).table_bytes == 0
+
+
+def test_a_machine_without_room_for_the_tables_trains_them_all_the_same(dataset: Dataset) -> None:
+    """The tables take 52 MiB, and what a training takes beside them 36 MiB on top of what the process holds."""
+    workload = describe(dataset, model_spec())
+    memory = process_bytes() + 75 * MIB
+    small = make_profile(cores=1, memory_bytes=memory)
+    decision = choose(dataset, TrainRequest(batch_sizes="64"), [small], probe_seconds=0)
+    room = decision.placement.embedding_memory_bytes
+    assert room is not None
+    assert room < workload.table_bytes
+    assert decision.placement.label.endswith(f" e{room / MIB:g}MiB")
+    assert any("for the memory does not hold them" in note for note in decision.notes)
+    job = TrainingJob(
+        dataset, model_spec(), Hyperparameters(), execution_of(decision.placement), Schedule(max_epochs=1)
+    )
+    assert isinstance(train(job).model.embeddings, TieredEmbeddings)
+    with pytest.raises(NoFeasiblePlacementError, match="memory"):
+        choose(dataset, TrainRequest(processes=2, batch_sizes="64"), [small], probe_seconds=0)
+
+
+def test_what_was_asked_for_is_said(dataset: Dataset) -> None:
+    request = TrainRequest(embedding_memory="8MiB", batch_sizes="64")
+    decision = choose(dataset, request, [make_profile(cores=1)], probe_seconds=0)
+    assert decision.placement.embedding_memory_bytes == 8 * MIB
+    [note] = [note for note in decision.notes if "embedding tables" in note]
+    assert "8 MiB of memory hold the rows in use and the rest lies in a file, as asked" in note
+    assert embedding_memory_notes(describe(dataset, model_spec()), [], was_asked=False) == []
