@@ -199,6 +199,12 @@ class EnergyReading(Frozen):
         return cls(joules=joules, seconds=seconds, mean_watts=mean_watts, method=method, source=source, **more)
 
 
+def _size(count: int) -> str:
+    """Bytes as `64MiB` or `1.5GiB`."""
+    unit, name = (2**30, "GiB") if count >= 2**30 else (2**20, "MiB")
+    return f"{count / unit:.3g}{name}"
+
+
 class Placement(Frozen):
     """Where and how one training runs."""
 
@@ -237,7 +243,7 @@ class Placement(Frozen):
         """
         processes = f" p{self.processes}" if self.processes > 1 else ""
         watts = "" if self.power_limit_watts is None else f" {self.power_limit_watts:g}W"
-        tables = "" if self.embedding_memory_bytes is None else f" e{self.embedding_memory_bytes / 2**20:g}MiB"
+        tables = "" if self.embedding_memory_bytes is None else f" e{_size(self.embedding_memory_bytes)}"
         return f"{self.accelerator} x{self.threads} {self.precision} b{self.batch_size}{processes}{watts}{tables}"
 
     def __hash__(self) -> int:

@@ -78,7 +78,7 @@ def test_a_machine_without_room_for_the_tables_trains_them_all_the_same(dataset:
     room = decision.placement.embedding_memory_bytes
     assert room is not None
     assert room < workload.table_bytes
-    assert decision.placement.label.endswith(f" e{room / MIB:g}MiB")
+    assert decision.placement.label.endswith(f" e{room / MIB:.3g}MiB")
     assert any("for the memory does not hold them" in note for note in decision.notes)
     job = TrainingJob(
         dataset, model_spec(), Hyperparameters(), execution_of(decision.placement), Schedule(max_epochs=1)
