@@ -108,7 +108,8 @@ def running(contestant: Contestant, model: Path) -> Iterator[str]:
         port = probe.getsockname()[1]
     command = [part.format(model=model, port=port) for part in contestant.command]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # MLflow starts uvicorn by its name
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT), "PATH": path}
+    # Threads that do not spin while they wait, as `shunter serve` has them by itself, are good for either.
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT), "PATH": path, "OMP_WAIT_POLICY": "passive"}
     log = model.with_name("server.log")
     with log.open("wb") as output:
         process = subprocess.Popen(command, env=environment, stdout=output, stderr=output, start_new_session=True)
