@@ -222,6 +222,7 @@ class Placement(Frozen):
     embedding_memory_bytes: int | None = Field(
         default=None,
         gt=0,
+        exclude_if=lambda value: value is None,  # as placements were stored before there was a choice
         description="Memory for the embedding tables, of which larger ones lie in a file; None keeps all in memory.",
     )
 

@@ -16,7 +16,7 @@ exchange. Of E bytes that a process receives, both let E (T - 1) / T cross hosts
 the flat one in T L - L messages, the transform in T - 1. A tower module of compression ratio CR divides the bytes.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -161,6 +161,12 @@ class TowerEmbeddings(EmbeddingTables):
         (tables,) = self._tables
         if tables is not None:
             tables.set_learning_rate(rate)
+
+    def freeze_tables(self, tables: Collection[int]) -> None:
+        """Those that lie in this process, where their gradients come together."""
+        (own,) = self._tables
+        if own is not None:
+            own.freeze_tables({place for place, table in enumerate(self.own) if table in tables})
 
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
