@@ -110,6 +110,7 @@ def bare_loop(home: Path) -> dict[str, float]:
     from engine.data.loader import BatchLoader
     from engine.loop.compiled_step import compile_step
     from engine.loop.step import applied, build_dense_optimizer, prefetch, train_step
+    from models.ensemble import Ensemble
     from tracking.history import read_children, read_runs
 
     [newest] = read_runs(("train",), limit=1)
@@ -126,6 +127,8 @@ def bare_loop(home: Path) -> dict[str, float]:
     loader = BatchLoader(dataset, "train", execution.batch_size, shuffle=True)
     with applied(execution):
         model: Any = load_model(_newest(home / "mlflow" / "artifacts", "model.json")).train()
+        if isinstance(model, Ensemble):  # of one model, that is calibrated
+            (model,) = model.models
         optimizer = build_dense_optimizer(
             model,
             Hyperparameters(dense_optimizer=trial.params["model.dense_optimizer"]),  # pyright: ignore[reportArgumentType]

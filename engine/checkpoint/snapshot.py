@@ -147,8 +147,9 @@ class Snapshot:
     @torch.no_grad()
     def _taken(self, block: _Block, first: int, last: int) -> _Rows:
         """Those of some rows of a block that are still pending."""
-        # Rows only ever stop being pending, so what is seen here without the lock is enough, and may be too much.
-        candidates = first + np.flatnonzero(self._pending[first:last])
+        # Rows only ever stop being pending, so what is seen here without the lock is enough, and may be too much. Of a
+        # copy, for NumPy counts first and fills then: what changes between the two would leave numbers of no row.
+        candidates = first + np.flatnonzero(self._pending[first:last].copy())
         taken = _Rows(
             np.empty(len(candidates), dtype=np.int64),
             np.empty((len(candidates), block.weight.shape[1]), dtype=np.float32),

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from serving.server import ScoreServer
+from serving.server import ScoreServer, _listening
 from tests.serving.conftest import Serving
 from tracking.registry.models import load_champion
 from tracking.registry.versions import roll_back
@@ -29,6 +29,12 @@ PATIENCE_SECONDS = 120
 
 def body_of(rows: pd.DataFrame) -> dict[str, Any]:
     return {"dataframe_records": json.loads(str(rows.to_json(orient="records")))}
+
+
+def test_the_second_part_of_an_answer_does_not_wait_for_the_client() -> None:
+    """Of a socket whose protocol has no number asyncio leaves Nagle's algorithm on."""
+    with _listening("127.0.0.1", 0) as listener:
+        assert listener.proto == socket.IPPROTO_TCP
 
 
 def test_a_new_champion_takes_over_without_a_lost_request(
