@@ -146,8 +146,8 @@ class _Server(uvicorn.Server):
 @contextlib.contextmanager
 def _listening(host: str, port: int) -> Iterator[socket.socket]:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol by its number: only then asyncio switches Nagle's algorithm off, by which an answer in two parts waits
-    # 40 ms for the client's acknowledgement of the first.
+    # The protocol by its number: only then asyncio switches off Nagle's algorithm, by which the rest of an answer waits
+    # 40 ms for the client's acknowledgement of its first part.
     with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
