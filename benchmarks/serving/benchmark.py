@@ -46,21 +46,28 @@ class Contestant:
     Attributes:
         name: Name in the table.
         command: What starts it, with the folder of the model and the port to be filled in.
+        is_passive: Whether its threads do not spin while they wait, which `shunter serve` sees to by itself.
     """
 
     name: str
     command: tuple[str, ...]
+    is_passive: bool = False
 
 
 def contestants() -> tuple[Contestant, ...]:
-    """Shunter, and MLflow with each number of workers."""
+    """Shunter, and MLflow with each number of workers, its threads spinning as by default or not."""
     mlflow = (sys.executable, "-m", "mlflow", "models", "serve", "-m", "{model}", "-p", "{port}", "-h", "127.0.0.1")
     cores = len(os.sched_getaffinity(0))
     return (
         Contestant("shunter", (sys.executable, "-m", "flows.cli", "serve", "--model", "{model}", "--port", "{port}")),
         *(
-            Contestant(f"mlflow, {workers} workers", (*mlflow, "--env-manager", "local", "-w", str(workers)))
+            Contestant(
+                f"mlflow, {workers} workers{', passive threads' if is_passive else ''}",
+                (*mlflow, "--env-manager", "local", "-w", str(workers)),
+                is_passive,
+            )
             for workers in range(1, cores + 1)
+            for is_passive in (False, True)
         ),
     )
 
@@ -108,8 +115,9 @@ def running(contestant: Contestant, model: Path) -> Iterator[str]:
         port = probe.getsockname()[1]
     command = [part.format(model=model, port=port) for part in contestant.command]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # MLflow starts uvicorn by its name
-    # Threads that do not spin while they wait, as `shunter serve` has them by itself, are good for either.
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT), "PATH": path, "OMP_WAIT_POLICY": "passive"}
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT), "PATH": path}
+    if contestant.is_passive:
+        environment["OMP_WAIT_POLICY"] = "passive"
     log = model.with_name("server.log")
     with log.open("wb") as output:
         process = subprocess.Popen(command, env=environment, stdout=output, stderr=output, start_new_session=True)
@@ -160,7 +168,7 @@ def best(found: Sequence[dict[str, Any]], most_milliseconds: float = float("inf"
 def main() -> None:
     """Measure and publish."""
     quick = parse_arguments(__doc__).quick
-    seconds, clients = (1.5, (8,)) if quick else (5.0, (1, 8, 32))
+    seconds, clients = (1.5, (8,)) if quick else (3.0, (1, 4, 8, 32))
     runs: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="shunter-serving-") as temporary:
         folder = Path(temporary)
