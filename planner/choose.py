@@ -39,7 +39,6 @@ from planner.predict.watts import observed_watts, power_notes, with_learned_watt
 from planner.rank.ranking import rank
 from planner.rank.totals import Terms
 from shunter.requests import ALL_OFFERS, LOCAL_OFFERS, CheckpointRequest, JobRequest, NightlyRequest, TrainRequest
-from shunter.requests.search import SearchSpaceName
 from tracking.convention import data_params
 
 PROBE_SECONDS = 15.0
@@ -268,18 +267,12 @@ def _predicted(job: _Job, offered: _Offered, in_training: InTraining) -> list[Ca
     predict = partial(predicted_candidates, job.workload, offered.here, residual, job.batch_sizes, job.searched)
     asked = job.request.placement.embedding_memory_bytes
     found = predict(embedding_memory_bytes=asked)
-    if asked is None and _tables_may_lie_in_file(job.request):
+    needs_memory = isinstance(job.request, TrainRequest) and job.request.needs_tables_in_memory
+    if asked is None and not needs_memory:
         memory = memory_for_tables(job.workload, found, job.request.limits.max_memory_gib)
         if memory is not None:
             return predict(embedding_memory_bytes=memory)
     return found
-
-
-def _tables_may_lie_in_file(request: JobRequest) -> bool:
-    """Whether what is asked for can be trained so: in one process, with tables of one width."""
-    if not isinstance(request, TrainRequest):
-        return True
-    return request.training.processes == 1 and request.search.space != SearchSpaceName.ARCHITECTURE
 
 
 def _elsewhere(job: _Job, offered: _Offered, probes: Probes) -> tuple[list[Candidate], list[str]]:

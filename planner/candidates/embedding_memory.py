@@ -54,7 +54,8 @@ def embedding_memory_notes(workload: Workload, candidates: Sequence[Candidate], 
         candidates: What was chosen among.
         was_asked: Whether the user said how much memory the tables may take.
     """
-    memory = next((one.placement.embedding_memory_bytes for one in candidates if _is_in_file(workload, one)), None)
+    in_file = [one.placement for one in candidates if lies_in_file(workload, one.placement)]
+    memory = in_file[0].embedding_memory_bytes if in_file else None
     if memory is None:
         return []
     why = "as asked" if was_asked else "for the memory does not hold them"
@@ -63,7 +64,3 @@ def embedding_memory_notes(workload: Workload, candidates: Sequence[Candidate], 
         f"processor {memory / MIB:,.3g} MiB of memory hold the rows in use and the rest lies in a file, {why} "
         "(--embedding-memory); estimates of the time know nothing of the disk, measured steps do."
     ]
-
-
-def _is_in_file(workload: Workload, candidate: Candidate) -> bool:
-    return lies_in_file(workload, candidate.placement)

@@ -63,11 +63,24 @@ class TrainRequest(JobRequest, frozen=True):
             raise ValueError(
                 f"an architecture is searched for --model dlrm only, not {self.model}: leave one of them out"
             )
-        if self.search.space == SearchSpaceName.ARCHITECTURE and self.placement.embedding_memory is not None:
-            raise ValueError(
-                "--search-space architecture tries tables of several widths, which lie in memory alone: leave it out, "
-                "or --embedding-memory"
-            )
+        return self
+
+    @property
+    def needs_tables_in_memory(self) -> str | None:
+        """The first option with which embedding tables cannot lie in a file; None where they can."""
+        if self.training.processes > 1:
+            return f"--processes {self.training.processes}"
+        if self.search.space != SearchSpaceName.SETTINGS:  # tries tables of several widths
+            return f"--search-space {self.search.space.value}"
+        if self.ensemble.ensemble_of is EnsembleOf.SNAPSHOTS:
+            return f"--ensemble-of {EnsembleOf.SNAPSHOTS.value}"
+        return None
+
+    @model_validator(mode="after")
+    def _check_tables(self) -> Self:
+        option = self.needs_tables_in_memory
+        if self.placement.embedding_memory is not None and option is not None:
+            raise ValueError(f"{option} keeps all embedding tables in memory: leave it out, or --embedding-memory")
         return self
 
     @model_validator(mode="after")
@@ -120,11 +133,6 @@ class TrainRequest(JobRequest, frozen=True):
 
     @model_validator(mode="after")
     def _check_processes(self) -> Self:
-        if self.placement.embedding_memory is not None and self.training.processes > 1:
-            raise ValueError(
-                f"--embedding-memory works in one process, which keeps the tables in a file: leave it out, or "
-                f"--processes {self.training.processes}"
-            )
         if self.nodes.cluster is not None and self.training.processes > 1:
             raise ValueError(
                 f"--processes {self.training.processes} works on this machine only, leave it out with --cluster "

@@ -84,8 +84,9 @@ def test_a_machine_without_room_for_the_tables_trains_them_all_the_same(dataset:
         dataset, model_spec(), Hyperparameters(), execution_of(decision.placement), Schedule(max_epochs=1)
     )
     assert isinstance(train(job).model.embeddings, TieredEmbeddings)
-    with pytest.raises(NoFeasiblePlacementError, match="memory"):
-        choose(dataset, TrainRequest(processes=2, batch_sizes="64"), [small], probe_seconds=0)
+    for options in ({"processes": 2}, {"search_space": "wide"}, {"ensemble_of": "snapshots"}):
+        with pytest.raises(NoFeasiblePlacementError, match="memory"):
+            choose(dataset, TrainRequest(**options, batch_sizes="64"), [small], probe_seconds=0)
 
 
 def test_what_was_asked_for_is_said(dataset: Dataset) -> None:

@@ -25,8 +25,10 @@ def test_what_is_no_size_is_refused(text: str) -> None:
     [
         ({"embedding_memory": "lots"}, "no size"),
         ({"model": "lightgcn"}, "for models of clicks: --model lightgcn"),
-        ({"processes": 2}, "works in one process"),
-        ({"search_space": "architecture"}, "tables of several widths"),
+        ({"processes": 2}, "--processes 2 keeps all embedding tables in memory"),
+        ({"search_space": "architecture"}, "--search-space architecture keeps all embedding tables in memory"),
+        ({"search_space": "wide"}, "--search-space wide keeps all"),
+        ({"ensemble_of": "snapshots", "trials": 2}, "--ensemble-of snapshots keeps all"),
     ],
 )
 def test_memory_of_tables_where_it_cannot_be_kept_is_refused(options: dict, words: str) -> None:
