@@ -90,7 +90,7 @@ class Batcher:
             if not asked:
                 continue
             model, begin = self._model(), time.perf_counter()
-            outcomes = model.score([one.table for one in asked])
+            outcomes = _outcomes(model, [one.table for one in asked])
             self._metrics.score_seconds.observe(time.perf_counter() - begin)
             self._metrics.batch_requests.observe(len(asked))
             self._metrics.batch_rows.observe(sum(one.table.rows for one in asked))
@@ -119,6 +119,14 @@ class Batcher:
     def _count(self, rows: int) -> None:
         self._waiting_rows += rows
         self._metrics.waiting_rows.set(self._waiting_rows)
+
+
+def _outcomes(model: ServedModel, tables: Sequence[Table]) -> Sequence[Outcome]:
+    """What the model answers; the thread must outlive whatever it does, for no other one answers."""
+    try:
+        return model.score(tables)
+    except Exception as error:
+        return [error] * len(tables)
 
 
 def _hand_out(asked: Sequence[_Waiting], outcomes: Sequence[Outcome], model: ServedModel) -> None:

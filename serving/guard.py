@@ -1,7 +1,6 @@
 """Who is let in: requests to the server's own names, and, where there is a token, those that know it."""
 
 import base64
-import binascii
 import hmac
 from collections.abc import Collection
 from typing import TYPE_CHECKING
@@ -61,6 +60,6 @@ def _given(headers: Headers) -> bytes:
     if scheme.lower() == "basic":
         try:
             return base64.b64decode(value, validate=True).partition(b":")[2]
-        except binascii.Error:
+        except ValueError:  # no base64, or no ASCII
             return b""
     return b""

@@ -11,6 +11,8 @@ from serving.errors import RefusedError
 
 # A whole number that may not fit 64 bits, which orjson would make a fraction.
 _LONG_NUMBER = re.compile(rb"\d{19}")
+# Half of a character in UTF-16, which Python's JSON takes alone and no column can hold.
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def read_object(body: bytes) -> dict[str, Any]:
@@ -21,16 +23,28 @@ def read_object(body: bytes) -> dict[str, Any]:
     """
     try:
         if _LONG_NUMBER.search(body):
-            found = json.loads(body)
+            found = _as_python_reads(body)
         else:
             try:
                 found = orjson.loads(body)
             except orjson.JSONDecodeError:
-                found = json.loads(body)
+                found = _as_python_reads(body)
     except (ValueError, RecursionError) as error:
         raise RefusedError(f"The body is no JSON ({error}): send one JSON object.") from None
     if not isinstance(found, dict):
         raise RefusedError(f"The body is a JSON {_kind(found)}: send one JSON object.")
+    return found
+
+
+def _as_python_reads(body: bytes) -> Any:
+    """JSON with NaN and whole numbers of any length.
+
+    Raises:
+        ValueError: It is none, or holds a text that is not Unicode.
+    """
+    found = json.loads(body)
+    if _SURROGATE.search(body):
+        json.dumps(found, ensure_ascii=False).encode()
     return found
 
 

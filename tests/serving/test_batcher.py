@@ -125,3 +125,20 @@ def test_beyond_what_may_wait_requests_are_refused_at_once(batching: Any, rows: 
         await batcher.submit(table_of(rows.head(6)))
 
     asyncio.run(ask())
+
+
+def test_a_model_that_fails_is_told_to_all_who_asked_and_the_next_are_answered(
+    batching: Any, model: ServedModel, rows: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batcher, held, _ = batching()
+    held.free.set()
+    table = table_of(rows.head(2))
+
+    async def ask() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(ServedModel, "score", lambda *_: 1 / 0)
+            for outcome in await asyncio.gather(batcher.submit(table), batcher.submit(table), return_exceptions=True):
+                assert isinstance(outcome, ZeroDivisionError)
+        assert len((await batcher.submit(table)).scores) == 2
+
+    asyncio.run(asyncio.wait_for(ask(), 60))

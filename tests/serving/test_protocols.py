@@ -9,6 +9,8 @@ import httpx
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from mlflow.pyfunc.scoring_server.client import ScoringServerClient
 from mlflow.utils.proto_json_utils import dump_input_data
 from starlette.testclient import TestClient
@@ -130,6 +132,7 @@ ROW = {"price": 1, "age": 2, "user": "007", "item": 3, "genres": "war"}
         ),
         ({"inputs": [{**ROW, "price": {}}]}, JSON, 400, "The column price holds a JSON object"),
         ({"inputs": [{**ROW, "price": [1]}]}, JSON, 400, "The column price holds lists: give one number"),
+        ({"inputs": [{**ROW, "item": "\ud800"}]}, JSON, 400, "The body is no JSON .*surrogates not allowed"),
         ({"inputs": [ROW] * 401}, JSON, 413, "has 401 rows, at most 400 are scored at once"),
         (" " * 300_000, JSON, 413, "has 300,000 bytes, at most 262,144 are taken"),
         ("{}", {}, 415, "The content type is ''"),
@@ -180,6 +183,29 @@ def test_wrong_inputs_are_told_as_the_protocol_tells(client: TestClient, body: A
     assert answer.status_code == status
     with pytest.raises(AssertionError, match=told):
         raise AssertionError(answer.json()["error"])
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=5,
+)
+NAMES = st.sampled_from([*ROW, "a"])
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.dictionaries(NAMES, VALUES, max_size=3).map(lambda values: {**ROW, **values}), max_size=4)
+    | st.dictionaries(NAMES, st.lists(VALUES, min_size=2, max_size=2)).map(
+        lambda values: {**{name: [1, None] for name in ROW}, **values}
+    )
+    | VALUES,
+    st.none() | st.dictionaries(st.just("top"), VALUES),
+)
+def test_no_values_whatever_make_it_fail(client: TestClient, inputs: Any, parameters: Any) -> None:
+    answer = client.post("/invocations", content=json.dumps({"inputs": inputs, "params": parameters}), headers=JSON)
+    assert answer.status_code in (200, 400)
+    assert client.post("/v2/models/shop/infer", content=json.dumps({"inputs": inputs}), headers=JSON).status_code == 400
 
 
 def test_other_addresses_models_and_hosts_are_refused(client: TestClient) -> None:
