@@ -42,7 +42,7 @@ def admitted(batches: Iterator[Batch], model: Model) -> Iterator[Batch]:
     To be iterated in the background, by `engine.loop.step.prefetch`.
 
     Raises:
-        RequestError: the rows of the batches in work are more than the cache holds.
+        RequestError: the rows of one batch are more than the cache holds.
     """
     tables = model.embeddings
     tables.begin()

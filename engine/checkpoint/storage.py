@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from models.combination import Combination
 from models.counting import count_parameter_bytes
+from models.embeddings.mapped import MappedEmbeddings
 from models.ensemble import Ensemble
 from models.registry import Model, build_mapped_model, build_model, may_lie_in_file, model_spec
 from models.spec import Features, ModelSpec
@@ -142,11 +143,17 @@ def load_weights(model: nn.Module, tensors: dict[str, Tensor], source: Path, *, 
         model: The model.
         tensors: Its weights by name.
         source: Where they are from.
-        assigned: Whether the model takes the tensors themselves instead of a copy.
+        assigned: Whether embedding tables are the tensors themselves instead of a copy. The layers are copied all the
+            same: in a file their weights lie at any address, and a product of matrices rounds by where they lie.
 
     Raises:
         CheckpointError: Names or shapes are those of another model.
     """
+    if assigned:
+        tables = {
+            f"{prefix}.weight" for prefix, module in model.named_modules() if isinstance(module, MappedEmbeddings)
+        }
+        tensors = {name: tensor if name in tables else tensor.clone() for name, tensor in tensors.items()}
     try:
         model.load_state_dict(tensors, assign=assigned)
     except RuntimeError as error:

@@ -166,7 +166,7 @@ class EmbeddingTables(nn.Module, ABC):
             What `forward` takes in training mode instead of the ids; the ids themselves where all rows are ready.
 
         Raises:
-            RequestError: The rows of the batches in work do not fit.
+            RequestError: The rows of the batch do not fit.
         """
         return values
 

@@ -76,12 +76,18 @@ class SlotMap:
             rows: The batch's rows, each once.
 
         Raises:
-            TooLargeError: The rows of the window are more than there are slots.
+            TooLargeError: The rows of the window are more than there are slots; then nothing has changed.
         """
         slots = self._slot_of_row[rows]
         missing = np.flatnonzero(slots == NOWHERE)
-        self._last_use[slots[slots != NOWHERE]] = self._batch
-        arriving, arriving_slots = rows[missing], self._take(len(missing))
+        found = slots[slots != NOWHERE]
+        used_before = self._last_use[found]
+        self._last_use[found] = self._batch
+        try:
+            arriving, arriving_slots = rows[missing], self._take(len(missing))
+        except TooLargeError:
+            self._last_use[found] = used_before
+            raise
         leaving = self._row_of_slot[arriving_slots]
         is_taken = leaving != NOWHERE
         self._slot_of_row[leaving[is_taken]] = NOWHERE
@@ -104,13 +110,17 @@ class SlotMap:
         return rows, self._slot_of_row[rows]
 
     def _take(self, count: int) -> np.ndarray:
-        """Take the least recently used slots that are not in the window."""
+        """Take the least recently used slots that are not in the window; all that are asked for, or none."""
         taken = [np.empty(0, dtype=np.int32)]
+        looked_through: list[tuple[int, np.ndarray]] = []
         missing = count
         while missing:
             if not self._used or self._used[0][0] > self._batch - self.window_batches:
+                self._used.extendleft(reversed(looked_through))
+                self._entries += sum(len(entries) for _, entries in looked_through)
                 raise TooLargeError(self._too_small(count))
             batch, entries = self._used.popleft()
+            looked_through.append((batch, entries))
             slots = entries[self._last_use[entries] == batch]
             self._entries -= len(entries)
             if len(slots) > missing:

@@ -11,6 +11,10 @@ trained batch works on its own slots only, and its slots are given to other rows
 `EmbeddingCache.window_batches`. Nor is there one within admission: one thread at a time writes leaving rows back
 before it fetches arriving ones. So the arithmetic is that of the in-memory kernel, row by row and bit by bit.
 
+Where the cache is too small for the window, a batch waits: its rows are brought when it is its turn to be trained, and
+every batch before it is done. Those behind it wait as well, until the cache has room for them again. So a cache has to
+hold the rows of one batch only; what a smaller window costs is the time of the transfer, beside no step.
+
 The files have no name: they vanish with the process, however it ends. What survives is a checkpoint, from which the
 tables are written anew.
 """
@@ -36,7 +40,7 @@ from models.embeddings.request import EmbeddingCache, Kernel, TableRequest
 from models.embeddings.role import EmbeddingTables
 from models.embeddings.shards import Shard
 from models.embeddings.slots import Admission, SlotMap
-from shunter.errors import HardwareError, RequestError
+from shunter.errors import HardwareError, RequestError, TooLargeError
 
 # Rows after which the pages of the files are given back: 64 MiB at most, for Linux maps 64 KiB around what is read, of
 # the weights and of the sums.
@@ -63,10 +67,17 @@ class CacheCounts:
 
 
 class _Admitted(NamedTuple):
-    """A batch that waits for its training: its ids in slots, and the rows that these hold."""
+    """A batch that waits for its training.
+
+    Attributes:
+        slots: Its ids in slots, int32; written when its rows have them.
+        rows: Its distinct rows.
+        position: Where among them the row of each id is; None once `slots` is written.
+    """
 
     slots: Tensor
     rows: np.ndarray
+    position: np.ndarray | None
 
 
 class TieredEmbeddings(EmbeddingTables):
@@ -179,23 +190,47 @@ class TieredEmbeddings(EmbeddingTables):
             The same in slots, int32: what `forward` takes in training mode.
 
         Raises:
-            RequestError: The rows of the window are more than the cache holds.
+            TooLargeError: The rows of the batch alone are more than the cache holds.
         """
         import pandas as pd
 
         position, distinct = pd.factorize(self._rows_of(values, offsets))
+        if len(distinct) > self._slots.slots:
+            raise TooLargeError(
+                f"The embedding cache of {self._slots.slots:,} rows cannot hold the {len(distinct):,} rows of one "
+                f"batch: raise --embedding-memory, or lower the batch size."
+            )
+        slots = torch.empty(len(position), dtype=torch.int32)
         with self._lock:
+            self._admitted.append(_Admitted(slots, np.asarray(distinct), position))
+            self._bring_waiting()
+        return slots
+
+    def _bring_waiting(self, *, is_alone: bool = False) -> None:
+        """Give slots to the batches that have none, first come first, as far as the cache has room.
+
+        Args:
+            is_alone: Whether every batch before the first that waits is done.
+        """
+        for place, batch in enumerate(self._admitted):
+            if batch.position is None:
+                continue
+            if is_alone:
+                self._slots.leave_window()
+                is_alone = False
             started = time.perf_counter()
-            admission = self._slots.admit(np.asarray(distinct))
+            try:
+                admission = self._slots.admit(batch.rows)
+            except TooLargeError:
+                return
             self._move(admission)
-            self.counts.lookups += len(position)
-            self.counts.hits += len(distinct) - len(admission.arriving)
+            np.add(admission.slots[batch.position], 1, out=batch.slots.numpy())
+            self._admitted[place] = batch._replace(position=None)
+            self.counts.lookups += len(batch.position)
+            self.counts.hits += len(batch.rows) - len(admission.arriving)
             self.counts.misses += len(admission.arriving)
             self.counts.written_back += len(admission.leaving)
             self.counts.transfer_seconds += time.perf_counter() - started
-            slots = torch.from_numpy(admission.slots[position] + np.int32(1))
-            self._admitted.append(_Admitted(slots, np.asarray(distinct)))
-        return slots
 
     def rows_of_batch(self, values: Tensor, offsets: Tensor) -> Tensor:
         """The rows of the batch that is trained next."""
@@ -206,9 +241,11 @@ class TieredEmbeddings(EmbeddingTables):
         """Sum the rows of each bag."""
         if self.training:
             assert self._admitted, "in training mode a batch is admitted before it is looked up"
-            assert values is self._admitted.popleft().slots, (
-                "batches are trained in the order in which they were admitted"
-            )
+            assert values is self._admitted[0].slots, "batches are trained in the order in which they were admitted"
+            with self._lock:
+                if self._admitted[0].position is not None:
+                    self._bring_waiting(is_alone=True)
+                self._admitted.popleft()
             self._file_is_current = False
             pooled = self._kernel[0](values, offsets)
         else:

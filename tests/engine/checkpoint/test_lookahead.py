@@ -171,10 +171,14 @@ def test_a_probe_measures_with_the_cache(dataset: Dataset) -> None:
     assert time_steps(dataset, SPEC, RATES, CACHED, steps=3).steps == 3
 
 
-def test_a_cache_smaller_than_the_batches_in_work_is_refused_with_the_sizes(dataset: Dataset, tmp_path: Path) -> None:
-    expected = r"cache of 100 rows cannot hold the \d+ rows of 4 batches in work: raise --embedding-memory"
+def test_a_cache_that_holds_one_batch_alone_is_enough(dataset: Dataset, in_memory: TrainResult, tmp_path: Path) -> None:
+    assert_same(train_cached(dataset, tmp_path, in_file(110)), in_memory)
+
+
+def test_a_cache_smaller_than_one_batch_is_refused_with_the_sizes(dataset: Dataset, tmp_path: Path) -> None:
+    expected = r"cache of 40 rows cannot hold the \d+ rows of one batch: raise --embedding-memory"
     with pytest.raises(RequestError, match=expected):
-        train_cached(dataset, tmp_path, in_file(100))
+        train_cached(dataset, tmp_path, in_file(40))
 
 
 def test_without_a_place_for_checkpoints_they_lie_beside_the_data_until_the_end(

@@ -16,7 +16,7 @@ from models.embeddings.pooled import build_embeddings
 from models.embeddings.request import EmbeddingCache, Kernel
 from models.embeddings.role import EmbeddingTables
 from models.embeddings.tiered import TieredEmbeddings
-from shunter.errors import HardwareError, RequestError
+from shunter.errors import HardwareError, RequestError, TooLargeError
 
 CPU = torch.device("cpu")
 KERNELS: tuple[Kernel, ...] = ("fbgemm", "torch")
@@ -101,6 +101,46 @@ def test_any_access_pattern_gives_bitwise_the_tables_in_memory(
     found = train_tiered(tiered, batches, depth)
     assert all(torch.equal(left, right) for left, right in zip(found, expected, strict=True))
     assert_same_tables(tiered, in_memory)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10_000), samples=st.integers(1, 3), depth=st.integers(1, 3), spare=st.integers(0, 4))
+def test_a_cache_that_holds_one_batch_alone_gives_them_too(
+    kernel: Kernel, seed: int, samples: int, depth: int, spare: int
+) -> None:
+    batches = draw_batches(TABLES, count=20, samples=samples, seed=seed)
+    in_memory = build(TABLES, kernel)
+    tiered = build_tiered(TABLES, kernel, max(largest_window(batches, 1), 1) + spare, depth + 2)
+    expected = train_in_memory(in_memory, batches)
+    found = train_tiered(tiered, batches, depth)
+    assert all(torch.equal(left, right) for left, right in zip(found, expected, strict=True))
+    assert_same_tables(tiered, in_memory)
+
+
+def test_a_large_batch_waits_for_its_turn_and_those_behind_it_are_ahead_again() -> None:
+    in_memory, tiered = build([9], "torch"), build_tiered([9], "torch", slots=4, window=3)
+    batches = [
+        (torch.tensor(rows, dtype=torch.int32), torch.tensor([0, len(rows)], dtype=torch.int32))
+        for rows in ([0, 1], [2, 3, 4, 5], [1], [2])
+    ]
+    expected = train_in_memory(in_memory, batches)
+    admitted = [tiered.admit(*batch) for batch in batches]
+    assert [batch.position is None for batch in tiered._admitted] == [True, False, False, False]
+    found = [train_step(tiered, admitted[seed], batches[seed][1], seed) for seed in (0, 1)]
+    assert [batch.position is None for batch in tiered._admitted] == [False, False]
+    found.append(train_step(tiered, admitted[2], batches[2][1], 2))
+    assert [batch.position is None for batch in tiered._admitted] == [True]
+    found.append(train_step(tiered, admitted[3], batches[3][1], 3))
+    assert all(torch.equal(left, right) for left, right in zip(found, expected, strict=True))
+    assert_same_tables(tiered, in_memory)
+    assert tiered.counts.lookups == 8
+
+
+def test_a_batch_of_more_rows_than_the_cache_is_refused() -> None:
+    tiered = build_tiered([9], "torch", slots=2)
+    with pytest.raises(TooLargeError, match="cache of 2 rows cannot hold the 3 rows of one batch: raise --embedding"):
+        tiered.admit(torch.tensor([1, 2, 3], dtype=torch.int32), torch.tensor([0, 3], dtype=torch.int32))
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
