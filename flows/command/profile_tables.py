@@ -40,8 +40,12 @@ def curve_table(profile: HardwareProfile) -> Table:
         table.add_column(heading, no_wrap=True, justify="right")
     singles, halves = (profile.matmul_curve.get(precision, ()) for precision in ("fp32", "bf16"))
     products = [
-        (f"{fp32.m} x {fp32.k} x {fp32.n}", *(_short(rate.flops_per_second.value / 1e9) for rate in (fp32, bf16)))
-        for fp32, bf16 in zip(singles, halves, strict=True)
+        (
+            f"{fp32.m} x {fp32.k} x {fp32.n}",
+            _short(fp32.flops_per_second.value / 1e9),
+            _short(bf16.flops_per_second.value / 1e9) if bf16 else "emulated",
+        )
+        for fp32, bf16 in zip_longest(singles, halves)
     ]
     rows = [
         (f"{read.row_bytes} B", *(_short(rate.bytes_per_second.value / read.row_bytes / 1e6) for rate in (read, write)))

@@ -22,6 +22,9 @@ ROW_BYTES = 64  # An embedding row of 16 float32, the commonest width and one ca
 CURVE_BATCHES, CURVE_WIDTHS = (128, 512, 2048), (16, 64, 256, 1024)
 CURVE_SHARE = 0.1  # of the time of a single measurement that a point of the curve gets
 PINNED_BYTES = 2**26
+# Where a processor lacks the instructions of a data type, its products take a hundred times those of fp32: a side at
+# which they still take milliseconds, and the share of fp32's rate below which nothing would ever be trained so.
+SMALL_SIDE, EMULATED_SHARE = 256, 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +33,8 @@ class ProbeResult:
 
     Attributes:
         matmul_flops_per_second: Square matrix product by data type, multiply and add counted as two.
-        matmul_curve: Matrix products of the shapes of dense layers, small to large.
+        matmul_curve: Matrix products of the shapes of dense layers, small to large; none where the data type is
+            emulated, since each would take seconds and nothing is trained so.
         copy_bytes_per_second: Bytes read plus bytes written of a copy too large for the caches.
         gather_bytes_per_second: Payload of reading random 64-byte rows from a table too large for the caches.
         operator_overhead_seconds: Cost of one small operator in a training step, on one thread.
@@ -55,15 +59,20 @@ def probe(accelerator: Accelerator, seconds_each: float = 0.5) -> ProbeResult:
     device = torch.device(accelerator.name)
     with threads(accelerator.cores if accelerator.kind == "cpu" else 1), torch.random.fork_rng():
         torch.manual_seed(0)
+        emulated = {
+            precision for precision, dtype in DTYPES.items() if _is_emulated(device, dtype, seconds_each * CURVE_SHARE)
+        }
         return ProbeResult(
             matmul_flops_per_second={
-                precision: _square_matmul(device, dtype, seconds_each) for precision, dtype in DTYPES.items()
+                precision: _square_matmul(device, dtype, seconds_each, small=precision in emulated)
+                for precision, dtype in DTYPES.items()
             },
             matmul_curve={
                 precision: tuple(
                     measure_matmul(device, dtype, (batch, width, width), seconds_each * CURVE_SHARE)
                     for width in CURVE_WIDTHS
                     for batch in CURVE_BATCHES
+                    if precision not in emulated
                 )
                 for precision, dtype in DTYPES.items()
             },
@@ -80,9 +89,18 @@ def large_bytes(accelerator: Accelerator) -> int:
     return min(8 * cache, accelerator.memory_bytes // 16, 2**30)
 
 
-def _square_matmul(device: torch.device, dtype: torch.dtype, seconds: float) -> Quantity:
+def _is_emulated(device: torch.device, dtype: torch.dtype, seconds: float) -> bool:
+    """Whether small products in this data type are far slower than the same in fp32."""
+    if dtype == torch.float32:
+        return False
+    side = (SMALL_SIDE, SMALL_SIDE, SMALL_SIDE)
+    rate, single = (measure_matmul(device, one, side, seconds).flops_per_second for one in (dtype, torch.float32))
+    return rate.value < EMULATED_SHARE * single.value
+
+
+def _square_matmul(device: torch.device, dtype: torch.dtype, seconds: float, *, small: bool) -> Quantity:
     # The sides at which either kind of device is near its best rate and one product still takes milliseconds.
-    side = 4096 if device.type == "cuda" else 1024
+    side = SMALL_SIDE if small else 4096 if device.type == "cuda" else 1024
     return measure_matmul(device, dtype, (side, side, side), seconds).flops_per_second
 
 

@@ -5,8 +5,16 @@ import torch
 
 from hardware.devices.discovery import host_fingerprint, local_accelerators
 from hardware.probes.accelerator import measure_profile
-from hardware.probes.rates import CURVE_BATCHES, CURVE_WIDTHS, ROW_BYTES, large_bytes, probe
-from hardware.types import Accelerator, HardwareProfile
+from hardware.probes.rates import (
+    CURVE_BATCHES,
+    CURVE_WIDTHS,
+    EMULATED_SHARE,
+    ROW_BYTES,
+    SMALL_SIDE,
+    large_bytes,
+    probe,
+)
+from hardware.types import Accelerator, HardwareProfile, MatmulRate, Quantity
 from shunter.errors import HardwareError
 
 
@@ -40,9 +48,12 @@ def test_bytes_and_products_are_counted_as_they_are_described(monkeypatch: pytes
     assert rates.operator_overhead_seconds.value < 1.0, "a part of the step"
 
 
-def test_products_are_measured_by_size_in_both_precisions(profile: HardwareProfile) -> None:
+def test_products_are_measured_by_size_in_each_precision_that_is_not_emulated(profile: HardwareProfile) -> None:
     assert set(profile.matmul_curve) == {"fp32", "bf16"}
-    for curve in profile.matmul_curve.values():
+    rates = profile.matmul_flops_per_second
+    if rates["bf16"].value < EMULATED_SHARE / 2 * rates["fp32"].value:
+        assert profile.matmul_curve["bf16"] == ()
+    for curve in filter(None, profile.matmul_curve.values()):
         assert [(point.m, point.n, point.k) for point in curve] == [
             (batch, width, width) for width in CURVE_WIDTHS for batch in CURVE_BATCHES
         ]
@@ -52,6 +63,26 @@ def test_products_are_measured_by_size_in_both_precisions(profile: HardwareProfi
             assert rate.low is not None
             assert rate.high is not None
             assert 0 < rate.low <= rate.value <= rate.high
+
+
+def test_an_emulated_precision_costs_no_large_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its products take a hundred times those of fp32."""
+    asked: list[tuple[torch.dtype, int]] = []
+
+    def measured(
+        device: torch.device, dtype: torch.dtype, shape: tuple[int, int, int], seconds: float, count: int = 1
+    ) -> MatmulRate:
+        asked.append((dtype, shape[0]))
+        rate = Quantity(value=1e9 if dtype == torch.bfloat16 else 1e11, source="measured")
+        return MatmulRate(m=shape[0], n=shape[1], k=shape[2], flops_per_second=rate)
+
+    monkeypatch.setattr("hardware.probes.rates.measure_matmul", measured)
+    monkeypatch.setattr("hardware.probes.rates.repeat", lambda work, device, seconds: [1.0])
+    rates = probe(local_accelerators()[0], seconds_each=0.0)
+    assert {side for dtype, side in asked if dtype == torch.bfloat16} == {SMALL_SIDE}
+    assert rates.matmul_flops_per_second["bf16"].value == 1e9
+    assert rates.matmul_curve["bf16"] == ()
+    assert len(rates.matmul_curve["fp32"]) == len(CURVE_BATCHES) * len(CURVE_WIDTHS)
 
 
 def test_a_copy_to_a_device_is_not_measured_where_there_is_none(profile: HardwareProfile) -> None:
