@@ -4,13 +4,14 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 from engine.checkpoint.keeping import CheckpointFigures
 from engine.checkpoint.storage import read_json, write_text
 from engine.config import Hyperparameters, Schedule
 from engine.job import TrainingJob
 from engine.metrics import Metrics
+from engine.passes.record import PassRecord
 from engine.results import EpochReport, TrainingFigures, TrainResult
 from engine.specs import AnyModelSpec
 from hardware.types import EnergyReading, Placement
@@ -37,6 +38,7 @@ class Trained(Frozen, Generic[Spec, Rates, Quality, Report]):
         placement: Where it ran.
         schedule: Longest duration, and the seed.
         samples_per_second: Training throughput, validation and checkpoints left out.
+        passes: Passes that were tried on it, with what they gained or why they were refused.
         energy: Energy of the training, earlier attempts up to their last saved epoch included.
         run_id: Its MLflow run; None when it was not tracked.
     """
@@ -64,6 +66,7 @@ class Trained(Frozen, Generic[Spec, Rates, Quality, Report]):
     checkpoints: CheckpointFigures | None = None
     stopped_because: str
     run_id: str | None
+    passes: tuple[PassRecord, ...] = Field(default=(), exclude_if=lambda value: not value)
 
     @classmethod
     def of(cls, result: TrainResult[Any, Any, Any], job: TrainingJob[Any, Any, Any], **values: Any) -> Self:

@@ -82,6 +82,7 @@ def gather(
         limits=(*limits(data, quality, field), *notes),
         baselines=baselines,
         promise=promise,
+        passes=tuple(record for member in members for record in member.passes),
     )
 
 

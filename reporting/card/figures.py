@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from engine.passes.record import PassRecord
 from reporting.card.architecture import Architecture
 from reporting.card.calibration import ReliabilityBin
 from shunter.frozen import Frozen
@@ -192,6 +193,7 @@ class ModelCard(Frozen):
         limits: Uses it is not for, and points to look out for.
         baselines: Baselines on the same test part.
         promise: What quality is promised, in one sentence; empty where none is.
+        passes: Passes that were tried, with what they gained or why they were refused.
     """
 
     run_id: str
@@ -208,6 +210,7 @@ class ModelCard(Frozen):
     limits: tuple[str, ...]
     baselines: tuple[BaselineFigures, ...] = ()
     promise: str = ""
+    passes: tuple[PassRecord, ...] = Field(default=(), exclude_if=lambda value: not value)
 
     @property
     def chosen(self) -> tuple[MemberFacts, ...]:

@@ -4,6 +4,7 @@ import io
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from engine.passes.record import COLUMNS, rows_of
 from reporting.card.calibration import calibration_figure
 from reporting.card.diagram import diagram, shape_words
 from reporting.card.document import Paragraph, Part, Picture, Points, Section, Table
@@ -38,6 +39,7 @@ def sections(card: ModelCard) -> list[Section]:
         Section("Architecture", _architecture(card)),
         Section("Demand", [_demand(card)]),
         Section("Training", _training(card)),
+        *([Section("Passes", [Table(COLUMNS, rows_of(card.passes))])] if card.passes else []),
         Section("Training data", _data(card)),
         Section("Intended use", [Points(card.uses)]),
         Section("Limits", [Points(card.limits)]),

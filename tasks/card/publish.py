@@ -4,6 +4,7 @@ from reporting.card.document import to_html, to_markdown
 from reporting.card.figures import ModelCard
 from reporting.card.sections import card_title, pictures, sections, summary_sentence
 from shunter.markdown import plain
+from tracking.passes import log_passes
 from tracking.registry.card import artifact_link, describe_model, log_texts
 from tracking.registry.models import RegisteredModel
 from tracking.reports import log_config
@@ -29,6 +30,7 @@ def publish_card(card: ModelCard) -> None:
     }
     log_texts(card.run_id, files)
     log_config(card.run_id, "model_card", card)
+    log_passes(card.run_id, card.passes)
     _show_in_prefect(markdown)
 
 

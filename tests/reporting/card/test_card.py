@@ -15,6 +15,7 @@ from engine.ensemble.result import EnsembleResult
 from engine.execution import execution_of
 from engine.job import TrainingJob
 from engine.metrics import compute_metrics, grouped_area_under_roc
+from engine.passes.record import GainFigure, PassRecord
 from engine.results import Evaluation
 from engine.trained_model import TrainedModel
 from hardware.types import Placement
@@ -178,3 +179,20 @@ def test_limits_follow_from_the_data(card: tuple[ModelCard, Dataset, list[Traine
     for expected in ("how fast it ages", "single0 (50%)", "single0 (90%)", "0.0400 in the test part", "whole users"):
         assert expected in text
     assert "too high for live traffic" not in text
+
+
+def test_passes_are_on_the_card_and_in_the_run(
+    card: tuple[ModelCard, Dataset, list[TrainedModel], EnsembleResult],
+) -> None:
+    made, dataset, members, result = card
+    figure = GainFigure(name="bytes", before=8, after=2, source="counted")
+    tried = PassRecord(name="fewer", subject="member-0", is_kept=True, reason="It is smaller.", figures=(figure,))
+    with_pass = [members[0].model_copy(update={"passes": (tried,)}), *members[1:]]
+    told = gather(made.run_id, dataset, with_pass, result, Execution())
+    publish_card(told)
+    client = MlflowClient(tracking_uri())
+    page = Path(client.download_artifacts(made.run_id, CARD_MARKDOWN)).read_text()
+    assert "| fewer | member-0 | kept: It is smaller. | bytes 8 to 2, counted |" in page
+    assert client.get_run(made.run_id).data.metrics["pass.fewer.bytes.after"] == 2
+    kept = json.loads(Path(client.download_artifacts(made.run_id, "config/passes.json")).read_text())
+    assert PassRecord.model_validate(kept[0]) == tried

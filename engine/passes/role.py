@@ -1,0 +1,72 @@
+"""What every pass can do: the role that flows try, one after the other."""
+
+from dataclasses import dataclass
+from typing import Generic, Literal, Protocol, TypeVar
+
+from engine.passes.record import GainFigure
+
+Stage = Literal["training", "scoring"]
+Subject = TypeVar("Subject")
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What a pass brings.
+
+    Attributes:
+        figures: What was found.
+        reason: Why it is worth keeping or not, in one sentence.
+        is_worth: Whether it is.
+    """
+
+    figures: tuple[GainFigure, ...]
+    reason: str
+    is_worth: bool
+
+
+@dataclass(frozen=True)
+class Tried(Generic[Subject]):
+    """What a pass is tried on, and what people call it."""
+
+    subject: Subject
+    title: str
+
+
+class Pass(Protocol[Subject]):
+    """A change to a training (before it begins) or to a finished model (before it is registered).
+
+    In the order of time, all in one thread (`engine.passes.trial.try_pass`):
+
+        applies     asked first; it only looks
+        apply       makes the changed subject; what it was given stays as it is
+        gain        compares both, by measuring where it can
+
+    The subject is a training job for the stage `training`, and whatever the caller scores with for `scoring`.
+
+    Attributes:
+        name: Name on the model's card, in MLflow and on the command line.
+        stage: When it is tried.
+    """
+
+    name: str
+    stage: Stage
+
+    def applies(self, subject: Subject) -> str | None:
+        """Why it cannot be tried, in one sentence; None where it can."""
+        ...
+
+    def apply(self, subject: Subject) -> Subject:
+        """The changed subject.
+
+        Raises:
+            ShunterError: It cannot be made; the message says why.
+        """
+        ...
+
+    def gain(self, before: Subject, after: Subject) -> Gain:
+        """What the change brings.
+
+        Raises:
+            ShunterError: It cannot be found out.
+        """
+        ...

@@ -1,0 +1,44 @@
+"""Trying passes: what gains is kept, all else is left as it was, and both are written down."""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from engine.passes.record import PassRecord
+from engine.passes.role import Pass, Tried
+from shunter.errors import ShunterError
+
+Subject = TypeVar("Subject")
+
+
+def try_pass(one: Pass[Subject], tried: Tried[Subject]) -> tuple[Subject, PassRecord]:
+    """Try a pass.
+
+    Args:
+        one: The pass.
+        tried: What it is tried on.
+
+    Returns:
+        What it made where that gains, or else what was given; and the record.
+    """
+    refusal = one.applies(tried.subject)
+    if refusal is not None:
+        return tried.subject, PassRecord(name=one.name, subject=tried.title, is_kept=False, reason=refusal)
+    try:
+        changed = one.apply(tried.subject)
+        gain = one.gain(tried.subject, changed)
+    except ShunterError as error:
+        return tried.subject, PassRecord(name=one.name, subject=tried.title, is_kept=False, reason=str(error))
+    record = PassRecord(
+        name=one.name, subject=tried.title, is_kept=gain.is_worth, reason=gain.reason, figures=gain.figures
+    )
+    return (changed if gain.is_worth else tried.subject), record
+
+
+def try_in_turn(passes: Sequence[Pass[Subject]], tried: Tried[Subject]) -> tuple[Subject, tuple[PassRecord, ...]]:
+    """Try passes one after the other, each on what those before it have left."""
+    records: list[PassRecord] = []
+    subject = tried.subject
+    for one in passes:
+        subject, record = try_pass(one, Tried(subject, tried.title))
+        records.append(record)
+    return subject, tuple(records)

@@ -1,0 +1,19 @@
+"""Passes that were tried, in the run that tried them."""
+
+from collections.abc import Sequence
+
+from engine.passes.record import PassRecord
+from tracking.reports import log_config
+from tracking.runs import open_run
+
+
+def log_passes(run_id: str, records: Sequence[PassRecord]) -> None:
+    """Keep the records as `config/passes.json` and their figures as metrics `pass.*`; nothing where there are none.
+
+    Raises:
+        TrackingError: The store fails.
+    """
+    if not records:
+        return
+    log_config(run_id, "passes", records)
+    open_run(run_id).log_metrics({name: value for record in records for name, value in record.metrics.items()})
