@@ -53,6 +53,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "serving": (),
     "quality": ("--data", "frappe", "--families", "fm"),
     "knobs": (),
+    "ensembles": (),
     "friendly": (),
     "faults": (),
     "time_to_quality": ("--contests", "implicit_als_ml1m"),

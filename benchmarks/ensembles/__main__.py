@@ -1,0 +1,5 @@
+"""Runs the benchmark."""
+
+from benchmarks.ensembles.benchmark import main
+
+main()
