@@ -37,7 +37,7 @@ class SearchJob:
         used_joules: Part of the run's energy limit used before the search.
         checks: Passes over the data after which trainings are compared within the first epoch; None decides by the
             size of the data.
-        keep: Models of the best trials to keep for the ensemble, where this machine trains them.
+        keep: Models of the best trials to keep for the ensemble; those of a cluster come here.
         observe: Makes of a trial's architecture, placement and mean seconds of a step what later choices learn; None,
             also as its answer, keeps nothing.
     """

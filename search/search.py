@@ -84,7 +84,7 @@ def search(
             parent_run_id=job.parent_run_id,
             should_stop=loop.ended,
             study=study,
-            kept=KeptModels(job.directory, job.keep, job.cost) if job.keep and place is None else None,
+            kept=KeptModels(job.directory, job.keep, job.cost) if job.keep else None,
             observe=job.observe,
             race=race_of(options.search_method, context),
         )

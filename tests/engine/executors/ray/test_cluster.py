@@ -10,6 +10,7 @@ import torch
 from mlflow import MlflowClient
 from mlflow.entities import Run as MlflowRun
 
+from engine.checkpoint.storage import load_model, read_json
 from engine.config import Hyperparameters, Schedule
 from engine.data.dataset import Dataset
 from engine.execution import execution_of
@@ -20,12 +21,14 @@ from engine.job import TrainingJob
 from engine.loop.trainer import train
 from engine.profiling.cache import ProfileFile
 from engine.results import EpochReport, TrainResult
+from engine.trained_model import FILE, TrainedModel
 from hardware.devices.nodes import placed
 from hardware.types import Placement
 from models.registry import model_spec
 from search.job import SearchJob
 from search.search import search
 from search.space.settings import SearchSpace
+from search.study.kept import kept_model
 from search.study.loop import Progress
 from shunter.errors import HardwareError, RequestError, TrainingError
 from shunter.requests import TrainRequest
@@ -203,6 +206,7 @@ def test_trials_of_one_search_run_on_two_nodes_at_a_time(
                 directory=tmp_path,
                 parent_run_id=parent,
                 space=SMALL,
+                keep=1,
             ),
             place=cluster,
             on_trial=look,
@@ -213,6 +217,13 @@ def test_trials_of_one_search_run_on_two_nodes_at_a_time(
     assert "RUNNING" in under_way, "one went on while another ended"
     assert {run.data.params["placement.accelerator"] for run in trial_runs(parent)} == {"cpu@steady", "cpu@second"}
     assert all(one.costs["step_seconds"] > 0 for one in result.settings)
+    best = min((one for one in result.settings if not one.is_pruned), key=lambda one: one.validation_ne)
+    folder = kept_model(tmp_path, best.trial_number)
+    assert folder, "the best that came to its end is here, to be a member of the ensemble"
+    trial = TrainedModel.model_validate({**read_json(folder / FILE), "directory": folder})
+    again = TrainingJob(dataset, trial.spec, trial.hyperparameters, execution_of(at("here")), trial.schedule)
+    kept, expected = load_model(folder).state_dict(), train(again).model.state_dict()
+    assert all(torch.equal(kept[name], expected[name]) for name in expected)
 
 
 def trial_runs(parent: str) -> list[MlflowRun]:
