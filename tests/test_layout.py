@@ -29,6 +29,7 @@ BEYOND_THE_CORE = (
     "profiling",
     "stalls",
     "ensemble",
+    "passes",
     "trained_model",
     "result",
     "measurement",
