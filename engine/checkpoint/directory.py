@@ -46,7 +46,8 @@ log = logging.getLogger(__name__)
 Trained = TypeVar("Trained", bound=nn.Module)
 VALUES_CHECKED_AT_ONCE = 1 << 14
 # What may be copied: this many bytes, or this share of the tables where that is more, and not more than this share of
-# the memory that is left. So a training takes hardly more memory than it did without checkpoints, as is predicted.
+# the memory that is left. So a training takes hardly more memory than it did without checkpoints, as is predicted. Rows
+# that steps change before a slow disk takes them may fill that share of the memory, so that steps do not wait for it.
 COPIED_BYTES = 16 << 20
 COPIED_SHARE_OF_TABLES = 0.25
 COPIED_SHARE_OF_FREE_MEMORY = 0.5
@@ -213,7 +214,7 @@ class CheckpointDirectory(Generic[Trained]):
         is_best, self._next_is_best = self._next_is_best, False
         rows = None
         if tables is not None:
-            rows = tables.next_rows(self.figures.restores, max(free_bytes, 0), is_best=is_best)
+            rows = tables.next_rows(self.figures.restores, _bytes_for_rows(_bytes_of(tensors)), is_best=is_best)
         values = json.loads(json.dumps(state))
         best, self._best_copy = self._best_copy, None
 
@@ -364,7 +365,16 @@ def _bytes_for_copies(model: nn.Module) -> float:
     if not all(one.is_in_memory for one in tables):
         return 0
     most = max(COPIED_BYTES, COPIED_SHARE_OF_TABLES * sum(map(bytes_of, tables)))
-    return min(most, COPIED_SHARE_OF_FREE_MEMORY * available_memory_bytes(torch.device("cpu")))
+    return min(most, _free_bytes())
+
+
+def _bytes_for_rows(taken_bytes: int) -> float:
+    """Memory that copies of rows may take before steps, beside what is taken for other copies."""
+    return max(_free_bytes() - taken_bytes, 0)
+
+
+def _free_bytes() -> float:
+    return COPIED_SHARE_OF_FREE_MEMORY * available_memory_bytes(torch.device("cpu"))
 
 
 def _check_finite(name: str, tensor: Tensor, step: int) -> None:

@@ -5,7 +5,8 @@
     beside training     the writer takes these copies, and out of the tables what is still pending
 
 So each row is taken once and as it was at the moment. A step that changes a row waits while the writer reads it, which
-is a few thousand numbers at a time, and for the writer where the copies of rows have grown to what they may take.
+is a few thousand numbers at a time. A writer that is slower than the steps, or held up, does not hold them up: all rows
+are copied in the end. Only where the copies have grown to the memory that they may take does a step wait for it.
 """
 
 import threading
@@ -23,8 +24,8 @@ from models.embeddings.role import EmbeddingTables
 # Read out of the tables at once: so few that torch works on them in the calling thread alone, and a step waits for a
 # moment at most.
 NUMBERS_AT_ONCE = 1 << 14
-# Of the memory for copies half is used: they are copied once more to be written in the order of their rows. They are
-# written when they take half of that, or this.
+# Of the memory for copies half is used: some are copied once more to be written in the order of their rows. They are
+# written when they take half of that, or this, and so many at a time.
 SHARE_BEFORE_WRITING = 0.5
 MOST_BEFORE_WRITING_BYTES = 64 << 20
 
@@ -174,10 +175,10 @@ class Snapshot:
             copied, self._copied = self._copied, [[] for _ in self._blocks]
             self._is_waited_for = False
         for parts in copied:
-            if parts:
-                freed = sum(part.nbytes for part in parts)
-                rows = _in_order(parts)
-                parts.clear()
+            while parts:
+                some, freed = _some_of(parts, self._enough_bytes)
+                rows = _in_order(some)
+                del some
                 yield from self._by_table(rows)
                 del rows
                 with self._changed:
@@ -216,6 +217,16 @@ def _read(block: _Block, numbers: np.ndarray) -> _Rows:
     rows = torch.from_numpy(numbers - block.first).to(block.weight.device)
     weight, sums = (tensor.index_select(0, rows).cpu().numpy() for tensor in (block.weight, block.sums))
     return _Rows(numbers, weight, sums)
+
+
+def _some_of(parts: list[_Rows], most_bytes: float) -> tuple[list[_Rows], int]:
+    """Take the last parts off a list, up to so many bytes but one at least; returns them and their bytes."""
+    some = [parts.pop()]
+    taken = some[0].nbytes
+    while parts and taken + parts[-1].nbytes <= most_bytes:
+        some.append(parts.pop())
+        taken += some[-1].nbytes
+    return some, taken
 
 
 def _in_order(parts: list[_Rows]) -> _Rows:

@@ -1,7 +1,9 @@
 """Tables kept in parts: what comes back is what was there, and a training goes on as if it had not been disturbed."""
 
 import json
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from engine.checkpoint.directory import CheckpointDirectory
 from engine.checkpoint.growth import POLICIES, Policy
 from engine.checkpoint.keeping import Keeping
+from engine.checkpoint.storage import write_tensors
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
 from engine.job import Checkpointing, Hooks, TrainingJob
@@ -292,6 +295,51 @@ def test_one_at_a_time_and_what_is_due_meanwhile_is_counted(tmp_path: Path) -> N
     kept.finish()
     assert (kept.figures.written, kept.figures.skipped) == (1, 3)
     assert json.loads((tmp_path / "checkpoint.json").read_text())["state"]["step"] == 0
+
+
+def test_steps_go_on_while_the_writer_is_held_up_and_what_it_wrote_and_the_next_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, at_once = 400_000, 40_000  # more than the memory that copies may take of small tables
+    one = CategoricalFeature(name="one", rows=rows, multi_valued=False)
+    spec = model_spec(embedding_dim=16, bottom_widths=(16,), top_widths=(4,))
+    keeping = Keeping(bits=32, policy="consecutive")
+    disk, is_late = threading.Event(), threading.Event()
+    waiting = threading.Timer(30, lambda: (is_late.set(), disk.set()))  # steps that wait for it end all the same
+
+    def held_up(*arguments: Any, **named: Any) -> str:
+        disk.wait()
+        return write_tensors(*arguments, **named)
+
+    def begun(seed: int) -> tuple[Model, torch.optim.Optimizer, CheckpointDirectory[Model]]:
+        model = build_model(spec, Features(dense=("number",), categorical=(one,)), seed=seed).train()
+        kept = CheckpointDirectory(tmp_path, {}, keeping)
+        kept.follow(model)
+        return model, torch.optim.SGD(model.parameters(), lr=0.1), kept
+
+    monkeypatch.setattr("engine.checkpoint.directory.write_tensors", held_up)
+    model, optimizer, kept = begun(0)
+    before = tables_of(model)
+    kept.write(model, optimizer, {"step": 0})
+    waiting.start()
+    for first in range(0, rows, at_once):
+        values = torch.arange(first, first + at_once, dtype=torch.int32)
+        offsets = torch.arange(at_once + 1, dtype=torch.int32)
+        kept.note_rows(values, offsets)
+        model(torch.randn(at_once, 1), values, offsets).sum().backward()
+        kept.write(model, optimizer, {"step": 1}, may_skip=True)
+    waiting.cancel()
+    disk.set()
+    kept.finish()
+    assert not is_late.is_set()
+    assert (kept.figures.written, kept.figures.skipped) == (1, 10)
+    for state in (before, tables_of(model)):
+        again, its_optimizer, reading = begun(1)
+        reading.read(again, its_optimizer)
+        for there, back in zip(state, tables_of(again), strict=True):
+            assert torch.equal(there, back)
+        kept.write(model, optimizer, {"step": 2})
+        kept.finish()
 
 
 def test_rows_that_are_not_finite_are_not_kept(tmp_path: Path) -> None:
