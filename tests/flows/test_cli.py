@@ -122,7 +122,10 @@ def test_the_version_and_a_short_help() -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_who_ends_a_command_is_told_so_in_one_sentence(number: signal.Signals, seconds: float) -> None:
     program = [sys.executable, "-m", "flows.cli", "train", "--data", "synthetic:2000"]
-    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    former = signal.signal(signal.SIGINT, signal.SIG_DFL)  # what a shell starts with `&` ignores it, as children do
+    process = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    signal.signal(signal.SIGINT, former)
+    with process:
         assert process.stdout is not None
         process.stdout.readline()  # it has begun, and imports what it needs
         time.sleep(seconds)
