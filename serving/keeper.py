@@ -3,6 +3,7 @@
 import logging
 import re
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from serving.served import ServedModel
 from serving.table import Table
 from shunter.errors import RequestError, ShunterError
 from tracking.registry.best_items import Seen, pairs_of
-from tracking.registry.named import NAMED, open_model
+from tracking.registry.increments import chain_upon
+from tracking.registry.named import NAMED, digest_of_model, open_model
 from tracking.registry.ranking_serving import RankingScorer
 from tracking.registry.versions import CHAMPION, version_by_alias
 
@@ -23,32 +25,41 @@ _log = logging.getLogger(__name__)
 class Keeper:
     """The model of the moment.
 
-    A thread asks the registry which version the alias is on. Another version is loaded beside the one that answers,
-    scores a row, and then takes its place; one that cannot is told once and the old one goes on.
+    A thread asks the registry which version the alias is on, or looks which increments have come. Another model is
+    loaded beside the one that answers, scores a row, and then takes its place; one that cannot is told once and the old
+    one goes on.
 
     Args:
         named: As `tracking.registry.named.open_model` takes it.
         metrics: Where takeovers are counted.
         items: As `load` takes it.
+        increments: Folder that increments of the model come into, each in a folder of its own; None where none do.
 
     Raises:
-        ShunterError: There is no such model, or it is not what was signed.
+        ShunterError: There is no such model, it is not what was signed, or increments are for one that changes by
+            itself.
     """
 
-    def __init__(self, named: str, metrics: Metrics, items: Path | None = None) -> None:
-        self._named, self._metrics, self._items = named, metrics, items
+    def __init__(self, named: str, metrics: Metrics, items: Path | None = None, increments: Path | None = None) -> None:
+        self._named, self._metrics, self._items, self._increments = named, metrics, items, increments
         self._refused: str | None = None
+        self._digest = ""
+        self._laid: tuple[Path, ...] = ()
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
         self._take(load(named, items))
+        if increments is not None:
+            self._check_increments(increments)
+            self._digest = digest_of_model(named)
+            self._look_for_increments(increments)
 
     def current(self) -> ServedModel:
         """The model that answers now."""
         return self._current
 
     def follow(self, seconds: float) -> None:
-        """Look every so many seconds for another version, where the model was named by an alias."""
-        if seconds and self._alias() is not None:
+        """Look every so many seconds for another model, where the name or the folder of increments may lead to one."""
+        if seconds and (self._increments is not None or self._alias() is not None):
             self._thread = threading.Thread(target=self._follow, args=(seconds,), name="follow", daemon=True)
             self._thread.start()
 
@@ -59,7 +70,9 @@ class Keeper:
             self._thread.join(timeout=5)
 
     def look(self) -> bool:
-        """Look once; whether another version has taken over."""
+        """Look once; whether another model has taken over."""
+        if self._increments is not None:
+            return self._look_for_increments(self._increments)
         alias = self._alias()
         if alias is None:
             return False
@@ -73,11 +86,49 @@ class Keeper:
         except Exception as error:
             self._tell(title, error)
             return False
-        self._take(found)
+        self._take_over(found)
+        return True
+
+    def _look_for_increments(self, folder: Path) -> bool:
+        """Lay the increments that have come upon the model; of those that cannot all be laid, as many as can.
+
+        One that cannot may still be on its way: it is tried again with each look, and told once.
+        """
+        chain: tuple[Path, ...] = ()
+        try:
+            chain = tuple(chain_upon(self._digest, folder))
+        except (ShunterError, OSError) as error:
+            self._tell_once(str(folder), error)
+        for length in range(len(chain), len(self._laid), -1):
+            try:
+                found = load(self._named, self._items, chain[:length])
+            except Exception as error:
+                self._tell_once(str(chain[length - 1]), error)
+                continue
+            self._laid = chain[:length]
+            self._take_over(found)
+            return True
+        return False
+
+    def _check_increments(self, folder: Path) -> None:
+        if self._alias() is not None:
+            raise RequestError(
+                f"--increments {folder} has no effect on {self._named}, which follows the registry by itself: name a "
+                "version, or the folder of an exported model."
+            )
+        if not folder.is_dir():
+            raise RequestError(f"--increments {folder} is no folder: name the one that increments are put into.")
+
+    def _take_over(self, model: ServedModel) -> None:
+        self._take(model)
         self._refused = None
         self._metrics.takeovers.labels("done").inc()
-        _log.warning("%s takes over.", found.title)
-        return True
+        _log.warning("%s takes over.", model.title)
+
+    def _tell_once(self, title: str, error: Exception) -> None:
+        if self._refused != (told := f"{title}: {error}"):
+            self._tell(title, error)
+            self._refused = told
 
     def _follow(self, seconds: float) -> None:
         while not self._end.wait(seconds):
@@ -104,25 +155,31 @@ class Keeper:
 
 
 FOLDER = "exported"
+REGISTERED = re.compile(r"(?P<name>[^/:@]+)/(?P<version>\d+)")
 
 
-def load(named: str, items: Path | None = None) -> ServedModel:
+def load(named: str, items: Path | None = None, increments: Sequence[Path] = ()) -> ServedModel:
     """Load a model, and let it score a row once, so that the first request is not the slowest.
 
     Args:
         named: As `tracking.registry.named.open_model` takes it.
         items: Of a model that ranks, a log whose items are ranked for a user, but those that it has beside the user.
+        increments: As `open_model` takes them. Clients go on calling what comes of them by the name of the model that
+            they are laid upon.
 
     Raises:
         ShunterError: There is no such model, it is not what was signed, or it cannot score.
     """
-    with open_model(named) as found:
+    with open_model(named, increments) as found:
         scorer = found.scorer()
-        registered = re.fullmatch(r"(?P<name>[^/:@]+)/(?P<version>\d+)", found.title)
+        registered = REGISTERED.fullmatch(found.title)
         if registered is not None and not Path(found.title).exists():
-            model = ServedModel(registered["name"], registered["version"], found.title, scorer)
+            base = REGISTERED.fullmatch(named) if increments else registered
+            name = base["name"] if base else Path(named).expanduser().resolve().name
+            model = ServedModel(name, registered["version"], found.title, scorer)
         else:
-            model = ServedModel(Path(found.title).resolve().name, FOLDER, found.title, scorer)
+            folder = Path(named if increments else found.title).expanduser()
+            model = ServedModel(folder.resolve().name, FOLDER, found.title, scorer)
         if items is not None:
             model = replace(model, items=_seen_in(model, items))
         (scores,) = model.score([Table(1, {name: [None] for name in model.columns})])

@@ -47,12 +47,18 @@ class ServeRequest(Request, frozen=True):
         description="Of a model that ranks: log whose items are ranked for a user whom a request names, but those that "
         "stand beside the user there; a request gets them with the parameter top.",
     )
+    increments: Path | None = Field(
+        default=None,
+        description="Of a version or an exported model: folder that increments of `shunter export --since` are put "
+        "into, each in a folder of its own; each that goes on from the model that answers is laid upon it and takes "
+        "over.",
+    )
     port: int = Field(default=8080, ge=0, le=65_535, description="Port to listen on; 0 takes a free one.")
     follow_seconds: float = Field(
         default=15.0,
         ge=0,
-        description="Seconds between two looks for another version under the name or alias, which then takes over; 0 "
-        "keeps the first one.",
+        description="Seconds between two looks for another version under the name or alias, or for increments, which "
+        "then takes over; 0 keeps the first one.",
     )
     batching: BatchingRequest = Field(default=BatchingRequest(), description="Requests that are scored together.")
     bounds: ServingLimits = Field(default=ServingLimits(), description="What a request may be.")

@@ -161,6 +161,35 @@ def write_increment(now: LoadedModel, since: LoadedModel, folder: Path, bits: Bi
     return described
 
 
+def chain_upon(digest: str, folder: Path) -> list[Path]:
+    """The increments in a folder that lead on from a model, in their order.
+
+    Args:
+        digest: Digest of the model.
+        folder: Folder of folders; what is no increment in it, or one of another chain, is passed over.
+
+    Raises:
+        CheckpointError: The description of one is damaged.
+        RequestError: Two go on from the same model.
+    """
+    after: dict[str, tuple[Path, str]] = {}
+    for path in sorted(folder.iterdir()):
+        if not (path / INCREMENT).is_file():
+            continue
+        described = Increment.read(path)
+        if described.since_digest in after:
+            raise RequestError(
+                f"{after[described.since_digest][0]} and {path} are both increments since {described.since}: remove "
+                "the one that is not wanted."
+            )
+        after[described.since_digest] = path, described.digest
+    chain: list[Path] = []
+    while digest in after:
+        path, digest = after.pop(digest)  # which makes an end of a circle
+        chain.append(path)
+    return chain
+
+
 def apply_increment(since: LoadedModel, folder: Path, target: Path) -> LoadedModel:
     """Make a new model from one that is in memory and an increment; the former stays as it is, and may go on scoring.
 

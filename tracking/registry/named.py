@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from engine.checkpoint.keeping import FULL_PRECISION, Bits
 from shunter.errors import RequestError, TrackingError
 from tracking.registry.increments import Increment, LoadedModel, apply_increment, write_increment
-from tracking.registry.signing import MODEL_COPY, checked_copy, copy_beside
+from tracking.registry.signing import MODEL_COPY, checked_copy, copy_beside, digest_of
 from tracking.registry.trusted import DATA, DESCRIPTION, check_model_folder
 from tracking.registry.versions import CHAMPION, fetch, version_by_alias, version_by_number
 from tracking.store import tracking_errors
@@ -96,6 +96,12 @@ def open_model(named: str, increments: Sequence[Path] = ()) -> Iterator[NamedMod
             new = apply_increment(model.loaded(), increment, Path(temporary, f"model-{number}"))
             model = NamedModel(new.title, new.folder)
         yield model
+
+
+def digest_of_model(named: str) -> str:
+    """The digest by which increments say what they are laid upon; takes and raises what `open_model` does."""
+    with open_model(named) as model:
+        return digest_of(model.folder / DATA)
 
 
 def export_model(named: str, folder: Path, increments: Sequence[Path] = ()) -> str:
