@@ -25,6 +25,7 @@ from models.names import FAMILIES, check_model
 from planner.decide import Decision
 from planner.explore import gone_back
 from reporting.card.figures import BaselineFigures
+from reporting.card.promise import Promise
 from reporting.card.ranking_baselines import RankingBaseline
 from search.noise import Noise
 from search.result import TuneResult
@@ -76,6 +77,7 @@ class TrainSummary(BaseModel):
         reason: Why a graph model was kept.
         noise: What chance does to the figure that the search ranks by; None where no setting was trained twice.
         towers: What towers cost against a flat model of as many parameters; None of a model without.
+        promise: Quality that the version promises, with its bounds; None where none was asked for.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -101,6 +103,7 @@ class TrainSummary(BaseModel):
     reason: str = ""
     noise: Noise | None = None
     towers: str | None = None
+    promise: Promise | None = None
 
 
 @flow(name="train", flow_run_name="train-{request.data}", on_failure=[notify], on_crashed=[notify])
@@ -245,6 +248,7 @@ def _train_tracked(job: _Job, held: Reservation) -> TrainSummary:
             reason=outcome.reason,
             noise=outcome.noise,
             towers=outcome.towers,
+            promise=outcome.promise,
             findings=tuple(finding.words for finding in findings_of_dataset(dataset)),
         )
 

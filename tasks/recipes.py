@@ -18,7 +18,7 @@ from engine.ranking.result import TrainedRanker
 from engine.ranking.solver import check_solvable
 from models.graph import GRAPH_FAMILIES, SOLVED, graph_spec
 from reporting.card.figures import BaselineFigures
-from reporting.card.promise import measure_promise
+from reporting.card.promise import Promise, measure_promise
 from reporting.card.ranking_baselines import RankedBaseline, RankingBaseline
 from retraining.ranker_champion import ranker_tags
 from search.job import SearchJob
@@ -58,6 +58,7 @@ class Outcome:
         reason: Why a graph model was kept.
         noise: What chance does to the figure that the search ranks by; None where no setting was trained twice.
         towers: What towers cost against a flat model; None of a model without.
+        promise: Quality that the version promises; None where none was asked for.
     """
 
     tuned: TuneResult | None
@@ -68,6 +69,7 @@ class Outcome:
     reason: str = ""
     noise: Noise | None = None
     towers: str | None = None
+    promise: Promise | None = None
 
 
 class Recipe(ABC):
@@ -157,7 +159,13 @@ class EnsembleRecipe(Recipe):
             describe_version(card, registered)
         tell_outcome(result, registered, run.run_id, card.baselines)
         return Outcome(
-            tuned=tuned, result=result, registered=registered, baselines=card.baselines, noise=noise, towers=towers
+            tuned=tuned,
+            result=result,
+            registered=registered,
+            baselines=card.baselines,
+            noise=noise,
+            towers=towers,
+            promise=promise,
         )
 
 

@@ -60,6 +60,8 @@ def _lines(summary: TrainSummary, wall_seconds: float | None) -> list[tuple[str,
         lines.insert(-3, ("Of note", "\n".join(decision.notes)))
     if summary.stopped_because:
         lines.insert(4, ("Stopped early", summary.stopped_because))
+    if summary.promise:
+        lines.insert(2, ("Promised", summary.promise.words))
     if summary.findings:
         lines.insert(1, ("Look at", "\n".join(summary.findings)))
     if summary.resumed:

@@ -21,6 +21,7 @@ def summary_as_json(summary: TrainSummary) -> dict[str, Any]:
             "kept": None if is_ranker else result.kept,
             "quality": {"validation": asdict(result.validation), "test": asdict(result.test)},
             "baselines": [one.model_dump(mode="json") for one in summary.baselines],
+            "promise": summary.promise.told if summary.promise else None,
             "popularity": asdict(popularity) if popularity else None,
             "trials": _trials(summary),
             "placement": {

@@ -1,6 +1,8 @@
 """The quality that a version promises: measured with bounds on the test part, and kept or missed."""
 
 import math
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 
@@ -62,6 +64,11 @@ class Promise(Frozen):
         """Figures for the run."""
         names = ("auc", "auc_low", "bootstrap_low", "delong_low", "ne", "ne_high", "rows", "units")
         return {f"{PREFIX}{name}": float(getattr(self.bounds, name)) for name in names}
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """All of it as plain values, for a script."""
+        return {**self.model_dump(exclude={"bounds"}), "words": self.words, "bounds": asdict(self.bounds)}
 
     @property
     def _units(self) -> str:

@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import psutil
 import pytest
@@ -82,6 +83,25 @@ def test_printed_summary_names_quality_energy_placement_and_the_next_command(in_
         "ui",
     ):
         assert expected in text
+
+
+def test_summary_says_what_is_promised_in_words_and_as_plain_values(in_that_home) -> None:
+    from rich.console import Console
+
+    from engine.ensemble.guarantee import bounds
+    from flows.command.summary import print_summary
+    from flows.command.summary_json import summary_as_json
+    from reporting.card.promise import Promise
+
+    found = bounds(np.arange(40) % 2, np.arange(40.0), confidence=0.9)
+    promise = Promise(min_auc=0.5, max_ne=None, confidence=0.9, unit="rows", bounds=found)
+    summary = in_that_home.model_copy(update={"promise": promise})
+    console = Console(width=200, record=True, file=io.StringIO())
+    print_summary(console, summary)
+    assert promise.words in console.export_text()
+    told = summary_as_json(summary)["promise"]
+    assert (told["min_auc"], told["bounds"]["auc_low"]) == (0.5, found.auc_low)
+    assert summary_as_json(in_that_home)["promise"] is None
 
 
 def test_every_step_is_in_one_tree_of_runs(in_that_home) -> None:
