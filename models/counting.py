@@ -7,6 +7,8 @@ from itertools import groupby
 
 import torch
 
+from models.compression.role import CompressedLinear
+from models.compression.scheme import Compression
 from models.counts import AXES, FLOAT_BYTES, BatchAxis, LayerCount, MatmulCount, ModelCounts, PrecisionCounts
 from models.embeddings.role import EmbeddingTables
 from models.kept_traces import kept_trace
@@ -117,16 +119,26 @@ def count_layers(
     )
 
 
-def count_parameter_bytes(spec: ModelSpec, features: Features) -> int:
+def count_parameter_bytes(spec: ModelSpec, features: Features, compression: Compression | None = None) -> int:
     """Weights of tables and layers, as `count_model` has them, without tracing a step.
+
+    Args:
+        spec: The architecture.
+        features: The input.
+        compression: Smaller forms of layers.
 
     Raises:
         RequestError: The model cannot be built.
+        ValueError: It has no layer for a form.
     """
     with torch.device("meta"):
         layers = build_layers(spec, features)
+        if compression is not None:
+            compression.apply(layers)
+    smaller = [module for module in layers.modules() if isinstance(module, CompressedLinear)]
+    tensors = [*layers.parameters(), *(buffer for module in smaller for buffer in module.buffers())]
     tables = EmbeddingTables.count_bytes(spec.tables(features))
-    return tables.weights + sum(parameter.numel() for parameter in layers.parameters()) * FLOAT_BYTES
+    return tables.weights + sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def count_flops_per_sample(spec: ModelSpec, features: Features) -> float:

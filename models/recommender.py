@@ -64,3 +64,7 @@ class Recommender(nn.Module):
             return dense, self.embeddings(values, offsets)
         values, offsets, lengths = self._positions(values, offsets)
         return dense, self.embeddings(values, offsets), lengths
+
+    def with_layers(self, layers: nn.Module) -> "Recommender":
+        """A model of the same tables with other layers above them; both share the tables."""
+        return Recommender(self.spec, self.features, self.embeddings, layers, self._positions).train(self.training)

@@ -31,6 +31,7 @@ RunKind = Literal[
     "ensemble",
     "nightly",
     "rollback",
+    "compress",
     "fleet",
     "schedule",
     "job",

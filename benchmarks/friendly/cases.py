@@ -98,6 +98,7 @@ def options() -> Iterator[Case]:
     yield Case("clean --days nan", "--days is nan: give a number of at (least 0|most 100000)")
     yield Case("clean --days inf", "--days is inf: give a number of at most 100000")
     yield Case("rollback --to 0", "--to is '0': give a number of at least 1")
+    yield Case("compress --min-auc 2", "--min-auc is 2.0: give a number below 1")
     yield Case("rollback --to previous", "--to is previous: give a whole number")
     for port in ("0", "65536", "http"):
         yield Case(f"up --prefect-port {port}", rf"--prefect-port is '?{port}'?: give a ")
@@ -428,6 +429,7 @@ def models() -> Iterator[Case]:
     yield Case("predict model log.csv", "cannot be read and could run code", {"model/MLmodel": "a: b: c"})
     yield Case("rollback", "There is no champion of a registered model 'shunter': train and register one first")
     yield Case("rollback --model shop --to 3", "There is no registered model 'shop'")
+    yield Case("compress --model shop", "There is no registered model 'shop', nor any other: train one")
     yield Case("report", "no run")
     yield Case("report zzz", "no run")
 

@@ -1,6 +1,7 @@
 """Models as files: safetensors for the weights, JSON for the rest; nothing that is executed when it is loaded.
 
-model.json           what to build: features, architectures, ensemble weights and combination, checksum of the weights
+model.json           what to build: features, architectures, ensemble weights and combination, smaller forms of layers,
+                     checksum of the weights
 model.safetensors    the weights
 """
 
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from models.combination import Combination
+from models.compression.scheme import Compression
 from models.counting import count_parameter_bytes
 from models.embeddings.mapped import MappedEmbeddings
 from models.ensemble import Ensemble
@@ -49,6 +51,9 @@ def save_model(model: Model | Ensemble, directory: Path) -> None:
     }
     if isinstance(model, Ensemble) and model.combiner is not None:
         description["combination"] = model.combiner.combination.to_dict()
+    compressions = [Compression.of(member.layers) for member in members]
+    if any(compressions):
+        description["compression"] = [compression.to_dict() for compression in compressions]
     write_text(directory / "model.json", json.dumps(description, indent=1))
 
 
@@ -97,7 +102,8 @@ def build_described(
     try:
         features = Features.from_dict(description["features"])
         specs = [model_spec(**member) for member in description["members"]]
-        named_bytes = _named_bytes(specs, features)
+        compressions = _compressions(description, len(specs))
+        named_bytes = _named_bytes(specs, features, compressions)
         if check is not None:
             check(named_bytes)
         members = [
@@ -106,6 +112,8 @@ def build_described(
             else build_model(spec, features, device=device)
             for spec in specs
         ]
+        for member, compression in zip(members, compressions, strict=True):
+            compression.apply(member.layers)
         weights, checksum = description["ensemble_weights"], description["sha256"]
         combination = Combination.from_dict(description["combination"]) if "combination" in description else None
     except (KeyError, TypeError, ValueError, AssertionError, RuntimeError, RequestError) as error:
@@ -115,11 +123,18 @@ def build_described(
     return (members[0] if weights is None else Ensemble(members, weights, combination=combination)), checksum
 
 
-def _named_bytes(specs: list[ModelSpec], features: Features) -> int:
+def _compressions(description: dict[str, Any], members: int) -> list[Compression]:
+    """Smaller forms within the layers of each member; models that have none say nothing of it."""
+    values = description.get("compression", [{"layers": {}}] * members)
+    return [Compression.from_dict(one) for one in values]
+
+
+def _named_bytes(specs: list[ModelSpec], features: Features, compressions: list[Compression]) -> int:
     """How large a description says that its models are; nothing of that size is made for it."""
     if max((field.length or 0 for field in features.categorical), default=0) > LONGEST_HISTORY:
         raise ValueError("a history is longer than any")
-    return sum(count_parameter_bytes(spec, features) for spec in specs)
+    pairs = zip(specs, compressions, strict=True)
+    return sum(count_parameter_bytes(spec, features, compression) for spec, compression in pairs)
 
 
 def check_size(file: io.BufferedReader, path: Path, named_bytes: int) -> None:

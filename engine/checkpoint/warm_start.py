@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from engine.checkpoint.storage import load_model, read_json
+from models.compression.scheme import is_compressed
 from models.ensemble import Ensemble
 from models.registry import Model
 from models.spec import Features
@@ -85,10 +86,15 @@ class WarmStart:
         """The former model.
 
         Raises:
-            CheckpointError: It is missing, damaged, or has no such member.
+            CheckpointError: It is missing, damaged, compressed, or has no such member.
         """
         found = load_model(self.directory)
         members = found.models if isinstance(found, Ensemble) else (found,)
+        if is_compressed(found):
+            raise CheckpointError(
+                f"The model in {self.directory} is compressed, which leaves weights that cannot learn: go on from the "
+                "version that it was made of, which its tag `compression.of` names."
+            )
         if self.member >= len(members):
             raise CheckpointError(
                 f"The model in {self.directory} has {len(members)} members and none of number {self.member}."

@@ -5,7 +5,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 
 from engine.passes.record import GainFigure
 
-Stage = Literal["training", "scoring"]
+Stage = Literal["training", "scoring", "compression"]
 Subject = TypeVar("Subject")
 
 
@@ -41,7 +41,9 @@ class Pass(Protocol[Subject]):
         apply       makes the changed subject; what it was given stays as it is
         gain        compares both, by measuring where it can
 
-    The subject is a training job for the stage `training`, and whatever the caller scores with for `scoring`.
+    The subject is a training job for the stage `training`, whatever the caller scores with for `scoring`, and for
+    `compression`, whose passes lose some quality and are rivals instead of steps, an
+    `engine.compression.subject.CompressionSubject`.
 
     Attributes:
         name: Name on the model's card, in MLflow and on the command line.

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from flows.command.check import check
+from flows.command.compression import compress
 from flows.command.environment import prepare_environment
 from flows.command.fleet_commands import run, simulate
 from flows.command.fleet_learning import learn
@@ -61,6 +62,7 @@ for command in (
     rollback,
     predict,
     export,
+    compress,
     serve,
     models,
     datasets,

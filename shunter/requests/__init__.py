@@ -3,6 +3,7 @@
 from shunter.requests.architecture import ModelRequest
 from shunter.requests.checkpoints import CheckpointBits, CheckpointPolicy, CheckpointRequest
 from shunter.requests.cluster import ClusterRequest
+from shunter.requests.compression import CompressRequest
 from shunter.requests.effort import (
     TREES,
     Effort,
@@ -50,6 +51,7 @@ __all__ = [
     "CheckpointPolicy",
     "CheckpointRequest",
     "ClusterRequest",
+    "CompressRequest",
     "DataFormat",
     "DataRequest",
     "DriftLimits",

@@ -27,6 +27,7 @@ from engine.checkpoint.warm_start import tables_by_name
 from ingestion.encoding.encoder import Encoder
 from ingestion.encoding.shared_rows import shared_rows
 from ingestion.encoding.vocabulary_increment import vocabulary_increment, write_extended
+from models.compression.scheme import is_compressed
 from models.ensemble import Ensemble
 from models.registry import Model
 from shunter.errors import CheckpointError, RequestError
@@ -124,11 +125,14 @@ def write_increment(now: LoadedModel, since: LoadedModel, folder: Path, bits: Bi
         bits: Bits of a number of the rows; `auto` is 32 for tables below 1 GiB, and then 8.
 
     Raises:
-        RequestError: One of them ranks items.
+        RequestError: One of them ranks items, or is compressed.
         CheckpointError: A file cannot be written, or what came of it is not the new model.
         OSError: The same.
     """
     (model, encoder), (former, former_encoder) = now.parts, since.parts
+    for one, title in ((model, now.title), (former, since.title)):
+        if is_compressed(one):
+            raise RequestError(f"{title} is compressed, and increments are of models as trained: export it whole.")
     tables = sum(table.nbytes for member in members_of(model) for table in tables_by_name(member).values())
     width = Keeping(bits=bits).bits_of(tables, restores=0)
     increment, figures = difference(model, former, shared_rows(encoder, former_encoder), width)

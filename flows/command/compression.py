@@ -1,0 +1,33 @@
+"""The command that makes a registered model smaller."""
+
+from typing import Any
+
+from flows.command.environment import ensure_home
+from flows.command.options import requested, with_options
+from flows.command.terminal import console, one_sentence_errors, print_line
+from shunter.requests.compression import CompressRequest
+
+
+@with_options(CompressRequest)
+def compress(**options: Any) -> None:
+    """Try smaller forms of a registered model, and register the fastest that keeps its quality as a new version."""
+    with one_sentence_errors():
+        request = requested(CompressRequest, options)
+        ensure_home()
+        from rich import box
+        from rich.markup import escape
+        from rich.table import Table
+
+        from flows.compressing import compress as compress_flow
+        from reporting.compression import COLUMNS, comparison
+
+        # The bare function: nothing of it waits for a server that only watches.
+        found, made = compress_flow.fn(request)
+        table = Table(*COLUMNS, box=box.SIMPLE)
+        for row in comparison(found.card.records):
+            table.add_row(*map(escape, row))
+        console.print(table)
+        print_line(found.card.sentence)
+        if made is not None:
+            alias = "champion" if made.not_promoted is None else "challenger"
+            print_line(f"It is {made.name}/{made.version}, the {alias}: `shunter serve --model {made.name}@{alias}`.")

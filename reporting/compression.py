@@ -1,0 +1,81 @@
+"""The card of a compressed model: what was tried on it, what each came to, and what was kept."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.metrics import Metrics
+from engine.passes.record import PassRecord
+from reporting.card.document import Paragraph, Section, Table
+
+COLUMNS = ("compression", "AUC", "NE", "ms a batch", "bytes", "outcome")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompressionCard:
+    """What is told of a compression.
+
+    Attributes:
+        title: The model that was compressed.
+        winner: What was kept; None where the model stays as it is.
+        records: Of every compression that was tried.
+        batch_rows: Rows of a batch where the time was measured.
+        min_auc: Floor of the AUC on validation.
+        test: Quality on the test part, of the model as it is and of what is kept.
+    """
+
+    title: str
+    winner: str | None
+    records: tuple[PassRecord, ...]
+    batch_rows: int
+    min_auc: float
+    test: tuple[Metrics, Metrics]
+
+    @property
+    def sentence(self) -> str:
+        """What came of it, in one sentence."""
+        if self.winner is None:
+            return f"{self.title} stays as it is: nothing that keeps an AUC of {self.min_auc:.4f} is faster."
+        kept = next(record for record in self.records if record.name == self.winner)
+        return (
+            f"{self.winner} makes {self.title} {kept.reason} on validation; on the test part the AUC goes from "
+            f"{self.test[0].auc:.4f} to {self.test[1].auc:.4f}."
+        )
+
+
+def comparison(records: Sequence[PassRecord]) -> list[tuple[str, ...]]:
+    """A row for the model as it is, and one for each compression."""
+    known = [record for record in records if record.figures]
+    rows: list[tuple[str, ...]] = []
+    if known:
+        before = {one.name: one.before for one in known[0].figures}
+        rows.append(("none", *_cells(before), "the model as it is"))
+    for record in records:
+        after = {one.name: one.after for one in record.figures}
+        outcome = f"{'keeps the limits' if record.is_kept else 'refused'}: {record.reason}"
+        rows.append((record.name, *_cells(after), outcome))
+    return rows
+
+
+def _cells(figures: dict[str, float]) -> tuple[str, str, str, str]:
+    if not figures:
+        return "-", "-", "-", "-"
+    return (
+        f"{figures['auc']:.4f}",
+        f"{figures['ne']:.4f}",
+        f"{figures['batch_milliseconds']:.2f}",
+        f"{figures['weight_bytes']:,.0f}",
+    )
+
+
+def card_of(card: CompressionCard) -> tuple[str, list[Section]]:
+    """Title and sections."""
+    how = (
+        f"AUC and NE on the validation part; milliseconds to score {card.batch_rows:,} rows on the path of "
+        "`shunter predict` and `shunter serve`, measured in turns with the model as it is; bytes of the weights. The "
+        f"floor of the AUC is {card.min_auc:.4f}."
+    )
+    table = Table(COLUMNS, comparison(card.records))
+    return f"Compression of {card.title}", [
+        Section("In short", [Paragraph(card.sentence)]),
+        Section("Compressions", [Paragraph(how), table]),
+    ]

@@ -1,0 +1,40 @@
+"""What a user asks of `shunter compress`: one model for the command line and Python."""
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from shunter.requests.groups import Request
+
+TOLERATED_AUC_LOSS = 0.002
+
+
+class CompressRequest(Request, frozen=True):
+    """A registered model in fewer bytes and less time, within a loss of quality that is stated."""
+
+    model: str = Field(
+        default="shunter", description="Registered model: its name for the champion, NAME@ALIAS or NAME/VERSION."
+    )
+    min_auc: float | None = Field(
+        default=None,
+        ge=0.5,
+        lt=1,
+        description="Lowest acceptable AUC on validation; if omitted, that of the model less "
+        f"{TOLERATED_AUC_LOSS:g}. Where nothing keeps it, nothing is registered.",
+    )
+    max_bytes: int | None = Field(
+        default=None, ge=1, description="Most bytes of the weights; with it a smaller model need not be faster."
+    )
+    batch_rows: int = Field(
+        default=2_048, ge=1, le=8_192, description="Rows that are scored together where the time is measured."
+    )
+    calibration_rows: int = Field(
+        default=8_192, ge=1, description="Rows of the training part that a smaller model is fitted to."
+    )
+    promote: bool = Field(
+        default=False, description="Make the new version the champion; otherwise it gets the alias challenger."
+    )
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **options: Any) -> None: ...

@@ -1,0 +1,213 @@
+"""Step `compress`: a registered model in fewer bytes, measured against itself, as a new version of its own."""
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from engine.checkpoint.storage import save_model
+from engine.compression.bench import Bench
+from engine.compression.subject import CompressionLimits, CompressionSubject, members_of
+from engine.config import Execution
+from engine.data.dataset import Dataset, SplitName
+from engine.data.loader import BatchLoader
+from engine.loop.evaluation import evaluate
+from engine.metrics import Metrics
+from engine.passes.rivals import try_rivals
+from ingestion.encoding.encoder import EncodedRows
+from models.compression.scheme import is_compressed
+from models.ensemble import Ensemble
+from models.registry import Model
+from reporting.card.document import to_html, to_markdown
+from reporting.compression import CompressionCard, card_of
+from shunter.errors import DataError, RequestError
+from shunter.requests.compression import TOLERATED_AUC_LOSS, CompressRequest
+from tasks.events import announce
+from tracking.convention import data_params, quality_metrics
+from tracking.passes import log_passes
+from tracking.registry.card import artifact_link, describe_model, log_texts
+from tracking.registry.compressed import COMPRESSION_BY, COMPRESSION_OF, call_challenger
+from tracking.registry.models import RegisteredModel, register_model
+from tracking.registry.ranking_serving import RankingScorer
+from tracking.registry.serving import Scorer
+from tracking.runs import open_run
+
+LEAST_CALIBRATION_ROWS = 256
+CARD_PAGE, CARD_MARKDOWN = "model_card/model_card.html", "model_card/model_card.md"  # as of a training
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A registered model that is to be compressed.
+
+    Attributes:
+        title: Its name and version.
+        scorer: What scores with it.
+        dataset: The data that it was trained on.
+    """
+
+    title: str
+    scorer: Scorer
+    dataset: Dataset
+
+
+def check_scorer(title: str, scorer: Scorer | RankingScorer, dataset: Dataset) -> Opened:
+    """Make sure that a model is one that can be compressed.
+
+    Raises:
+        RequestError: It ranks items, is compressed already, or reads other data than what is there.
+    """
+    if isinstance(scorer, RankingScorer):
+        raise RequestError(f"{title} ranks items and has no hidden layers: only models of clicks are compressed.")
+    if is_compressed(scorer.model):
+        raise RequestError(f"{title} is compressed already: compress the version that its tag {COMPRESSION_OF} names.")
+    if scorer.model.features != dataset.features:
+        raise RequestError(f"{title} reads other features than its data set has: compress another version.")
+    return Opened(title, scorer, dataset)
+
+
+def try_compressions(opened: Opened, request: CompressRequest) -> "Compressed":
+    """Try every compression on the model, on this machine.
+
+    Raises:
+        DataError: There are too few rows to fit a smaller model to.
+        InfeasibleError: None keeps the limits.
+    """
+    rows = min(request.calibration_rows, opened.dataset.splits["train"].rows)
+    if rows < LEAST_CALIBRATION_ROWS:
+        raise DataError(
+            f"{rows:,} rows are too few to fit a smaller model to: give --calibration-rows, and data, of at least "
+            f"{LEAST_CALIBRATION_ROWS}."
+        )
+    execution = Execution(threads=torch.get_num_threads())
+    encoder = opened.scorer.encoder
+
+    def score(model: Model | Ensemble, given: EncodedRows) -> np.ndarray:
+        return Scorer(encoder, model).scores_of(given)
+
+    bench = Bench(opened.dataset, execution, score, encoded_rows(opened.dataset, "validation", request.batch_rows))
+    own = bench.quality(opened.scorer.model).auc
+    floor = own - TOLERATED_AUC_LOSS if request.min_auc is None else request.min_auc
+    if own < floor:
+        raise RequestError(f"{opened.title} itself has an AUC of {own:.4f} on validation: lower --min-auc {floor:g}.")
+    shuffled = BatchLoader(opened.dataset, "train", rows, shuffle=True)
+    subject = CompressionSubject(
+        model=opened.scorer.model,
+        bench=bench,
+        calibration=next(iter(shuffled.batches())),
+        limits=CompressionLimits(min_auc=floor, max_bytes=request.max_bytes),
+    )
+    rivals = try_rivals(subject, opened.title)
+    model = rivals.subject.model
+    before, after = (evaluate(one, opened.dataset, "test", execution).metrics for one in (opened.scorer.model, model))
+    card = CompressionCard(
+        title=opened.title,
+        winner=rivals.winner,
+        records=rivals.records,
+        batch_rows=request.batch_rows,
+        min_auc=floor,
+        test=(before, after),
+    )
+    return Compressed(opened, card, model, bench.quality(model))
+
+
+@dataclass(frozen=True)
+class Compressed:
+    """What came of the compressions.
+
+    Attributes:
+        opened: The model that was compressed.
+        card: What is told of them.
+        model: The model that is kept, which may be the one that was given.
+        validation: Its quality on the validation part.
+    """
+
+    opened: Opened
+    card: CompressionCard
+    model: Model | Ensemble
+    validation: Metrics
+
+
+def encoded_rows(dataset: Dataset, split: SplitName, rows: int) -> EncodedRows:
+    """The first rows of a part as the encoder gives them.
+
+    Raises:
+        DataError: An array is missing.
+    """
+
+    def read(name: str) -> np.ndarray:
+        try:
+            return np.load(dataset.directory / f"{split}.{name}.npy", mmap_mode="r")
+        except OSError as error:
+            raise DataError(f"The data set in {dataset.directory} is damaged ({error}): ingest it again.") from error
+
+    count = min(rows, dataset.splits[split].rows)
+    fields = dataset.features.categorical
+    is_single = any(not field.multi_valued for field in fields)
+    bags = []
+    for position, field in enumerate(fields):
+        if field.multi_valued:
+            offsets = np.array(read(f"bag{position}.offsets")[: count + 1])
+            bags.append((np.array(read(f"bag{position}.values")[: offsets[-1]]), offsets))
+    return EncodedRows(
+        dense=np.array(read("dense")[:count]) if dataset.features.dense else np.empty((count, 0), np.float32),
+        categorical=np.array(read("categorical")[:count]) if is_single else np.empty((count, 0), np.int32),
+        bags=bags,
+    )
+
+
+def log_compressions(run_id: str, found: Compressed) -> None:
+    """Write down what was tried, in its run.
+
+    Raises:
+        TrackingError: The store fails.
+    """
+    card = found.card
+    title, sections = card_of(card)
+    log_texts(run_id, {CARD_PAGE: to_html(title, sections), CARD_MARKDOWN: to_markdown(title, sections)})
+    log_passes(run_id, card.records)
+    run = open_run(run_id)
+    family = " and ".join(dict.fromkeys(member.spec.family for member in members_of(found.model)))
+    run.log_params({**data_params(found.opened.dataset), "request.model": f"{family}, {card.winner or 'as it was'}"})
+    run.log_metrics(_figures(found))
+    run.set_tags({COMPRESSION_OF: card.title, COMPRESSION_BY: card.winner or "none"})
+
+
+def register_compressed(run_id: str, found: Compressed, winner: str, *, promote: bool) -> RegisteredModel:
+    """Register what was kept as a new version of the same name.
+
+    Args:
+        run_id: Run that tells of it.
+        found: What came of the compressions.
+        winner: Name of the one that is kept.
+        promote: Whether the version becomes the champion; otherwise it gets the alias `challenger`.
+
+    Raises:
+        TrackingError: The store fails.
+    """
+    card, name = found.card, found.card.title.rpartition("/")[0]
+    waits = None if promote else f"It is {card.title} compressed by {winner}, which nobody asked to promote."
+    with tempfile.TemporaryDirectory(prefix="shunter-compressed-") as folder:
+        save_model(found.model, Path(folder))
+        registered = register_model(
+            run_id,
+            found.opened.dataset,
+            Path(folder),
+            name,
+            metrics=_figures(found),
+            tags={COMPRESSION_OF: card.title, COMPRESSION_BY: winner},
+            not_promoted=waits,
+        )
+    if waits is not None:
+        call_challenger(registered)
+    title, sections = card_of(card)
+    describe_model(registered, f"[The card]({artifact_link(run_id, CARD_PAGE)})\n\n{to_markdown(title, sections)}")
+    announce("promoted" if waits is None else "not-promoted", name, registered.version, waits or card.sentence)
+    return registered
+
+
+def _figures(found: Compressed) -> dict[str, float]:
+    metrics = {**quality_metrics(found.validation), **quality_metrics(found.card.test[1], "test")}
+    return {name: float(value) for name, value in metrics.items()}
