@@ -16,8 +16,8 @@ from engine.executors.messages import Done, Message, Order, Task, receive, send
 from engine.executors.role import Executor, Reading
 from engine.job import Checkpointing, ClickJob, Hooks
 from engine.memory import TABLES_NEED_ONE_PROCESS
-from engine.parallel.checkpoint import gather_weights
 from engine.parallel.plan import Sharding
+from engine.parallel.stored import gather_weights
 from engine.private_files import write_private
 from engine.results import TrainingFigures, TrainResult
 from hardware.devices.processes import LAST_WORDS_SECONDS, Group

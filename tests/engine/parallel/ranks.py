@@ -19,8 +19,9 @@ from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
 from engine.loop.trainer import train
 from engine.parallel import Machine, Sharding
-from engine.parallel.checkpoint import ShardedCheckpoint, latest_checkpoint
+from engine.parallel.checkpoint import ShardedCheckpoint
 from engine.parallel.processes import ManyProcesses
+from engine.parallel.stored import latest_checkpoint
 from engine.results import EpochReport
 from models.embeddings.sharded import ShardedEmbeddings
 from models.registry import model_spec

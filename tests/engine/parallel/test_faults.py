@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import resource
 import shutil
 import signal
 from functools import partial
@@ -12,8 +13,10 @@ from typing import Any
 import psutil
 import pytest
 import torch
+from torch import distributed as dist
 
 import shunter.errors
+from engine.checkpoint.keeping import CheckpointFigures, Keeping
 from engine.config import Execution, Hyperparameters, Schedule
 from engine.data.dataset import Dataset
 from engine.executors.process_group import KEPT_LOG, WORKER, ProcessGroup, group_failure
@@ -21,7 +24,7 @@ from engine.job import Checkpointing, Hooks, TrainingJob
 from engine.loop.evaluation import evaluate
 from engine.loop.trainer import train
 from engine.parallel import Sharding, holds_sharded_checkpoint
-from engine.parallel.checkpoint import latest_checkpoint
+from engine.parallel.stored import checkpoints, latest_checkpoint
 from hardware.devices.processes import Group
 from hardware.types import Placement
 from models.registry import model_spec
@@ -32,6 +35,7 @@ from tests.engine.parallel.ranks import (
     RATES,
     SCHEDULE,
     SPEC,
+    KeptProcesses,
     curve,
     kill_at_random,
     run,
@@ -39,6 +43,7 @@ from tests.engine.parallel.ranks import (
     train_and_stop,
     train_here,
 )
+from tests.engine.parts import parts_of
 from tests.engine.synthetic import write_dataset
 
 pytest.importorskip("torchrec")
@@ -64,6 +69,13 @@ def checkpoint(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Pa
     folder = tmp_path_factory.mktemp("stopped")
     run(2, folder, train_and_stop, dataset, folder / "checkpoint", 20)
     return folder / "checkpoint"
+
+
+@pytest.fixture(scope="module")
+def undisturbed(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What two processes come to that nothing disturbs."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    return run(2, folder, train_here, dataset, folder / "checkpoint")
 
 
 @pytest.mark.slow
@@ -100,13 +112,78 @@ def copied(checkpoint: Path, folder: Path) -> Path:
     return found
 
 
+def stop_and_go_on(dataset: Dataset, directory: Path, damaged: Path | None, **options: Any) -> dict[str, Any]:
+    """Train to the end after the newest checkpoint was damaged."""
+    if damaged is not None and dist.get_rank() == 0:
+        damaged.write_bytes(damaged.read_bytes()[:-7])
+    dist.barrier()
+    return train_here(dataset, directory, **options)
+
+
 @pytest.mark.parametrize("damaged", ["process1.safetensors", "dense.safetensors", "index.json"])
-def test_all_processes_name_the_damaged_file(dataset: Dataset, checkpoint: Path, tmp_path: Path, damaged: str) -> None:
+def test_a_damaged_file_of_the_newest_is_named_and_the_one_before_goes_on(
+    dataset: Dataset, checkpoint: Path, undisturbed: list[dict[str, Any]], tmp_path: Path, damaged: str
+) -> None:
     path = copied(checkpoint, tmp_path / "checkpoint") / damaged
-    path.write_bytes(path.read_bytes()[:-7])
+    results = run(2, tmp_path, stop_and_go_on, dataset, tmp_path / "checkpoint", path)
+    for rank, expected in zip(results, undisturbed, strict=True):
+        assert curve(rank["history"]) == curve(expected["history"])
+        for left, right in zip(rank["shards"], expected["shards"], strict=True):
+            assert torch.equal(left[3], right[3])
+
+
+def test_all_processes_name_the_newest_file_where_every_checkpoint_is_damaged(
+    dataset: Dataset, checkpoint: Path, tmp_path: Path
+) -> None:
+    newest = copied(checkpoint, tmp_path / "checkpoint")
+    for folder in checkpoints(newest.parent):
+        path = folder / "dense.safetensors"
+        path.write_bytes(path.read_bytes()[:-7])
     for name, message in run(2, tmp_path, error_of, dataset, tmp_path / "checkpoint"):
         assert name == "CheckpointError"
-        assert f"{path} is damaged" in message
+        assert f"{newest / 'dense.safetensors'} is damaged" in message
+
+
+def slowly_kept(dataset: Dataset, directory: Path) -> tuple[dict[str, Any], CheckpointFigures]:
+    """Train while the writers are held up; with the figures of the checkpoints."""
+    processes = KeptProcesses(dataset, SHARDING)
+    job = {"spec": SPEC, "hyperparameters": RATES, "execution": EXECUTION, "schedule": SCHEDULE}
+    keeping = Keeping(policy="auto", bits=32, bytes_per_second=60_000)
+    parts = parts_of(dataset, checkpoint_directory=directory, checkpoint_steps=1, keeping=keeping, **job)
+    result = train(*parts, processes=processes)
+    return {"history": result.history}, processes.kept.figures
+
+
+def test_steps_go_on_while_the_writers_are_held_up(
+    dataset: Dataset, undisturbed: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    for (rank, figures), expected in zip(
+        run(2, tmp_path, slowly_kept, dataset, tmp_path / "checkpoint"), undisturbed, strict=True
+    ):
+        assert curve(rank["history"]) == curve(expected["history"])
+        assert figures.skipped > 5
+        assert figures.written >= 2
+        assert figures.write_seconds > figures.stall_seconds / 2 > 0
+    assert len(checkpoints(tmp_path / "checkpoint")) == 2
+
+
+def test_a_process_that_cannot_write_is_heard_of_in_all(dataset: Dataset, tmp_path: Path) -> None:
+    """A full disk of the second process alone."""
+    for name, message in run(2, tmp_path, full_in_one, dataset, tmp_path / "checkpoint"):
+        assert name == "CheckpointError"
+        assert "process1.safetensors" in message
+
+
+def full_in_one(dataset: Dataset, directory: Path) -> tuple[str, str]:
+    def fill_disk(step: int, _: int) -> None:
+        if step == 1 and dist.get_rank() == 1:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (700, resource.RLIM_INFINITY))
+
+    try:
+        return error_of(dataset, directory, on_step=fill_disk)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
 def test_a_checkpoint_of_another_training_is_refused(dataset: Dataset, checkpoint: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 from engine.data.dataset import Dataset
 from engine.job import TrainingJob
 from engine.loop.trainer import train
-from engine.parallel.checkpoint import gather_weights
+from engine.parallel.stored import gather_weights
 from engine.results import TrainResult
 from models.registry import build_model
 from tests.engine.parallel.ranks import EXECUTION, RATES, SCHEDULE, SPEC, curve, run, train_and_stop, train_here

@@ -14,9 +14,9 @@ from engine.data.dataset import Dataset
 from engine.data.loader import BatchLoader
 from engine.job import Checkpointing, Hooks, TrainingJob
 from engine.loop.trainer import train
-from engine.parallel.checkpoint import gather_weights
 from engine.parallel.loader import BatchShare, ShareLoader
 from engine.parallel.plan import Sharding
+from engine.parallel.stored import gather_weights
 from engine.parallel.tower_model import HostRecommender, build_host_model
 from engine.results import TrainResult
 from models.families.dmt import DmtSpec

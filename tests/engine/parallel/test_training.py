@@ -15,8 +15,8 @@ from engine.config import Hyperparameters
 from engine.data.dataset import Dataset
 from engine.job import TrainingJob
 from engine.loop.trainer import train
-from engine.parallel.checkpoint import gather_weights
 from engine.parallel.plan import Sharding, with_link
+from engine.parallel.stored import gather_weights
 from engine.results import TrainResult
 from models.embeddings.sharded import EXACT_SHARDING_TYPES
 from models.registry import build_model

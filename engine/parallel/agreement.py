@@ -1,0 +1,38 @@
+"""What all processes of a group do together: one that fails fails in all."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import distributed as dist
+
+from shunter.errors import CheckpointError, ShunterError
+
+
+def from_all(value: Any, group: dist.ProcessGroup | None = None) -> Sequence[Any]:
+    """A small value of every process, in their order.
+
+    Args:
+        value: Of this process; it is pickled.
+        group: Who asks; None is all processes.
+    """
+    values: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value, group=group)
+    return values
+
+
+def all_do(work: Callable[[], None], group: dist.ProcessGroup | None = None) -> None:
+    """Do something in every process, and wait until all have done it.
+
+    Raises:
+        ShunterError: It failed in one; what went wrong in the first of them is raised in all.
+    """
+    problem = None
+    try:
+        work()
+    except ShunterError as error:
+        problem = error
+    except OSError as error:
+        problem = CheckpointError(f"The checkpoint cannot be written ({error}): free the disk, then train again.")
+    problems = [error for error in from_all(problem, group) if error is not None]
+    if problems:
+        raise problems[0]

@@ -1,0 +1,120 @@
+"""Writes a folder of a checkpoint, to which every process adds its part: complete or not at all."""
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+from torch import distributed as dist
+
+from engine.checkpoint.background import Throttle
+from engine.checkpoint.generations import Part, StoredFile, hash_of
+from engine.checkpoint.growth import Content
+from engine.checkpoint.keeping import FULL_PRECISION
+from engine.checkpoint.pieces import Piece, encode, filled
+from engine.checkpoint.storage import sync_directory, write_tensors, write_text
+from engine.parallel.agreement import all_do, from_all
+from engine.parallel.stored import DENSE, FORMAT, INDEX, PARTIAL, bytes_in, file_of
+
+Rows = tuple[Content, Iterator[Piece] | list[Piece]]
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was written.
+
+    Attributes:
+        parts: What the tables consist of; none where they are blocks.
+        size: Bytes of the folder.
+    """
+
+    parts: tuple[Part, ...]
+    size: int
+
+
+class FolderWriter:
+    """Writes folders; every process calls `write` at the same time.
+
+    Args:
+        directory: Where they lie.
+        throttle: Keeps all processes together to a rate.
+        group: The processes, speaking to each other of this alone.
+    """
+
+    def __init__(self, directory: Path, throttle: Throttle, group: Any) -> None:
+        self._directory, self._throttle, self._group = directory, throttle, group
+        self._rank, self._processes = dist.get_rank(), dist.get_world_size()
+
+    def write(
+        self,
+        name: str,
+        own: dict[str, Tensor],
+        dense: dict[str, Tensor],
+        values: dict[str, Any],
+        *,
+        rows: Rows | None = None,
+        before: Sequence[Part] = (),
+    ) -> Written:
+        """Write a folder with a part of each process.
+
+        Args:
+            name: Name of the folder.
+            own: Blocks of tables of this process, and its random state.
+            dense: Weights and optimiser state of the dense part, which the first process writes.
+            values: What the index says besides.
+            rows: Rows of this process, where they are kept instead of blocks.
+            before: What the tables of the checkpoint before consist of.
+
+        Raises:
+            CheckpointError: A process could not write its part.
+        """
+        partial, final = self._directory / f"{name}{PARTIAL}", self._directory / name
+        all_do(lambda: self._clear(partial, final), self._group)
+        files: dict[str, Any] = {}
+        own_rows: list[StoredFile] = []
+
+        def write_own() -> None:
+            files[file_of(self._rank)] = self._stored(partial / file_of(self._rank), own)
+            if self._rank == 0:
+                files[DENSE] = self._stored(partial / DENSE, dense) | {"keys": []}
+            for file, tensors in self._row_files(rows[1]) if rows is not None else ():
+                checksum = self._stored(partial / file, tensors)["sha256"]
+                own_rows.append(StoredFile(name=f"{name}/{file}", sha256=checksum))
+
+        all_do(write_own, self._group)
+        index = {"format": FORMAT, "processes": self._processes, **values}
+        index["files"] = {file: of for part in from_all(files, self._group) for file, of in part.items()}
+        parts: tuple[Part, ...] = ()
+        if rows is not None:
+            upon = {"full": (), "since_full": tuple(before[:1]), "since_last": tuple(before)}[rows[0]]
+            of_all = tuple(file for part in from_all(own_rows, self._group) for file in part)
+            parts = (*upon, Part(content=rows[0], upon=hash_of(upon), files=of_all))
+            index["parts"] = [asdict(part) for part in parts]
+        all_do(lambda: self._complete(partial, final, index), self._group)
+        return Written(parts, bytes_in(final))
+
+    def _clear(self, partial: Path, final: Path) -> None:
+        if self._rank == 0:
+            shutil.rmtree(partial, ignore_errors=True)
+            shutil.rmtree(final, ignore_errors=True)  # the best of a repeated step; no checkpoint names it
+            partial.mkdir()
+
+    def _complete(self, partial: Path, final: Path, index: dict[str, Any]) -> None:
+        if self._rank == 0:
+            write_text(partial / INDEX, json.dumps(index, indent=1))
+            partial.rename(final)
+            sync_directory(self._directory)
+
+    def _stored(self, path: Path, tensors: dict[str, Tensor]) -> dict[str, Any]:
+        """Write a file, and keep to the rate, of which each process has its part."""
+        checksum = write_tensors(path, tensors)
+        self._throttle.wrote(path.stat().st_size * self._processes)
+        return {"sha256": checksum, "keys": list(tensors)}
+
+    def _row_files(self, pieces: Iterator[Piece] | Sequence[Piece]) -> Iterator[tuple[str, dict[str, Tensor]]]:
+        encoded = (encode(piece, FULL_PRECISION, number) for number, piece in enumerate(pieces))
+        for position, tensors in enumerate(filled(encoded)):
+            yield f"rows{self._rank}-{position:04d}.safetensors", tensors

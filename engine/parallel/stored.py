@@ -1,0 +1,128 @@
+"""The states of a training in many processes, as they lie in a folder.
+
+    checkpoint-{number}/            the highest number counts, unless a file of it is damaged
+        index.json                  state as numbers; of each file its checksum and the blocks of tables in it
+        dense.safetensors           weights and optimiser state of the dense part
+        process{rank}.safetensors   blocks of tables with their Adagrad sums, random state
+        rows{rank}-{part}.safetensors    instead of these blocks where tables are large: all rows, or the changed ones
+    best-{step}/                    the same without state, for the weights with the best validation NE so far
+
+Blocks and rows say where in their table they belong, so that any number of processes can read them, divided in any way.
+The index of a checkpoint names the files of rows that it consists of, those of earlier ones too, in the order in which
+they are laid one upon the other; their folders stay as long.
+"""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from engine.checkpoint.generations import Part
+from engine.checkpoint.storage import check_file, load_weights, read_json, read_tensors
+from engine.parallel.blocks import StoredBlocks, fill_shards
+from models.registry import Model
+from shunter.errors import CheckpointError
+
+FORMAT = 1
+INDEX, DENSE = "index.json", "dense.safetensors"
+LAYERS = "layers."
+CHECKPOINT, BEST, PARTIAL = "checkpoint-", "best-", ".partial"
+
+
+def checkpoints(directory: Path) -> list[Path]:
+    """Folders of all states, the newest first."""
+    folders = [path for path in directory.glob(f"{CHECKPOINT}*") if path.suffix != PARTIAL]
+    return sorted(folders, key=number_of, reverse=True)
+
+
+def latest_checkpoint(directory: Path) -> Path | None:
+    """Folder of the newest state."""
+    return next(iter(checkpoints(directory)), None)
+
+
+def holds_sharded_checkpoint(directory: Path) -> bool:
+    """Whether many processes have left a checkpoint in a folder."""
+    return latest_checkpoint(directory) is not None
+
+
+def checkpoint_name(number: int) -> str:
+    """Name of the folder of a state."""
+    return f"{CHECKPOINT}{number:06d}"
+
+
+def file_of(rank: int) -> str:
+    """Name of the file of a process."""
+    return f"process{rank}.safetensors"
+
+
+def number_of(folder: Path) -> int:
+    """Number of a state, by the name of its folder."""
+    return int(folder.name.removeprefix(CHECKPOINT))
+
+
+def read_index(folder: Path) -> dict[str, Any]:
+    """What a folder says of itself.
+
+    Raises:
+        CheckpointError: It is damaged or of another version.
+    """
+    index = read_json(folder / INDEX)
+    if index.get("format") != FORMAT or not isinstance(index.get("files"), dict):
+        raise CheckpointError(f"The checkpoint {folder} is not of this version: start anew.")
+    return index
+
+
+def parts_of(index: dict[str, Any]) -> tuple[Part, ...]:
+    """The parts of the tables; none where they are blocks, as of small tables and of the best weights."""
+    return tuple(map(Part.from_dict, index.get("parts", ())))
+
+
+def bytes_in(folder: Path) -> int:
+    """Bytes of all tensors below a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*.safetensors"))
+
+
+def remove_older(directory: Path, keep: int) -> None:
+    """Remove all but the newest states, what these consist of, and the best weights that they name."""
+    kept = checkpoints(directory)[:keep]
+    names = {folder.name for folder in kept}
+    for folder in kept:
+        try:
+            index = read_index(folder)
+        except CheckpointError:
+            continue
+        names |= {file.name.partition("/")[0] for part in parts_of(index) for file in part.files}
+        names.add(str(index.get("best")))
+    _remove_all_but(directory, names)
+
+
+def _remove_all_but(directory: Path, names: set[str]) -> None:
+    for pattern in (f"{CHECKPOINT}*", f"{BEST}*"):
+        for path in directory.glob(pattern):
+            if path.name not in names:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def remove_newer(directory: Path, folder: Path) -> None:
+    """Remove the states after one: damaged, they would count among those that are kept."""
+    for path in checkpoints(directory):
+        if number_of(path) > number_of(folder):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def gather_weights(folder: Path, model: Model) -> None:
+    """Put the weights of all processes into an ordinary model; needs no process group.
+
+    Args:
+        folder: `ShardedCheckpoint.best` of the same architecture.
+        model: all of it in this process.
+
+    Raises:
+        CheckpointError: a file is missing or damaged.
+    """
+    index = read_json(folder / INDEX)
+    for name, file in index["files"].items():
+        check_file(folder / name, file["sha256"])
+    dense = read_tensors(folder / DENSE, index["files"][DENSE]["sha256"])
+    layers = {key.removeprefix(LAYERS): value for key, value in dense.items()}
+    load_weights(model.layers, layers, folder / DENSE)
+    fill_shards(model.embeddings.shards(), StoredBlocks(folder, index["files"]), with_sums=False)
