@@ -11,6 +11,7 @@ from ingestion.encoding.history import Histories
 from ingestion.encoding.split import GivenSplit, HashSplit, Splitter, TimeSplit
 from ingestion.encoding.vectors import write_vectors
 from ingestion.first_pass import Surveyor, survey
+from ingestion.learned_maps import with_learned_maps
 from ingestion.progress import Watch
 from ingestion.second_pass import ENCODER_FOLDER, Target, encode_by, encode_here
 from ingestion.sources.criteo import CriteoSource
@@ -126,5 +127,6 @@ def _fit(
     categorical = found.categorical_fields(spill, key_kind, base, watch.counted)
     for column, empty in zip(source.schema.built_sequences, histories.build(), strict=True):
         categorical.append(found.sharing_field(column, categorical, empty))
+    categorical = with_learned_maps(source.schema, spill, categorical)
     encoder = Encoder(tuple(field for field, _ in numeric), tuple(field for field, _ in categorical))
     return encoder, tuple(statistics for _, statistics in (*numeric, *categorical))

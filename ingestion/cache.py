@@ -16,6 +16,7 @@ from engine.data.dataset import Dataset
 from ingestion.batch import Source
 from ingestion.build import build
 from ingestion.encoding.vectors import vector_files
+from ingestion.learned_maps import refuse_for_ranking
 from ingestion.nodes import crew_of
 from ingestion.progress import OnProgress, ignore
 from ingestion.sources.guard import Budget, check_sizes, open_checked
@@ -85,6 +86,8 @@ def ingest_source(
     """
     started, worked = time.perf_counter(), 1
     check_sizes(source.paths, source.name)
+    if positives_suffice:
+        refuse_for_ranking(source.schema)
     (cache / "locks").mkdir(parents=True, exist_ok=True)
     fingerprint = fingerprint_of(source, seed, cache / MEMO)
     directory = cache / fingerprint[:16]

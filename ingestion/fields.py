@@ -39,6 +39,12 @@ class Categorical(Frozen):
     hash_size: int | None = Field(
         default=None, ge=1, description="Hash the values to this many ids and keep no vocabulary."
     )
+    learned_rows: int | None = Field(
+        default=None,
+        ge=2,
+        description="Let values that behave alike in training share this many rows at most.",
+        exclude_if=is_default,
+    )
     vectors: str | None = Field(
         default=None,
         description="File of vectors, one for each value, which the embeddings begin with: .parquet, .csv or .npz.",
@@ -48,10 +54,23 @@ class Categorical(Frozen):
         default=False, description="Whether these embeddings stay as they are given.", exclude_if=is_default
     )
 
+    @property
+    def has_own_ids(self) -> bool:
+        """Whether anything is said of how its values become ids."""
+        return bool(self.min_count or self.max_ids or self.hash_size or self.learned_rows or self.vectors)
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> Self:
+        if self.hash_size is not None and self.learned_rows is not None:
+            raise ValueError(f"{self.column} is hashed or has a learned map: give hash_size or learned_rows, not both")
+        return self
+
     @model_validator(mode="after")
     def _check_vectors(self) -> Self:
         if self.vectors is not None and self.hash_size is not None:
             raise ValueError(f"{self.column} has vectors, of which hash_size would give one id several")
+        if self.vectors is not None and self.learned_rows is not None:
+            raise ValueError(f"{self.column} has vectors, of which learned_rows would give one id several")
         if self.freeze_vectors and self.vectors is None:
             raise ValueError(f"{self.column} has no vectors: name a file under `vectors`, or leave freeze_vectors out")
         return self
@@ -75,9 +94,10 @@ class SingleValued(Categorical):
             if self.name is not None:
                 raise ValueError(f"{self.column} has the name of its column: only one with buckets takes another")
             return self
-        if self.min_count or self.max_ids or self.hash_size or self.vectors:
+        if self.has_own_ids:
             raise ValueError(
-                f"{self.column} has buckets, which vectors, min_count, max_ids and hash_size do not apply to"
+                f"{self.column} has buckets, which vectors, min_count, max_ids, hash_size and learned_rows do not "
+                "apply to"
             )
         if isinstance(self.buckets, int):
             if not 2 <= self.buckets <= MOST_BUCKETS:
@@ -127,8 +147,9 @@ class Sequence(MultiValued):
             raise ValueError(f"{self.column} is built by {self.by} and needs `items`, the column it is built of")
         if self.positives_only and self.by is None:
             raise ValueError(f"{self.column} is read as it is: positives_only belongs to a sequence with `by`")
-        if self.items is not None and (self.min_count or self.max_ids or self.hash_size or self.vectors):
+        if self.items is not None and self.has_own_ids:
             raise ValueError(
-                f"{self.column} has the ids of {self.items}: set min_count, max_ids, hash_size or vectors there"
+                f"{self.column} has the ids of {self.items}: set min_count, max_ids, hash_size, learned_rows or "
+                "vectors there"
             )
         return self

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from engine.data.dataset import Dataset
 from engine.data.given import given_vectors
 from engine.data.resolution import AUC_APART, auc_error
+from ingestion.tables import learned_words
 
 LEAK_AUC = 0.97
 _FEWEST_ROWS = 50
@@ -78,6 +79,7 @@ def findings_of_dataset(dataset: Dataset) -> list[Finding]:
             found.append(_unique(field.name))
     test = dataset.splits["test"]
     found += [Finding("vectors", given.field, given.words) for given in given_vectors(dataset)]
+    found += [Finding("learned", field, words) for field, words in learned_words(dataset)]
     return [*found, *_too_few_positives(test.positives, test.rows)]
 
 

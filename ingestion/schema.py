@@ -7,7 +7,7 @@ from typing import Any, Self, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from ingestion.fields import Label, MultiValued, Sequence, SingleValued, is_default
+from ingestion.fields import Categorical, Label, MultiValued, Sequence, SingleValued, is_default
 from ingestion.time_format import check_format
 from shunter.errors import DataError
 from shunter.frozen import Frozen
@@ -38,6 +38,28 @@ class Vocabulary(Frozen):
     min_count: int = Field(default=2, ge=1, description="Values seen less often in training share id 0.")
     max_ids: int = Field(default=1_000_000, ge=1, description="Most ids of one column.")
     hash_size: int | None = Field(default=None, ge=1, description="Hash every column to this many ids.")
+    learned_rows: int | None = Field(
+        default=None,
+        ge=2,
+        description="Let values of every column that behave alike in training share this many rows at most.",
+        exclude_if=is_default,
+    )
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> Self:
+        if self.hash_size is not None and self.learned_rows is not None:
+            raise ValueError("give hash_size or learned_rows, not both")
+        return self
+
+    def hash_size_of(self, column: Categorical) -> int | None:
+        """Ids that a column is hashed to; what it says of its own comes first."""
+        return column.hash_size or (self.hash_size if column.learned_rows is None else None)
+
+    def learned_rows_of(self, column: Categorical) -> int | None:
+        """Rows of a column's learned map; None for other kinds of ids."""
+        if isinstance(column, SingleValued) and column.buckets is not None:
+            return None
+        return column.learned_rows or (self.learned_rows if column.hash_size is None else None)
 
 
 class Split(Frozen):

@@ -17,6 +17,7 @@ from ingestion.encoding.buckets import BucketIds, coarse, quantile_edges
 from ingestion.encoding.columns import KeyKind
 from ingestion.encoding.encoder import CategoricalField, Encoder, NumericField, signed_log
 from ingestion.encoding.labels import LabelCounts, count_labels
+from ingestion.encoding.learned import LearnedIds
 from ingestion.encoding.vocabulary import HashedIds, IdMap, ValueCounter, VocabularyIds, access_curve, count_keys
 from ingestion.fields import Categorical, MultiValued, Sequence, SingleValued
 from ingestion.parallel import ordered_map
@@ -277,18 +278,23 @@ def fit_ids(
         counter: The values and how often each was seen.
         column: The column, with the settings of its own.
         default: The settings of all columns.
-        former: Ids whose values stay known, however seldom they were seen here; the most frequent here come first.
+        former: Ids whose values stay known, however seldom they were seen here; the most frequent here come first. A
+            learned map is kept as it is.
 
     Returns:
-        The ids, the number of distinct values, and the access curve over the ids, id 0 among them.
+        The ids, by frequency where a map is still to be learned (`ingestion.learned_maps`); the number of distinct
+        values; and the access curve over the ids, id 0 among them.
     """
     keys, counts = counter.by_frequency()
-    hash_size = column.hash_size or default.hash_size
-    if hash_size is not None:
-        hashed = HashedIds(hash_size)
-        lookups = np.bincount(hashed.ids(keys), weights=counts, minlength=hashed.rows).astype(np.int64)
+    fixed = None
+    if (hash_size := default.hash_size_of(column)) is not None:
+        fixed = HashedIds(hash_size)
+    elif default.learned_rows_of(column) is not None and isinstance(former, LearnedIds):
+        fixed = former  # which the weights of its model were learned with
+    if fixed is not None:
+        lookups = np.bincount(fixed.ids(keys), weights=counts, minlength=fixed.rows).astype(np.int64)
         lookups[0] += counter.missing
-        return hashed, len(keys), access_curve(lookups)
+        return fixed, len(keys), access_curve(lookups)
     cardinality = len(keys)
     is_known = counts >= (column.min_count or default.min_count)
     if isinstance(former, VocabularyIds):

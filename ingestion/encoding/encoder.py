@@ -18,6 +18,7 @@ from ingestion.batch import Bag, Columns
 from ingestion.encoding import columns as read
 from ingestion.encoding.buckets import BucketIds
 from ingestion.encoding.columns import KeyKind
+from ingestion.encoding.learned import LearnedIds
 from ingestion.encoding.vocabulary import HashedIds, IdMap, Keys, VocabularyIds
 from models.spec import CategoricalFeature, Features
 from shunter.errors import DataError
@@ -217,6 +218,8 @@ class Encoder:
             ids = field.ids
             if isinstance(ids, BucketIds):
                 found.update(repr((ids.edges, field.column)).encode())
+            if isinstance(ids, LearnedIds):
+                found.update(b"".join(array.tobytes() for array in ids.arrays.values()))
             found.update(ids.keys.tobytes() if isinstance(ids, VocabularyIds) else repr(ids.rows).encode())
         return found.hexdigest()
 
@@ -234,6 +237,7 @@ class Encoder:
                 "table": field.table,
                 "is_built": field.is_built,
                 **({"edges": field.ids.edges, "column": field.column} if isinstance(field.ids, BucketIds) else {}),
+                **({"is_learned": True} if isinstance(field.ids, LearnedIds) else {}),
             }
             for field in self.categorical
         ]
@@ -243,8 +247,12 @@ class Encoder:
             "categorical": categorical,
         }
         (directory / "encoder.json").write_text(json.dumps(values, indent=1))
-        own = [field.ids for field in self.categorical if field.table is None]
-        write_vocabularies(directory, [ids.keys for ids in own if isinstance(ids, VocabularyIds)])
+        own = {field.name: field.ids for field in self.categorical if field.table is None}
+        write_vocabularies(
+            directory,
+            [ids.keys for ids in own.values() if isinstance(ids, VocabularyIds)],
+            {name: ids for name, ids in own.items() if isinstance(ids, LearnedIds)},
+        )
 
     @classmethod
     def load(cls, directory: str | Path) -> "Encoder":
@@ -257,6 +265,7 @@ class Encoder:
             values: dict[str, Any] = json.loads((Path(directory) / "encoder.json").read_text())
             with np.load(Path(directory) / "vocabulary.npz", allow_pickle=False) as stored:
                 keys, ends = stored["keys"], stored["ends"]
+                learned = learned_ids(stored)
         except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
             raise DataError(f"{directory} holds no readable encoder: ingest the data again.") from error
         if values["format_version"] != FORMAT_VERSION:
@@ -267,7 +276,7 @@ class Encoder:
         vocabularies = iter([VocabularyIds(keys[start:end]) for start, end in pairwise(ends)])
         categorical: dict[str, CategoricalField] = {}
         for field in values["categorical"]:
-            categorical[field["name"]] = _load_field(field, vocabularies, categorical)
+            categorical[field["name"]] = _load_field(field, vocabularies, learned, categorical)
         return cls(tuple(NumericField(**field) for field in values["numeric"]), tuple(categorical.values()))
 
     def _model_order(self) -> list[CategoricalField]:
@@ -286,11 +295,37 @@ class Encoder:
         return [*self.columns, *(name for name in self.optional_columns if name in names)]
 
 
-def write_vocabularies(directory: Path, vocabularies: Sequence[Keys]) -> None:
-    """Write the keys of the fields that have a vocabulary of their own, in their order, into `vocabulary.npz`."""
+def write_vocabularies(
+    directory: Path, vocabularies: Sequence[Keys], learned: Mapping[str, LearnedIds] | None = None
+) -> None:
+    """Write the keys of the fields that have a vocabulary of their own, in their order, into `vocabulary.npz`.
+
+    Args:
+        directory: Folder of the encoder.
+        vocabularies: The keys.
+        learned: Learned maps by their fields, which are written beside them.
+    """
     ends = np.cumsum([0, *map(len, vocabularies)])
     keys = np.concatenate([np.empty(0, np.uint64), *vocabularies])
-    np.savez(directory / "vocabulary.npz", keys=keys, ends=ends)
+    arrays: dict[str, Any] = {"keys": keys, "ends": ends}
+    for field, ids in (learned or {}).items():
+        arrays |= {f"learned.{part}.{field}": array for part, array in ids.arrays.items()}
+    np.savez(directory / "vocabulary.npz", **arrays)
+
+
+def learned_ids(stored: Mapping[str, NDArray[Any]]) -> dict[str, LearnedIds]:
+    """Learned maps by field, of arrays named as `write_vocabularies` names them.
+
+    Raises:
+        ValueError: One cannot be a map.
+        KeyError: One is not whole.
+    """
+    sizes, slots = "learned.sizes.", "learned.slots."
+    fields = [name.removeprefix(sizes) for name in stored if name.startswith(sizes)]
+    return {
+        field: LearnedIds.from_arrays({"sizes": stored[sizes + field], "slots": stored[slots + field]})
+        for field in fields
+    }
 
 
 def _column_of(field: CategoricalField, table: Mapping[str, pl.Series]) -> pl.Series:
@@ -310,14 +345,22 @@ def _read_bags(series: pl.Series | None, field: CategoricalField, rows: int) -> 
 
 
 def _load_field(
-    values: dict[str, Any], vocabularies: Iterator[VocabularyIds], loaded: dict[str, CategoricalField]
+    values: dict[str, Any],
+    vocabularies: Iterator[VocabularyIds],
+    learned: Mapping[str, LearnedIds],
+    loaded: Mapping[str, CategoricalField],
 ) -> CategoricalField:
     hash_size = values.pop("hash_size")
     edges = values.pop("edges", None)
+    is_learned = values.pop("is_learned", False)
     if edges is not None:
         ids = BucketIds(edges)
     elif values.get("table") is not None:
         ids = loaded[values["table"]].ids
+    elif is_learned:
+        if values["name"] not in learned:
+            raise DataError(f"The encoder holds no learned map of {values['name']}: ingest the data again.")
+        ids = learned[values["name"]]
     else:
         ids = next(vocabularies) if hash_size is None else HashedIds(hash_size)
     return CategoricalField(ids=ids, **values)

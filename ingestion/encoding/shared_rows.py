@@ -5,6 +5,7 @@ import numpy as np
 from engine.checkpoint.warm_start import SharedRows
 from ingestion.encoding.buckets import BucketIds
 from ingestion.encoding.encoder import CategoricalField, Encoder
+from ingestion.encoding.learned import LearnedIds
 from ingestion.encoding.vocabulary import HashedIds, IdMap, VocabularyIds
 
 
@@ -27,8 +28,15 @@ def _is_comparable(now: CategoricalField, former: CategoricalField) -> bool:
     return now.key_kind == former.key_kind and now.multi_valued == former.multi_valued
 
 
+def _are_same(now: IdMap, former: IdMap) -> bool:
+    """Whether two maps that keep no keys give each value the same id."""
+    if isinstance(now, HashedIds) and isinstance(former, HashedIds):
+        return now.rows == former.rows
+    return isinstance(now, LearnedIds) and now.is_same(former)
+
+
 def _shared(now: IdMap, former: IdMap) -> SharedRows:
-    """A hashed id stands for many values: it goes to each value that has an id of its own, and back from the first."""
+    """An id of many values, hashed or learned, goes to each that has an id of its own, and back from the first."""
     if isinstance(now, BucketIds) or isinstance(former, BucketIds):
         same = isinstance(now, BucketIds) and isinstance(former, BucketIds) and now.edges == former.edges
         ids = former_ids = np.arange(1, now.rows) if same else np.empty(0, np.int64)
@@ -38,7 +46,7 @@ def _shared(now: IdMap, former: IdMap) -> SharedRows:
         every_id = now.ids(former.keys)
         ids, first = np.unique(every_id, return_index=True)  # the first is the most frequent
         former_ids = first.astype(np.int64) + 1
-    elif isinstance(now, HashedIds) and now.rows == former.rows:
+    elif _are_same(now, former):
         ids = former_ids = np.arange(1, now.rows)
     else:
         ids = former_ids = np.empty(0, np.int64)

@@ -17,12 +17,13 @@ from engine.data.loader import BatchLoader, mean_ids_per_sample
 from engine.ensemble.result import EnsembleResult
 from engine.ensemble.scored import score_test
 from engine.trained_model import TrainedModel
+from ingestion.tables import table_ids
 from models.counting import count_layers, count_model
 from models.ensemble import Ensemble
 from models.spec import ModelSpec
 from reporting.card.architecture import Architecture, describe_architecture
 from reporting.card.bootstrap import RESAMPLES
-from reporting.card.figures import BaselineFigures, DataFacts, FieldFacts, MemberFacts, ModelCard
+from reporting.card.figures import BaselineFigures, DataFacts, FieldFacts, MemberFacts, ModelCard, TableFacts
 from reporting.card.limits import limits, uses
 from reporting.card.quality import judge_quality, user_field, user_groups
 
@@ -108,6 +109,16 @@ def data_facts(dataset: Dataset) -> DataFacts:
                 unknown_share=unknown.get(field.name),
             )
             for field in dataset.fields
+        ),
+        tables=tuple(
+            TableFacts(
+                field=table.field,
+                vocabulary=table.kind,
+                rows=table.rows,
+                map_bytes=table.map_bytes,
+                words=table.words,
+            )
+            for table in table_ids(dataset)
         ),
     )
 

@@ -63,6 +63,24 @@ class FieldFacts(Frozen):
     unknown_share: float | None
 
 
+class TableFacts(Frozen):
+    """How the values of a table become ids.
+
+    Attributes:
+        field: Field that owns the table.
+        vocabulary: `exact`, `hashed`, `learned` or `buckets`.
+        rows: Of the table.
+        map_bytes: What the map from values to ids takes where it is stored.
+        words: Which rows there are, in a learned map.
+    """
+
+    field: str
+    vocabulary: str
+    rows: int
+    map_bytes: int
+    words: str
+
+
 class DataFacts(Frozen):
     """What the model was trained on.
 
@@ -75,6 +93,7 @@ class DataFacts(Frozen):
         quarantined_rows: Rows that could not be read.
         time_range: First and last time of all rows, in words; None where it is not known.
         fields: Fields in the order of the model's input.
+        tables: Their tables; empty in cards that are older than this.
     """
 
     name: str
@@ -85,6 +104,7 @@ class DataFacts(Frozen):
     quarantined_rows: int
     time_range: str | None
     fields: tuple[FieldFacts, ...]
+    tables: tuple[TableFacts, ...] = Field(default=(), exclude_if=lambda tables: not tables)
 
 
 class MemberFacts(Frozen):

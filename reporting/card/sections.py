@@ -237,7 +237,25 @@ def _data(card: ModelCard) -> list[Part]:
         ),
         Table(("part", "rows", "share of positives"), rows),
         Table(("field", "kind", "distinct values", "ids", "missing", "unknown or missing in test"), fields),
+        *_tables(card),
     ]
+
+
+def _tables(card: ModelCard) -> list[Part]:
+    """How values become ids, and what rows and map take together; the rows have the width of the first member."""
+    width = int(str(card.members[0].spec.get("embedding_dim", 0))) if card.members else 0
+    rows = [
+        (
+            table.field,
+            f"{table.vocabulary}: {table.words}" if table.words else table.vocabulary,
+            f"{table.rows:,}",
+            f"{table.map_bytes:,}",
+            f"{table.rows * width * 4 + table.map_bytes:,}",
+        )
+        for table in card.data.tables
+    ]
+    bytes_of = f"bytes in fp32 of rows of {width} numbers, with the map"
+    return [Table(("table", "vocabulary", "rows", "bytes of the map", bytes_of), rows)] if rows else []
 
 
 def pictures(card: ModelCard) -> Mapping[str, str]:

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingestion.encoding.encoder import CategoricalField, Encoder
+from ingestion.encoding.learned import LearnedIds, group
 from ingestion.encoding.shared_rows import shared_rows
 from ingestion.encoding.vocabulary import HashedIds, IdMap, VocabularyIds
 
@@ -40,6 +41,17 @@ def test_hashes_of_one_size_are_the_same_ids_and_of_others_are_not() -> None:
     same = shared_rows(encoder(HashedIds(5)), encoder(HashedIds(5)))["user"]
     assert same.now.tolist() == same.former.tolist() == [0, 1, 2, 3, 4, 5]
     assert shared_rows(encoder(HashedIds(5)), encoder(HashedIds(6)))["user"].now.tolist() == [0]
+
+
+def test_learned_maps_are_matched_where_they_are_the_same_and_by_values_from_a_vocabulary() -> None:
+    known = np.array([3, 4, 5, 6, 7, 8], np.uint64)
+    ids, other = (LearnedIds.of(known, group(np.arange(6, 0, -1), np.arange(6.0)[:, None], rows)) for rows in (5, 4))
+    same = shared_rows(encoder(ids), encoder(LearnedIds.from_arrays(ids.arrays)))["user"]
+    assert same.now.tolist() == same.former.tolist() == list(range(ids.rows))
+    assert shared_rows(encoder(ids), encoder(other))["user"].now.tolist() == [0]
+    shared = shared_rows(encoder(ids), encoder(VocabularyIds(known)))["user"]
+    first = {int(row): place + 1 for place, row in reversed(list(enumerate(ids.ids(known))))}
+    assert dict(zip(shared.now.tolist(), shared.former.tolist(), strict=True)) == {0: 0, **first}
 
 
 def test_fields_that_became_another_kind_or_are_gone_are_not_matched() -> None:

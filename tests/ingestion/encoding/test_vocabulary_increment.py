@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ingestion.encoding.buckets import BucketIds
 from ingestion.encoding.encoder import CategoricalField, Encoder
+from ingestion.encoding.learned import LearnedIds, group
 from ingestion.encoding.vocabulary import HashedIds, VocabularyIds
 from ingestion.encoding.vocabulary_increment import vocabulary_increment, write_extended
 from shunter.errors import DataError
@@ -45,6 +46,18 @@ def test_values_that_keep_their_ids_take_no_bytes() -> None:
     assert {name: array.tolist() for name, array in arrays.items()} == {"keys.user": [5]}
     arrays = vocabulary_increment(encoder(user=KEYS[::-1]), encoder(user=KEYS))
     assert {name: array.tolist() for name, array in arrays.items()} == {"keys.user": [], "former.user": [3, 2, 1]}
+
+
+def test_a_learned_map_comes_whole_where_it_has_changed(tmp_path: Path) -> None:
+    def with_map(rows: int) -> Encoder:
+        ids = LearnedIds.of(np.array(KEYS, np.uint64), group(np.array([3, 2, 1]), np.eye(3), rows))
+        return Encoder((), (*encoder(user=KEYS).categorical, CategoricalField("item", ids)))
+
+    assert list(vocabulary_increment(with_map(3), with_map(3))) == ["keys.user"]
+    for number, former in enumerate((with_map(3), with_map(9), encoder(user=KEYS))):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        assert written(with_map(3), former, folder).digest() == with_map(3).digest() != with_map(9).digest()
 
 
 def test_what_belongs_to_another_vocabulary_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,114 @@
+"""A map from known keys to small numbers that keeps no keys: a third more bits than the numbers have.
+
+A Bloomier filter in the form of Graf and Lemire's xor filters (2020; the construction is Majewski's et al., 1996): each
+key has three slots, and the number of a key is the exclusive or of what lies in them. Some bits of the key's hash stand
+beside the number, so that most keys that were not given are told to be unknown.
+"""
+
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingestion.encoding.vocabulary import Keys, mix
+
+MOST_BITS = 33  # of a slot, which is read as five bytes
+CHECK_BITS = 4  # an unknown key is taken for a known one with a probability of 2**-4
+_SLOTS_PER_KEY = 1.23  # below 1.222 there is seldom an order in which the slots can be filled
+_SPARE_SLOTS = 32
+_STEP = 0x9E3779B97F4A7C15
+_NONE = -1
+
+
+class StaticMap:
+    """From keys to numbers.
+
+    Attributes:
+        salt: Number of the hash functions, of which the first are tried that can be solved.
+        segment: Slots of each of the three hash functions.
+        bits: Bits of a slot: those of a number, and `CHECK_BITS`.
+        packed: The slots, uint8, bit after bit.
+    """
+
+    def __init__(self, salt: int, segment: int, bits: int, packed: NDArray[np.uint8]) -> None:
+        """Take over what `build` has made."""
+        self.salt, self.segment, self.bits, self.packed = salt, segment, bits, packed
+        # A slot is read as five bytes from the one it begins in.
+        self._bytes = np.concatenate([packed, np.zeros(5, np.uint8)])
+
+    @classmethod
+    def build(cls, keys: Keys, numbers: NDArray[np.int64]) -> Self:
+        """Make the map of `keys`, each of which is there once, to `numbers`, which are less than 2**28."""
+        number_bits = max(1, int(numbers.max(initial=0)).bit_length())
+        segment = (int(_SLOTS_PER_KEY * len(keys)) + _SPARE_SLOTS) // 3
+        salt, order = next(
+            (salt, order)
+            for salt in range(1_000)
+            if (order := _order(slots_of(keys, salt, segment)[0], 3 * segment)) is not None
+        )
+        slots, checks = slots_of(keys, salt, segment)
+        wanted = numbers.astype(np.uint64) | (checks << np.uint64(number_bits))
+        table = np.zeros(3 * segment, np.uint64)
+        for members, own in reversed(order):
+            others = np.bitwise_xor.reduce(table[slots[:, members]], axis=0)  # its own slot is still zero
+            table[own] = wanted[members] ^ others
+        bits = number_bits + CHECK_BITS
+        places = np.arange(bits - 1, -1, -1, dtype=np.uint64)
+        packed = np.packbits((table[:, None] >> places & np.uint64(1)).astype(np.uint8))
+        return cls(salt, segment, bits, packed)
+
+    @property
+    def bytes(self) -> int:
+        """What it takes, in bytes."""
+        return self.packed.nbytes
+
+    def numbers(self, keys: Keys) -> NDArray[np.int64]:
+        """The number of each key, -1 for those told to be unknown."""
+        slots, checks = slots_of(keys, self.salt, self.segment)
+        found = self._slot(slots[0]) ^ self._slot(slots[1]) ^ self._slot(slots[2])
+        number_bits = np.uint64(self.bits - CHECK_BITS)
+        numbers = (found & ((np.uint64(1) << number_bits) - np.uint64(1))).astype(np.int64)
+        return np.where(found >> number_bits == checks, numbers, _NONE)
+
+    def _slot(self, slots: NDArray[np.int64]) -> Keys:
+        first_bits = slots * self.bits
+        first = first_bits >> 3
+        read = np.zeros(len(slots), np.uint64)
+        for number in range(5):
+            read = read << np.uint64(8) | self._bytes[first + number]
+        shift = (40 - self.bits - (first_bits & 7)).astype(np.uint64)
+        return read >> shift & np.uint64((1 << self.bits) - 1)
+
+
+def slots_of(keys: Keys, salt: int, segment: int) -> tuple[NDArray[np.int64], Keys]:
+    """The three slots of each key, `[3, keys]`, and its check bits."""
+    hashed = mix(keys + np.uint64(_STEP * (salt + 1) % 2**64))
+    checks = hashed & np.uint64((1 << CHECK_BITS) - 1)
+    slots = np.empty((3, len(keys)), np.int64)
+    for number in range(3):
+        slots[number] = ((hashed >> np.uint64(32)) * np.uint64(segment) >> np.uint64(32)).astype(np.int64)
+        slots[number] += number * segment
+        hashed = mix(hashed + np.uint64(_STEP))
+    return slots, checks
+
+
+def _order(slots: NDArray[np.int64], count: int) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]] | None:
+    """Rounds of (keys, a slot of each that no key of this or a later round has); None where there is no such order."""
+    degrees = np.bincount(slots.ravel(), minlength=count)
+    members = np.zeros(count, np.int64)  # of a slot with one key: that key
+    keys = np.arange(slots.shape[1])
+    for own in slots:
+        np.bitwise_xor.at(members, own, keys)
+    rounds: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+    left = slots.shape[1]
+    singles = np.flatnonzero(degrees == 1)
+    while len(singles):
+        found, first = np.unique(members[singles], return_index=True)
+        rounds.append((found, singles[first]))
+        left -= len(found)
+        for own in slots[:, found]:
+            np.subtract.at(degrees, own, 1)
+            np.bitwise_xor.at(members, own, found)
+        touched = np.unique(slots[:, found])
+        singles = touched[degrees[touched] == 1]
+    return None if left else rounds

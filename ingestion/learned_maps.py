@@ -1,0 +1,138 @@
+"""Learned maps of the columns that ask for them: their ids' behaviour in the training rows, and which share a row."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.data.dataset import FieldStatistics
+from ingestion.encoding.behaviour import MOST_ROWS, Occurrences, joined, learn, points_of
+from ingestion.encoding.encoder import CategoricalField
+from ingestion.encoding.learned import LearnedIds, group
+from ingestion.encoding.vocabulary import IdMap, VocabularyIds, access_curve
+from ingestion.fields import Categorical, SingleValued
+from ingestion.schema import Schema
+from ingestion.spill import Spill, SpilledBatch
+from shunter.errors import DataError
+
+Fitted = tuple[CategoricalField, FieldStatistics]
+Columns = dict[int, IdMap]  # ids of the columns of the log that have some of their own, by their place
+
+
+def with_learned_maps(schema: Schema, spill: Spill, fitted: list[Fitted]) -> list[Fitted]:
+    """Learn the maps; columns whose map is that of a former encoder keep it.
+
+    Args:
+        schema: The schema.
+        spill: The rows.
+        fitted: The fields, with ids by frequency where a map is to be learned.
+
+    Raises:
+        DataError: The labels of the training part are all alike, so that nothing tells how ids behave.
+    """
+    columns = (*schema.categorical, *schema.bags)
+    names = [_field_name(column) for column in columns]
+    ids_of = {field.name: field.ids for field, _ in fitted if field.table is None}
+    own: Columns = {place: ids_of[name] for place, name in enumerate(names) if name in ids_of}
+    rows_of = schema.vocabulary.learned_rows_of
+    asked = {place: rows for place in own if (rows := rows_of(columns[place])) is not None}
+    to_learn = {place: rows for place, rows in asked.items() if isinstance(own[place], VocabularyIds)}
+    if not to_learn:
+        return fitted
+    learned = {names[place]: ids for place, ids in _learn(spill, own, to_learn).items()}
+    curves = {name: _curve(spill, names.index(name), ids) for name, ids in learned.items()}
+
+    def with_map(pair: Fitted) -> Fitted:
+        field, statistics = pair
+        name = field.table or field.name
+        if name not in learned:
+            return pair
+        return replace(field, ids=learned[name]), replace(statistics, access_curve=curves[name])
+
+    return [with_map(pair) for pair in fitted]
+
+
+def refuse_for_ranking(schema: Schema) -> None:
+    """A model that ranks recommends values, and two that share a row could not be told apart.
+
+    Raises:
+        DataError: The user or the item has a learned map.
+    """
+    for column in schema.categorical:
+        if column.field in (schema.user, schema.item) and schema.vocabulary.learned_rows_of(column) is not None:
+            raise DataError(
+                f"{column.field} has learned_rows, but a model that ranks needs an id of its own for each of its "
+                "values: leave learned_rows out of the schema, or take another --model."
+            )
+
+
+def _field_name(column: Categorical) -> str:
+    return column.field if isinstance(column, SingleValued) else column.column
+
+
+def _learn(spill: Spill, own: Columns, to_learn: Mapping[int, int]) -> dict[int, LearnedIds]:
+    """Learn the maps of some columns, by their places, which have so many rows."""
+    firsts = dict(zip(own, np.cumsum([0, *(ids.rows for ids in own.values())]).tolist(), strict=False))
+    rows = _training_rows(spill, own, firsts)
+    if rows.labels.min(initial=1) == rows.labels.max(initial=0):
+        raise DataError("learned_rows groups values by what they do to the label, which is the same in all rows.")
+    machine = learn(rows, sum(ids.rows for ids in own.values()))
+    found: dict[int, LearnedIds] = {}
+    for place, table_rows in to_learn.items():
+        ids = own[place]
+        assert isinstance(ids, VocabularyIds), "its values have ids by their frequency"
+        counts = _lookups(spill, place, ids)[1:]
+        points = points_of(machine, rows, firsts[place] + 1, counts)
+        found[place] = LearnedIds.of(ids.keys, group(counts, points, table_rows))
+    return found
+
+
+def _training_rows(spill: Spill, own: Columns, firsts: Mapping[int, int]) -> Occurrences:
+    """Training rows with their ids, evenly spread over the log where there are more than enough."""
+    count = sum(int((batch.parts == 0).sum()) for batch in spill.read())
+    every, seen = max(1, -(-count // MOST_ROWS)), 0
+    parts: list[Occurrences] = []
+    for batch in spill.read():
+        training = np.flatnonzero(batch.parts == 0)
+        chosen = training[-seen % every :: every]
+        seen += len(training)
+        is_chosen = np.zeros(len(batch.labels), bool)
+        is_chosen[chosen] = True
+        parts.append(_occurrences(batch, is_chosen, own, firsts))
+    return joined(parts)
+
+
+def _occurrences(
+    batch: SpilledBatch, chosen: NDArray[np.bool_], own: Columns, firsts: Mapping[int, int]
+) -> Occurrences:
+    columns = batch.columns.select(chosen)
+    single, count = len(columns.keys), int(chosen.sum())
+    owners, ids, shares = [], [], []
+    for place, known in own.items():
+        if place < single:
+            keys, lengths = columns.keys[place], np.ones(count, np.int64)
+        else:
+            bag = columns.bags[place - single]
+            keys, lengths = bag.keys, np.diff(bag.offsets)
+        owners.append(np.repeat(np.arange(count), lengths))
+        ids.append(known.ids(keys) + np.int32(firsts[place]))
+        shares.append(np.repeat(1 / np.maximum(lengths, 1), lengths).astype(np.float32))
+    owner = np.concatenate(owners)
+    order = np.argsort(owner, kind="stable")
+    labels = batch.labels[chosen] if batch.labels.ndim == 1 else batch.labels[chosen, 0]
+    filled, lengths = np.unique(owner, return_counts=True)  # rows without any value tell of none
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    return Occurrences(np.concatenate(ids)[order], np.concatenate(shares)[order], starts, labels[filled])
+
+
+def _lookups(spill: Spill, place: int, ids: IdMap) -> NDArray[np.int64]:
+    """How often each id of a column is seen in the training rows."""
+    lookups = np.zeros(ids.rows, np.int64)
+    for keys in spill.training_keys(place):
+        lookups += np.bincount(ids.ids(keys), minlength=ids.rows)
+    return lookups
+
+
+def _curve(spill: Spill, place: int, ids: IdMap) -> tuple[tuple[float, float], ...]:
+    return access_curve(_lookups(spill, place, ids))

@@ -1,0 +1,66 @@
+"""Of each table of a data set: how its values become ids, how many rows it has, and what the map to them takes."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.data.dataset import Dataset
+from ingestion.encoding.buckets import BucketIds
+from ingestion.encoding.encoder import Encoder
+from ingestion.encoding.learned import LearnedIds
+from ingestion.encoding.vocabulary import IdMap, VocabularyIds
+from ingestion.second_pass import ENCODER_FOLDER
+
+EDGE_BYTES = 4
+
+
+@dataclass(frozen=True)
+class TableIds:
+    """How the values of a table become ids.
+
+    Attributes:
+        field: Field that owns the table.
+        kind: `exact` gives each known value an id, `hashed` and `learned` let values share ids, `buckets` cut
+            numbers.
+        rows: Rows of the table, with that of the missing value.
+        map_bytes: What the map from values to ids takes where it is stored.
+        words: Which rows there are, in a learned map.
+    """
+
+    field: str
+    kind: Literal["exact", "hashed", "learned", "buckets"]
+    rows: int
+    map_bytes: int
+    words: str = ""
+
+
+def table_ids(dataset: Dataset) -> list[TableIds]:
+    """The tables of a data set, in the order of its encoder; none where it has no encoder."""
+    folder = dataset.directory / ENCODER_FOLDER
+    if not (folder / "encoder.json").exists():
+        return []
+    return [_table(field.name, field.ids) for field in Encoder.load(folder).categorical if field.table is None]
+
+
+def learned_words(dataset: Dataset) -> list[tuple[str, str]]:
+    """The fields with a learned map, and a sentence on each."""
+    values = {field.name: field.cardinality for field in dataset.fields}
+    return [
+        (
+            table.field,
+            f"{table.field}: {values[table.field]:,} values share {table.rows:,} rows by a learned map of "
+            f"{table.map_bytes:,} bytes ({table.words}).",
+        )
+        for table in table_ids(dataset)
+        if table.kind == "learned"
+    ]
+
+
+def _table(name: str, ids: IdMap) -> TableIds:
+    if isinstance(ids, LearnedIds):
+        words = f"{ids.own:,} of one value, {ids.shared:,} of values alike, {ids.hashed:,} of rare and new ones"
+        return TableIds(name, "learned", ids.rows, ids.map.bytes, words)
+    if isinstance(ids, VocabularyIds):
+        return TableIds(name, "exact", ids.rows, ids.keys.nbytes)
+    if isinstance(ids, BucketIds):
+        return TableIds(name, "buckets", ids.rows, EDGE_BYTES * len(ids.edges))
+    return TableIds(name, "hashed", ids.rows, 0)
