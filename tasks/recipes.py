@@ -136,6 +136,7 @@ class EnsembleRecipe(Recipe):
                 select_by=select_by,
                 most=run.request.ensemble.ensemble_size,
                 max_milliseconds=run.request.ensemble.max_predict_milliseconds,
+                max_bytes=run.request.ensemble.memory_bytes,
             )
             run.notes.auc = result.validation.auc
             log_training_curve(run.run_id, {member.name: member.history for member in members}, select_by)

@@ -46,6 +46,7 @@ LATER: dict[str, Any] = {
     "checkpoint_rate": None,
     "ensemble_of": "members",
     "max_predict_milliseconds": None,
+    "ensemble_memory": None,
     "min_auc_confidence": None,
     "max_ne": None,
     "embedding_memory": None,

@@ -2,7 +2,7 @@
 
 model.json           what to build: features, architectures, ensemble weights and combination, smaller forms of layers,
                      checksum of the weights
-model.safetensors    the weights
+model.safetensors    the weights, each as it is or packed (`engine.checkpoint.packing`)
 """
 
 import contextlib
@@ -10,7 +10,7 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from engine.checkpoint.packing import MOST_FOLD, is_packed, unpack
 from models.combination import Combination
 from models.compression.scheme import Compression
 from models.counting import count_parameter_bytes
@@ -31,17 +32,25 @@ from shunter.files import open_regular, path_of
 FORMAT = 1
 MODEL_FILES = ("model.json", "model.safetensors")
 LONGEST_HISTORY = 1 << 20
+MEMBERS = "members."  # how the names of the weights of an ensemble's members begin
 
 
-def save_model(model: Model | Ensemble, directory: Path) -> None:
+def save_model(model: Model | Ensemble, directory: Path, packed: Sequence[Mapping[str, Tensor]] | None = None) -> None:
     """Write a model or an ensemble into `directory`, replacing one that is there.
 
     Only what scoring needs is kept, so no state of an optimiser.
+
+    Args:
+        model: What is written.
+        directory: Where to.
+        packed: Weights of each member, as `engine.checkpoint.packing.pack` gives them: they are written instead of the
+            model's own, and whoever loads it scores with these.
     """
     directory.mkdir(parents=True, exist_ok=True)
     members = model.models if isinstance(model, Ensemble) else (model,)
     weights = model.weights.tolist() if isinstance(model, Ensemble) else None
-    checksum = write_tensors(directory / "model.safetensors", dict(model.state_dict()))
+    tensors = dict(model.state_dict()) if packed is None else _packed_tensors(model, packed)
+    checksum = write_tensors(directory / "model.safetensors", tensors)
     description = {
         "format": FORMAT,
         "features": model.features.to_dict(),
@@ -54,7 +63,17 @@ def save_model(model: Model | Ensemble, directory: Path) -> None:
     compressions = [Compression.of(member.layers) for member in members]
     if any(compressions):
         description["compression"] = [compression.to_dict() for compression in compressions]
+    if packed is not None:
+        description["packed"] = True
     write_text(directory / "model.json", json.dumps(description, indent=1))
+
+
+def _packed_tensors(model: Model | Ensemble, packed: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    if not isinstance(model, Ensemble):
+        return dict(packed[0])
+    own = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith(MEMBERS)}
+    members = {f"{MEMBERS}{number}.{name}": tensor for number, one in enumerate(packed) for name, tensor in one.items()}
+    return {**own, **members}
 
 
 def load_model(directory: Path, device: str | torch.device = "cpu", *, is_mapped: bool = False) -> Model | Ensemble:
@@ -73,8 +92,20 @@ def load_model(directory: Path, device: str | torch.device = "cpu", *, is_mapped
     with opened(weights_path) as file:
         check = partial(check_size, file, weights_path)
         model, checksum = build_described(path, device, check, is_mapped=is_mapped)
-        load_weights(model, tensors_of(file, weights_path, checksum), weights_path, assigned=is_mapped)
+        tensors = _unpacked(model, tensors_of(file, weights_path, checksum))
+        load_weights(model, tensors, weights_path, assigned=is_mapped)
     return model.eval()
+
+
+def _unpacked(model: Model | Ensemble, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    if not is_packed(tensors):
+        return tensors
+    if not isinstance(model, Ensemble):
+        return unpack(model, tensors)
+    own = {name: tensor for name, tensor in tensors.items() if not name.startswith(MEMBERS)}
+    for number, member in enumerate(model.models):
+        own |= unpack(member, tensors, f"{MEMBERS}{number}.")
+    return own
 
 
 def build_described(
@@ -105,7 +136,7 @@ def build_described(
         compressions = _compressions(description, len(specs))
         named_bytes = _named_bytes(specs, features, compressions)
         if check is not None:
-            check(named_bytes)
+            check(named_bytes // MOST_FOLD if description.get("packed") else named_bytes)
         members = [
             build_mapped_model(spec, features)
             if is_mapped and may_lie_in_file(spec)

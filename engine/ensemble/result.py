@@ -1,5 +1,6 @@
 """What the step hands on, and keeps beside the model."""
 
+import math
 from pathlib import Path
 from typing import Literal
 
@@ -10,6 +11,7 @@ from engine.metrics import Metrics
 from shunter.frozen import Frozen
 
 FILE = "ensemble.json"
+MIB = 2**20
 
 
 class Member(Frozen):
@@ -29,6 +31,49 @@ class Member(Frozen):
     def is_used(self) -> bool:
         """Whether the result holds it."""
         return self.weight > 0 or any(self.other_weights.values())
+
+
+class TriedSize(Frozen):
+    """So many members, packed so that all of them have room."""
+
+    members: int
+    weight_bytes: int = Field(description="Bytes of the weights that are left of them.")
+    ne: float = Field(description="NE on the half of validation that fitted no weights.")
+
+
+class MemoryFit(Frozen):
+    """A result that was given a number of bytes: what it takes, and what that costs."""
+
+    model_config = ConfigDict(ser_json_inf_nan="constants")
+
+    limit_bytes: int
+    bytes_before: int = Field(description="Of the weights of what would be the result without the limit.")
+    bytes_after: int = Field(description="Of the file of the weights of the result.")
+    ne_before: float = Field(default=math.nan, description="On validation, of what would be the result without it.")
+    ne_after: float = Field(default=math.nan, description="The same of the result.")
+    tried: tuple[TriedSize, ...] = Field(default=(), description="Empty where all had room as they were.")
+    forms: dict[str, str] = Field(default={}, description="How each member of the result is packed, in words.")
+
+    @property
+    def words(self) -> str:
+        """In one sentence."""
+        limit, before, after = (
+            f"{count / MIB:.2f} MiB" for count in (self.limit_bytes, self.bytes_before, self.bytes_after)
+        )
+        if not self.forms:
+            return f"Its weights take {before}, within --ensemble-memory {limit} as they are."
+        of = "; ".join(f"{name}: {form}" for name, form in self.forms.items())
+        return (
+            f"Its weights are stored in {after} instead of {before}, within --ensemble-memory {limit} ({of}): NE "
+            f"{self.ne_after:.4f} instead of {self.ne_before:.4f} on validation."
+        )
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Figures for the run."""
+        names = ("limit_bytes", "bytes_before", "bytes_after", "ne_before", "ne_after")
+        tried = {f"ensemble.memory.tried_ne.{one.members}": one.ne for one in self.tried}
+        return {**{f"ensemble.memory.{name}": float(getattr(self, name)) for name in names}, **tried}
 
 
 class EnsembleResult(Frozen):
@@ -63,6 +108,10 @@ class EnsembleResult(Frozen):
     tried_ne: dict[str, float] = Field(
         default={},
         description="NE of each way to combine on validation, each half predicted by what the other has fitted.",
+    )
+
+    memory: MemoryFit | None = Field(
+        default=None, description="What --ensemble-memory has done; None where it was not asked for."
     )
 
     def save(self) -> None:

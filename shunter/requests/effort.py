@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from shunter.requests.groups import Group
+from shunter.requests.sizes import checked_bytes, parse_bytes
 
 
 class SelectBy(StrEnum):
@@ -144,3 +145,14 @@ class EnsembleRequest(Group, frozen=True, title="Ensemble"):
         description="Longest prediction of one row by what is registered, in milliseconds as they are measured of each "
         "member: slower ones are left out, and no more are combined than keep it together.",
     )
+    ensemble_memory: Annotated[str | None, AfterValidator(checked_bytes)] = Field(
+        default=None,
+        description="Most bytes of the weights that are registered, such as 4MiB: where they take more, each member is "
+        "stored in fewer bits, with the rows used most and the strongest hidden units, and as many members are kept as "
+        "help within these bytes.",
+    )
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """The bytes that are asked for; None sets no bound."""
+        return None if self.ensemble_memory is None else parse_bytes(self.ensemble_memory)

@@ -41,6 +41,7 @@ TITLES = {
     "select_by": "Best model by",
     "ensemble_of": "Combine",
     "ensemble_size": "Max models",
+    "ensemble_memory": "Max size of the weights (such as 4MiB)",
     "max_predict_milliseconds": "Max time of a prediction (milliseconds)",
     "checkpoint_minutes": "Time between checkpoints (minutes)",
     "checkpoint_bits": "Bits of a number in checkpoints",

@@ -117,6 +117,10 @@ class TrainRequest(JobRequest, frozen=True):
     def _check_predictions(self) -> Self:
         if self.ensemble.max_predict_milliseconds is not None and self.model in GRAPH_MODELS:
             raise ValueError(f"--max-predict-milliseconds does not judge --model {self.model}: leave it out")
+        if self.ensemble.ensemble_memory is not None and self.model in GRAPH_MODELS:
+            raise ValueError(f"--ensemble-memory does not pack --model {self.model}: leave it out")
+        if self.ensemble.ensemble_memory is not None and self.placement.embedding_memory is not None:
+            raise ValueError("--ensemble-memory packs tables in memory: leave it out, or --embedding-memory")
         return self
 
     @model_validator(mode="after")

@@ -29,6 +29,7 @@ def build_ensemble(
     select_by: SelectBy = "ne",
     most: int | None = None,
     max_milliseconds: float | None = None,
+    max_bytes: int | None = None,
 ) -> EnsembleResult:
     """Combine the members, keep the ensemble if it beats the best single, and score the result on the test part."""
     return combine_members(
@@ -41,4 +42,5 @@ def build_ensemble(
         select_by=select_by,
         most=most,
         max_milliseconds=max_milliseconds,
+        max_bytes=max_bytes,
     )

@@ -1,6 +1,6 @@
 """From trained members to the model that is registered."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,8 +9,9 @@ import numpy as np
 from engine.checkpoint.storage import load_model, save_model
 from engine.config import Execution, SelectBy
 from engine.data.dataset import Dataset
+from engine.ensemble.forms import Packed
 from engine.ensemble.race import PRESENT
-from engine.ensemble.result import EnsembleResult, Member, read_finished
+from engine.ensemble.result import EnsembleResult, Member, MemoryFit, read_finished
 from engine.ensemble.scored import score_test
 from engine.ensemble.serving_cost import affordable, serving_cost
 from engine.ensemble.verdict import Verdict, judge
@@ -24,6 +25,7 @@ from hardware.types import Placement
 from models.combination import Combination
 from models.ensemble import Ensemble
 from models.registry import Model
+from tasks.ensemble.memory import WEIGHTS, Shrinker, Shrunk
 from tracking.convention import model_params, placement_params, quality_metrics
 from tracking.runs import Run, child_run, open_run
 
@@ -39,6 +41,7 @@ def combine_members(
     select_by: SelectBy = "ne",
     most: int | None = None,
     max_milliseconds: float | None = None,
+    max_bytes: int | None = None,
 ) -> EnsembleResult:
     """Combine members into an ensemble, keep it if it beats the best single, and score the result on the test part.
 
@@ -55,9 +58,10 @@ def combine_members(
         select_by: Figure that decides between ensemble and single.
         most: Models in the ensemble at most; None sets no bound.
         max_milliseconds: Milliseconds of a prediction of one row at most; None measures none.
+        max_bytes: Bytes of all weights at most, for which members are packed where they need more; None sets no bound.
 
     Raises:
-        InfeasibleError: No member predicts so fast.
+        InfeasibleError: No member predicts so fast, or has room in so few bytes.
         CheckpointError: A member's files are damaged.
         DataError: An array cannot be read.
         TrackingError: The store fails.
@@ -81,6 +85,7 @@ def combine_members(
                 select_by=select_by,
                 most=most,
                 allowed=allowed,
+                max_bytes=max_bytes,
             )
             result.save()
             _log_details(run, result, placement, members)
@@ -122,6 +127,7 @@ def _combine(
     select_by: SelectBy,
     most: int | None,
     allowed: Sequence[int],
+    max_bytes: int | None,
 ) -> EnsembleResult:
     execution = execution_of(placement)
     tasks = dataset.features.tasks
@@ -131,7 +137,23 @@ def _combine(
     own = logits[list(allowed)]
     verdict = judge(labels, own, seed, row_weights=row_weights, tasks=tasks, select_by=select_by, most=most)
     verdict = verdict.among(allowed, len(members))
-    _save_result(members, verdict, directory, is_mapped=execution.maps_tables)
+    shrunk: Shrunk | None = None
+    if max_bytes is not None:
+        asked = Shrinker(
+            dataset=dataset,
+            members=members,
+            evaluations=evaluations,
+            allowed=allowed,
+            limit=max_bytes,
+            most=most,
+            seed=seed,
+            select_by=select_by,
+            threads=execution.threads,
+        )
+        shrunk = asked.shrink(verdict)
+        verdict, logits = shrunk.verdict, shrunk.logits
+    _save_result(members, verdict, directory, shrunk.packed if shrunk else {}, is_mapped=execution.maps_tables)
+    memory = None if shrunk is None else _stored(shrunk, directory)
     names = [member.name for member in members]
     return EnsembleResult(
         directory=directory,
@@ -146,13 +168,14 @@ def _combine(
         validation=compute_task_metrics(tasks, labels, verdict.combine(logits), row_weights),
         # The files themselves are scored, so that the figure is that of what will be registered.
         test=score_test(directory, dataset, execution).metrics,
-        reason=_reason(verdict, names, select_by),
+        reason=_reason(verdict, names, select_by) + (f" {memory.words}" if memory else ""),
         run_id=run_id,
         tasks=tasks,
         scale=float(verdict.scale.flat[0]),
         other_scales=dict(zip(tasks[1:], verdict.scale.flat[1:].tolist(), strict=True)),
         combined_by=verdict.combination.label if verdict.combination else "",
         tried_ne=verdict.ne,
+        memory=memory,
     )
 
 
@@ -175,19 +198,36 @@ def _score_validation(dataset: Dataset, members: Sequence[TrainedModel], executi
     ]
 
 
-def _save_result(members: Sequence[TrainedModel], verdict: Verdict, directory: Path, *, is_mapped: bool) -> None:
+def _stored(shrunk: Shrunk, directory: Path) -> MemoryFit:
+    """What is told of the memory, with the bytes of the file that was written."""
+    after = (directory / WEIGHTS).stat().st_size
+    assert after <= shrunk.fit.limit_bytes, f"{after:,} bytes were stored, more than {shrunk.fit.limit_bytes:,}"
+    return shrunk.fit.model_copy(update={"bytes_after": after})
+
+
+def _save_result(
+    members: Sequence[TrainedModel],
+    verdict: Verdict,
+    directory: Path,
+    packed: Mapping[int, Packed],
+    *,
+    is_mapped: bool,
+) -> None:
+    chosen = verdict.chosen if verdict.is_ensemble else [verdict.best_single]
+    tensors = [packed[index].tensors for index in chosen] if packed else None
     if verdict.is_ensemble:
-        chosen = verdict.chosen
         models = [_single(members[index].directory, is_mapped=is_mapped) for index in chosen]
         save_model(
-            Ensemble(models, verdict.weights[chosen].tolist(), verdict.scale.tolist(), _combination(verdict)), directory
+            Ensemble(models, verdict.weights[chosen].tolist(), verdict.scale.tolist(), _combination(verdict)),
+            directory,
+            tensors,
         )
         return
     single = _single(members[verdict.best_single].directory, is_mapped=is_mapped)
     shares, combination = verdict.weights[[verdict.best_single]], _combination(verdict)
     is_changed = (verdict.scale != 1).any() or combination is not None
     ensemble = Ensemble([single], shares.tolist(), verdict.scale.tolist(), combination) if is_changed else single
-    save_model(ensemble, directory)
+    save_model(ensemble, directory, tensors)
 
 
 def _combination(verdict: Verdict) -> Combination | None:
@@ -249,6 +289,7 @@ def _log_details(run: Run, result: EnsembleResult, placement: Placement, members
         judged = {"ensemble_ne": result.judged_ensemble.ne, "single_ne": result.judged_single.ne}
         run.log_metrics({f"quality.judged.{name}": value for name, value in judged.items()})
     run.log_metrics({f"ensemble.tried_ne.{label}": ne for label, ne in result.tried_ne.items()})
+    run.log_metrics(result.memory.metrics if result.memory else {})
 
 
 def _log_quality(run: Run, result: EnsembleResult) -> None:

@@ -133,6 +133,9 @@ def write_increment(now: LoadedModel, since: LoadedModel, folder: Path, bits: Bi
     for one, title in ((model, now.title), (former, since.title)):
         if is_compressed(one):
             raise RequestError(f"{title} is compressed, and increments are of models as trained: export it whole.")
+    for one in (now, since):
+        if read_json(one.folder / DATA / "model" / "model.json").get("packed"):
+            raise RequestError(f"{one.title} is stored in few bits, and increments are of whole rows: export it whole.")
     tables = sum(table.nbytes for member in members_of(model) for table in tables_by_name(member).values())
     width = Keeping(bits=bits).bits_of(tables, restores=0)
     increment, figures = difference(model, former, shared_rows(encoder, former_encoder), width)

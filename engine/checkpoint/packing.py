@@ -1,0 +1,219 @@
+"""Finished models in few bytes: rare rows of tables and weak hidden units left out, the rest in few bits a number.
+
+Of a table the rows that training used most are kept, each by itself in few bits (`engine.checkpoint.quantise`), and one
+more that stands for all others: their mean, weighed by their use. Of two linear layers one behind the other the units
+between them are kept whose weights are largest. Matrices are quantised row by row; vectors and small matrices stay as
+they are. So several models have room where one had (E2CNN: Ponzina et al., IEEE Transactions on Computers 2021, which
+prunes the members of an ensemble to the memory of one network).
+
+What is packed lies in the same file as other weights, under names with a colon:
+
+    layers.0.weight             a tensor as it is
+    layers.2.weight:codes4      of a matrix: numbers of 4 bits, with scale and bias of each row; of table 3 of
+    layers.2.weight:scale       `embeddings.weight` they begin with `embeddings.weight:3`
+    layers.2.weight:bias
+    layers.2.weight:rows        which rows these are, where it is not the first ones; others are zeros, or of a table
+    layers.2.weight:columns     the last one that is kept; and the same of columns
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from engine.checkpoint.quantise import QuantisedRows, bytes_of_row, quantise_rows, restore_rows
+from models.registry import Model
+from shunter.errors import CheckpointError
+
+TABLES, MARK = "embeddings.weight", ":"
+LEAST_NUMBERS, LEAST_ROWS, LEAST_WIDTH = 256, 4, 8  # of a matrix that is packed
+ROW_OVERHEAD = 4  # bytes of the scale and the bias of a row
+NUMBER_BYTES = 4  # of the number of a row or a column
+HEADER_BYTES = 96  # of a tensor in the head of a safetensors file, beside its name, which is there twice at most
+MOST_FOLD = 64  # a file that says it unpacks to more is not believed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """How a model is packed.
+
+    Attributes:
+        row_bits: Bits of a number of the tables.
+        layer_bits: Bits of a number of the matrices.
+        unit_share: Share of the hidden units that are kept.
+    """
+
+    row_bits: int = 8
+    layer_bits: int = 8
+    unit_share: float = 1.0
+
+
+@torch.no_grad()
+def pack(model: Model, form: Form, uses: Sequence[np.ndarray], limit: int) -> dict[str, Tensor] | None:
+    """Pack a model, with as many rows of its tables as there is room for.
+
+    Args:
+        model: The model, on the CPU; it stays as it is.
+        form: How.
+        uses: How often training looked up each row of each table.
+        limit: Bytes at most, with what a file says of its tensors.
+
+    Returns:
+        Tensors by name; None where layers or a row of each table have no room, or it would be more than `MOST_FOLD`.
+    """
+    tensors = {f"layers.{name}": tensor for name, tensor in _pack_layers(model.layers, form).items()}
+    kept = _rows_within(model, form.row_bits, uses, limit - stored_bytes(tensors))
+    if kept is None:
+        return None
+    for number, (table, rows, used) in enumerate(zip(model.embeddings.tables, kept, uses, strict=True)):
+        parts = _pack_table(table, rows, form.row_bits, used)
+        tensors |= {f"{TABLES}{MARK}{number}{MARK}{name}": part for name, part in parts.items()}
+    whole = sum(tensor.nbytes for tensor in model.state_dict().values())
+    return tensors if whole <= MOST_FOLD * sum(tensor.nbytes for tensor in tensors.values()) else None
+
+
+@torch.no_grad()
+def unpack(model: Model, tensors: Mapping[str, Tensor], prefix: str = "") -> dict[str, Tensor]:
+    """The weights that a model has by what `pack` gave, in float32.
+
+    Args:
+        model: A model that is built alike; it stays as it is.
+        tensors: What was packed, among others.
+        prefix: How the names of this model begin.
+
+    Raises:
+        CheckpointError: They belong to another model.
+    """
+    found = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    weights = {name: tensor for name, tensor in found.items() if MARK not in name}
+    packed: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in found.items():
+        if MARK in name:
+            of, _, part = name.rpartition(MARK)
+            packed.setdefault(of, {})[part] = tensor
+    shapes = {f"layers.{name}": tensor.shape for name, tensor in model.layers.state_dict().items()}
+    try:
+        tables = [
+            _restored(packed.pop(f"{TABLES}{MARK}{number}"), table.shape, has_rest=True)
+            for number, table in enumerate(model.embeddings.tables)
+        ]
+        weights |= {name: _restored(parts, shapes[name], has_rest=False) for name, parts in packed.items()}
+        weights[TABLES] = torch.cat([table.flatten() for table in tables]).view(model.embeddings.weight.shape)
+    except (KeyError, IndexError, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise CheckpointError(f"The packed weights are those of another model ({reason}).") from error
+    return {f"{prefix}{name}": tensor for name, tensor in weights.items()}
+
+
+def is_packed(tensors: Mapping[str, Tensor]) -> bool:
+    """Whether some of them are packed."""
+    return any(MARK in name for name in tensors)
+
+
+def stored_bytes(tensors: Mapping[str, Tensor]) -> int:
+    """Bytes of a file of tensors, at most."""
+    return sum(tensor.nbytes + 2 * len(name) + HEADER_BYTES for name, tensor in tensors.items())
+
+
+def hidden_units(layers: nn.Module) -> Iterator[tuple[str, str]]:
+    """Paths of each two linear layers of which the second alone reads what the first gives."""
+    between = (nn.ReLU, nn.BatchNorm1d, nn.Dropout, nn.Identity)
+    for path, module in layers.named_modules():
+        if not isinstance(module, nn.Sequential):
+            continue
+        chain = [(name, child) for name, child in module.named_children() if not isinstance(child, between)]
+        for (first, one), (second, other) in pairwise(chain):
+            if isinstance(one, nn.Linear) and isinstance(other, nn.Linear):
+                start = f"{path}." if path else ""
+                yield f"{start}{first}", f"{start}{second}"
+
+
+def _rows_within(model: Model, bits: int, uses: Sequence[np.ndarray], room: int) -> list[Tensor] | None:
+    """The rows of each table that are kept: those used most of all tables, as far as there is room for them."""
+    tables, costs, orders = model.embeddings.tables, [], []
+    for table, used in zip(tables, uses, strict=True):
+        counts = used.astype(np.int64)
+        counts[0] = np.iinfo(np.int64).max  # what is not known has this row
+        is_ordered = bool((counts[1:] <= counts[:-1]).all())
+        row = bytes_of_row(table.shape[1], bits) + ROW_OVERHEAD
+        costs.append(row + (0 if is_ordered else NUMBER_BYTES))
+        orders.append(counts)
+        room -= row + 4 * (HEADER_BYTES + 2 * len(f"{TABLES}:00:columns"))  # the row of all others, and its names
+    numbers = np.concatenate([np.full(len(counts), table) for table, counts in enumerate(orders)])
+    rows = np.concatenate([np.arange(len(counts)) for counts in orders])
+    first = np.argsort(-np.concatenate(orders).astype(np.float64), kind="stable")
+    taken = first[np.cumsum(np.array(costs)[numbers[first]]) <= room]
+    kept = [torch.from_numpy(np.sort(rows[taken[numbers[taken] == table]])) for table in range(len(tables))]
+    return kept if all(len(one) for one in kept) else None
+
+
+def _pack_table(table: Tensor, rows: Tensor, bits: int, used: np.ndarray) -> dict[str, Tensor]:
+    values = table[rows]
+    if len(rows) < len(table):
+        is_left_out = torch.ones(len(table), dtype=torch.bool)
+        is_left_out[rows] = False
+        # A row that training never saw counts a little, so that there is a mean where it saw none of them.
+        weights = torch.from_numpy(used.astype(np.float32))[is_left_out] + 1e-3
+        rest = (weights @ table[is_left_out]) / weights.sum()
+        values = torch.cat([values, rest.unsqueeze(0)])
+    return {**_quantised(values, bits), **_named("rows", rows)}
+
+
+def _pack_layers(layers: nn.Module, form: Form) -> dict[str, Tensor]:
+    state, rows, columns = layers.state_dict(), {}, {}
+    if form.unit_share < 1:
+        for first, second in hidden_units(layers):
+            one, other = state[f"{first}.weight"], state[f"{second}.weight"]
+            strength = torch.linalg.vector_norm(one, dim=1) * torch.linalg.vector_norm(other, dim=0)
+            count = max(1, round(form.unit_share * len(strength)))
+            kept = strength.argsort(descending=True, stable=True)[:count].sort().values
+            rows[f"{first}.weight"] = columns[f"{second}.weight"] = kept
+    packed: dict[str, Tensor] = {}
+    for name, tensor in state.items():
+        is_small = tensor.ndim < 2 or tensor.numel() < LEAST_NUMBERS or tensor.shape[-1] < LEAST_WIDTH
+        matrix = tensor if tensor.ndim < 2 else tensor.reshape(-1, tensor.shape[-1])
+        parts: dict[str, Tensor] = {}
+        if name in columns and len(columns[name]) < matrix.shape[1]:
+            matrix = matrix[:, columns[name]]
+            parts |= {"columns": columns[name].int()}
+        if name in rows and len(rows[name]) < len(matrix):
+            matrix = matrix[rows[name]]
+            parts |= {"rows": rows[name].int()}
+        if not parts and (is_small or not tensor.is_floating_point() or len(matrix) < LEAST_ROWS):
+            packed[name] = tensor
+            continue
+        parts |= _quantised(matrix, form.layer_bits)
+        packed |= {f"{name}{MARK}{part}": one for part, one in parts.items()}
+    return packed
+
+
+def _quantised(values: Tensor, bits: int) -> dict[str, Tensor]:
+    found = quantise_rows(values.float(), bits)
+    return {f"codes{bits}": found.codes, "scale": found.scale, "bias": found.bias}
+
+
+def _named(name: str, kept: Tensor) -> dict[str, Tensor]:
+    """The numbers of what is kept; nothing where it is the first ones."""
+    return {} if bool((kept == torch.arange(len(kept))).all()) else {name: kept.int()}
+
+
+def _restored(parts: Mapping[str, Tensor], shape: Sequence[int], *, has_rest: bool) -> Tensor:
+    """A table or a tensor of a layer as it was, but for what packing loses."""
+    (codes,) = (name for name in parts if name.startswith("codes"))
+    width = shape[-1]
+    columns = parts["columns"].long() if "columns" in parts else torch.arange(width)
+    bits = int(codes.removeprefix("codes"))
+    values = restore_rows(QuantisedRows(parts[codes], parts["scale"], parts["bias"]), bits, len(columns))
+    whole = torch.zeros(int(np.prod(shape[:-1])), width)
+    if "rows" not in parts and len(values) == len(whole):
+        whole[:, columns] = values
+        return whole.view(*shape)
+    if has_rest:
+        whole[:] = values[-1]
+        values = values[:-1]
+    rows = parts["rows"].long() if "rows" in parts else torch.arange(len(values))
+    whole[rows.unsqueeze(1), columns] = values
+    return whole.view(*shape)

@@ -1,0 +1,35 @@
+"""How often training looks up each row of the embedding tables."""
+
+import numpy as np
+
+from engine.data.dataset import Dataset
+from models.spec import ModelSpec
+from shunter.errors import DataError
+
+IDS_AT_ONCE = 1 << 22
+
+
+def row_uses(dataset: Dataset, spec: ModelSpec) -> list[np.ndarray]:
+    """Lookups of each row of each table in one pass over the training part, int64 `[rows]` a table.
+
+    Args:
+        dataset: Data set.
+        spec: Architecture, which says where ids share rows.
+
+    Raises:
+        DataError: An array is missing.
+    """
+    features = dataset.features
+    counts = [np.zeros(shape.rows, dtype=np.int64) for shape in spec.tables(features)]
+    single = [field.name for field in features.categorical if not field.multi_valued]
+    for position, (field, table) in enumerate(zip(features.categorical, features.table_of, strict=True)):
+        name = f"train.bag{position}.values.npy" if field.multi_valued else "train.categorical.npy"
+        try:
+            ids = np.load(dataset.directory / name, mmap_mode="r")
+        except (OSError, ValueError) as error:
+            raise DataError(f"The data set in {dataset.directory} is damaged ({error}): ingest it again.") from error
+        column = ids if field.multi_valued else ids[:, single.index(field.name)]
+        rows = len(counts[table])
+        for start in range(0, len(column), IDS_AT_ONCE):
+            counts[table] += np.bincount(column[start : start + IDS_AT_ONCE] % rows, minlength=rows)
+    return counts

@@ -1,0 +1,119 @@
+"""The form in which a model loses least within some bytes: how many bits, and how many of its hidden units."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.checkpoint.packing import Form, pack, unpack
+from engine.config import Execution
+from engine.data.dataset import Dataset
+from engine.data.loader import BatchLoader
+from engine.ensemble.calibration import log_losses
+from engine.loop.step import applied
+from models.registry import Model
+
+# What is tried of each, the least loss first; fewer bits and units leave room for more rows.
+CHOICES: dict[str, tuple[float, ...]] = {
+    "layer_bits": (8, 4),
+    "unit_share": (1.0, 0.75, 0.5, 0.25),
+    "row_bits": (8, 4, 2),
+}
+ALIKE = 1.0002  # a log loss so near to that of the model as it is leaves nothing to look for
+BATCH_ROWS, MOST_BATCHES = 4_096, 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Packed:
+    """A model in a form.
+
+    Attributes:
+        form: How it is packed.
+        tensors: Its weights by name, as `engine.checkpoint.packing.pack` gives them.
+        loss: Log loss on some rows of the validation part, in nats.
+    """
+
+    form: Form
+    tensors: Mapping[str, Tensor]
+    loss: float
+
+    @property
+    def words(self) -> str:
+        """For instance `rows of 4 bits, layers of 8 bits, 0.5 of the hidden units`."""
+        units = "" if self.form.unit_share == 1 else f", {self.form.unit_share:g} of the hidden units"
+        return f"rows of {self.form.row_bits} bits, layers of {self.form.layer_bits} bits{units}"
+
+
+class SomeRows:
+    """Rows of the validation part, spread evenly over it, that forms are compared on.
+
+    Args:
+        dataset: Data set.
+        execution: Threads of the scoring, which is on the processor.
+
+    Raises:
+        DataError: An array cannot be read.
+    """
+
+    def __init__(self, dataset: Dataset, execution: Execution) -> None:
+        loader = BatchLoader(dataset, "validation", BATCH_ROWS)
+        targets, every = loader.targets(), list(loader.rows_of_batches())
+        chosen = every[:: -(-len(every) // MOST_BATCHES)]
+        rows = np.concatenate([np.arange(loader.rows)[one] for one in chosen])
+        self._batches = [loader.read(one) for one in chosen]
+        self._labels = targets.labels.reshape(loader.rows, -1)[rows, 0]
+        weights = np.ones(loader.rows) if targets.weights is None else targets.weights.reshape(loader.rows, -1)[:, 0]
+        self._weights = weights[rows].astype(np.float64)
+        self._execution = execution
+
+    @torch.no_grad()
+    def loss(self, model: Model) -> float:
+        """Mean log loss of the main label, in nats."""
+        with applied(self._execution):
+            logits = [model(*batch.inputs).float().reshape(len(batch), -1)[:, 0].numpy() for batch in self._batches]
+        return float(np.average(log_losses(self._labels, np.concatenate(logits)), weights=self._weights))
+
+
+def best_form(model: Model, scratch: Model, uses: Sequence[np.ndarray], limit: int, rows: SomeRows) -> Packed | None:
+    """Look for the form with the least log loss within some bytes, by one pass of hill climbing.
+
+    It begins with 8 bits and all units; the bits of the layers, then the share of the units, then the bits of the rows
+    are changed one after the other, each to what loses least with as many rows as that leaves room for (the refinement
+    of E2CNN's heuristic, with bits beside its channels).
+
+    Args:
+        model: The model, on the CPU in evaluation mode; it stays as it is.
+        scratch: One that is built alike, whose weights are overwritten.
+        uses: How often training looked up each row of each table.
+        limit: Bytes at most.
+        rows: What the forms are compared on.
+
+    Returns:
+        The best; None where no form is small enough.
+    """
+
+    def tried(form: Form) -> Packed | None:
+        tensors = pack(model, form, uses, limit)
+        if tensors is None:
+            return None
+        scratch.load_state_dict(unpack(model, tensors))
+        return Packed(form=form, tensors=tensors, loss=rows.loss(scratch))
+
+    return climbed(tried, enough=rows.loss(model) * ALIKE)
+
+
+def climbed(tried: Callable[[Form], Packed | None], *, enough: float) -> Packed | None:
+    """The best of the forms that one pass over `CHOICES` tries, which ends where the log loss is low enough."""
+    form = Form()
+    best = tried(form)
+    if best is not None and best.loss <= enough:
+        return best
+    for name, values in CHOICES.items():
+        for value in values[1:]:
+            found = tried(replace(form, **{name: value}))
+            if found is not None and (best is None or found.loss < best.loss):
+                best = found
+        form = best.form if best is not None else replace(form, **{name: values[-1]})
+    return best

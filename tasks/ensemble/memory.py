@@ -1,0 +1,181 @@
+"""Several members in the bytes of one: each packed, and as many of them as lower the loss."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from engine.checkpoint.packing import unpack
+from engine.checkpoint.storage import load_model
+from engine.config import Execution, SelectBy
+from engine.data.dataset import Dataset
+from engine.data.uses import row_uses
+from engine.ensemble.forms import Packed, SomeRows, best_form
+from engine.ensemble.result import MemoryFit, TriedSize
+from engine.ensemble.verdict import Verdict, judge
+from engine.ensemble.weights import halves
+from engine.loop.evaluation import evaluate
+from engine.metrics import Metrics, compute_task_metrics
+from engine.results import Evaluation
+from engine.trained_model import TrainedModel
+from models.ensemble import Ensemble
+from models.registry import Model
+from shunter.errors import InfeasibleError
+
+OVERHEAD = 1_024  # bytes of the weights of an ensemble and of what a file says of itself
+WEIGHTS = "model.safetensors"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shrunk:
+    """What came of it.
+
+    Attributes:
+        verdict: Weights among all members.
+        logits: Log odds on validation, those of the members that are packed as they are packed, `[members, rows]`.
+        packed: Members in their forms, by number.
+        fit: What is told of it.
+    """
+
+    verdict: Verdict
+    logits: np.ndarray
+    packed: dict[int, Packed]
+    fit: MemoryFit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shrinker:
+    """What members are packed for.
+
+    Attributes:
+        dataset: Data that they were trained on.
+        members: All members.
+        evaluations: What each predicts for validation as it is.
+        allowed: Numbers of those that may be combined.
+        limit: Bytes of the weights at most.
+        most: Members with a weight at most; None sets no bound.
+        seed: Seed of the halves.
+        select_by: Figure that decides.
+        threads: Threads of the scoring, which is on the processor.
+    """
+
+    dataset: Dataset
+    members: Sequence[TrainedModel]
+    evaluations: Sequence[Evaluation]
+    allowed: Sequence[int]
+    limit: int
+    most: int | None
+    seed: int
+    select_by: SelectBy
+    threads: int
+
+    def shrink(self, verdict: Verdict) -> Shrunk:
+        """Fit the best members into the bytes: one, then two with half of the bytes each, as long as that helps.
+
+        Each count is judged on the half of validation that fits no weights, the same for all.
+
+        Args:
+            verdict: What would be kept without a limit.
+
+        Raises:
+            InfeasibleError: Not even one model has room.
+            CheckpointError: A member's files are damaged.
+            DataError: An array cannot be read.
+        """
+        logits = np.stack([one.logits for one in self.evaluations])
+        ne_before = self._quality(verdict.combine(logits), slice(None)).ne
+        before = sum((self.members[index].directory / WEIGHTS).stat().st_size for index in verdict.chosen)
+        if before + OVERHEAD <= self.limit:
+            fit = MemoryFit(
+                limit_bytes=self.limit,
+                bytes_before=before,
+                bytes_after=before,
+                ne_before=ne_before,
+                ne_after=ne_before,
+            )
+            return Shrunk(verdict=verdict, logits=logits, packed={}, fit=fit)
+        order = self._order(verdict)
+        best: Shrunk | None = None
+        best_loss, tried = np.inf, []
+        for count in range(1, min(len(order), self.most or len(order)) + 1):
+            found = self._packed(order[:count], verdict)
+            if found is None:
+                break
+            held_out = self._held_out(found)
+            loss = held_out.loss_by(self.select_by)
+            size = sum(sum(one.nbytes for one in packed.tensors.values()) for packed in found.packed.values())
+            tried.append(TriedSize(members=count, weight_bytes=size, ne=held_out.ne))
+            if best is not None and not (found.verdict.is_ensemble and loss < best_loss):
+                break
+            best, best_loss = found, loss
+        if best is None:
+            raise InfeasibleError(
+                f"No member has room in the {self.limit:,} bytes of --ensemble-memory, however few rows and bits it "
+                f"keeps (as it is, the result takes {before:,}): raise the limit or try a smaller model."
+            )
+        fit = MemoryFit(
+            limit_bytes=self.limit,
+            bytes_before=before,
+            bytes_after=0,  # known when it is stored
+            ne_before=ne_before,
+            ne_after=self._quality(best.verdict.combine(best.logits), slice(None)).ne,
+            tried=tuple(tried),
+            forms={self.members[index].name: packed.words for index, packed in best.packed.items()},
+        )
+        return replace(best, fit=fit)
+
+    def _order(self, verdict: Verdict) -> list[int]:
+        """The best single first, then those with the largest weights, then those that are best alone."""
+        shares = verdict.weights.reshape(len(self.members), -1).max(axis=1)
+        return sorted(
+            self.allowed,
+            key=lambda index: (
+                index != verdict.best_single,
+                -shares[index],
+                self.evaluations[index].metrics.loss_by(self.select_by),
+            ),
+        )
+
+    def _packed(self, chosen: Sequence[int], verdict: Verdict) -> Shrunk | None:
+        """Some members, each in its part of the bytes, judged as they then are; None where one has no room."""
+        execution = Execution(threads=self.threads)
+        rows = SomeRows(self.dataset, execution)
+        logits, packed = np.stack([one.logits for one in self.evaluations]), {}
+        for index in chosen:
+            model, scratch = (_single(self.members[index]) for _ in range(2))
+            uses = row_uses(self.dataset, model.spec)
+            found = best_form(model, scratch, uses, (self.limit - OVERHEAD) // len(chosen), rows)
+            if found is None:
+                return None
+            packed[index] = found
+            scratch.load_state_dict(unpack(model, found.tensors))
+            logits[index] = evaluate(scratch, self.dataset, "validation", execution).logits
+        labels, weights = self.evaluations[0].labels, self.evaluations[0].weights
+        own = judge(
+            labels,
+            logits[list(chosen)],
+            self.seed,
+            row_weights=weights,
+            tasks=self.dataset.features.tasks,
+            select_by=self.select_by,
+            most=self.most,
+        )
+        fit = MemoryFit(limit_bytes=self.limit, bytes_before=0, bytes_after=0)
+        whole = own.among(chosen, len(self.members))
+        return Shrunk(verdict=whole, logits=logits, packed={index: packed[index] for index in whole.chosen}, fit=fit)
+
+    def _held_out(self, found: Shrunk) -> Metrics:
+        main = self.evaluations[0].labels.reshape(len(self.evaluations[0].labels), -1)[:, 0]
+        second = halves(main, self.seed)[1]
+        return self._quality(found.verdict.combine(found.logits), second if len(second) else slice(None))
+
+    def _quality(self, combined: np.ndarray, rows: np.ndarray | slice) -> Metrics:
+        labels, weights = self.evaluations[0].labels, self.evaluations[0].weights
+        tasks = self.dataset.features.tasks
+        return compute_task_metrics(tasks, labels[rows], combined[rows], None if weights is None else weights[rows])
+
+
+def _single(member: TrainedModel) -> Model:
+    model = load_model(member.directory)
+    assert not isinstance(model, Ensemble), f"{member.directory} holds an ensemble, expected a single model"
+    return model
