@@ -10,6 +10,7 @@ from shunter.settings import PROJECT_ROOT
 from tests.serving.conftest import Serving
 
 PAGE = (PROJECT_ROOT / "docs" / "serving.md").read_text()
+OPTION = re.compile(r"--[a-z][a-z-]+")
 
 
 def test_its_clients_are_answered(serving: Serving, capsys: pytest.CaptureFixture[str]) -> None:
@@ -24,9 +25,13 @@ def test_its_clients_are_answered(serving: Serving, capsys: pytest.CaptureFixtur
 
 
 def test_its_options_exist() -> None:
-    (serve,) = [one for name, one in get_command(app).commands.items() if name == "serve"]  # pyright: ignore[reportAttributeAccessIssue]
-    known = {option for one in serve.params for option in one.opts}
-    own = re.sub(r"^shunter export .*$", "", PAGE, flags=re.MULTILINE)
-    named = set(re.findall(r"(?<!predict )--[a-z][a-z-]+", own))
-    assert named <= known
-    assert {name for name in known if name.startswith(("--max", "--batch", "--request", "--follow"))} <= named
+    options = {
+        name: {option for parameter in command.params for option in parameter.opts}
+        for name, command in get_command(app).commands.items()  # pyright: ignore[reportAttributeAccessIssue]
+    }
+    for name, line in re.findall(r"^shunter ([a-z]+)(.*)$", PAGE, re.MULTILINE):
+        assert set(OPTION.findall(line)) <= options[name], name
+    named = set(OPTION.findall(PAGE))
+    assert named <= set().union(*(options[name] for name in ("serve", "predict", "export", "compress")))
+    limits = {name for name in options["serve"] if name.startswith(("--max", "--batch", "--request", "--follow"))}
+    assert limits <= named
