@@ -51,6 +51,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "fleet_live": (),
     "checkpoints": (),
     "serving": (),
+    "efficiency": (),
     "quality": ("--data", "frappe", "--families", "fm"),
     "knobs": (),
     "ensembles": (),
