@@ -35,6 +35,7 @@ RunKind = Literal[
     "fleet",
     "schedule",
     "job",
+    "plan",
 ]
 Values = dict[str, str | int | float]
 

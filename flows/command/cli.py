@@ -13,6 +13,7 @@ from flows.command.fleet_learning import learn
 from flows.command.flow_commands import nightly, profile, rollback, select, train, tune
 from flows.command.model_commands import export, predict
 from flows.command.output_options import with_output_options
+from flows.command.plan_commands import diff
 from flows.command.run_commands import clean, datasets, deliver, models, report, runs, sync
 from flows.command.service_commands import down, status, ui, up
 from flows.command.serving import serve
@@ -83,4 +84,9 @@ for command in (simulate, run, learn):
     fleet.command()(with_output_options(command))
 fleet.callback()(lambda: None)
 app.add_typer(fleet)
+plan = typer.Typer(name="plan", help="Where every table goes on several devices.", cls=Commands, rich_markup_mode=None)
+for command in (diff,):
+    plan.command()(with_output_options(command))
+plan.callback()(lambda: None)
+app.add_typer(plan)
 app.command(hidden=True)(with_output_options(deliver))

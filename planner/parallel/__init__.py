@@ -1,0 +1,1 @@
+"""Where every table and layer of a model goes on several devices: found by simulation, before anything is trained."""

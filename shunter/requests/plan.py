@@ -1,0 +1,85 @@
+"""What a user asks of `shunter plan`: one model for the command line and Python."""
+
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from shunter.requests.architecture import GRAPH_MODELS, ModelRequest
+from shunter.requests.groups import Group, Request
+from shunter.requests.source import DataRequest
+
+
+class DevicesRequest(Group, frozen=True, title="Devices"):
+    """The devices that the model is divided over."""
+
+    devices: int | None = Field(
+        default=None,
+        ge=1,
+        le=4096,
+        description="Devices that train together: processes of this machine, or accelerators of --accelerator; if "
+        "omitted, those of --machine, or 2.",
+    )
+    accelerator: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Accelerator of the catalogue that the devices are, such as 'NVIDIA A100 SXM4 80GB'; if omitted, "
+        "this machine's processor, shared by as many processes.",
+    )
+    devices_per_host: int | None = Field(
+        default=None, ge=1, description="Devices of each host; if omitted, all of them, or 8 of --accelerator."
+    )
+    network_gbit: float = Field(
+        default=100.0, gt=0, description="Network between hosts, in Gbit/s of each host; it is taken as said."
+    )
+    machine: str | None = Field(
+        default=None,
+        min_length=1,
+        description="YAML file of the devices and the links between them, instead of the options above.",
+    )
+
+    @model_validator(mode="after")
+    def _check_devices(self) -> Self:
+        if self.machine is not None:
+            for name in ("devices", "accelerator", "devices_per_host"):
+                if getattr(self, name) is not None:
+                    option = "--" + name.replace("_", "-")
+                    raise ValueError(f"--machine names the devices itself: leave out {option}")
+        elif self.devices_per_host is not None and (self.devices or 2) % self.devices_per_host:
+            count = f"--devices {self.devices or 2}"
+            raise ValueError(f"{count} is no multiple of --devices-per-host {self.devices_per_host}: change one")
+        return self
+
+
+class PlanRequest(Request, frozen=True, title="Plan"):
+    """Which model over which data is divided over which devices."""
+
+    source: DataRequest = Field(default=DataRequest(), description="Where the rows come from.")
+    architecture: ModelRequest = Field(default=ModelRequest(), description="The model.")
+    place: DevicesRequest = Field(default=DevicesRequest(), description="The devices.")
+    batch_size: int = Field(
+        default=4096, ge=1, description="Samples of a step, of all devices together; each takes an equal part."
+    )
+    communication: Literal["fp32", "fp16", "bf16"] = Field(
+        default="fp32", description="Precision in which pooled rows and their gradients travel: fp32, fp16 or bf16."
+    )
+    max_device_gib: float | None = Field(
+        default=None, gt=0, description="Most memory of each device in GiB; if omitted, what it has."
+    )
+    search_seconds: float = Field(default=5.0, ge=0, le=3600, description="Longest search, in seconds.")
+    space: Literal["exact", "executable", "all"] = Field(
+        default="exact",
+        description="Plans that are searched: exact, those under which the model learns as in one process; executable, "
+        "all that shunter train --plan runs, with divided columns; or all, with divided layers too, which are only "
+        "simulated.",
+    )
+    seed: int = Field(default=0, ge=0, le=2**32 - 1, description="Seed of the search.")
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **options: Any) -> None: ...
+
+    @model_validator(mode="after")
+    def _check_model(self) -> Self:
+        if self.architecture.model in (*GRAPH_MODELS, "auto"):
+            raise ValueError(f"a plan divides one model of clicks, not --model {self.architecture.model}: name one")
+        return self
