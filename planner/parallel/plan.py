@@ -211,7 +211,8 @@ def differences(first: Plan, second: Plan) -> Iterator[tuple[str, str, str]]:
     for name in dict.fromkeys((*first.tables, *second.tables)):
         tables = first.tables.get(name), second.tables.get(name)
         if tables[0] != tables[1]:
-            yield f"table {name}", *("absent" if table is None else _table(table, tables) for table in tables)
+            one, other = ("absent" if table is None else _table(table, tables) for table in tables)
+            yield f"table {name}", one, other
     for name in dict.fromkeys((*first.layers, *second.layers)):
         kinds = [plan.layers.get(name, "data_parallel") for plan in (first, second)]
         if kinds[0] != kinds[1]:
